@@ -31,8 +31,8 @@ check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests examples benchmarks
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m benchlock.registry.manifests.schemas .cache/schemas && diff -r .cache/schemas docs/schemas
-	@$(BIN)/python -m benchlock.migrations.check
+	@$(BIN)/python -m benchlock.registry.requests.json_schemas .cache/schemas && diff -r .cache/schemas docs/schemas
+	@$(BIN)/python -m benchlock.migrations.schema_check
 
 bit-flips: $(DEV) ## flip 100 random bits of a database of each kind, and say what became of each; FLIPS=N for others
 	@$(BIN)/python -m pytest -q tests/acceptance/test_bit_flips.py --flips $(or $(FLIPS),100)
@@ -49,7 +49,7 @@ format: $(DEV) ## write the code in the project's format
 	@$(BIN)/ruff check --fix .
 
 schemas: $(DEV) ## write docs/schemas anew from the types
-	@$(BIN)/python -m benchlock.registry.manifests.schemas docs/schemas
+	@$(BIN)/python -m benchlock.registry.requests.json_schemas docs/schemas
 
 lock: ## write requirements/*.txt anew (needs uv on the path)
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in -o requirements/runtime.txt

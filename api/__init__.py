@@ -1,1 +1,1 @@
-"""The doors: the command line, and the one module that builds what it hands to the rooms below."""
+"""The command line, the HTTP service and its client, and the registry of this machine that they use."""

@@ -1,1 +1,1 @@
-"""Bytes and digests: what a blob is, where it is kept, where it comes from. Knows nothing of what the bytes mean."""
+"""Blobs by digest: stores, uploads, sources, transfer over HTTP and bundles, whatever the bytes mean."""

@@ -1,4 +1,4 @@
-"""The identity of bytes: ``sha256:<64 hex>``."""
+"""Digests and descriptors of blobs: ``sha256:<64 hex>`` and a size in bytes."""
 
 import hashlib
 import re
@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import BinaryIO, NewType
 
+from benchlock.artifacts.display import Advance, ignore_progress
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.progress import Advance, unnoticed
 
 Digest = NewType("Digest", str)
 
@@ -57,16 +57,16 @@ def digest_bytes(content: bytes) -> Digest:
     return Digest(f"sha256:{hashlib.sha256(content).hexdigest()}")
 
 
-def chunks(stream: BinaryIO) -> Iterator[bytes]:
+def read_chunks(stream: BinaryIO) -> Iterator[bytes]:
     """The rest of ``stream``, in pieces that bound the memory."""
     while chunk := stream.read(CHUNK):
         yield chunk
 
 
-def describe(stream: BinaryIO, advance: Advance = unnoticed) -> Descriptor:
+def describe(stream: BinaryIO, advance: Advance = ignore_progress) -> Descriptor:
     """Digest and size of the rest of ``stream``; ``advance`` is told the bytes read."""
     state, size = hashlib.sha256(), 0
-    for chunk in chunks(stream):
+    for chunk in read_chunks(stream):
         state.update(chunk)
         size += len(chunk)
         advance(len(chunk))
@@ -76,7 +76,7 @@ def describe(stream: BinaryIO, advance: Advance = unnoticed) -> Descriptor:
 def relay(
     stream: BinaryIO,
     take: Callable[[bytes], object],
-    advance: Advance = unnoticed,
+    advance: Advance = ignore_progress,
     before: "tuple[hashlib._Hash, int] | None" = None,
 ) -> Descriptor:
     """Hand the rest of ``stream`` to ``take``, piece by piece; digest and size of what was handed over.
@@ -87,7 +87,7 @@ def relay(
     state, size = before or (hashlib.sha256(), 0)
     waiting = deque[Future[None]]()
     with ThreadPoolExecutor(1) as pool:  # starts no thread before it is needed
-        for chunk in chunks(stream):
+        for chunk in read_chunks(stream):
             if size or len(chunk) == CHUNK:
                 waiting.append(pool.submit(state.update, chunk))
             else:

@@ -1,4 +1,4 @@
-"""The errors that every room raises: what went wrong, where, and the next step.
+"""The base classes of all errors: what went wrong, where, and the next step.
 
 A class is a reason that a caller can act on. The door that shows an error (a command line, a server) maps the five
 reasons below to its own codes; rooms above add subclasses that carry data.

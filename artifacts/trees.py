@@ -1,4 +1,4 @@
-"""Trees: a folder as one digest, that of the canonical listing of its files.
+"""Trees: a folder identified by one digest, that of the canonical listing of its files.
 
 A listing is the RFC 8785 JSON ``[[path, sha256, size], …]`` sorted by the path's UTF-8 bytes: regular files only, no
 modes, links or empty folders. It is a blob itself; the size of a tree is the sum of its files'.
@@ -17,12 +17,12 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.atomic_files import make_unreadable_error
+from benchlock.artifacts.blob_store import BlobReader, BlobStore, read, verify
 from benchlock.artifacts.digest import Descriptor, Digest, from_hex, to_hex
+from benchlock.artifacts.display import SILENT, Progress
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
-from benchlock.artifacts.files import unreadable
-from benchlock.artifacts.progress import SILENT, Progress
-from benchlock.artifacts.store import BlobReader, BlobStore, read, verify
+from benchlock.artifacts.json_codec import encode_canonical
 
 _LONGEST_NAME: Final = 255
 """Bytes of one part of a path; what Linux file systems hold."""
@@ -168,7 +168,7 @@ def _files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
             entries = sorted(listed, key=lambda entry: entry.name)
             modes = [entry.stat(follow_symlinks=False).st_mode for entry in entries]
     except OSError as error:
-        raise unreadable(folder, error) from error
+        raise make_unreadable_error(folder, error) from error
     for entry, mode in zip(entries, modes, strict=True):
         path, place = check_path(prefix + entry.name), folder / entry.name
         if stat.S_ISDIR(mode):
@@ -187,7 +187,7 @@ def _files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
 def encode_listing(entries: Iterable[TreeEntry]) -> bytes:
     """The listing of a tree: the bytes whose digest is the tree's."""
     rows = sorted(entries, key=lambda entry: entry.path.encode())
-    return canonical([[entry.path, entry.sha256, entry.size] for entry in rows])
+    return encode_canonical([[entry.path, entry.sha256, entry.size] for entry in rows])
 
 
 def parse_listing(content: bytes, name: str) -> tuple[TreeEntry, ...]:
@@ -249,7 +249,7 @@ def _total(files: Iterable[tuple[str, Path]]) -> int:
         try:
             total += place.stat().st_size
         except OSError as error:
-            raise unreadable(place, error) from error
+            raise make_unreadable_error(place, error) from error
     return total
 
 

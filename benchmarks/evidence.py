@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchlock.api.wiring import open_registry
-from benchlock.artifacts.local import LocalStore
+from benchlock.api.local.local_registry import open_registry
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.recomputation import Subject, recompute
-from benchlock.evaluator.runner.verification import read_manifests
-from benchlock.registry.manifests.identity import content
+from benchlock.evaluator.runner.lock_verification import read_manifests
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.variants import variant
 

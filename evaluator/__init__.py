@@ -1,1 +1,1 @@
-"""What ran, where, and how it was measured: images, runner, harness, records, statistics."""
+"""Runs of locks: images, harness, runner, records, evidence, statistics, queue and workflows."""

@@ -1,4 +1,4 @@
-"""The harness as one file: a zipapp of its sources, the same bytes wherever and whenever it is built."""
+"""The harness packed as a reproducible zip application."""
 
 import io
 import marshal
@@ -33,7 +33,7 @@ def build_harness(sources: Path = _SOURCES) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def with_bytecode(harness: bytes) -> bytes:
+def add_bytecode(harness: bytes) -> bytes:
     """The zipapp with the byte code of each source beside it, made by this interpreter, if it is this version's own.
 
     Compiling is half of what the harness takes to start, and each process of a run would do it again. An interpreter

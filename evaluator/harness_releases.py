@@ -1,4 +1,4 @@
-"""The harnesses that benchlock released, by the digest of their zipapp.
+"""Digests and versions of the released harnesses.
 
 A lock names its harness by digest and version, and whoever writes a lock can name any. A harness sees labels, so only a
 released one makes figures that decide something: those of any other harness are self-reported.
@@ -18,7 +18,7 @@ from benchlock.artifacts.errors import IntegrityError
 from benchlock.evaluator.harness import VERSION
 
 if TYPE_CHECKING:
-    from benchlock.registry.lockfile import LockedHarness
+    from benchlock.registry.lock.lockfile import LockedHarness
 
 RELEASES: Final[Mapping[Digest, str]] = MappingProxyType(
     {

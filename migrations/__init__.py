@@ -1,4 +1,4 @@
-"""The only way a schema is ever made or changed."""
+"""Schema migrations by Alembic: the only code that creates or changes the database schema."""
 
 from contextlib import contextmanager
 from io import StringIO
@@ -29,13 +29,13 @@ def upgrade(engine: "Engine") -> bool:
     Raises:
         UnavailableError: The database cannot be used, or a newer benchlock wrote it.
     """
-    from benchlock.registry.catalogue.database import reading, writing  # noqa: PLC0415 - HEAD alone needs no SQL
+    from benchlock.registry.database.engine import read_transaction, write_transaction  # noqa: PLC0415 - HEAD alone needs no SQL
 
-    with reading(engine) as connection:
-        if revision(connection) == HEAD:
+    with read_transaction(engine) as connection:
+        if find_revision(connection) == HEAD:
             return False
-    with writing(engine) as connection:
-        if revision(connection) == HEAD:
+    with write_transaction(engine) as connection:
+        if find_revision(connection) == HEAD:
             return False
         upgrade_within(connection)
         return True
@@ -53,26 +53,30 @@ def prepare(engine: "Engine") -> bool:
         SchemaRevisionError: The schema has another revision; nothing was changed.
         UnavailableError: The database cannot be used.
     """
-    from benchlock.registry.catalogue.database import place_of, reading  # noqa: PLC0415 - as above
-    from benchlock.registry.catalogue.revisions import expect_revision, require_revision  # noqa: PLC0415
+    from benchlock.registry.database.engine import (  # noqa: PLC0415 - as above  # noqa: PLC0415
+        database_location,
+        expect_revision,
+        read_transaction,
+        require_revision,
+    )
 
-    with reading(engine) as connection:
-        found = revision(connection)
+    with read_transaction(engine) as connection:
+        found = find_revision(connection)
     if found is not None:
-        require_revision(found, HEAD, place_of(engine))
+        require_revision(found, HEAD, database_location(engine))
     is_made = found is None and upgrade(engine)
     expect_revision(engine, HEAD)
     return is_made
 
 
-def revision(connection: "Connection") -> str | None:
+def find_revision(connection: "Connection") -> str | None:
     """Read the revision of the database; ``None`` where it is empty."""
-    from benchlock.registry.catalogue.revisions import read_revision  # noqa: PLC0415 - as above
+    from benchlock.registry.database.engine import read_revision  # noqa: PLC0415 - as above
 
     return read_revision(connection)
 
 
-def known_revisions() -> tuple[str, ...]:
+def list_revisions() -> tuple[str, ...]:
     """List the revisions of this build, the oldest first."""
     from alembic.script import ScriptDirectory  # noqa: PLC0415 - alembic takes half a second to import
 
@@ -103,7 +107,7 @@ def downgrade_within(connection: "Connection", target: str) -> None:
 
 
 @contextmanager
-def recorded_statements(connection: "Connection") -> "Iterator[list[str]]":
+def record_statements(connection: "Connection") -> "Iterator[list[str]]":
     """Record the SQL statements by which ``connection`` changes something, with the number of rows of a bulk one."""
     from sqlalchemy import event  # noqa: PLC0415 - as above
 
@@ -146,6 +150,6 @@ def _run(connection: "Connection", act: "Callable[[Config], None]") -> None:
         act(configure(connection))
     except CommandError as error:
         raise UnavailableError(
-            f"the database is at revision {revision(connection)}, which this benchlock does not know",
+            f"the database is at revision {find_revision(connection)}, which this benchlock does not know",
             next_step="use the benchlock that wrote it, or a newer one",
         ) from error

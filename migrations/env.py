@@ -1,12 +1,12 @@
-"""What Alembic runs: the revisions on a connection that it is handed, or on the database that alembic.ini names."""
+"""The Alembic environment: runs revisions on a given connection, or on the database of alembic.ini."""
 
 from pathlib import Path
 
 from alembic import context
 from sqlalchemy import Connection
 
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.catalogue.database import open_engine, writing
+from benchlock.migrations.schema_check import METADATA
+from benchlock.registry.database.engine import open_engine, write_transaction
 
 
 def run(connection: Connection) -> None:
@@ -15,13 +15,13 @@ def run(connection: Connection) -> None:
     context.run_migrations()
 
 
-handed = context.config.attributes.get("connection")
-if handed is not None:
-    run(handed)
+shared_connection = context.config.attributes.get("connection")
+if shared_connection is not None:
+    run(shared_connection)
 else:
     database = Path(context.config.get_main_option("database") or "")
     database.parent.mkdir(parents=True, exist_ok=True)
     engine = open_engine(database)
-    with writing(engine) as opened:
+    with write_transaction(engine) as opened:
         run(opened)
     engine.dispose()

@@ -1,1 +1,1 @@
-"""What exists, what is allowed, what was chosen: manifests, catalogue, constraints, resolver, lockfile."""
+"""What exists and what was chosen: manifests, catalogue, version resolution and lock files."""

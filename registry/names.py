@@ -8,7 +8,7 @@ from functools import total_ordering
 from typing import Literal, NewType, get_args
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.versions import Version, key, parse_version
+from benchlock.registry.versions.semantic_version import Version, key, parse_version
 
 Kind = Literal["model", "framework", "dataset", "image"]
 Name = NewType("Name", str)

@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import Engine
 from xdist.scheduler import LoadScopeScheduling
 
-from benchlock.evaluator.images.workspaces import workspace
+from benchlock.evaluator.images.subprocesses import workspace
 from benchlock.migrations import upgrade
-from benchlock.registry.catalogue.database import open_engine, open_server
+from benchlock.registry.database.engine import open_engine, open_server
 from tests.support.base import keep_base
 from tests.support.commands import Commands, copied
 from tests.support.postgresql import PostgresServer

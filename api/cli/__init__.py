@@ -1,1 +1,1 @@
-"""The command line: parse words, call the rooms below, print what they return."""
+"""The command line: argument parsing, calls to the other packages, and printed results."""

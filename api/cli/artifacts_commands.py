@@ -1,4 +1,4 @@
-"""publish, list, show, get, yank: artifacts in, artifacts out."""
+"""Commands for artifacts: publish, list, show, get and yank."""
 
 import os
 import re
@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.invocation import Invocation
-from benchlock.api.cli.run_names import complete_run_id
+from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.run_options import complete_run_id
 from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchlock.artifacts.store import BlobStore
-    from benchlock.registry.catalogue.contents import Contents
-    from benchlock.registry.catalogue.entries import Entry, Published
-    from benchlock.registry.publishing import Draft
+    from benchlock.artifacts.blob_store import BlobStore
+    from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol, Entry, PublishResult
+    from benchlock.registry.publishing.publication import Draft
 
 MANIFEST = "manifest.yaml"
 RUN_PREFIX = "run/"
@@ -48,8 +47,8 @@ TARGET = click.argument(
 @click.pass_obj
 def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -> None:
     """Publish artifacts: every file under its digest, immutable from then on."""
-    from benchlock.registry.problems import Problems  # noqa: PLC0415
-    from benchlock.registry.publishing import publish_all, rehearse_all  # noqa: PLC0415
+    from benchlock.registry.publishing.publication import dry_run_publish_all, publish_all  # noqa: PLC0415
+    from benchlock.registry.text.problems import Problems  # noqa: PLC0415
 
     problems, drafts, warnings = Problems(), list["Draft"](), list[str]()
     for path in paths:
@@ -60,7 +59,7 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
         drafts, progress = _look_up_images(drafts, store), invocation.progress
         with problems.noted():
             if rehearses:
-                done = rehearse_all(drafts, catalogue, store, progress=progress, warn=warnings.append)
+                done = dry_run_publish_all(drafts, catalogue, store, progress=progress, warn=warnings.append)
             else:
                 done = publish_all(drafts, store, catalogue, progress=progress, warn=warnings.append)
     for warning in warnings:
@@ -75,9 +74,9 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
 
 
 @contextmanager
-def _open_contents(invocation: Invocation, *, creates: bool) -> "Iterator[tuple[Contents, BlobStore]]":
+def _open_contents(invocation: Invocation, *, creates: bool) -> "Iterator[tuple[CatalogueProtocol, BlobStore]]":
     """Open the catalogue and store of the registry; empty, temporary ones where there is none and none is created."""
-    from benchlock.api.wiring import open_empty_registry  # noqa: PLC0415
+    from benchlock.api.local.local_registry import open_empty_registry  # noqa: PLC0415
 
     registry = invocation.opened if creates else invocation.find_registry()
     if registry is not None:
@@ -89,15 +88,15 @@ def _open_contents(invocation: Invocation, *, creates: bool) -> "Iterator[tuple[
 
 
 def _look_up_images(drafts: "Sequence[Draft]", store: "BlobStore") -> "list[Draft]":
-    from benchlock.api.image_lookup import ask  # noqa: PLC0415
+    from benchlock.api.local.image_lookup import make_lenient_lookup  # noqa: PLC0415
 
-    return [replace(draft, ask=ask(store, output.say)) for draft in drafts]
+    return [replace(draft, ask=make_lenient_lookup(store, output.say)) for draft in drafts]
 
 
 def read_draft(path: Path) -> "Draft":
     """The manifest at ``path``, or in the folder ``path``, read and checked."""
-    from benchlock.api.wiring import source_access  # noqa: PLC0415
-    from benchlock.registry import drafts  # noqa: PLC0415
+    from benchlock.api.local.local_registry import source_access  # noqa: PLC0415
+    from benchlock.registry.publishing import drafts  # noqa: PLC0415
 
     file = path / MANIFEST if path.is_dir() else path
     others = [] if file.exists() else _find_manifests(path)
@@ -120,14 +119,14 @@ def _find_manifests(folder: Path) -> list[str]:
     return [str(path) for path in islice(filter(is_manifest, paths), _SHOWN)]
 
 
-def published_line(published: "Published", *, dry_run: bool = False) -> str:
+def published_line(published: "PublishResult", *, dry_run: bool = False) -> str:
     verb = {(True, False): "published", (True, True): "would publish"}.get(
         (published.changed, dry_run), "already there:"
     )
     return f"{verb} {published.reference}  {published.digest}"
 
 
-def published_document(published: "Published") -> dict[str, Any]:
+def published_document(published: "PublishResult") -> dict[str, Any]:
     reference = published.reference
     return {
         "kind": reference.kind,
@@ -178,7 +177,7 @@ def entry_document(entry: "Entry") -> dict[str, Any]:
 def show(invocation: Invocation, target: str) -> None:
     """Show an artifact's manifest, or a run with everything that was recorded."""
     if target.startswith(RUN_PREFIX):
-        from benchlock.api.cli.runs_commands import show_run  # noqa: PLC0415
+        from benchlock.api.cli.run_history_commands import show_run  # noqa: PLC0415
 
         show_run(invocation, target)
         return
@@ -199,10 +198,10 @@ def _refuse_lock(target: str) -> None:
 
 
 def _show_artifact(invocation: Invocation, target: str) -> None:
-    from benchlock.registry.cards import card_path, read_card  # noqa: PLC0415
     from benchlock.registry.manifests import plain  # noqa: PLC0415
+    from benchlock.registry.manifests.model_card import card_path, read_card  # noqa: PLC0415
 
-    entry, versions = find(invocation, target)
+    entry, versions = find_artifact(invocation, target)
     manifest = invocation.opened.catalogue.manifest(entry.reference)
     document = entry_document(entry) | {
         "versions": [str(other.reference.version) for other in versions],
@@ -232,15 +231,15 @@ def _show_artifact(invocation: Invocation, target: str) -> None:
             output.echo(f"… {card.cut} characters more: benchlock get {target}")
 
 
-def find(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]]":
+def find_artifact(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]]":
     """The newest version that ``target`` admits, and all versions of its name."""
-    from benchlock.registry.catalogue.choosing import newest  # noqa: PLC0415
-    from benchlock.registry.constraints import Constraint  # noqa: PLC0415
+    from benchlock.registry.catalogue.catalogue_protocol import find_newest  # noqa: PLC0415
     from benchlock.registry.names import parse_target  # noqa: PLC0415
+    from benchlock.registry.versions.version_ranges import Constraint  # noqa: PLC0415
 
     kind, name, text = parse_target(target)
     versions = invocation.opened.catalogue.versions(kind, name)
-    return newest(versions, None if text is None else Constraint.parse(text)), versions
+    return find_newest(versions, None if text is None else Constraint.parse(text)), versions
 
 
 @click.command()
@@ -251,17 +250,17 @@ def find(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]
 @click.pass_obj
 def get(invocation: Invocation, target: str, out: Path | None) -> None:
     """Write an artifact's files, or a run's predictions and samples, each verified."""
-    from benchlock.registry.export import export  # noqa: PLC0415
+    from benchlock.registry.publishing.artifact_export import export  # noqa: PLC0415
 
     if target.startswith(RUN_PREFIX):
-        from benchlock.evaluator.records.export import export_run  # noqa: PLC0415
-        from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415
+        from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+        from benchlock.evaluator.workflows.inventory import export_run  # noqa: PLC0415
 
         run = invocation.opened.records.get(parse_run_id(target))
         folder = out or Path(target.replace("/", "-"))
         count, more = export_run(run, invocation.opened.store, folder), ""
     else:
-        entry, _ = find(invocation, target)
+        entry, _ = find_artifact(invocation, target)
         reference = entry.reference
         folder = out or Path(f"{reference.name.replace('/', '-')}-{reference.version}")
         manifest = invocation.opened.catalogue.manifest(reference)

@@ -1,4 +1,4 @@
-"""bundle create, bundle import: a lock or a run with all of its bytes in one file, for where no network is."""
+"""Commands for bundles: bundle create and bundle import."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,15 +7,15 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import RUN_PREFIX, published_document
-from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.commands import Invocation
 from benchlock.api.cli.lock_commands import read_lock
 from benchlock.api.cli.output import say
-from benchlock.api.cli.run_names import complete_run_id
+from benchlock.api.cli.run_options import complete_run_id
 
 if TYPE_CHECKING:
-    from benchlock.api.client.registry import Brought
-    from benchlock.evaluator.records.runs import Run
-    from benchlock.registry.lockfile import Lock
+    from benchlock.api.registry_protocol import ImportReport
+    from benchlock.evaluator.records.run_model import Run
+    from benchlock.registry.lock.lockfile import Lock
 
 
 @click.group(no_args_is_help=False)
@@ -38,12 +38,12 @@ def bundle() -> None:
 @click.pass_obj
 def create(invocation: Invocation, target: str, out: Path, platform: str) -> None:
     """Write a lock, and a run with its record, with every blob that they name."""
-    from benchlock.evaluator.bundles import create_bundle  # noqa: PLC0415
-    from benchlock.registry.bundled import not_brought  # noqa: PLC0415
+    from benchlock.evaluator.workflows.bundles import create_bundle  # noqa: PLC0415
+    from benchlock.registry.publishing.lock_bundle import describe_absent_parts  # noqa: PLC0415
 
-    lock, run = _named(invocation, target)
+    lock, run = _find_lock_and_run(invocation, target)
     created = create_bundle(out, lock, run, invocation.opened.store, invocation.progress, platform=platform)
-    for warning in not_brought(created.platforms):
+    for warning in describe_absent_parts(created.platforms):
         say(f"warning: {warning}")
     runs = [] if run is None else [run.id]
     if invocation.as_json:
@@ -70,9 +70,9 @@ def create(invocation: Invocation, target: str, out: Path, platform: str) -> Non
     )
 
 
-def _named(invocation: Invocation, target: str) -> "tuple[Lock, Run | None]":
+def _find_lock_and_run(invocation: Invocation, target: str) -> "tuple[Lock, Run | None]":
     """The lock that ``target`` names or whose run it names, and that run."""
-    from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
 
     if not target.startswith(RUN_PREFIX):
         return read_lock(invocation, target), None
@@ -85,7 +85,7 @@ def _named(invocation: Invocation, target: str) -> "tuple[Lock, Run | None]":
 @click.pass_obj
 def import_(invocation: Invocation, file: Path) -> None:
     """Check a bundle as a whole, and take in its blobs, lock and runs; no name that is here changes."""
-    from benchlock.artifacts.bundles.reading import open_bundle  # noqa: PLC0415
+    from benchlock.artifacts.bundles.bundle_reader import open_bundle  # noqa: PLC0415
 
     with open_bundle(file):  # what is no bundle creates no registry
         pass
@@ -95,7 +95,7 @@ def import_(invocation: Invocation, file: Path) -> None:
     for reference, reason in found.kept_out.items():
         say(f"{reference} is not in the catalogue, and the lock runs without: {reason}")
     if invocation.as_json:
-        output.print_json(_document(found))
+        output.print_json(_import_document(found))
         return
     output.echo(f"{'imported' if found.changed else 'already there:'} {found.lock}")
     output.print_fields(
@@ -109,7 +109,7 @@ def import_(invocation: Invocation, file: Path) -> None:
     output.echo(f"next: benchlock {'rerun' if found.runs else 'run'} {next(iter(found.runs), found.lock)}")
 
 
-def _document(found: "Brought") -> dict[str, object]:
+def _import_document(found: "ImportReport") -> dict[str, object]:
     return {
         "lock": found.lock,
         "changed": found.changed,

@@ -1,27 +1,120 @@
-"""The command ``benchlock``: its global options, and its commands by name, each imported when it is asked for."""
+"""The command group ``benchlock``: global options, commands loaded lazily, and the opened registry."""
 
 import os
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.output import Bars, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchlock.api.client.access_control import Access
+    from benchlock.api.local.local_registry import LocalRegistry as Folder
+    from benchlock.api.registry_protocol import Registry
+
+
+CREATING_COMMANDS = frozenset(
+    {"publish", "run", "image build", "bundle import", "db create", "token create", "serve", "worker"}
+)
+"""The commands that create a registry where there is none."""
+
+
+def _command_name() -> str:
+    """Return the name of the command that runs, with that of its group, and without that of the program."""
+    context = click.get_current_context(silent=True)
+    names = []
+    while context is not None and context.parent is not None:
+        names.append(context.info_name or "")
+        context = context.parent
+    return " ".join(reversed(names))
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One call of ``benchlock``: where the registry is, and how to answer."""
+
+    registry: str
+    as_json: bool
+
+    @cached_property
+    def opened(self) -> "Registry":
+        """The registry, opened; where it is a folder, abandoned runs are recorded."""
+        if "://" in self.registry:
+            from benchlock.api.client.remote_registry import open_remote  # noqa: PLC0415 - most registries are folders
+
+            return open_remote(self.registry, say, self.progress)
+        from benchlock.api.client.embedded_registry import EmbeddedRegistry  # noqa: PLC0415 - SQL costs more than the start may
+
+        return EmbeddedRegistry(self.folder)
+
+    def find_registry(self) -> "Registry | None":
+        """Open the registry, and create none; None where its folder has none."""
+        if "://" in self.registry:
+            return self.opened
+        from benchlock.api.client.embedded_registry import EmbeddedRegistry  # noqa: PLC0415 - see above
+        from benchlock.api.local.local_registry import open_registry  # noqa: PLC0415 - see above
+        from benchlock.api.local.registry_database import RegistryNotFoundError  # noqa: PLC0415 - see above
+
+        try:
+            return EmbeddedRegistry(open_registry(self.registry, say, self.progress, create=False))
+        except RegistryNotFoundError:
+            return None
+
+    @cached_property
+    def folder(self) -> "Folder":
+        """The registry, which must be a folder of this machine; messages go to standard error.
+
+        Raises:
+            UnknownNameError: The folder has no registry, and the command is not one of ``CREATING_COMMANDS``.
+        """
+        return self.open_folder(say)
+
+    def open_folder(self, tell: "Callable[[str], None]") -> "Folder":
+        """Open the registry as ``folder`` does, with messages to ``tell``.
+
+        Raises:
+            UnknownNameError: As for ``folder``.
+        """
+        from benchlock.api.local.local_registry import open_registry  # noqa: PLC0415 - see above
+
+        return open_registry(self.registry, tell, self.progress, create=_command_name() in CREATING_COMMANDS)
+
+    @cached_property
+    def access(self) -> "Access":
+        """Who may do what in the registry, and who did what."""
+        from benchlock.api.client.access_control import EmbeddedAccess, RemoteAccess  # noqa: PLC0415 - most commands ask for none
+        from benchlock.api.client.remote_registry import RemoteRegistry  # noqa: PLC0415
+
+        if "://" not in self.registry:
+            return EmbeddedAccess(self.folder)
+        assert isinstance(self.opened, RemoteRegistry)
+        return RemoteAccess(self.opened.talk)
+
+    @property
+    def progress(self) -> Bars:
+        return Bars()
+
 
 COMMANDS = {
     "publish": "artifacts_commands.publish",
-    "init": "init_command.init",
+    "init": "manifest_commands.init",
     "golden": "golden_command.golden",
     "list": "artifacts_commands.list_artifacts",
     "show": "artifacts_commands.show",
-    "runs": "runs_commands.runs",
-    "hide": "runs_commands.hide",
+    "runs": "run_history_commands.runs",
+    "hide": "run_history_commands.hide",
     "get": "artifacts_commands.get",
     "yank": "artifacts_commands.yank",
     "resolve": "lock_commands.resolve",
     "lock": "lock_commands.lock",
     "diff": "lock_commands.diff",
-    "why": "why_command.why",
+    "why": "lock_commands.why",
     "run": "run_commands.run",
     "rerun": "run_commands.rerun",
     "compare": "compare_command.compare",
@@ -32,21 +125,21 @@ COMMANDS = {
     "machines": "queue_commands.machines",
     "image": "image_commands.image",
     "bundle": "bundle_commands.bundle",
-    "import": "import_commands.importing",
-    "backup": "backup_commands.backup",
-    "restore": "backup_commands.restore",
-    "db": "database_commands.db",
-    "verify": "upkeep_commands.verify",
-    "gc": "upkeep_commands.gc",
-    "token": "access_commands.token",
-    "log": "access_commands.log",
-    "doctor": "upkeep_commands.doctor",
-    "serve": "serve_command.serve",
+    "import": "manifest_commands.import_group",
+    "backup": "maintenance_commands.backup",
+    "restore": "maintenance_commands.restore",
+    "db": "maintenance_commands.db",
+    "verify": "maintenance_commands.verify",
+    "gc": "maintenance_commands.gc",
+    "token": "server_commands.token",
+    "log": "server_commands.log",
+    "doctor": "maintenance_commands.doctor",
+    "serve": "server_commands.serve",
 }
 """The module in this folder that has the command, and its name there; in the order of the help text."""
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """The group of ``COMMANDS``: one command loads one module, and only the help text all of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -68,7 +161,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.command(cls=Commands)
+@click.command(cls=CommandGroup)
 @click.option(
     "--registry",
     envvar="BENCHLOCK_REGISTRY",

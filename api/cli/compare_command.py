@@ -1,31 +1,186 @@
-"""compare: runs side by side, or locks by runs that take turns."""
+"""The ``compare`` command: recorded runs side by side, or locks run in alternation."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import RUN_PREFIX
-from benchlock.api.cli.comparisons import comparison_document, print_comparison
-from benchlock.api.cli.invocation import Invocation
-from benchlock.api.cli.lock_commands import read_lock
+from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.lock_commands import lock_document, read_lock
 from benchlock.api.cli.output import say
-from benchlock.api.cli.run_names import complete_run_ids
-from benchlock.api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
-from benchlock.api.faults import EXIT_REFUSED
+from benchlock.api.cli.run_documents import run_document
+from benchlock.api.cli.run_options import (
+    ALLOW_CODE,
+    ISOLATION,
+    complete_run_ids,
+    execute_lock,
+    parse_isolation,
+    parse_shares,
+)
+from benchlock.api.cli.run_tables import format_figure, format_interval, format_mark
+from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
+from benchlock.evaluator.statistics.metric_model import format_value
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.comparing import Comparison
-    from benchlock.evaluator.evidence.pairing import PredictionPairs
-    from benchlock.evaluator.records.runs import Run
-    from benchlock.registry.lockfile import Lock
+    from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
+    from benchlock.evaluator.records.run_model import Run
+    from benchlock.evaluator.statistics.equivalence import Finding, Ratio
+    from benchlock.evaluator.statistics.metric_model import Interval
+    from benchlock.evaluator.statistics.paired_tests import PairedTest
+    from benchlock.evaluator.workflows.compare import Arm, Comparison
+    from benchlock.registry.lock.lockfile import Lock
+
+
+def comparison_document(found: "Comparison") -> dict[str, Any]:
+    """The runs, the arms that they make, and what each further arm is of the first."""
+    runs = [run_document(run) | {"model": lock_document(arm.lock)["model"]} for arm in found.arms for run in arm.runs]
+    return {
+        "comparable": not found.reasons,
+        "reasons": list(found.reasons),
+        "replays": list(found.replays),
+        "interleaved": found.interleaved,
+        "arms": [_arm_document(arm) for arm in found.arms],
+        "findings": [
+            {"lock": arm.lock.id, "against": found.arms[0].lock.id} | finding_document(one)
+            for arm, findings in found.findings
+            for one in findings
+        ],
+        "runs": runs,
+    }
+
+
+def _arm_document(arm: "Arm") -> dict[str, Any]:
+    chosen = {key: part for key, part in lock_document(arm.lock).items() if key in ("lock", "model", "framework")}
+    return chosen | {"control": arm.control, "runs": [run.id for run in arm.runs]}
+
+
+def finding_document(one: "Finding") -> dict[str, Any]:
+    """A finding on a metric: the ratio with its intervals, what it was held against, and the answer."""
+    return {
+        "metric": one.metric,
+        **_ratio_document(one.ratio),
+        "control": None if one.control is None else _ratio_document(one.control),
+        "noise_floor": one.noise_floor,
+        "margin": one.margin,
+        "answer": one.answer,
+        "reason": one.reason,
+        "self_reported": one.self_reported,
+        "test": None if one.test is None else _paired_test_document(one.test),
+    }
+
+
+def _paired_test_document(one: "PairedTest") -> dict[str, Any]:
+    return asdict(one) | {"ci": [one.ci.low, one.ci.high]}
+
+
+def _ratio_document(one: "Ratio") -> dict[str, Any]:
+    ends = {"ci": [one.ci.low, one.ci.high], "ci_90": [one.narrow.low, one.narrow.high]}
+    return {"ratio": one.value, **ends, "n": one.n, "paired": one.paired}
+
+
+def print_comparison(found: "Comparison") -> None:
+    """The figures of all arms side by side, then what each further arm is of the first."""
+    arms = [arm for arm in found.arms if not arm.control]
+    _print_side_by_side(arms)
+    for sentence in (*(f"not comparable: {reason}" for reason in found.reasons), *found.replays):
+        output.echo_wrapped(sentence)
+    for arm, findings in found.findings:
+        how = f"{len(arm.runs)} rounds" if found.interleaved else "runs that did not take turns"
+        output.echo()
+        output.echo(f"{_arm_name(arm)} against {_arm_name(arms[0])}, in {how}")
+        rows = [
+            (
+                one.metric,
+                ("-" if one.ratio.value is None else f"{one.ratio.value:.4g}")
+                + format_mark(is_reported=one.self_reported),
+                _format_ends(one.ratio.ci),
+                _format_noise(one),
+                _format_share(one.margin),
+                one.answer,
+            )
+            for one in findings
+        ]
+        output.print_table(("metric", "ratio", "95 % interval", "noise (A/A)", "margin", "answer"), rows)
+        metrics: dict[tuple[str, str], list[str]] = {}
+        for one in findings:
+            metrics.setdefault((one.answer, one.reason), []).append(one.metric)
+        for (answer, reason), names in metrics.items():
+            output.echo_wrapped(f"  {', '.join(names)}: {answer}: {reason}")
+
+
+def _print_side_by_side(arms: "list[Arm]") -> None:
+    """A column an arm, a line a metric: of several runs the centre and the interval between runs; and their quality."""
+    cells = [_arm_cells(arm) for arm in arms]
+    names = list(dict.fromkeys(name for arm in cells for name in arm))
+    runs = [arm.runs[0].id if len(arm.runs) == 1 else f"{len(arm.runs)} runs" for arm in arms]
+    frameworks = [f"{arm.lock.framework.name} {arm.lock.framework.version}" for arm in arms]
+    rows = [("", *frameworks), ("", *runs), *((name, *(arm.get(name, "-") for arm in cells)) for name in names)]
+    rows += [
+        row
+        for row in (("LoadGen", *map(_format_verdicts, arms)), ("flagged", *map(_format_flags, arms)))
+        if any(row[1:])
+    ]
+    output.print_table(("", *map(_arm_name, arms)), rows)
+
+
+def _format_verdicts(arm: "Arm") -> str:
+    """What LoadGen says of the runs: each verdict, with the number of runs where there are several."""
+    marks = Counter(validity.mark for validity in map(validity_of, arm.runs) if validity is not None)
+    return ", ".join(mark if len(arm.runs) == 1 else f"{number} {mark}" for mark, number in marks.items())
+
+
+def _format_flags(arm: "Arm") -> str:
+    flagged = [run for run in arm.runs if explain_unusable_times(run) is not None]
+    if not flagged:
+        return ""
+    reported = format_mark(is_reported=any(run.end is not None and run.end.times_self_reported for run in flagged))
+    return ("yes" if len(arm.runs) == 1 else f"{len(flagged)} of {len(arm.runs)}") + reported
+
+
+def _arm_cells(arm: "Arm") -> dict[str, str]:
+    from benchlock.evaluator.statistics.equivalence import centre, find_interval_over_runs, is_exact  # noqa: PLC0415 - numpy
+
+    shown = {}
+    for first in () if arm.runs[0].end is None else arm.runs[0].end.metrics:
+        metric = replace(first, self_reported=arm.is_self_reported(first.key))
+        values = arm.values(metric.key)
+        if len(values) == 1 or is_exact(metric.name, values):
+            shown[metric.key] = f"{format_figure(metric)} {format_interval(metric)}"
+        else:
+            ci = find_interval_over_runs(values)
+            ends = f"[{format_value(ci.low, metric.unit)}, {format_value(ci.high, metric.unit)}]"
+            shown[metric.key] = f"{format_figure(replace(metric, value=centre(values)))} {ends}"
+    return shown
+
+
+def _arm_name(arm: "Arm") -> str:
+    return f"{arm.lock.model.name} {arm.lock.model.version}"
+
+
+def _format_ends(ci: "Interval") -> str:
+    """Return the ends of an interval; a value that is known exactly, on the samples that were seen, has none."""
+    if ci.low is not None and ci.low == ci.high:
+        return "exact"
+    ends = ("-" if end is None else f"{end:.4g}" for end in (ci.low, ci.high))
+    return f"[{', '.join(ends)}]"
+
+
+def _format_noise(one: "Finding") -> str:
+    return "-" if one.noise_floor is None else f"± {one.noise_floor:.2%}"
+
+
+def _format_share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2%}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _CompareOptions:
     """The options of the command, by their names."""
 
     force: bool
@@ -59,10 +214,12 @@ class _Asked:
 @click.pass_obj
 def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - as _Asked says
     """Put runs side by side, or run locks by turns; refuse what is not comparable."""
-    asked = _Asked(**options)
+    asked = _CompareOptions(**options)
     margins = parse_shares("--margin", asked.margin)
     found = (
-        _interleaved(invocation, targets, asked, margins) if asked.interleave else _of_runs(invocation, targets, asked)
+        _compare_interleaved(invocation, targets, asked, margins)
+        if asked.interleave
+        else _compare_runs(invocation, targets, asked)
     )
     for reason in found.reasons:
         say(f"warning: not comparable: {reason}")
@@ -79,25 +236,27 @@ def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any)
 def _all_equivalent(found: "Comparison", margins: Mapping[str, float]) -> bool:
     """Whether every metric with a margin is equivalent for each lock; one that could not be compared is not."""
     several = [[one for one in findings if one.margin is not None] for _, findings in found.findings]
-    missing = {name for name in margins for judged in several if not any(_of(name, one.metric) for one in judged)}
+    missing = {
+        name for name in margins for judged in several if not any(_is_equivalent(name, one.metric) for one in judged)
+    }
     for name in sorted(missing):
         say(f"warning: {name} cannot be compared: not every run has it")
     return not missing and all(one.answer == "equivalent" for judged in several for one in judged)
 
 
-def _of(name: str, key: str) -> bool:
+def _is_equivalent(name: str, key: str) -> bool:
     return key.partition("@")[0] == name
 
 
-def _of_runs(invocation: Invocation, targets: tuple[str, ...], asked: _Asked) -> "Comparison":
+def _compare_runs(invocation: Invocation, targets: tuple[str, ...], asked: _CompareOptions) -> "Comparison":
     """Runs that exist.
 
     Raises:
         InvalidInputError: there is one alone, or an option is for runs that are yet to be made.
         RefusedError: they are not comparable.
     """
-    from benchlock.evaluator.comparing import compare_runs  # noqa: PLC0415
-    from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415
 
     if asked.rounds is not None or asked.margin or asked.isolation or asked.allow_code:
         raise InvalidInputError(
@@ -110,7 +269,7 @@ def _of_runs(invocation: Invocation, targets: tuple[str, ...], asked: _Asked) ->
             raise InvalidInputError(f"{text!r} is no run", where=text, next_step=step)
     runs = [invocation.opened.records.get(parse_run_id(text)) for text in targets]
     locks = {id_: read_lock(invocation, id_) for id_ in dict.fromkeys(run.start.lock for run in runs)}
-    found = compare_runs([(locks[run.start.lock], run) for run in runs], _pairs(invocation).compare)
+    found = compare_runs([(locks[run.start.lock], run) for run in runs], _open_prediction_pairs(invocation).compare)
     if found.reasons and not asked.force:
         raise RefusedError(
             f"these runs are not comparable with {runs[0].id}: {'; '.join(found.reasons)}",
@@ -119,40 +278,42 @@ def _of_runs(invocation: Invocation, targets: tuple[str, ...], asked: _Asked) ->
     return found
 
 
-def _interleaved(
-    invocation: Invocation, targets: tuple[str, ...], asked: _Asked, margins: Mapping[str, float]
+def _compare_interleaved(
+    invocation: Invocation, targets: tuple[str, ...], asked: _CompareOptions, margins: Mapping[str, float]
 ) -> "Comparison":
     """Runs made by turns, and told one by one."""
-    from benchlock.evaluator.comparing import check_question, default_rounds, interleave, shared_margins  # noqa: PLC0415
+    from benchlock.evaluator.workflows.compare import check_question, default_rounds, interleave, shared_margins  # noqa: PLC0415
 
     wanted, locks = parse_isolation(asked.isolation), [read_lock(invocation, text) for text in targets]
     stated = {**shared_margins(locks), **margins}
     check_question(locks, stated)
 
     def once(lock: "Lock", part_of: Mapping[str, Any]) -> "Run":
-        made = execute(invocation, lock, wanted, allow_code=asked.allow_code, part_of=part_of)
+        made = execute_lock(invocation, lock, wanted, allow_code=asked.allow_code, part_of=part_of)
         word = "running" if made.end is None else made.end.outcome
         control = ", again" if part_of["control"] else ""
         say(f"round {part_of['round']} of {part_of['rounds']}: {lock.model.name}{control}: {made.id} {word}")
         return made
 
     rounds = asked.rounds or default_rounds(len(locks))
-    return interleave(locks, once, rounds, stated, _pairs(invocation).compare)
+    return interleave(locks, once, rounds, stated, _open_prediction_pairs(invocation).compare)
 
 
-def _pairs(invocation: Invocation) -> "PredictionPairs":
+def _open_prediction_pairs(invocation: Invocation) -> "PredictionPairs":
     """Return what compares runs sample by sample."""
-    from benchlock.evaluator.evidence.pairing import PredictionPairs  # noqa: PLC0415
-    from benchlock.evaluator.evidence.status import SCRATCH  # noqa: PLC0415
+    from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415
+    from benchlock.evaluator.records.evidence_status import SCRATCH  # noqa: PLC0415
 
     return PredictionPairs(invocation.opened.store, invocation.opened.home / SCRATCH)
 
 
 def _warn(run: "Run") -> None:
-    from benchlock.evaluator.records.calls import unusable_times  # noqa: PLC0415
-    from benchlock.evaluator.records.validity import validity_of  # noqa: PLC0415
+    from benchlock.evaluator.records.timing_validity import (  # noqa: PLC0415
+        explain_unusable_times,
+        validity_of,
+    )
 
-    if reason := unusable_times(run):
+    if reason := explain_unusable_times(run):
         say(f"warning: {reason}")
     validity = validity_of(run)
     if validity is not None and not validity.valid:

@@ -1,4 +1,4 @@
-"""golden: reference samples with the tensors that a model's steps and the model make of them, made or checked."""
+"""The ``golden`` command: make or check the golden tensors of a model."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,18 +9,18 @@ import click
 from msgspec import UNSET
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifacts_commands import find, read_draft
-from benchlock.api.cli.golden_tables import golden_lines, golden_summary
-from benchlock.api.cli.invocation import Invocation
-from benchlock.api.cli.running import ALLOW_CODE, ISOLATION, parse_isolation
-from benchlock.artifacts.drafts import new_file
+from benchlock.api.cli.artifacts_commands import find_artifact, read_draft
+from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.run_options import ALLOW_CODE, ISOLATION, parse_isolation
+from benchlock.api.cli.run_tables import golden_lines, golden_summary
+from benchlock.artifacts.atomic_files import create_file
+from benchlock.artifacts.display import format_count
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError
-from benchlock.artifacts.plurals import count_of
 
 if TYPE_CHECKING:
-    from benchlock.api.goldens import Wanted
-    from benchlock.evaluator.goldens import Answered
-    from benchlock.evaluator.runner.trial import Trial
+    from benchlock.api.local.golden_runs import GoldenRequest
+    from benchlock.evaluator.runner.stages import Trial
+    from benchlock.evaluator.workflows.golden import AnswerCount
     from benchlock.registry.manifests import Model
 
 GOLDEN = "golden.npz"
@@ -75,11 +75,11 @@ def golden(
     **options: Any,  # noqa: ANN401 - of several types
 ) -> None:
     """Make a model's golden tensors, or check them."""
-    from benchlock.api.goldens import Wanted, golden_source, model_of  # noqa: PLC0415
+    from benchlock.api.local.golden_runs import GoldenRequest, golden_source, require_model  # noqa: PLC0415
 
     draft = read_draft(manifest)
-    model_of(draft)
-    wanted = Wanted(
+    require_model(draft)
+    wanted = GoldenRequest(
         draft,
         files=files,
         image=options["image"],
@@ -95,7 +95,7 @@ def golden(
     if not options["dataset"] and (options["split"] or options["numbers"]):
         raise InvalidInputError("--split and --index are of a dataset", next_step="name it with --from")
     if not (files or options["dataset"] or options["check"] or (source is not None and _is_there(draft.path, source))):
-        options |= _claimed(model_of(draft))
+        options |= _claim_options(require_model(draft))
     if not files and not options["dataset"]:
         _check(invocation, wanted, source)
     elif options["check"]:
@@ -109,15 +109,15 @@ def _is_there(manifest: Path, source: str) -> bool:
     return ":" in source.removeprefix("file:") or (manifest.parent / source.removeprefix("file:")).is_file()
 
 
-def _claimed(model: "Model") -> dict[str, str]:
+def _claim_options(model: "Model") -> dict[str, str]:
     """The dataset and split that the model's first claim is about, as options; none where it claims nothing."""
     for claim in () if model.claims is UNSET else model.claims:
         return {"dataset": f"{claim.dataset.name}@{claim.dataset.version}", "split": claim.dataset.split}
     return {}
 
 
-def _check(invocation: Invocation, wanted: "Wanted", source: str | None) -> None:
-    from benchlock.api.goldens import try_golden  # noqa: PLC0415
+def _check(invocation: Invocation, wanted: "GoldenRequest", source: str | None) -> None:
+    from benchlock.api.local.golden_runs import try_golden  # noqa: PLC0415
 
     path = wanted.draft.path
     if source is None or not _is_there(path, source):
@@ -138,32 +138,32 @@ def _check(invocation: Invocation, wanted: "Wanted", source: str | None) -> None
         output.echo(f"  {line}")
 
 
-def _make(invocation: Invocation, wanted: "Wanted", out: Path | None, options: Mapping[str, Any]) -> None:
-    from benchlock.api.goldens import find_split, golden_source, model_of, try_golden, without_golden  # noqa: PLC0415
-    from benchlock.evaluator.goldens import answered, claimed_top1, doubt  # noqa: PLC0415
-    from benchlock.evaluator.runner.trial import Making  # noqa: PLC0415
-    from benchlock.registry.locks import is_labelled  # noqa: PLC0415
+def _make(invocation: Invocation, wanted: "GoldenRequest", out: Path | None, options: Mapping[str, Any]) -> None:
+    from benchlock.api.local.golden_runs import find_split, golden_source, remove_golden, require_model, try_golden  # noqa: PLC0415
+    from benchlock.evaluator.runner.stages import GoldenTask  # noqa: PLC0415
+    from benchlock.evaluator.workflows.golden import count_answers, explain_doubt, list_claimed_top1  # noqa: PLC0415
+    from benchlock.registry.lock.lock_creation import is_labelled  # noqa: PLC0415
 
     draft, force = wanted.draft, options["force"]
-    model, claims = model_of(draft), tuple[float, ...]()
+    model, claims = require_model(draft), tuple[float, ...]()
     target = _target(draft.path, golden_source(draft), out)
     if target.exists() and not force:
         step = f"check it with benchlock golden {draft.path}; or remove it, or write over it with --force"
         raise InvalidInputError(f"{target} is there already", where=str(target), next_step=step)
-    making = Making(len(wanted.files) or options["count"], options["numbers"], _JUDGED)
+    making = GoldenTask(len(wanted.files) or options["count"], options["numbers"], _JUDGED)
     of = f"{len(wanted.files)} files"
     if options["dataset"]:
-        entry, _ = find(invocation, f"dataset/{options['dataset'].removeprefix('dataset/')}")
+        entry, _ = find_artifact(invocation, f"dataset/{options['dataset'].removeprefix('dataset/')}")
         dataset, split = find_split(invocation.opened, entry.reference, options["split"])
-        claims, of = claimed_top1(model, dataset, split), f"{entry.reference} {split}"
+        claims, of = list_claimed_top1(model, dataset, split), f"{entry.reference} {split}"
         classifies = model.task.endswith("-classification")
         labelled = classifies and is_labelled(dataset, split, "top1", invocation.opened.store)
         wanted = replace(wanted, dataset=entry.reference, split=split, labelled=labelled)
-    wanted = replace(wanted, draft=without_golden(draft))
+    wanted = replace(wanted, draft=remove_golden(draft))
     done = try_golden(invocation.opened, wanted, making, invocation.progress, output.say)
     _refuse_failed(done, draft.path)
-    found = answered(model, done.report, done.quality)
-    why = None if found is None else doubt(found, claims)
+    found = count_answers(model, done.report, done.quality)
+    why = None if found is None else explain_doubt(found, claims)
     if why and not force:
         raise RefusedError(
             f"{why}; nothing was written",
@@ -191,7 +191,7 @@ def _target(manifest: Path, source: str | None, out: Path | None) -> Path:
 
 def _write(target: Path, content: bytes) -> None:
     try:
-        with new_file(target) as file:
+        with create_file(target) as file:
             file.write(content)
     except OSError as error:
         raise UnavailableError(
@@ -210,13 +210,13 @@ def _refuse_failed(done: "Trial", path: Path) -> None:
 
 
 def _print_made(
-    invocation: Invocation, places: tuple[Path, Path, str], model: "Model", done: "Trial", found: "Answered | None"
+    invocation: Invocation, places: tuple[Path, Path, str], model: "Model", done: "Trial", found: "AnswerCount | None"
 ) -> None:
-    from benchlock.evaluator.goldens import suggested_tolerance  # noqa: PLC0415
+    from benchlock.evaluator.workflows.golden import suggest_tolerance  # noqa: PLC0415
 
     manifest, target, of = places
     lacking = {
-        f"{kind}s[{index}]": suggested_tolerance(port, done.report[f"{kind}s"][port.name])
+        f"{kind}s[{index}]": suggest_tolerance(port, done.report[f"{kind}s"][port.name])
         for kind, ports in (("input", model.inputs), ("output", model.outputs))
         for index, port in enumerate(ports)
         if port.name in done.report[f"{kind}s"] and port.tolerance is UNSET
@@ -228,13 +228,13 @@ def _print_made(
         output.print_json({**told, "listed": listed, **done.report})
         return
     numbers = ", ".join(map(str, done.report["numbers"]))
-    output.echo(f"wrote {target}: {count_of(done.report['samples'], 'sample')} of {of} ({numbers})")
+    output.echo(f"wrote {target}: {format_count(done.report['samples'], 'sample')} of {of} ({numbers})")
     for kind in ("input", "output"):
         for name, described in done.report[f"{kind}s"].items():
             output.echo(f"  {kind} {name}: {described['dtype']} {described['shape']}, up to {described['largest']:.6g}")
     if found is not None:
         output.echo(
-            f"  {found.right} of {count_of(found.n, 'sample')} {'is' if found.n == 1 else 'are'} answered right"
+            f"  {found.right} of {format_count(found.n, 'sample')} {'is' if found.n == 1 else 'are'} answered right"
         )
     for word in done.report["unnoticed"]:
         output.echo(f"  no sample would show a fault of {word}")

@@ -1,4 +1,4 @@
-"""image build: an environment of a framework, as wheels and as layers, published."""
+"""The ``image build`` command: the environment of a framework, as wheels and image layers."""
 
 import json
 from typing import TYPE_CHECKING
@@ -7,11 +7,11 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import published_document, published_line
-from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.commands import Invocation
 
 if TYPE_CHECKING:
     from benchlock.evaluator.images.build import BuiltImage
-    from benchlock.registry.publishing import Draft
+    from benchlock.registry.publishing.publication import Draft
 
 
 @click.group(no_args_is_help=False)
@@ -42,19 +42,19 @@ def build(  # noqa: PLR0913 - the options of a command
     no_layers: bool,
 ) -> None:
     """Resolve the wheels, assemble the layers, publish the image and, if missing, its framework."""
-    from benchlock.api.image_lookup import connect  # noqa: PLC0415
+    from benchlock.api.local.image_lookup import connect_repository  # noqa: PLC0415
+    from benchlock.evaluator.images.base import parse_base  # noqa: PLC0415
     from benchlock.evaluator.images.build import Builder, BuildOptions  # noqa: PLC0415
-    from benchlock.evaluator.images.remote_base import parse_base  # noqa: PLC0415
+    from benchlock.evaluator.images.subprocesses import workspace  # noqa: PLC0415
     from benchlock.evaluator.images.wheels import IndexOptions  # noqa: PLC0415
-    from benchlock.evaluator.images.workspaces import workspace  # noqa: PLC0415
-    from benchlock.registry.succession import publish_if_missing, publish_successor  # noqa: PLC0415
+    from benchlock.registry.publishing.publication import publish_if_missing, publish_successor  # noqa: PLC0415
 
     registry = invocation.opened
     options = BuildOptions(
         device=device,
         requirements=requirement,
         index=IndexOptions(find_links=find_links, index_url=index_url),
-        base=None if base is None else parse_base(base, connect),
+        base=None if base is None else parse_base(base, connect_repository),
         layers=not no_layers,
     )
     with workspace(registry.home / "builds") as folder:
@@ -77,7 +77,7 @@ def build(  # noqa: PLR0913 - the options of a command
 def _drafts(built: "BuiltImage") -> "tuple[Draft, Draft]":
     """The manifests as drafts whose relative sources start in the build's folder."""
     from benchlock.registry.manifests import plain  # noqa: PLC0415
-    from benchlock.registry.publishing import Draft  # noqa: PLC0415
+    from benchlock.registry.publishing.publication import Draft  # noqa: PLC0415
 
     image, framework = (
         Draft(

@@ -1,16 +1,16 @@
-"""Jobs and machines as JSON and as lines."""
+"""JSON documents and text lines of jobs and machines."""
 
 from typing import Any
 
-from benchlock.artifacts.plurals import count_of
-from benchlock.evaluator.dispatch.queue import Explanation, Job, JobId, Machine, parse_job_id
-from benchlock.registry.ids import is_id
+from benchlock.artifacts.display import format_count
+from benchlock.evaluator.queue.queue_model import Explanation, Job, JobId, Machine, parse_job_id
+from benchlock.registry.database.record_values import is_id
 
 _SKEW_SHOWN = 5.0
 """Seconds by which clocks differ, at least, for a table to say so."""
 
 
-def job_named(text: str) -> JobId:
+def parse_job_argument(text: str) -> JobId:
     """The job that somebody means, who may leave out what every job's id begins with.
 
     Raises:
@@ -65,17 +65,17 @@ def machine_document(machine: Machine) -> dict[str, Any]:
     }
 
 
-def machine_words(machine: Machine) -> str:
+def describe_machine(machine: Machine) -> str:
     """What it is, and what its worker runs beside containers."""
     facts = machine.facts
     more = [word for word, allowed in (("processes", facts.processes), ("models' code", facts.code)) if allowed]
     if machine.skew is not None and abs(machine.skew) >= _SKEW_SHOWN:
         word = "ahead of" if machine.skew > 0 else "behind"
         more.append(f"its clock is {describe_seconds(abs(machine.skew))} {word} the queue's")
-    return ", ".join([facts.host.platform, count_of(facts.host.cpus, "CPU"), *more])
+    return ", ".join([facts.host.platform, format_count(facts.host.cpus, "CPU"), *more])
 
 
-def machine_trouble(machine: Machine) -> str:
+def find_machine_trouble(machine: Machine) -> str:
     """Why it gets no jobs, if it gets none."""
     held = None
     if machine.held is not None:

@@ -1,4 +1,4 @@
-"""resolve, lock, diff: from a question to a lockfile."""
+"""Commands for locks: resolve, lock, diff and why."""
 
 import re
 from pathlib import Path
@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.commands import Invocation
 from benchlock.api.cli.output import read_text, say, say_lines
-from benchlock.api.faults import EXIT_REFUSED
-from benchlock.artifacts.drafts import new_file
+from benchlock.api.error_codes import EXIT_REFUSED
+from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
-    from benchlock.registry.lockfile import Lock
+    from benchlock.registry.lock.lockfile import Lock
     from benchlock.registry.names import Kind
-    from benchlock.registry.requests import Request
+    from benchlock.registry.requests.request import Request
     from benchlock.registry.resolution.candidates import Resolution
+
 
 ID_PREFIX = "sha256:"
 _YAML_KEY = re.compile(r"""^\s*\{?\s*["']?[a-z_]+["']?\s*:""", re.MULTILINE)
@@ -56,8 +57,8 @@ def resolution_document(resolution: "Resolution") -> dict[str, Any]:
 
 def read_request(path: Path, as_of: str) -> "Request":
     """The request in a file, at a time if one is given."""
-    from benchlock.registry.requests import parse_request  # noqa: PLC0415
-    from benchlock.registry.requests import read_request as read  # noqa: PLC0415
+    from benchlock.registry.requests.request import parse_request  # noqa: PLC0415
+    from benchlock.registry.requests.request import read_request as read  # noqa: PLC0415
 
     text = read_text(path, next_step="name a request file")
     if _LOCK_ID.search(text):
@@ -81,8 +82,8 @@ def lock(
     invocation: Invocation, request: Path, out: Path | None, upgrade: tuple[str, ...], as_of: str, *, check: bool
 ) -> None:
     """Answer a request with exact versions and digests, written to a lockfile."""
-    from benchlock.registry.lockfile import dump  # noqa: PLC0415
-    from benchlock.registry.locking import preferences_of  # noqa: PLC0415
+    from benchlock.registry.lock.lock_assembly import preferences_of  # noqa: PLC0415
+    from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
     asked = read_request(request, as_of)
     path = out or request.with_name(f"{asked.name.replace('/', '-')}.lock")
@@ -90,7 +91,7 @@ def lock(
         _check(invocation, asked, path, upgrade)
         return
     replaced = read_lock(invocation, str(path)) if path.exists() else None
-    moved = _upgraded(upgrade, path, replaced)
+    moved = _parse_upgrades(upgrade, path, replaced)
     preferences = {} if replaced is None else preferences_of(replaced, moved)
     done = invocation.opened.lock(asked, preferences)
     made = done.lock
@@ -106,7 +107,7 @@ def lock(
         output.print_fields({str(kind): f"{one.name} {one.version}" for kind, one in made.artifacts().items()})
 
 
-def _upgraded(targets: tuple[str, ...], path: Path, replaced: "Lock | None") -> "list[tuple[Kind, str]]":
+def _parse_upgrades(targets: tuple[str, ...], path: Path, replaced: "Lock | None") -> "list[tuple[Kind, str]]":
     """What ``--upgrade`` names.
 
     Raises:
@@ -138,8 +139,8 @@ def _tell_changes(invocation: Invocation, replaced: "Lock", made: "Lock") -> lis
     if made.id == replaced.id:
         say("nothing changed")
         return []
-    from benchlock.registry.difference import diff as difference  # noqa: PLC0415
-    from benchlock.registry.locks import known_manifests  # noqa: PLC0415
+    from benchlock.registry.lock.lock_creation import known_manifests  # noqa: PLC0415
+    from benchlock.registry.lock.lock_diff import diff as difference  # noqa: PLC0415
 
     changes = difference(replaced, made, known_manifests([replaced, made], invocation.opened.store))
     before = replaced.artifacts()
@@ -159,7 +160,7 @@ def lock_document(made: "Lock") -> dict[str, Any]:
 def write_text(path: Path, text: str) -> None:
     """Write a file so that it appears whole or not at all."""
     try:
-        with new_file(path) as file:
+        with create_file(path) as file:
             file.write(text.encode())
     except OSError as error:
         raise UnavailableError(
@@ -198,7 +199,7 @@ def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tupl
 
 def read_lock(invocation: Invocation, text: str) -> "Lock":
     """The lock in the file ``text``, or in the registry under the id that begins so; its warnings are said."""
-    from benchlock.registry.lockfile import load  # noqa: PLC0415
+    from benchlock.registry.lock.lockfile import load  # noqa: PLC0415
 
     if text.startswith(ID_PREFIX):
         catalogue = invocation.opened.catalogue
@@ -225,8 +226,8 @@ def read_question(invocation: Invocation, text: str) -> "Lock | Request":
 @click.pass_obj
 def diff(invocation: Invocation, before: str, after: str) -> None:
     """Say what changed from one lock to another, by artifact."""
-    from benchlock.registry.difference import diff as difference  # noqa: PLC0415
-    from benchlock.registry.locks import known_manifests  # noqa: PLC0415
+    from benchlock.registry.lock.lock_creation import known_manifests  # noqa: PLC0415
+    from benchlock.registry.lock.lock_diff import diff as difference  # noqa: PLC0415
 
     locks = [read_lock(invocation, text) for text in (before, after)]
     changes = difference(locks[0], locks[1], known_manifests(locks, invocation.opened.store))
@@ -237,3 +238,23 @@ def diff(invocation: Invocation, before: str, after: str) -> None:
             output.echo_lines(str(change))
         if not changes:
             output.echo("the same lock")
+
+
+@click.command()
+@click.argument("target", metavar="KIND/NAME", help="An artifact of the lock.")
+@click.argument("lock", metavar="LOCK", help="A lockfile, or a lock's id.")
+@click.pass_obj
+def why(invocation: Invocation, target: str, lock: str) -> None:
+    """Say why a lock has this version of an artifact, and why no newer one."""
+    from benchlock.registry.names import parse_target  # noqa: PLC0415
+
+    kind, name, constraint = parse_target(target)
+    if constraint is not None:
+        raise InvalidInputError(
+            f"{target} has a constraint", where=target, next_step=f"name {kind}/{name}: a lock has one version of it"
+        )
+    answer = invocation.opened.why(read_lock(invocation, lock), kind, name)
+    if invocation.as_json:
+        output.print_json(answer.document)
+    else:
+        output.echo_lines(answer.prose)

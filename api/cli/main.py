@@ -1,4 +1,4 @@
-"""The entry point: global options, exit codes, and errors as one clear message."""
+"""The entry point of the command line: exit codes, and errors as one clear message."""
 
 import gc
 import os
@@ -7,7 +7,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from benchlock.api.cli.output import show_error
-from benchlock.api.faults import EXIT_INTERRUPTED, EXIT_UNAVAILABLE, fault_of
+from benchlock.api.error_codes import EXIT_INTERRUPTED, EXIT_UNAVAILABLE, fault_of
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ COLLECT_EVERY = 100_000
 VERSION_FLAGS = (["--version"], ["-V"])
 
 
-class Interrupted(BenchlockError):  # noqa: N818 - an answer to the user's own key, no error
+class UserInterrupt(BenchlockError):  # noqa: N818 - an answer to the user's own key, no error
     """The user ended the command."""
 
     code = "interrupted"
@@ -31,7 +31,7 @@ def main() -> None:
     The version is answered before anything is imported that the answer does not need.
     """
     if sys.argv[1:] in VERSION_FLAGS:
-        from benchlock.api.build import this_build  # noqa: PLC0415 - see above
+        from benchlock.api.build_info import this_build  # noqa: PLC0415 - see above
 
         build = this_build()
         sys.stdout.write(f"benchlock {build.version} (commit {build.commit}, schema {build.schema})\n")
@@ -54,20 +54,20 @@ def run(arguments: list[str]) -> int:
     try:
         outcome = benchlock.main(args=words, prog_name="benchlock", standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
-        show_error(Interrupted("interrupted"), as_json="--json" in arguments)
+        show_error(UserInterrupt("interrupted"), as_json="--json" in arguments)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # Whoever read the output has left; nothing more can be said to them, and Python must not try at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_UNAVAILABLE
     except Exception as error:  # noqa: BLE001 - whatever it is, a person gets one message
-        shown = explained(error)
+        shown = explain_error(error)
         show_error(shown, as_json="--json" in arguments)
         return fault_of(shown).exit_code
     return outcome if isinstance(outcome, int) else 0
 
 
-def explained(error: Exception) -> BenchlockError:
+def explain_error(error: Exception) -> BenchlockError:
     """The error as one that says what, where and the next step."""
     from click import ClickException  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What a person or a script sees: tables and JSON on standard output, progress and messages on standard error."""
+"""Terminal output: results as tables and JSON, progress bars, messages and errors."""
 
 import json
 import sys
@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from benchlock.artifacts.display import Advance, escape_json, escape_line
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
-from benchlock.artifacts.escaping import escape_json, escape_line
-from benchlock.artifacts.progress import Advance
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
@@ -173,3 +172,8 @@ def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -
         raise InvalidInputError(
             f"{path} cannot be read: {error.strerror or error}", where=str(path), next_step=next_step
         ) from error
+
+
+def todo_lines(count: int) -> str:
+    """``1 TODO line``, ``8 TODO lines``."""
+    return "1 TODO line" if count == 1 else f"{count} TODO lines"

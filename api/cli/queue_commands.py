@@ -1,20 +1,19 @@
-"""worker, jobs, cancel, explain, machines: runs that are left to the machines of a queue."""
+"""Commands for the job queue: worker, jobs, cancel, explain and machines."""
 
 from typing import TYPE_CHECKING
 
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.commands import Invocation
 from benchlock.api.cli.lock_commands import read_question
 from benchlock.api.cli.output import say
-from benchlock.api.faults import EXIT_REFUSED
+from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.dispatch.queue import Queue
-    from benchlock.evaluator.dispatch.states import JobState
-    from benchlock.evaluator.records.runs import Isolation
+    from benchlock.evaluator.queue.queue_model import JobState, Queue
+    from benchlock.evaluator.records.run_model import Isolation
 
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
 JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them, or the ID alone.")
@@ -28,7 +27,7 @@ JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them, o
 @click.pass_obj
 def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool, allow_code: bool) -> None:
     """Take jobs from the registry's queue and measure them here, one at a time, in containers."""
-    from benchlock.api.dispatching import Permits, build_agent, is_remote, reach_agent  # noqa: PLC0415
+    from benchlock.api.client.worker_agent import WorkerPermissions, build_agent, build_remote_agent, is_remote  # noqa: PLC0415
 
     if allow_code and not processes:
         raise InvalidInputError(
@@ -36,9 +35,9 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
             where="worker",
             next_step="use --processes as well, or leave it out: in containers code may run always",
         )
-    permits = Permits(processes, allow_code)
+    permits = WorkerPermissions(processes, allow_code)
     if is_remote(invocation.registry):
-        agent = reach_agent(invocation.registry, machine, permits, invocation.progress, say)
+        agent = build_remote_agent(invocation.registry, machine, permits, invocation.progress, say)
     else:
         agent = build_agent(invocation.folder, machine, permits, invocation.progress, say)
     done = agent.work(once=once)
@@ -55,10 +54,10 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
 @click.pass_obj
 def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int) -> None:
     """List the jobs of the queue, newest first, or show one."""
-    from benchlock.api.cli.job_documents import job_document, job_named, job_state  # noqa: PLC0415
+    from benchlock.api.cli.job_documents import job_document, job_state, parse_job_argument  # noqa: PLC0415
 
     queue = open_queue(invocation)
-    found = [queue.job(job_named(job))] if job else queue.jobs(state=state, limit=limit)
+    found = [queue.job(parse_job_argument(job))] if job else queue.jobs(state=state, limit=limit)
     if invocation.as_json:
         output.print_json(job_document(found[0]) if job else {"jobs": [job_document(one) for one in found]})
         return
@@ -74,9 +73,9 @@ def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int)
 @click.pass_obj
 def cancel(invocation: Invocation, job: str) -> None:
     """End a job: at once where no machine has it, else as soon as its worker hears of it."""
-    from benchlock.api.cli.job_documents import job_document, job_named, job_state  # noqa: PLC0415
+    from benchlock.api.cli.job_documents import job_document, job_state, parse_job_argument  # noqa: PLC0415
 
-    found = open_queue(invocation).cancel(job_named(job))
+    found = open_queue(invocation).cancel(parse_job_argument(job))
     if invocation.as_json:
         output.print_json(job_document(found))
     else:
@@ -91,9 +90,9 @@ def cancel(invocation: Invocation, job: str) -> None:
 @click.pass_obj
 def explain(invocation: Invocation, job: str) -> None:
     """Say why a job is where it is, and what each machine lacks for it."""
-    from benchlock.api.cli.job_documents import explanation_document, job_named  # noqa: PLC0415
+    from benchlock.api.cli.job_documents import explanation_document, parse_job_argument  # noqa: PLC0415
 
-    found = open_queue(invocation).explain(job_named(job))
+    found = open_queue(invocation).explain(parse_job_argument(job))
     if invocation.as_json:
         output.print_json(explanation_document(found))
         return
@@ -109,8 +108,8 @@ def explain(invocation: Invocation, job: str) -> None:
 @click.pass_obj
 def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) -> None:
     """List the machines of the queue; drain one, or resume it."""
-    from benchlock.api.cli.job_documents import machine_document, machine_state, machine_trouble, machine_words  # noqa: PLC0415
-    from benchlock.evaluator.dispatch.queue import MachineId  # noqa: PLC0415
+    from benchlock.api.cli.job_documents import describe_machine, find_machine_trouble, machine_document, machine_state  # noqa: PLC0415
+    from benchlock.evaluator.queue.queue_model import MachineId  # noqa: PLC0415
 
     queue = open_queue(invocation)
     if bool(machine) != (bool(drain) != resume):
@@ -121,14 +120,14 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
     if invocation.as_json:
         output.print_json({"machines": [machine_document(one) for one in found]})
         return
-    rows = [[one.id, machine_state(one), machine_words(one), machine_trouble(one)] for one in found]
+    rows = [[one.id, machine_state(one), describe_machine(one), find_machine_trouble(one)] for one in found]
     output.print_table(["machine", "state", "what", "why no jobs"], rows)
 
 
 def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *, allow_code: bool) -> None:
     """Leave a lock, or a request, to the queue's machines; what no machine can take is said at once."""
     from benchlock.api.cli.job_documents import explanation_document  # noqa: PLC0415
-    from benchlock.registry.requests import Request  # noqa: PLC0415
+    from benchlock.registry.requests.request import Request  # noqa: PLC0415
 
     asked = read_question(invocation, target)
     found = invocation.opened.leave(asked, isolation, allow_code=allow_code)
@@ -143,7 +142,7 @@ def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *
 
 def open_queue(invocation: Invocation) -> "Queue":
     """The queue of the registry that the command is for."""
-    from benchlock.api.dispatching import is_remote, reach_queue  # noqa: PLC0415
-    from benchlock.api.dispatching import open_queue as opened  # noqa: PLC0415
+    from benchlock.api.client.worker_agent import connect_queue, is_remote  # noqa: PLC0415
+    from benchlock.api.client.worker_agent import open_queue as opened  # noqa: PLC0415
 
-    return reach_queue(invocation.registry) if is_remote(invocation.registry) else opened(invocation.folder)
+    return connect_queue(invocation.registry) if is_remote(invocation.registry) else opened(invocation.folder)

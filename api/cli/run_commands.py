@@ -1,4 +1,4 @@
-"""run and rerun: from a lockfile to figures, and to a verdict on them."""
+"""Commands that run a lock: run and rerun."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -7,25 +7,30 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import RUN_PREFIX
-from benchlock.api.cli.claim_tables import print_claims
-from benchlock.api.cli.comparisons import finding_document
-from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.compare_command import finding_document
 from benchlock.api.cli.lock_commands import read_lock
 from benchlock.api.cli.output import say
 from benchlock.api.cli.run_documents import claim_document, repetition_document, validity_document, wall_document
-from benchlock.api.cli.run_names import complete_run_id
-from benchlock.api.cli.run_tables import print_outcome, print_repetition, print_wall
-from benchlock.api.cli.running import ALLOW_CODE, ISOLATION, execute, parse_isolation, parse_shares
-from benchlock.api.cli.runs_commands import answer_document, claims, find_warnings, print_answer
-from benchlock.api.faults import EXIT_REFUSED
+from benchlock.api.cli.run_history_commands import answer_document, find_warnings, judge_claims, print_answer
+from benchlock.api.cli.run_options import (
+    ALLOW_CODE,
+    ISOLATION,
+    complete_run_id,
+    execute_lock,
+    parse_isolation,
+    parse_shares,
+)
+from benchlock.api.cli.run_tables import print_claims, print_outcome, print_repetition, print_wall
+from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from benchlock.evaluator.records.runs import Run
+    from benchlock.evaluator.records.run_model import Run
     from benchlock.evaluator.records.verdicts import Verdict
-    from benchlock.registry.lockfile import Lock
+    from benchlock.registry.lock.lockfile import Lock
 
 
 @click.command()
@@ -61,7 +66,7 @@ def run(
             )
         submit(invocation, lock, wanted, allow_code=allow_code)
         return
-    from benchlock.evaluator.runner.wall import WallClock, process_start  # noqa: PLC0415
+    from benchlock.evaluator.runner.wall_clock import WallClock, process_start  # noqa: PLC0415
 
     clock = WallClock(process_start())
     clock.begin("startup")
@@ -69,14 +74,14 @@ def run(
         locked = read_lock(invocation, lock)
 
     def once(part_of: "Mapping[str, Any] | None" = None) -> "Run":
-        return execute(invocation, locked, wanted, allow_code=allow_code, part_of=part_of, clock=clock)
+        return execute_lock(invocation, locked, wanted, allow_code=allow_code, part_of=part_of, clock=clock)
 
     if repeat is not None:
         _repeat(invocation, locked, once, shares, repeat)
         return
     done = once()
     with clock.part("claims"):
-        judged, warnings = claims(invocation, locked, done), find_warnings(invocation, locked, done)
+        judged, warnings = judge_claims(invocation, locked, done), find_warnings(invocation, locked, done)
     account = clock.account()
     if invocation.as_json:
         output.print_json(answer_document(done, locked, judged, warnings) | {"wall": wall_document(account)})
@@ -95,7 +100,7 @@ def _repeat(
     most: int,
 ) -> None:
     """Run it several times, and say of each figure how closely it is known."""
-    from benchlock.evaluator.repeating import check_wanted, repeat  # noqa: PLC0415
+    from benchlock.evaluator.workflows.repeat import check_wanted, repeat  # noqa: PLC0415
 
     check_wanted(lock, wanted, most)
 
@@ -108,7 +113,7 @@ def _repeat(
 
     repetition = repeat(told, wanted, most)
     last = repetition.runs[-1]
-    judged = claims(invocation, lock, last, repetition)
+    judged = judge_claims(invocation, lock, last, repetition)
     if invocation.as_json:
         told_of = {"repetition": repetition_document(repetition), "claims": [claim_document(one) for one in judged]}
         output.print_json(answer_document(last, lock, (), find_warnings(invocation, lock, last)) | told_of)
@@ -152,9 +157,9 @@ def rerun(
     invocation: Invocation, target: str, against: str, repeat: int | None, isolation: str, *, allow_code: bool
 ) -> None:
     """Run a lock again and say whether the claim holds."""
-    from benchlock.evaluator.rerunning import REPEATS, find_sides, judge_reruns, margins_of, repeat_rerun  # noqa: PLC0415
+    from benchlock.evaluator.workflows.rerun import REPEATS, find_sides, judge_reruns, margins_of, repeat_rerun  # noqa: PLC0415
 
-    original, lock, skipped = _original(invocation, target, against)
+    original, lock, skipped = _find_original(invocation, target, against)
     for sentence in skipped:
         say(f"warning: {sentence}")
     wanted = parse_isolation(isolation)
@@ -162,7 +167,7 @@ def rerun(
 
     def once(part_of: "Mapping[str, Any]") -> "Run":
         part = part_of if runs > 1 else None
-        made = execute(invocation, lock, wanted, allow_code=allow_code, original=original, part_of=part)
+        made = execute_lock(invocation, lock, wanted, allow_code=allow_code, original=original, part_of=part)
         if runs > 1:
             say(f"run {part_of['number']} of {runs}: {made.id} {made.end.outcome if made.end else 'running'}")
         return made
@@ -171,7 +176,7 @@ def rerun(
     sides = replace(find_sides(invocation.opened.records, lock, original, made[0]), reruns=made)
     verdict, again = judge_reruns(lock, original, sides, invocation.opened.store)
     verdict = replace(verdict, reported=(*verdict.reported, *skipped))
-    judged = claims(invocation, lock, again)
+    judged = judge_claims(invocation, lock, again)
     if invocation.as_json:
         document = verdict_document(verdict, original, again)
         output.print_json(document | {"claims": [claim_document(one) for one in judged]})
@@ -182,10 +187,10 @@ def rerun(
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
-def _original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock, tuple[str, ...]]":
+def _find_original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock, tuple[str, ...]]":
     """The run to compare with, the lock to run again, and which later runs cannot be compared with."""
-    from benchlock.evaluator.records.runs import parse_run_id  # noqa: PLC0415
-    from benchlock.evaluator.rerunning import find_latest_done  # noqa: PLC0415
+    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.workflows.rerun import find_latest_done  # noqa: PLC0415
 
     records = invocation.opened.records
     if target.startswith(RUN_PREFIX):

@@ -1,19 +1,23 @@
-"""Runs, their figures and what they say of claims, as JSON."""
+"""JSON documents of runs, their metrics and claims."""
 
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchlock.evaluator.records.calls import calls_of, flag_of, unusable_times
-from benchlock.evaluator.records.observed import observed_of
-from benchlock.evaluator.records.runs import Run
-from benchlock.evaluator.records.validity import validity_of
-from benchlock.evaluator.statistics.figures import Metric
-from benchlock.registry.metrics import is_bracketed, is_quality
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.timing_validity import (
+    calls_of,
+    explain_unusable_times,
+    find_observed_times,
+    flag_of,
+    validity_of,
+)
+from benchlock.evaluator.statistics.metric_model import Metric
+from benchlock.registry.manifests.metric_definitions import is_bracketed, is_quality
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.claims import Judged
-    from benchlock.evaluator.repeating import Repetition
+    from benchlock.evaluator.workflows.claims import ClaimVerdict
+    from benchlock.evaluator.workflows.repeat import Repetition
 
 
 def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
@@ -29,7 +33,7 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
         "metrics": [metric_document(metric) for metric in (() if end is None else end.metrics)],
         **validity_document(run),
         "calls": calls_document(run),
-        "times_unusable": unusable_times(run),
+        "times_unusable": explain_unusable_times(run),
         "observed": observed_document(run),
         "image_id": start.image_id,
         "attempt": start.attempt,
@@ -82,7 +86,7 @@ def validity_document(run: Run) -> dict[str, Any]:
 
 def observed_document(run: Run) -> dict[str, Any] | None:
     """What the runner saw of a run with self-reported times; null of others."""
-    observed = observed_of(run)
+    observed = find_observed_times(run)
     if observed is None:
         return None
     return {
@@ -129,7 +133,7 @@ def metric_document(metric: Metric, *, over_runs: bool = False) -> dict[str, Any
     return document | {key: value for key, value in more.items() if value is not None}
 
 
-def claim_document(judged: "Judged") -> dict[str, Any]:
+def claim_document(judged: "ClaimVerdict") -> dict[str, Any]:
     """A claim, the answer of a run to it, and the measured value with its interval."""
     claim, measured = judged.claim, judged.measured
     return {

@@ -1,4 +1,4 @@
-"""Runs, their figures and what they say of claims, as text for a person."""
+"""Text output of runs, their metrics, claims and golden tensors."""
 
 import math
 import textwrap
@@ -6,22 +6,52 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchlock.api.cli import output
-from benchlock.api.cli.golden_tables import golden_lines, golden_summary
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.escaping import escape_line
-from benchlock.artifacts.plurals import count_of
+from benchlock.artifacts.display import escape_line, format_count
 from benchlock.evaluator.harness_releases import is_released
-from benchlock.evaluator.records.calls import CLOCKS_DISAGREE, calls_of, clocks_disagree, flag_of
-from benchlock.evaluator.records.observed import Observed, observed_of
-from benchlock.evaluator.records.runs import DamagedRun, Run, RunEnd
-from benchlock.evaluator.records.validity import validity_of
-from benchlock.evaluator.statistics.figures import DISTURBED_AT_MOST, Calls, Metric
-from benchlock.evaluator.statistics.units import duration, in_unit
-from benchlock.registry.metrics import is_bracketed, is_quality
+from benchlock.evaluator.records.run_model import DamagedRun, Run, RunEnd
+from benchlock.evaluator.records.timing_validity import (
+    CLOCKS_DISAGREE,
+    ObservedTimes,
+    calls_of,
+    clocks_disagree,
+    find_observed_times,
+    flag_of,
+    validity_of,
+)
+from benchlock.evaluator.statistics.metric_model import DISTURBED_AT_MOST, Calls, Metric, format_duration, format_value
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_bracketed, is_quality
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.repeating import Repetition
-    from benchlock.registry.lockfile import Lock
+    from benchlock.evaluator.workflows.claims import ClaimVerdict
+    from benchlock.evaluator.workflows.repeat import Repetition
+    from benchlock.registry.lock.lockfile import Lock
+
+
+def golden_summary(report: Mapping[str, object]) -> str:
+    """How many samples were checked. A run in which one deviates has failed, and its failure says by how much."""
+    return f"{format_count(report.get('samples'), 'sample')}, all within the tolerance"
+
+
+def golden_lines(report: Mapping[str, object]) -> Iterator[str]:
+    """Each input and output that was checked: by how much it differs at most, and by how much it may.
+
+    What a record of others has in another form is left out.
+    """
+    for kind in ("input", "output"):
+        ports = report.get(f"{kind}s")
+        for name, found in ports.items() if isinstance(ports, dict) else ():
+            if isinstance(found, dict) and isinstance(found.get("largest"), int | float):
+                yield f"{kind} {name}: differs by {found['largest']:.6g} at most{_format_tolerance(found)}"
+
+
+def _format_tolerance(found: Mapping[str, object]) -> str:
+    """Nothing where it was not recorded, as by harnesses of earlier versions."""
+    absolute, relative = found.get("absolute"), found.get("relative")
+    if not isinstance(absolute, int | float) or not isinstance(relative, int | float):
+        return ""
+    return f" (tolerance {absolute:g} + {relative:g} * |expected|)"
+
 
 _WIDTH = 100
 _HEADLINE = 3
@@ -39,7 +69,7 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
     if run.hidden is not None:
         output.echo(f"  hidden from everybody but administrators since {run.hidden.at:%Y-%m-%d}: {run.hidden.reason}")
     if lock is not None:
-        output.echo(f"  {subject(lock)}")
+        output.echo(f"  {describe_subject(lock)}")
     if end is None:
         return
     if end.outcome == "failed":
@@ -51,7 +81,7 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
     if validity is not None:
         output.echo_wrapped(f"  LoadGen calls it {validity.words}")
     _print_figures(run, end, lock)
-    _print_observed(observed_of(run))
+    _print_observed(find_observed_times(run))
     calls = calls_of(run)
     if calls is not None:
         print_calls(calls, flag_of(run))
@@ -79,14 +109,14 @@ def _notes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[str]:
         yield "-: the run is too short, or its calls depend too much on each other, to tell; see docs/comparing.md"
 
 
-def _print_observed(observed: Observed | None) -> None:
+def _print_observed(observed: ObservedTimes | None) -> None:
     """Print what bounds self-reported times; nothing of a run that has none."""
     if observed is None:
         return
-    cpu = "" if observed.cpu_seconds is None else f" and {duration(observed.cpu_seconds)} of CPU"
-    line = f"observed by the runner: {duration(observed.seconds)}{cpu}, model start included"
+    cpu = "" if observed.cpu_seconds is None else f" and {format_duration(observed.cpu_seconds)} of CPU"
+    line = f"observed by the runner: {format_duration(observed.seconds)}{cpu}, model start included"
     if observed.queries is not None and observed.seconds_a_query is not None:
-        each = duration(observed.seconds_a_query)
+        each = format_duration(observed.seconds_a_query)
         line += f"; {observed.queries} queries (self-reported), so {each} a query at most"
     output.echo()
     output.echo_wrapped(line)
@@ -100,7 +130,7 @@ def print_evidence(run: Run) -> None:
             output.echo_wrapped(f"    {reason}")
 
 
-def subject(lock: "Lock") -> str:
+def describe_subject(lock: "Lock") -> str:
     """What was run on what: ``model/digits 1.0.0 on dataset/digits 1.0.0 (test), onnxruntime 1.31.1``."""
     model, dataset, framework = lock.model, lock.dataset, lock.framework
     on = f"{dataset.name} {dataset.version} ({dataset.split})"
@@ -109,7 +139,10 @@ def subject(lock: "Lock") -> str:
 
 def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
     """A line a metric."""
-    rows = [(metric.key, figure(metric), interval(metric), _extent(metric), str(metric.n)) for metric in metrics]
+    rows = [
+        (metric.key, format_figure(metric), format_interval(metric), _extent(metric), str(metric.n))
+        for metric in metrics
+    ]
     output.print_table((title, "value", "95 % interval", "of", "n"), rows)
 
 
@@ -122,7 +155,7 @@ def _extent(metric: Metric) -> str:
 
 def print_calls(calls: Calls, flag: str | None) -> None:
     """What the calls took that nobody disturbed, and the CPU time of all; with ``flag`` if they were too disturbed."""
-    reported = mark(is_reported=any(one.self_reported for one in (*calls.undisturbed, *calls.cpu_time)))
+    reported = format_mark(is_reported=any(one.self_reported for one in (*calls.undisturbed, *calls.cpu_time)))
     disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%}){reported}"
     if calls.without_cpu is not None:
         disturbed += f", {calls.without_cpu:.1%} of the time in calls was without the CPU"
@@ -145,14 +178,14 @@ def _cause(calls: Calls) -> str:
 
 def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
     """The figures over several runs, how closely each is known, and why no more runs were made."""
-    output.echo(f"{count_of(len(repetition.runs), 'run')}: {repetition.reason}")
-    output.echo(f"  {subject(lock)}")
+    output.echo(f"{format_count(len(repetition.runs), 'run')}: {repetition.reason}")
+    output.echo(f"  {describe_subject(lock)}")
     output.echo()
     rows = [
         (
             one.metric.key,
-            figure(one.metric),
-            interval(one.metric),
+            format_figure(one.metric),
+            format_interval(one.metric),
             f"{one.width:.2%}" if math.isfinite(one.width) else "-",
             "-" if one.wanted is None else f"{one.wanted:.2%}",
         )
@@ -171,27 +204,27 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
             output.echo_wrapped(f"LoadGen calls {run.id} {validity.words}")
 
 
-def figure(metric: Metric) -> str:
+def format_figure(metric: Metric) -> str:
     """Return the value with its unit, and whether it is self-reported."""
-    return in_unit(metric.value, metric.unit) + mark(is_reported=metric.self_reported)
+    return format_value(metric.value, metric.unit) + format_mark(is_reported=metric.self_reported)
 
 
-def mark(*, is_reported: bool) -> str:
+def format_mark(*, is_reported: bool) -> str:
     """Return what follows a figure that code of a model could have made."""
     return " (self-reported)" if is_reported else ""
 
 
-def interval(metric: Metric) -> str:
+def format_interval(metric: Metric) -> str:
     """Return the ends of the interval of a figure; one value alone has none."""
     if metric.n == 1 and metric.ci.low is not None and metric.ci.low == metric.ci.high:
         return "-"
-    return f"[{in_unit(metric.ci.low, metric.unit)}, {in_unit(metric.ci.high, metric.unit)}]"
+    return f"[{format_value(metric.ci.low, metric.unit)}, {format_value(metric.ci.high, metric.unit)}]"
 
 
 def print_wall(account: Mapping[str, float]) -> None:
     """Print where the wall clock of the command went."""
-    parts = {name.replace(".", ": "): duration(seconds) for name, seconds in account.items()}
-    _fields(f"wall clock: {duration(sum(account.values()))}", parts)
+    parts = {name.replace(".", ": "): format_duration(seconds) for name, seconds in account.items()}
+    _fields(f"wall clock: {format_duration(sum(account.values()))}", parts)
 
 
 def print_run(run: Run, lock: "Lock", log: str | None) -> None:
@@ -207,9 +240,9 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
         return
     if run.evidence is not None and run.evidence.state == "verified":
         reported = ", ".join(run.evidence.reported)
-        _section("figures recomputed from the blobs below; reported, not recomputed", _wrapped(reported))
+        _section("figures recomputed from the blobs below; reported, not recomputed", _wrap_text(reported))
     title = "took; phases that the harness timed are self-reported" if end.times_self_reported else "took"
-    _fields(title, {name.replace("_", " "): duration(spent) for name, spent in end.timings.items()})
+    _fields(title, {name.replace("_", " "): format_duration(spent) for name, spent in end.timings.items()})
     _fields("measured by", _measured_by(run, end))
     golden = end.details.get("golden")
     if isinstance(golden, dict) and isinstance(golden.get("samples"), int):
@@ -217,31 +250,31 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
     blobs = {role: f"{output.byte_count(blob.size)}  {blob.digest}" for role, blob in end.blobs.items()}
     _fields(f"left (benchlock get {run.id} writes it)", blobs)
     named = ", ".join(f"{name} {version}" for name, version in sorted(end.packages.items()))
-    _section("packages", _wrapped(" ".join(escape_line(named).split())))
+    _section("packages", _wrap_text(" ".join(escape_line(named).split())))
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap_text(text: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, break_on_hyphens=False)
 
 
 def _question(lock: "Lock") -> dict[str, str]:
     limits = lock.limits
     settings = {
-        name: duration(value) if name in _DURATIONS else value
+        name: format_duration(value) if name in _DURATIONS else value
         for name, value in lock.scenario.items()
         if name not in ("name", "seeds")
     }
     told = {str(kind): f"{one.name} {one.version}" for kind, one in lock.artifacts().items()}
     told["dataset"] += f", split {lock.dataset.split}"
     return told | {
-        "scenario": _listed(str(lock.scenario["name"]), settings),
-        "limits": f"{duration(limits.seconds)}, {output.byte_count(limits.bytes)}, {count_of(limits.cpus, 'CPU')}, "
-        f"{limits.processes} processes",
+        "scenario": _format_settings(str(lock.scenario["name"]), settings),
+        "limits": f"{format_duration(limits.seconds)}, {output.byte_count(limits.bytes)}, "
+        f"{format_count(limits.cpus, 'CPU')}, {limits.processes} processes",
         "lock": lock.id,
     }
 
 
-def _listed(name: str, settings: Mapping[str, Any]) -> str:
+def _format_settings(name: str, settings: Mapping[str, Any]) -> str:
     return ", ".join((name, *(f"{key.replace('_', ' ')} {value}" for key, value in settings.items())))
 
 
@@ -342,7 +375,7 @@ def _headline(run: Run) -> list[str]:
         rank = 0 if is_quality(metric.name) else 1 if metric.name in _FIRST else 2
         return rank, metric.name
 
-    return [f"{metric.key} {figure(metric)}" for metric in sorted(metrics, key=place)[:_HEADLINE]]
+    return [f"{metric.key} {format_figure(metric)}" for metric in sorted(metrics, key=place)[:_HEADLINE]]
 
 
 def _remarks(run: Run) -> Iterator[str]:
@@ -357,8 +390,35 @@ def _remarks(run: Run) -> Iterator[str]:
         yield "times unusable: clocks disagree"
     calls = calls_of(run)
     if run.end is not None and calls is not None and flag_of(run):
-        yield f"flagged: {_short_flag(calls)}{mark(is_reported=run.end.times_self_reported)}"
+        yield f"flagged: {_short_flag(calls)}{format_mark(is_reported=run.end.times_self_reported)}"
     if run.start.isolation == "process":
         yield "process"
     if run.imported_at is not None:
         yield "imported"
+
+
+def print_claims(judged: "Sequence[ClaimVerdict]") -> None:
+    """What a run says of each claim, with the interval; together, those of which its scenario can say nothing."""
+    if not judged:
+        return
+    output.echo()
+    asked, never = [one for one in judged if one.possible], [one for one in judged if not one.possible]
+    if asked:
+        output.print_table(("claim", "stated", "measured", "the claim"), [_claim_row(one) for one in asked])
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for one in asked:
+        if one.answer != "holds":
+            reasons.setdefault((one.answer, one.reason), []).append(one.claim.metric)
+    for (answer, reason), metrics in reasons.items():
+        output.echo_wrapped(f"  {', '.join(dict.fromkeys(metrics))}: {answer}: {reason}")
+    if never:
+        names = ", ".join(dict.fromkeys(one.claim.metric for one in never))
+        output.echo_wrapped(f"  can't be said of runs of this scenario, which does not give them: {names}")
+
+
+def _claim_row(one: "ClaimVerdict") -> tuple[str, str, str, str]:
+    claim, measured = one.claim, one.measured
+    unit = DEFINITIONS[claim.metric].unit if claim.metric in DEFINITIONS else ""
+    stated = f"{format_value(claim.value, unit)} ± {format_value(claim.tolerance, unit)}"
+    found = "-" if measured is None else f"{format_figure(measured)} {format_interval(measured)}"
+    return claim.metric, stated, found, one.answer

@@ -1,1 +1,1 @@
-"""A registry as commands see it: one interface, for a folder of this machine and for a server."""
+"""Implementations of the registry interface: in a folder of this machine and on a server."""

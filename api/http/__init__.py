@@ -1,1 +1,1 @@
-"""The registry as a service: an application over the rooms below, and the server that runs it."""
+"""The HTTP service of a registry: request handling, limits, and the server process."""

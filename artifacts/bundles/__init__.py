@@ -1,1 +1,1 @@
-"""Bundles: documents and the blobs that they name in one file, an OCI image layout in a tar without compression."""
+"""Bundles: documents and their blobs in one file, an OCI image layout in an uncompressed tar."""

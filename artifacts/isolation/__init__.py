@@ -1,1 +1,1 @@
-"""Run functions of this project in a child process with limits: see ``calls.py``."""
+"""Isolated calls: functions of this project in child processes with limits of memory, time and files."""

@@ -1,1 +1,1 @@
-"""OCI registries: their references and documents, a client of their protocol, and a blob store over a repository."""
+"""OCI registries: references, documents, images, and a client of the distribution protocol."""

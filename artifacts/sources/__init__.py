@@ -1,30 +1,37 @@
-"""Where the bytes of a manifest come from before they are blobs: this machine, a server, the Hugging Face Hub, DVC.
+"""Sources of the files of a manifest: local paths, HTTPS, the Hugging Face Hub and DVC repositories.
 
 A source is not trusted: whoever reads from a remote one states the digest that the bytes must have.
 """
 
-from benchlock.artifacts.sources.dvc import DvcSource
-from benchlock.artifacts.sources.https import HttpsSource
-from benchlock.artifacts.sources.hub import Hub, HubSource
-from benchlock.artifacts.sources.local import FileSource, FolderSource
-from benchlock.artifacts.sources.network import LARGEST, Network
-from benchlock.artifacts.sources.opening import Access, RemoteSource, Source, open_source
-from benchlock.artifacts.sources.taking import fetch_file, fetch_tree, settled
+from benchlock.artifacts.sources.dvc_source import DvcSource
+from benchlock.artifacts.sources.file_source import FileSource, FolderSource
+from benchlock.artifacts.sources.https_source import HttpsSource
+from benchlock.artifacts.sources.hub_source import Hub, HubSource
+from benchlock.artifacts.sources.network_policy import LARGEST_DOWNLOAD, NetworkPolicy
+from benchlock.artifacts.sources.source_loader import (
+    RemoteSource,
+    Source,
+    SourceAccess,
+    fetch_file,
+    fetch_tree,
+    open_source,
+    pin_revision,
+)
 
 __all__ = [
-    "LARGEST",
-    "Access",
+    "LARGEST_DOWNLOAD",
     "DvcSource",
     "FileSource",
     "FolderSource",
     "HttpsSource",
     "Hub",
     "HubSource",
-    "Network",
+    "NetworkPolicy",
     "RemoteSource",
     "Source",
+    "SourceAccess",
     "fetch_file",
     "fetch_tree",
     "open_source",
-    "settled",
+    "pin_revision",
 ]

@@ -42,9 +42,9 @@ Answer = dict[str, float]
 
 def benchlock(asked: Mapping[str, Any]) -> Answer:
     """Run the harness's pipeline phase."""
-    from benchlock.evaluator.harness.job import Axes, Dataset, File, Input, Job, Model, Output, Seeds, Step  # noqa: PLC0415
-    from benchlock.evaluator.harness.performance import piped, traffic  # noqa: PLC0415
-    from benchlock.evaluator.harness.scenarios import Offline  # noqa: PLC0415
+    from benchlock.evaluator.harness.core.job import Axes, Dataset, File, Input, Job, Model, Output, Seeds, Step  # noqa: PLC0415
+    from benchlock.evaluator.harness.core.scenarios import Offline  # noqa: PLC0415
+    from benchlock.evaluator.harness.performance import loadgen, pipeline_timing  # noqa: PLC0415
 
     steps = tuple(Step(name, arguments) for name, arguments in _STEPS)
     one = Input("input", "image", "float32", "NHWC", Axes(0, None, (224, 224, 3)), steps)
@@ -55,7 +55,7 @@ def benchlock(asked: Mapping[str, Any]) -> Answer:
     dataset = Dataset("image-index", {"index": "index.csv", "samples": len(asked["pictures"])}, None)
     scenario = Offline(4, 1, asked["samples"], 0.0)
     job = Job(model, dataset, scenario, ("pipeline_throughput",), len(asked["cpus"]), Seeds(1, 2, 3), "cpu")
-    drive, spent = traffic.drive, 0.0
+    drive, spent = loadgen.drive, 0.0
 
     def measured_drive(*arguments: Any) -> Any:  # noqa: ANN401 - as the phase calls it
         nonlocal spent
@@ -65,8 +65,8 @@ def benchlock(asked: Mapping[str, Any]) -> Answer:
         return log
 
     # The phase's load and warm-up are not among its samples.
-    with tempfile.TemporaryDirectory() as output, patch.object(piped, "drive", measured_drive):
-        report = piped.run(job, Path(asked["folder"]), Path(output))
+    with tempfile.TemporaryDirectory() as output, patch.object(pipeline_timing, "drive", measured_drive):
+        report = pipeline_timing.run(job, Path(asked["folder"]), Path(output))
     performance = report["performance"]
     samples = performance["samples"]
     return {"rate": samples / performance["duration_s"], "cpu": spent / samples}

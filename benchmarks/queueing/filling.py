@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 from sqlalchemy import insert, text
 
-from benchlock.evaluator.dispatch.enrolment import keep_class
-from benchlock.evaluator.dispatch.matching import WantedPlatform, Wants
-from benchlock.registry.catalogue.database import writing
-from benchlock.registry.catalogue.tables import locks
+from benchlock.evaluator.queue.machines import keep_class
+from benchlock.evaluator.queue.matching import WantedPlatform, Wants
+from benchlock.registry.database.catalogue_schema import locks
+from benchlock.registry.database.engine import write_transaction
 from benchmarks.queueing.places import Place
 
 LOCK = "sha256:" + "1" * 64
@@ -21,7 +21,7 @@ def fill(place: Place, rows: int, classes: int) -> None:
     """``rows`` queued jobs, of each class as many, mixed."""
     engine = place.open()
     platform = WantedPlatform("linux", "amd64", "cpu", layered=False, finished=False)
-    with writing(engine) as connection:
+    with write_transaction(engine) as connection:
         at = datetime.now(UTC)
         values = {column.name: "x" for column in locks.columns} | {"id": LOCK, "created_at": at}
         connection.execute(insert(locks), values)

@@ -7,8 +7,8 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from benchlock.migrations import upgrade
-from benchlock.registry.catalogue import database
-from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.database import engine
+from benchlock.registry.database.engine import open_engine
 
 DURABLE = {"fsync": "on", "full_page_writes": "on", "autovacuum": "on"}
 
@@ -20,7 +20,7 @@ class Place:
     text: str
 
     def open(self) -> Engine:
-        return database.open_server(self.text) if "://" in self.text else open_engine(Path(self.text))
+        return engine.open_server(self.text) if "://" in self.text else open_engine(Path(self.text))
 
 
 def places(folder: Path, only: str) -> Iterator[tuple[str, Place]]:

@@ -4,8 +4,8 @@ import hashlib
 from functools import cache
 from typing import Any
 
-from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.registry.names import Kind
 from benchmarks.resolving.universes import FORMATS, Ask, Release, version
 
@@ -21,7 +21,7 @@ name = "framework"
 version = "1.0.0"
 wheels = [{{path = "{WHEEL_PATH}", size = {len(WHEEL)}, hashes = {{sha256 = "{hashlib.sha256(WHEEL).hexdigest()}"}}}}]
 """.encode()
-CONFIG = canonical({"rootfs": {"type": "layers", "diff_ids": [digest_bytes(LAYER)]}})
+CONFIG = encode_canonical({"rootfs": {"type": "layers", "diff_ids": [digest_bytes(LAYER)]}})
 LABELS = b"zero\none\ntwo\n"
 FILES: dict[Kind, dict[str, tuple[str, bytes]]] = {
     "model": {"graph": ("graph", b"the graph"), "labels.txt": ("labels", LABELS)},
@@ -67,7 +67,7 @@ def _template(kind: Kind, required: str, provided: str, arches: tuple[str, ...])
             document["platforms"] = [_platform(arch) for arch in arches]
     if FILES[kind]:
         document["files"] = [_file(path, *FILES[kind][path]) for path in FILES[kind]]
-    return canonical(document).decode()
+    return encode_canonical(document).decode()
 
 
 def _model(required: str) -> dict[str, Any]:

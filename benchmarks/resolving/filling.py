@@ -12,14 +12,14 @@ import msgspec
 from sqlalchemy import Connection, Table, insert
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.migrations import upgrade
-from benchlock.registry.catalogue.database import open_engine, writing
-from benchlock.registry.catalogue.rows import key_of, rows_of_version
-from benchlock.registry.catalogue.tables import manifests, versions
+from benchlock.registry.catalogue.version_rows import key_of, rows_of_version
+from benchlock.registry.database.catalogue_schema import manifests, versions
+from benchlock.registry.database.engine import open_engine, write_transaction
 from benchlock.registry.manifests import Manifest, parse_published
-from benchlock.registry.manifests.identity import content as content_of
-from benchlock.registry.manifests.identity import reference_of
+from benchlock.registry.manifests.manifest_content import content as content_of
+from benchlock.registry.manifests.manifest_content import reference_of
 from benchmarks.resolving.documents import FILES, content
 from benchmarks.resolving.universes import Release, Universe
 
@@ -47,7 +47,7 @@ def fill(universe: Universe, home: Path) -> None:
     upgrade(engine)
     releases = universe.releases()
     while batch := list(islice(releases, _BATCH)):
-        with writing(engine) as connection:
+        with write_transaction(engine) as connection:
             connection.exec_driver_sql(_CACHE)
             _write(connection, batch)
     with engine.connect() as connection:

@@ -9,9 +9,9 @@ from typing import Any
 
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import open_engine
-from benchlock.registry.locking import question_of
-from benchlock.registry.requests import parse_request
+from benchlock.registry.database.engine import open_engine
+from benchlock.registry.lock.lock_assembly import question_of
+from benchlock.registry.requests.request import parse_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
 from benchmarks.resolving.filling import DATABASE

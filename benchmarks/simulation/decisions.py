@@ -6,10 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from benchlock.evaluator.comparing import balanced_orders
-from benchlock.evaluator.rerunning import REPEATS
-from benchlock.evaluator.statistics.equivalence import Answer, judge
-from benchlock.evaluator.statistics.repeats import DRIFT, FEWEST, ROUND_DRIFT, over_runs, ratio
+from benchlock.evaluator.statistics.equivalence import (
+    DRIFT,
+    FEWEST,
+    ROUND_DRIFT,
+    Answer,
+    find_interval_over_runs,
+    judge,
+    ratio,
+)
+from benchlock.evaluator.workflows.compare import balanced_orders
+from benchlock.evaluator.workflows.rerun import REPEATS
 from benchmarks.simulation.processes import autoregressive
 from benchmarks.simulation.tables import markdown, percent
 
@@ -99,7 +106,7 @@ def coverage_over_runs(host: Host, runs: int, times: int = _TIMES, seed: int = S
     """Return how often the interval over runs holds the median of very many runs."""
     random = np.random.default_rng(seed)
     truth = float(np.exp(np.median(host.draw(random, 200_000, _SPREAD))))
-    ends = [over_runs(list(np.exp(host.draw(random, runs, _SPREAD)))) for _ in range(times)]
+    ends = [find_interval_over_runs(list(np.exp(host.draw(random, runs, _SPREAD)))) for _ in range(times)]
     return float(np.mean([ci.low is not None and ci.high is not None and ci.low <= truth <= ci.high for ci in ends]))
 
 

@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from benchlock.evaluator.statistics.clusters import mean_iou_interval, share_interval
 from benchlock.evaluator.statistics.equivalence import judge_quality
-from benchlock.evaluator.statistics.figures import Interval, Metric
-from benchlock.evaluator.statistics.intervals import fraction
-from benchlock.evaluator.statistics.pairing import Measures, PairedTests, compare_decisions, compare_measures
-from benchlock.evaluator.statistics.quality import bootstrap_mean_iou, bootstrap_share
+from benchlock.evaluator.statistics.intervals import fraction, mean_iou_interval, share_interval
+from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.statistics.paired_tests import Measures, PairedTests, compare_decisions, compare_measures
+from benchlock.evaluator.statistics.quality_metrics import bootstrap_mean_iou, bootstrap_share
 from benchmarks.simulation.tables import markdown, percent
 
 Floats = npt.NDArray[np.float64]

@@ -16,10 +16,10 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from benchlock.artifacts.digest import from_hex
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.environment import Environments
-from benchlock.registry.lockfile import LockedPlatform, load
+from benchlock.registry.lock.lockfile import LockedPlatform, load
 from benchmarks.timing.subjects import FRAMEWORKS, Subject
 from tests.support.commands import Commands
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchlock.registry import yaml
+from benchlock.registry.text import yaml
 from tests.acceptance.real_cases import CASES, Case, dataset_manifest
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
@@ -110,7 +110,9 @@ def _pictures(folder: Path, cases: Path | None) -> list[str]:
 def _digits(framework: str, file: str) -> Subject:
     name = {"onnxruntime": "digits-onnx", "litert": "digits-litert", "pytorch": "digits-torchscript"}[framework]
     manifest = DIGITS / "models" / f"{name}.yaml"
-    return _subject(yaml.read(manifest.read_text(), str(manifest)).value, DIGITS / "models" / file, manifest, "one")
+    return _subject(
+        yaml.read_yaml(manifest.read_text(), str(manifest)).value, DIGITS / "models" / file, manifest, "one"
+    )
 
 
 def _real(folder: Path, cases: Path, name: str, dataset: str) -> Subject:

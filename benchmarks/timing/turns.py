@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from benchlock.evaluator.harness import loadgen, predictors
-from benchlock.evaluator.harness.job import Axes, File, Input, Model, Output, Seeds
+from benchlock.evaluator.harness import predictors
+from benchlock.evaluator.harness.core.job import Axes, File, Input, Model, Output, Seeds
+from benchlock.evaluator.harness.core.reports import Progress
+from benchlock.evaluator.harness.performance import loadgen
 from benchlock.evaluator.harness.performance.meter import Meter
-from benchlock.evaluator.harness.performance.stage import timed
+from benchlock.evaluator.harness.performance.phase_setup import time_call
 from benchlock.evaluator.harness.predictors import Place, Predictor
-from benchlock.evaluator.harness.reports import Progress
 from benchmarks.timing import bare
 
 _WARMUP = 50
@@ -52,7 +53,7 @@ def measured(way: Callable[[], Found]) -> Found:
 
 def benchlock(asked: dict[str, Any], predictor: Predictor) -> Found:
     units = [{asked["input"]: values} for values in bare.prepared(asked["shape"], asked["samples"])]
-    fastest = min(timed(partial(predictor.predict, units[0])) for _ in range(_WARMUP)) / _NANOSECONDS
+    fastest = min(time_call(partial(predictor.predict, units[0])) for _ in range(_WARMUP)) / _NANOSECONDS
     meter, progress = Meter(predictor, 1), Progress("turn", 1)
     read = meter.reader(lambda indices: units[indices[0]], predictor.predict, progress.at)
     source = loadgen.Source(len(units), len(units), lambda _: None)

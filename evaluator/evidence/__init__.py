@@ -1,1 +1,1 @@
-"""What the blobs of a run say, and whether its record says the same."""
+"""Evidence of a run: its blobs, recomputed and compared with its record."""

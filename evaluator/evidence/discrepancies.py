@@ -1,4 +1,4 @@
-"""The fields of a record that differ from what its evidence says."""
+"""The fields of a record that differ from its evidence."""
 
 import json
 import re
@@ -6,18 +6,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from benchlock.artifacts import limits
-from benchlock.evaluator.evidence.phases import equal, shown
-from benchlock.evaluator.evidence.recomputation import Recomputed, Subject
-from benchlock.evaluator.evidence.status import HOST_FAILURES
-from benchlock.evaluator.records.runs import CONTAINER_CPU, SELF_REPORTED, Isolation, Run, RunEnd, fit_end, without_nul
-from benchlock.evaluator.runner.choice import is_code_by_format
-from benchlock.evaluator.runner.ending import Ending, Failure, failure_of
+from benchlock.artifacts import size_limits
+from benchlock.evaluator.evidence.recomputation import Recomputation, Subject
+from benchlock.evaluator.evidence.timed_phases import is_equal, shorten_value
+from benchlock.evaluator.records.evidence_status import HOST_FAILURES
+from benchlock.evaluator.records.run_model import (
+    CONTAINER_CPU,
+    SELF_REPORTED,
+    Isolation,
+    Run,
+    RunEnd,
+    fit_end,
+    replace_nul,
+)
+from benchlock.evaluator.runner.host_platform import is_code_by_format
+from benchlock.evaluator.runner.outcome import Ending, Failure, failure_of
 from benchlock.evaluator.runner.process import NOT_ENFORCED
+from benchlock.evaluator.runner.self_reported import find_overrun, list_reported_by_model
 from benchlock.evaluator.runner.stages import has_stages
-from benchlock.evaluator.runner.trust import overrun, reported_by_model
-from benchlock.evaluator.statistics.figures import Metric
-from benchlock.registry.catalogue.documents import as_json
+from benchlock.evaluator.statistics.metric_model import Metric
+from benchlock.registry.database.record_values import as_json
 from benchlock.registry.manifests import Model
 
 HOST_TIMINGS: Final = (
@@ -59,7 +67,7 @@ class Discrepancy:
         return f"{self.field} is recorded as {_shown(self.recorded)} and recomputed as {_shown(self.recomputed)}"
 
 
-def find_discrepancies(run: Run, subject: Subject, recomputed: Recomputed, log: bytes) -> tuple[Discrepancy, ...]:
+def find_discrepancies(run: Run, subject: Subject, recomputed: Recomputation, log: bytes) -> tuple[Discrepancy, ...]:
     """Name each recomputable field of an ended run that differs.
 
     Args:
@@ -76,7 +84,7 @@ def find_discrepancies(run: Run, subject: Subject, recomputed: Recomputed, log: 
     return (*_missing_timings(run.end, recomputed), *found)
 
 
-def _missing_timings(end: RunEnd, recomputed: Recomputed) -> Iterator[Discrepancy]:
+def _missing_timings(end: RunEnd, recomputed: Recomputation) -> Iterator[Discrepancy]:
     """Yield what bounds the times of a run that is done, where its record lacks it."""
     if end.outcome == "done" and _seconds(end, _RUN) is None:
         yield Discrepancy(f"timings.{_RUN}", end.timings.get(_RUN), f"at least {recomputed.claimed:.6g} seconds")
@@ -90,7 +98,7 @@ def _seconds(end: RunEnd, name: str) -> float | None:
     return float(found)
 
 
-def _document(run: Run, end: RunEnd, recomputed: Recomputed) -> dict[str, Any]:
+def _document(run: Run, end: RunEnd, recomputed: Recomputation) -> dict[str, Any]:
     """Return the recomputable fields of the record."""
     timings, details = (json.loads(as_json(dict(part))) for part in (end.timings, end.details))
     return {
@@ -111,7 +119,7 @@ def _host_details(end: RunEnd) -> tuple[str, ...]:
     return tuple(name for name in HOST_DETAILS if name != _EXIT_CODE or end.outcome != "done")
 
 
-def _expected(run: Run, subject: Subject, recomputed: Recomputed, failure: Failure | None) -> dict[str, Any]:
+def _expected(run: Run, subject: Subject, recomputed: Recomputation, failure: Failure | None) -> dict[str, Any]:
     """Return what the same fields should be."""
     end = run.end
     assert end is not None
@@ -155,7 +163,7 @@ def _self_reported(end: RunEnd, subject: Subject, isolation: Isolation) -> dict[
     if model is None:  # of a run that left nothing
         return {name: end.details[name] for name in (SELF_REPORTED,) if name in end.details}
     assert isinstance(model, Model)
-    marked = reported_by_model(subject.lock, model, isolation)
+    marked = list_reported_by_model(subject.lock, model, isolation)
     if SELF_REPORTED not in end.details and (not has_stages(subject.lock) or is_code_by_format(model)):
         return {}  # builds of that time recorded no mark: it is made on reading
     stated = end.details.get(SELF_REPORTED)
@@ -165,7 +173,7 @@ def _self_reported(end: RunEnd, subject: Subject, isolation: Isolation) -> dict[
     return {SELF_REPORTED: list(marked)} if marked else {}
 
 
-def _failure(run: Run, end: RunEnd, subject: Subject, recomputed: Recomputed, log: bytes) -> Failure | None:
+def _failure(run: Run, end: RunEnd, subject: Subject, recomputed: Recomputation, log: bytes) -> Failure | None:
     """Return why the run failed: by its evidence, where that tells, else by the host's word."""
     stated = Failure(end.failure_class or "", end.failure_message or "")  # type: ignore[arg-type]
     result = recomputed.result
@@ -182,10 +190,12 @@ def _failure(run: Run, end: RunEnd, subject: Subject, recomputed: Recomputed, lo
     return found
 
 
-def _overrun(end: RunEnd, recomputed: Recomputed) -> Failure | None:
+def _overrun(end: RunEnd, recomputed: Recomputation) -> Failure | None:
     ran = _seconds(end, _RUN)
     return (
-        None if ran is None else overrun(recomputed.claimed, ran, recomputed.claimed_cpu, _seconds(end, CONTAINER_CPU))
+        None
+        if ran is None
+        else find_overrun(recomputed.claimed, ran, recomputed.claimed_cpu, _seconds(end, CONTAINER_CPU))
     )
 
 
@@ -197,18 +207,18 @@ def _is_older_than_limits(end: RunEnd) -> bool:
 def _fitted(failure: Failure, end: RunEnd) -> str:
     if _is_older_than_limits(end):
         return failure.message
-    return limits.truncate(failure.message, limits.FAILURE_MESSAGE)
+    return size_limits.truncate(failure.message, size_limits.FAILURE_MESSAGE)
 
 
 def _masked(message: str) -> str:
     """Return the message without the numbers of samples: a stage has them in another order."""
-    return _SAMPLES.sub("sample", without_nul(message))
+    return _SAMPLES.sub("sample", replace_nul(message))
 
 
 def _failure_document(kind: str | None, message: str | None) -> dict[str, Any] | None:
     if kind is None and message is None:
         return None
-    return {"class": kind, "message": None if message is None else without_nul(message)}
+    return {"class": kind, "message": None if message is None else replace_nul(message)}
 
 
 def _metric_document(metric: Metric) -> dict[str, Any]:
@@ -222,11 +232,11 @@ def _differences(where: str, recorded: object, expected: object) -> Iterator[Dis
         for name in sorted(recorded.keys() | expected.keys()):
             path = f"{where}.{name}" if where else str(name)
             yield from _differences(path, recorded.get(name, _ABSENT), expected.get(name, _ABSENT))
-    elif recorded is _ABSENT or expected is _ABSENT or not equal(recorded, expected):
+    elif recorded is _ABSENT or expected is _ABSENT or not is_equal(recorded, expected):
         yield Discrepancy(where, *(None if one is _ABSENT else one for one in (recorded, expected)))
 
 
 def _shown(value: object) -> str:
     if isinstance(value, Mapping) and value.keys() == {"class", "message"}:
-        return f"{value['class']} ({limits.shorten(str(value['message']), _MOST_OF_A_MESSAGE)})"
-    return "absent" if value is None else shown(value)
+        return f"{value['class']} ({size_limits.shorten(str(value['message']), _MOST_OF_A_MESSAGE)})"
+    return "absent" if value is None else shorten_value(value)

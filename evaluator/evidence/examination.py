@@ -1,4 +1,4 @@
-"""Compares recorded runs with their blobs, and withholds the figures of those that do not agree.
+"""Comparison of recorded runs with their blobs; contradicted metrics are withheld.
 
 A result is remembered under the digest of the record's canonical document, so that it never outlives a change of the
 record: in this process, and of a record that agrees also in a folder of the registry.
@@ -13,12 +13,15 @@ from threading import Lock as Mutex
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from sqlalchemy import Engine
 
+from benchlock.artifacts.blob_store import BlobStore, read
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
-from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceededError
-from benchlock.artifacts.store import BlobStore, read
-from benchlock.evaluator.evidence.status import (
+from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError
+from benchlock.evaluator.harness.core.job import PEAK
+from benchlock.evaluator.harness_releases import is_released
+from benchlock.evaluator.records.evidence_status import (
     FAILURE_FIELDS,
     FOLDER,
     PEAK_FIELDS,
@@ -28,15 +31,15 @@ from benchlock.evaluator.evidence.status import (
     EvidenceStatus,
     refuse_unverified,
 )
-from benchlock.evaluator.harness.job import PEAK
-from benchlock.evaluator.harness_releases import is_released
-from benchlock.evaluator.records.documents import check_fit, encode_run
-from benchlock.evaluator.records.runs import SELF_REPORTED, Run, check_consistency
-from benchlock.registry.lockfile import Lock, LockedHarness
+from benchlock.evaluator.records.run_document import check_fit, encode_run
+from benchlock.evaluator.records.run_model import SELF_REPORTED, Run, RunId, check_consistency
+from benchlock.evaluator.records.run_store import Records
+from benchlock.registry.lock.lockfile import Lock, LockedHarness
 from benchlock.registry.manifests import Model
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.evidence.recomputation import Recomputed, Subject
+    from benchlock.evaluator.evidence.recomputation import Recomputation, Subject
+
 
 _VERIFIED: Final = "verified-7"
 """The number grows when the comparison finds more."""
@@ -155,7 +158,7 @@ class Examiner:
         refuse_unverified(run.id, self.compare(run, lock))
 
     def _lock_of(self, run: Run) -> Lock:
-        from benchlock.registry.lockfile import load  # noqa: PLC0415 - a remembered record needs no lock
+        from benchlock.registry.lock.lockfile import load  # noqa: PLC0415 - a remembered record needs no lock
 
         lock = load(self._lock_text(run.start.lock), run.start.lock)
         with _as_contradiction():
@@ -210,7 +213,7 @@ def compare_blobs(
         InvalidInputError: This version cannot recompute the figures.
     """
     from benchlock.evaluator.evidence.discrepancies import find_discrepancies  # noqa: PLC0415 - numpy and scipy
-    from benchlock.evaluator.evidence.recomputation import Recomputed  # noqa: PLC0415
+    from benchlock.evaluator.evidence.recomputation import Recomputation  # noqa: PLC0415
 
     assert run.end is not None
     try:
@@ -218,7 +221,7 @@ def compare_blobs(
     except InvalidInputError as error:
         return (error.what,), None
     subject = _subject(run, lock, store)
-    recomputed = Recomputed()
+    recomputed = Recomputation()
     if run.end.blobs:
         try:
             recomputed = recompute_once(subject, run.end.blobs, store, scratch, again=again)
@@ -231,8 +234,10 @@ def compare_blobs(
 
 def _subject(run: Run, lock: Lock, store: BlobStore) -> "Subject":
     from benchlock.evaluator.evidence.recomputation import Subject  # noqa: PLC0415 - as above
-    from benchlock.evaluator.runner.agreement import check_agreement  # noqa: PLC0415 - as above
-    from benchlock.evaluator.runner.verification import read_manifests  # noqa: PLC0415
+    from benchlock.evaluator.runner.lock_verification import (  # noqa: PLC0415
+        check_agreement,
+        read_manifests,
+    )
 
     facts = ("os", "arch", "device", "python")
     place = [run.start.platform.get(fact) for fact in facts]
@@ -256,13 +261,13 @@ def _log(blob: Descriptor | None, store: BlobStore) -> bytes:
 
 
 _Key = tuple[str, str, tuple[tuple[str, Descriptor], ...]]
-_memory: "OrderedDict[_Key, Recomputed]" = OrderedDict()
+_memory: "OrderedDict[_Key, Recomputation]" = OrderedDict()
 _mutex = Mutex()
 
 
 def recompute_once(
     subject: "Subject", blobs: Mapping[str, Descriptor], store: BlobStore, scratch: Path | None, *, again: bool = False
-) -> "Recomputed":
+) -> "Recomputation":
     """Recompute, or return what this process recomputed of the same lock, platform and blobs.
 
     Raises:
@@ -296,15 +301,15 @@ def _verified(run: Run, remembered: _Remembered) -> EvidenceStatus:
 
 def _marks(run: Run, lock: Lock, store: BlobStore) -> tuple[str, ...]:
     """Return the metrics that the model could have made, of a record that is older than such marks."""
-    from benchlock.evaluator.runner.trust import reported_by_model  # noqa: PLC0415 - as above
-    from benchlock.evaluator.runner.verification import read_manifests  # noqa: PLC0415
+    from benchlock.evaluator.runner.lock_verification import read_manifests  # noqa: PLC0415
+    from benchlock.evaluator.runner.self_reported import list_reported_by_model  # noqa: PLC0415 - as above
 
     assert run.end is not None
     if SELF_REPORTED in run.end.details or not run.end.metrics:
         return ()
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
-    marked = reported_by_model(lock, model, run.start.isolation)
+    marked = list_reported_by_model(lock, model, run.start.isolation)
     return tuple(one.name for one in run.end.metrics if one.name in marked)
 
 
@@ -337,3 +342,20 @@ def _mark(run: Run, status: EvidenceStatus) -> Run:
         )
         return replace(run, end=replace(run.end, metrics=metrics), evidence=status)
     return replace(run, end=replace(run.end, metrics=(), details={}), evidence=status)
+
+
+class ExaminedRecords(Records):
+    """Records whose runs carry the state of their evidence; figures that are not verified are withheld."""
+
+    def __init__(self, engine: Engine, examiner: Examiner) -> None:
+        super().__init__(engine)
+        self._examiner = examiner
+
+    def get(self, run: RunId) -> Run:
+        return self._examiner.examine(super().get(run))
+
+    def recall(self, run: RunId) -> Run | None:
+        return self._examiner.recall(super().get(run))
+
+    def _examine(self, runs: Iterable[Run]) -> Iterable[Run]:
+        return self._examiner.examine_each(runs)

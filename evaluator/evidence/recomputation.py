@@ -1,4 +1,4 @@
-"""The one definition of what the blobs of a run say: its metrics, and the facts of its result."""
+"""Recomputation of a run's metrics and facts from its blobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,51 +7,54 @@ from typing import Any, Final
 
 import msgspec
 
+from benchlock.artifacts.blob_store import BlobStore, verify
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
-from benchlock.artifacts.isolation.calls import run_isolated
-from benchlock.artifacts.isolation.frames import pack_error, unpack_error
-from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
-from benchlock.artifacts.isolation.server import CallerBlobs
-from benchlock.artifacts.store import BlobStore, verify
-from benchlock.evaluator.evidence.definitions import definitions_of
-from benchlock.evaluator.evidence.loadgen_results import LARGEST_SUMMARY
-from benchlock.evaluator.evidence.phases import (
+from benchlock.artifacts.isolation.child_process import CallerBlobs, pack_error, unpack_error
+from benchlock.artifacts.isolation.isolated_calls import run_isolated
+from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
+from benchlock.evaluator.evidence.loadgen_checks import LARGEST_SUMMARY
+from benchlock.evaluator.evidence.prediction_scores import (
+    LARGEST_PREDICTIONS,
+    NonFiniteError,
+    UnreadableLabelsError,
+    lay_labels,
+    lay_out,
+    open_workspace,
+    score_predictions,
+)
+from benchlock.evaluator.evidence.requirements import check_requirements
+from benchlock.evaluator.evidence.timed_phases import (
     LARGEST_LOG,
     LARGEST_SAMPLES,
     PERFORMANCE,
     PIPELINE,
     PhaseReader,
-    equal,
-    shown,
+    is_equal,
+    shorten_value,
 )
-from benchlock.evaluator.evidence.requirements import check_requirements
-from benchlock.evaluator.evidence.scores import (
-    LARGEST_PREDICTIONS,
-    NonFiniteError,
-    UnreadableLabelsError,
-    lay_labels,
-    score_predictions,
+from benchlock.evaluator.harness.performance.timing_facts import find_peak
+from benchlock.evaluator.records.evidence_status import PEAK_LOGS
+from benchlock.evaluator.records.run_model import CALLS
+from benchlock.evaluator.records.timing_validity import calls_document
+from benchlock.evaluator.runner.lock_verification import read_manifests
+from benchlock.evaluator.runner.outcome import (
+    LARGEST_RESULT,
+    Failure,
+    FailureClass,
+    Result,
+    find_mismatch,
+    parse_result,
 )
-from benchlock.evaluator.evidence.status import PEAK_LOGS
-from benchlock.evaluator.evidence.workspace import lay_out, open_workspace
-from benchlock.evaluator.harness.account import find_peak
-from benchlock.evaluator.records.calls import calls_document
-from benchlock.evaluator.records.runs import CALLS
-from benchlock.evaluator.runner.ending import Failure
-from benchlock.evaluator.runner.results import LARGEST_RESULT, FailureClass, Result, parse_result
+from benchlock.evaluator.runner.self_reported import InvalidLoadError, check_audits, check_probes, check_times, sum_cpu
 from benchlock.evaluator.runner.stages import harness_version
-from benchlock.evaluator.runner.surroundings import misfit
-from benchlock.evaluator.runner.trust import InvalidLoadError, check_audits, check_probes, check_times, sum_cpu
-from benchlock.evaluator.runner.verification import read_manifests
-from benchlock.evaluator.statistics.calls import describe_calls, find_undelayed
-from benchlock.evaluator.statistics.figures import Metric
-from benchlock.evaluator.statistics.metrics import Right, summarise
-from benchlock.evaluator.statistics.quality import Judged, judged
-from benchlock.evaluator.statistics.timing import Peak, Performance, Phases
-from benchlock.registry.lockfile import Lock, LockedPlatform, dump, load
+from benchlock.evaluator.statistics.metric_model import Metric, definitions_of
+from benchlock.evaluator.statistics.quality_metrics import QualityEstimate, estimate_quality
+from benchlock.evaluator.statistics.run_metrics import CorrectCount, describe_calls, find_undelayed, summarise
+from benchlock.evaluator.statistics.time_metrics import Peak, Performance, Phases
+from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, load
 from benchlock.registry.manifests import Dataset, Framework, Manifest
-from benchlock.registry.metrics import is_quality
+from benchlock.registry.manifests.metric_definitions import is_quality
 from benchlock.registry.names import Kind
 
 _LARGEST: Final = {
@@ -67,7 +70,7 @@ _LARGEST: Final = {
     "quality": LARGEST_PREDICTIONS,
 }
 """Bytes of the blobs that are read, by role."""
-COPIED: Final = ("harness", "golden", "accuracy", "performance", "pipeline", "loadgen", "audits", "peak")
+COPIED_KEYS: Final = ("harness", "golden", "accuracy", "performance", "pipeline", "loadgen", "audits", "peak")
 """The keys of ``result.json`` that a record's details repeat."""
 SURROUNDINGS: Final = ("python", "threads")
 """The keys of its ``environment`` that they repeat."""
@@ -94,7 +97,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Recomputed:
+class Recomputation:
     """What the blobs of a run say.
 
     Attributes:
@@ -125,7 +128,9 @@ class Recomputed:
     measurement: Digest | None = None
 
 
-def recompute(subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStore, scratch: Path | None) -> Recomputed:
+def recompute(
+    subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStore, scratch: Path | None
+) -> Recomputation:
     """Compute what follows from the blobs of a run and the dataset of its lock, and from nothing else.
 
     The blobs are read in a child process with limits: whoever made the run made them.
@@ -184,11 +189,11 @@ def _lay_labels(
     return None
 
 
-def _isolate(arguments: Mapping[str, Any], store: BlobStore) -> Recomputed:
+def _isolate(arguments: Mapping[str, Any], store: BlobStore) -> Recomputation:
     what = "the recomputation of the figures"
     try:
         found = run_isolated(f"{__name__}:recompute_files", arguments, limits=LIMITS, what=what, blobs=store)
-        return msgspec.convert(found, Recomputed)
+        return msgspec.convert(found, Recomputation)
     except (LimitExceededError, IsolatedFaultError) as error:
         error.next_step = _NEXT
         raise
@@ -204,14 +209,16 @@ def recompute_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # no
     return msgspec.to_builtins(_recompute(subject, files, Path(arguments["labels"]), arguments["missing"]))
 
 
-def _recompute(subject: Subject, files: Mapping[str, Path], labels: Path, missing: dict[str, Any] | None) -> Recomputed:
+def _recompute(
+    subject: Subject, files: Mapping[str, Path], labels: Path, missing: dict[str, Any] | None
+) -> Recomputation:
     if "result" not in files:
-        return Recomputed()
+        return Recomputation()
     try:
         result, document = parse_result(_content(files["result"]))
     except InvalidInputError as error:
-        return Recomputed(fault=error.what)
-    facts = Recomputed(
+        return Recomputation(fault=error.what)
+    facts = Recomputation(
         result=result,
         details=_copied(document),
         packages={package.name: package.version for package in result.environment.packages},
@@ -221,7 +228,7 @@ def _recompute(subject: Subject, files: Mapping[str, Path], labels: Path, missin
         return facts
     framework = subject.manifests["framework"]
     assert isinstance(framework, Framework)
-    if (failure := misfit(result, subject.platform, framework)) is not None:
+    if (failure := find_mismatch(result, subject.platform, framework)) is not None:
         return replace(facts, failure=failure)
     evidence = _Evidence(subject, result, document, files)
     try:
@@ -279,7 +286,7 @@ def _content(path: Path) -> bytes:
 def _copied(document: Mapping[str, Any]) -> dict[str, Any]:
     surroundings = document["environment"]
     facts = {name: surroundings[name] for name in SURROUNDINGS if name in surroundings}
-    return {**{name: document[name] for name in COPIED if document.get(name) is not None}, **facts}
+    return {**{name: document[name] for name in COPIED_KEYS if document.get(name) is not None}, **facts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +317,9 @@ class _Evidence:
         assert isinstance(dataset, Dataset)
         return PhaseReader(lock, self.files, dataset.splits[lock.dataset.split].samples)
 
-    def quality(self, scores: Mapping[str, Any], measures: Mapping[str, Any]) -> dict[str, Right | Judged]:
+    def quality(
+        self, scores: Mapping[str, Any], measures: Mapping[str, Any]
+    ) -> dict[str, CorrectCount | QualityEstimate]:
         """Return the quality that follows from the predictions.
 
         Raises:
@@ -318,10 +327,10 @@ class _Evidence:
         """
         stated = {} if self.document["quality"] is None else self.document["quality"]
         for name in sorted(stated.keys() | scores.keys()):
-            if not equal(stated.get(name), scores.get(name)):
+            if not is_equal(stated.get(name), scores.get(name)):
                 raise InvalidInputError(
-                    f"the harness says {name} is {shown(stated.get(name))}, and its predictions say "
-                    f"{shown(scores.get(name))}"
+                    f"the harness says {name} is {shorten_value(stated.get(name))}, and its predictions say "
+                    f"{shorten_value(scores.get(name))}"
                 )
         versions = self.subject.lock.metrics
         return {name: _judged(name, found, measures, versions[name]) for name, found in scores.items()}
@@ -363,16 +372,18 @@ class _Evidence:
         return Peak(peak.qps, peak.failed_qps, len(peak.probes))
 
 
-def _judged(name: str, found: Mapping[str, Any], measures: Mapping[str, Any], version: int) -> Right | Judged:
+def _judged(
+    name: str, found: Mapping[str, Any], measures: Mapping[str, Any], version: int
+) -> CorrectCount | QualityEstimate:
     """Return a count as it is, and a value with its interval, made of what each sample adds to it."""
     if "correct" in found:
-        return Right(found["correct"], found["n"])
-    return judged(name, found["value"], found["n"], measures, version)
+        return CorrectCount(found["correct"], found["n"])
+    return estimate_quality(name, found["value"], found["n"], measures, version)
 
 
 def _check_probe(stated: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     for name, value in found.items():
-        if not equal(stated.get(name), value):
+        if not is_equal(stated.get(name), value):
             raise InvalidInputError(
                 f"the harness says a probe's {name} is {stated.get(name)}, and LoadGen says {value}"
             )

@@ -1,4 +1,4 @@
-"""What a run that is done must have left: decided by its lock alone, never by its record or its blobs.
+"""The blobs and fields that a finished run must have, decided by its lock alone.
 
 A newer harness leaves more. So each row of the table says since which version, and for which locks, there
 are which blobs, columns of the raw samples and fields of ``result.json``. Records of older harnesses may lack
@@ -13,11 +13,11 @@ from typing import Any, Final
 from safetensors import SafetensorError, safe_open
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.harness.job import COLD_PHASES, PEAK, PIPELINE_METRICS
-from benchlock.evaluator.runner.jobs import fingerprint_lock
+from benchlock.evaluator.harness.core.job import COLD_PHASES, PEAK, PIPELINE_METRICS
+from benchlock.evaluator.runner.job_folder import fingerprint_lock
 from benchlock.evaluator.runner.stages import harness_version
-from benchlock.registry.lockfile import Lock
-from benchlock.registry.metrics import is_quality
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.metric_definitions import is_quality
 
 FINGERPRINT: Final = "lock_fingerprint"
 """The key of ``result.json``, and of the metadata of tensor files, that names the lock."""

@@ -1,4 +1,4 @@
-"""What runs inside the container: steps, predictors, the accuracy phase and the performance phase.
+"""The program that runs inside the container: steps, predictors, accuracy and performance phases.
 
 It reads a job folder, writes an output folder, and knows nothing else: no network, no registry, no SQL. It imports
 nothing of benchlock outside this folder, and relatively within it, since it also runs from a zipapp as ``harness``.

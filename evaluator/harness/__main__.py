@@ -1,4 +1,4 @@
-"""``python -m harness JOB OUT``."""
+"""The entry point of python -m harness JOB OUT."""
 
 import sys
 

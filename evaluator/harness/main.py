@@ -1,4 +1,4 @@
-"""``harness JOB OUT``: run the job's phases and write ``OUT/result.json``."""
+"""The command line of the harness: run the phases of a job and write result.json."""
 
 import argparse
 import os
@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from . import VERSION
-from .environment import description, lacking
-from .failures import Failure
-from .job import Job
-from .libraries import missing
-from .reading import read_job
-from .reports import write_json
-from .supervisor import fork_phase, phase_report, run_phase
-from .tables import JobError
+from .core.environment import describe_environment, find_missing_library, find_missing_packages
+from .core.failures import Failure
+from .core.job import Job
+from .core.job_parser import read_job
+from .core.reports import write_json
+from .core.scenarios import JobError
+from .core.supervisor import fork_phase, phase_report, run_phase
 
 RESULT_SCHEMA = 1
 
@@ -62,12 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_phase(phase: str, job: Job, folder: Path, output: Path, given: argparse.Namespace) -> None:
     """In a process of its own; ``given`` is what the command line says of a phase."""
     os.chdir(output)
-    if failure := lacking() or missing(job):
+    if failure := find_missing_packages() or find_missing_library(job):
         write_json(phase_report(output, phase), {"failure": {"class": failure.kind, "message": failure.message}})
         return
-    from .phase import Given, run  # noqa: PLC0415 - only a phase loads numpy and a framework
+    from .phases.phase_process import PhaseArguments, execute_phase  # noqa: PLC0415 - only a phase loads numpy and a framework
 
-    run(phase, job, folder, output, Given(given.since, given.rate))
+    execute_phase(phase, job, folder, output, PhaseArguments(given.since, given.rate))
 
 
 def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dict[str, Any]:
@@ -107,7 +106,7 @@ def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dic
         "loadgen": performance.get("loadgen"),
         "audits": _audits(reports),
         "peak": reports.get("peak", {}).get("peak"),
-        "environment": description(job.threads, threads, device),
+        "environment": describe_environment(job.threads, threads, device),
         "timings": timings,
     }
 

@@ -1,1 +1,1 @@
-"""Environments of frameworks: wheels by digest, the layers made of them, and virtual environments of the same."""
+"""Images and virtual environments of frameworks, built from wheels by digest."""

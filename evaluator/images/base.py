@@ -1,27 +1,35 @@
-"""The root file system that an image stands on: made by mmdebstrap, kept as a blob, looked into by chroot."""
+"""The base file system of an image: Debian by mmdebstrap, or an image of an OCI registry.
 
+Layers come from strangers. No entry is written through a link, whatever layers below it hold, and so none outside.
+"""
+
+import hashlib
 import json
 import os
 import platform
+import shutil
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Final
 
-from benchlock.artifacts.canonical import canonical
-from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes, parse_digest, to_hex
-from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.artifacts.progress import Progress
-from benchlock.artifacts.store import BlobStore
-from benchlock.evaluator.images.commands import run_tool
-from benchlock.evaluator.images.target import Target, read_target, running_python
-from benchlock.evaluator.images.wheels import check_file, copy
+from benchlock.artifacts.blob_store import BlobStore
+from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, describe, digest_bytes, parse_digest, to_hex
+from benchlock.artifacts.display import Progress
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.oci.oci_documents import OciDescriptor
+from benchlock.artifacts.oci.oci_images import Connect, decompress_layer, find_image, find_tag, parse_image
+from benchlock.evaluator.images.subprocesses import run_tool
+from benchlock.evaluator.images.wheels import Target, check_file, copy, host_target, read_target, running_python
+from benchlock.registry.inspection.formats.image_documents import Configuration, parse_configuration
 
 _SUITES = {"3.11": "bookworm", "3.13": "trixie"}
 """The Debian release whose own Python is that minor version."""
 _EPOCH = "1700000000"
 _ALTERNATIVES = "give a root file-system tarball as --base, or use --no-layers for an image that runs as processes"
-_UNUSED = [f"--exclude={start}{folder}/*" for start in ("", "./") for folder in ("dev", "usr/share", "var")]
+_EXCLUDE_OPTIONS = [f"--exclude={start}{folder}/*" for start in ("", "./") for folder in ("dev", "usr/share", "var")]
 """What no interpreter needs to compile: devices, which root alone can make, and most of the files of a system."""
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 _PROBE = """
@@ -65,7 +73,7 @@ def debian_tarball(tarball: Path, cache: Path, store: BlobStore, progress: Progr
     if suite is None:
         raise UnavailableError(f"no Debian release has Python {running_python()}", next_step=_ALTERNATIVES)
     recipe = _recipe(suite)
-    identity = to_hex(digest_bytes(canonical([*recipe, platform.machine(), _EPOCH])))
+    identity = to_hex(digest_bytes(encode_canonical([*recipe, platform.machine(), _EPOCH])))
     pointer = cache / f"base-{suite}-{identity[:12]}.json"
     kept = _kept(pointer, store)
     if kept is not None:
@@ -79,7 +87,7 @@ def debian_tarball(tarball: Path, cache: Path, store: BlobStore, progress: Progr
         descriptor = store.put(stream)
     cache.mkdir(parents=True, exist_ok=True)
     written = cache / f".{pointer.name}.{os.getpid()}"
-    written.write_bytes(canonical({"digest": descriptor.digest, "size": descriptor.size}))
+    written.write_bytes(encode_canonical({"digest": descriptor.digest, "size": descriptor.size}))
     written.replace(pointer)
 
 
@@ -92,7 +100,7 @@ def open_base(tarball: Path, folder: Path) -> Base:
     """
     _check_tar(tarball)
     folder.mkdir()
-    unpack = ["tar", "-xf", str(tarball), "-C", str(folder), "--no-same-owner", "--anchored", *_UNUSED]
+    unpack = ["tar", "-xf", str(tarball), "-C", str(folder), "--no-same-owner", "--anchored", *_EXCLUDE_OPTIONS]
     run_tool(unpack, what=f"unpacking {tarball.name}", next_step="give another --base")
     with tarball.open("rb") as stream:
         descriptor = describe(stream)
@@ -166,3 +174,206 @@ def _check_tar(tarball: Path) -> None:
 def _enter(root: Path) -> list[str]:
     namespaces = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["unshare", *namespaces, f"--root={root}", "--wd=/"]
+
+
+_HIDES = ".wh."
+"""What begins the name of an entry that hides another of the layers below (OCI image specification 1.1, layer)."""
+_HIDES_ALL = ".wh..wh..opq"
+_UNUSED = ("dev", "usr/share", "var")
+"""Below these is nothing that an interpreter needs to compile."""
+
+
+def apply_layer(layer: Path, root: Path) -> None:
+    """Lay the entries of the uncompressed tar ``layer`` over what ``root`` holds, as an engine shows them.
+
+    Owners, times, devices and extended attributes are left out; modes are 0755, or 0644 where nobody executes.
+
+    Raises:
+        InvalidInputError: it is no tar, or an entry leaves the root.
+    """
+    try:
+        with tarfile.open(layer, "r:") as archive:
+            entries = [(entry, _parts(entry.name)) for entry in archive]
+            used = [(entry, parts) for entry, parts in entries if parts and not _is_unused(parts)]
+            # What the layers below lose comes first: a layer may hide a folder and have one of that name.
+            for entry, parts in used:
+                _hide(entry, parts, root)
+            for entry, parts in used:
+                _apply(archive, entry, parts, root)
+    except tarfile.TarError as error:
+        raise InvalidInputError(f"{layer.name} is no tar: {error}", where=layer.name) from error
+
+
+def _is_unused(parts: list[str]) -> bool:
+    return "/".join(parts).startswith(tuple(f"{folder}/" for folder in _UNUSED))
+
+
+def _hide(entry: tarfile.TarInfo, parts: list[str], root: Path) -> None:
+    *folders, name = parts
+    if name == _HIDES_ALL:
+        for path in _folder(root, folders).iterdir():
+            _remove(path)
+    elif name.startswith(_HIDES):
+        _remove(_folder(root, folders) / _part(name.removeprefix(_HIDES), entry.name))
+
+
+def _apply(archive: tarfile.TarFile, entry: tarfile.TarInfo, parts: list[str], root: Path) -> None:
+    *folders, name = parts
+    if name.startswith(_HIDES):
+        return
+    parent = _folder(root, folders)
+    if entry.isdir():
+        _folder(root, parts)
+    elif entry.issym():
+        _remove(parent / name)
+        (parent / name).symlink_to(entry.linkname)
+    elif entry.islnk():
+        _link(root, entry, parent / name)
+    elif entry.isreg():
+        _remove(parent / name)
+        _write(archive, entry, parent / name)
+
+
+def _parts(name: str) -> list[str]:
+    return [_part(part, name) for part in PurePosixPath(name).parts if part not in ("/", ".")]
+
+
+def _part(part: str, name: str) -> str:
+    if part in ("", ".", "..") or "/" in part or "\0" in part:
+        raise InvalidInputError(f"the layer has an entry {name!r}, which leaves the root file system", where=name)
+    return part
+
+
+def _folder(root: Path, parts: list[str]) -> Path:
+    """The folder at ``parts``, made; what else stands in its way is replaced, a link too."""
+    folder = root
+    for part in parts:
+        folder /= part
+        if folder.is_symlink() or not folder.is_dir():
+            _remove(folder)
+            folder.mkdir(mode=0o755)
+    return folder
+
+
+def _link(root: Path, entry: tarfile.TarInfo, path: Path) -> None:
+    """A hard link to an entry that came before; where that was not needed, neither is the link."""
+    source = root.joinpath(*_parts(entry.linkname))
+    inside = all(not folder.is_symlink() for folder in source.parents if folder.is_relative_to(root) and folder != root)
+    if inside and source != path and (source.is_symlink() or source.is_file()):
+        _remove(path)
+        os.link(source, path, follow_symlinks=False)
+
+
+def _write(archive: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
+    stream = archive.extractfile(entry)
+    assert stream is not None
+    mode = 0o755 if entry.mode & 0o111 else 0o644
+    with stream, os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as written:
+        os.fchmod(written.fileno(), mode)
+        shutil.copyfileobj(stream, written, CHUNK)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+LARGEST: Final = 64 << 30
+"""Bytes of all layers of a base, unpacked: few packed ones can hold any number."""
+
+_LINUX = "linux"
+
+
+def parse_base(text: str, connect: Connect) -> "Path | RemoteBase":
+    """The base that ``text`` names: a tarball by its path, or an image in a registry by its digest.
+
+    Raises:
+        InvalidInputError: an image by a tag; says the digest that it names now.
+    """
+    if "@" in text:
+        parse_image(text)
+        return RemoteBase(text, connect)
+    if "/" not in text or text.startswith((".", "/")) or text.endswith(".tar") or Path(text).exists():
+        return Path(text)
+    try:
+        named = f"write {find_tag(text, connect)}, which is what it names now"
+    except UnavailableError as error:
+        named = f"write HOST/NAME@sha256:… ({error.what})"
+    raise InvalidInputError(f"{text} names an image by tag, and tags move", where="--base", next_step=named)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteBase:
+    """The image ``HOST[:PORT]/NAME@sha256:…``, or the one of its index that runs on this machine.
+
+    ``limit`` is the bytes of its layers, unpacked.
+    """
+
+    reference: str
+    connect: Connect
+    limit: int = LARGEST
+
+    def fetch(self, workspace: Path, store: BlobStore, progress: Progress) -> Base:
+        """The base, its layers as tars in ``workspace``; those that ``store`` has are taken from there.
+
+        Raises:
+            InvalidInputError: it is no image for this machine, a layer is no tar, or they are too large.
+            IntegrityError: bytes are not what their digest says.
+            UnavailableError: the registry cannot be asked, the base has no fitting CPython, or chroot is not allowed.
+        """
+        reference, arch = parse_image(self.reference), host_target().arch
+        image = find_image(reference, _LINUX, arch, self.connect, store)
+        described = parse_configuration(image.config)
+        self._check(described, len(image.layers), arch)
+        (workspace / "base").mkdir()
+        found: dict[Digest, tuple[Path, Descriptor]] = {}
+        with progress.task(f"pulling {self.reference}", sum(layer.size for layer in image.layers)) as advance:
+            for packed, diff_id in zip(image.layers, described.layers, strict=True):
+                tarball = workspace / "base" / f"{to_hex(diff_id)}.tar"
+                if diff_id not in found:
+                    left = self.limit - sum(layer.size for _, layer in found.values())
+                    found[diff_id] = (tarball, self._layer(packed, diff_id, tarball, store, left))
+                advance(packed.size)
+        root = workspace / "root"
+        root.mkdir()
+        with progress.task("unpacking the base", len(described.layers)) as advance:
+            for diff_id in described.layers:
+                apply_layer(found[diff_id][0], root)
+                advance(1)
+        return enter_base(tuple(found[diff_id] for diff_id in described.layers), root, described.environment)
+
+    def _check(self, described: Configuration, layers: int, arch: str) -> None:
+        if (described.os, described.arch) != (_LINUX, arch):
+            raise InvalidInputError(
+                f"{self.reference} is made for {described.os}/{described.arch}, and this machine is {_LINUX}/{arch}",
+                next_step="choose an image of this machine's platform: byte code is compiled by the base's own Python",
+            )
+        if layers != len(described.layers):
+            raise InvalidInputError(
+                f"{self.reference} has {layers} layers, and {len(described.layers)} by its configuration",
+                next_step="choose another image",
+            )
+
+    def _layer(self, packed: OciDescriptor, diff_id: Digest, tarball: Path, store: BlobStore, limit: int) -> Descriptor:
+        """Write the layer's tar, of at most ``limit`` bytes, and compare it with its diff id."""
+        if store.exists(diff_id):
+            with store.open(diff_id) as stream:
+                copy(stream, tarball)
+            return Descriptor(diff_id, check_file(tarball, diff_id))
+        name = f"layer {packed.digest} of {self.reference}"
+        state, size = hashlib.sha256(), 0
+        client = self.connect(parse_image(self.reference).repository)
+        with client.open_blob(Descriptor(packed.digest, packed.size)) as stream, tarball.open("wb") as written:
+            for piece in decompress_layer(stream, name, limit):
+                state.update(piece)
+                size += len(piece)
+                written.write(piece)
+        if state.hexdigest() != to_hex(diff_id):
+            raise IntegrityError(
+                f"{name} holds sha256:{state.hexdigest()}, and its image's configuration says {diff_id}",
+                where=name,
+                next_step="choose another image, and tell its maker: the image contradicts itself",
+            )
+        return Descriptor(diff_id, size)

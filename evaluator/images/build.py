@@ -1,33 +1,152 @@
-"""An image from a framework's name: wheels resolved and locked, layers assembled, manifests written.
+"""The build of an image: wheels locked (PEP 751), layers assembled, manifests written.
 
 Needs no daemon; and no network once the wheels are there. The same base and the same wheels give the same image id in
 any folder and on any machine, and an equal wheel gives an equal layer in every image.
 """
 
-from collections.abc import Iterable, Sequence
+import filecmp
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import tomlkit
 from msgspec import UNSET, structs
+from packaging.markers import Marker
+from packaging.pylock import Package, PackageWheel, Pylock
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
-from benchlock.artifacts.digest import Digest, digest_bytes, to_hex
+from benchlock.artifacts.blob_store import BlobStore
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.progress import Progress
-from benchlock.artifacts.store import BlobStore
-from benchlock.evaluator.images.assemble import assemble, layer_path
-from benchlock.evaluator.images.base import Base, debian_tarball, open_base
-from benchlock.evaluator.images.commands import disk_errors
-from benchlock.evaluator.images.config import encode_config
-from benchlock.evaluator.images.devices import check_device
-from benchlock.evaluator.images.frameworks import HARNESS_REQUIREMENTS, FrameworkChoice, choose, parse_requirement
-from benchlock.evaluator.images.pylock import WHEELS, encode_pylock
-from benchlock.evaluator.images.remote_base import RemoteBase
-from benchlock.evaluator.images.target import Target, host_target
-from benchlock.evaluator.images.wheels import IndexOptions, Wheel, copy, fetch, resolve
-from benchlock.registry.manifests.model import File, Role
-from benchlock.registry.manifests.others import Framework, Image, Platform, Provision
-from benchlock.registry.versions import from_pep440
+from benchlock.evaluator.images.base import Base, RemoteBase, debian_tarball, open_base
+from benchlock.evaluator.images.frameworks import (
+    HARNESS_REQUIREMENTS,
+    FrameworkChoice,
+    check_device,
+    choose_framework,
+    parse_requirement,
+)
+from benchlock.evaluator.images.image_format import PACKAGES, PREFIX, encode_config, list_files, write_layer
+from benchlock.evaluator.images.subprocesses import disk_errors
+from benchlock.evaluator.images.wheel_install import Layout, Sources, compile_all, install_wheel, run_parallel
+from benchlock.evaluator.images.wheels import IndexOptions, Target, Wheel, copy, fetch, host_target, resolve
+from benchlock.registry.manifests.manifest_types import File, Framework, Image, Platform, Provision, Role
+from benchlock.registry.versions.semantic_version import from_pep440
+
+WHEELS = "wheels"
+"""The folder of the wheels, beside the lock."""
+
+
+def encode_pylock(wheels: Iterable[Wheel], sizes: Mapping[Digest, int], target: Target) -> bytes:
+    """The PEP 751 lock of ``wheels`` for one platform; packages sorted by name."""
+    marker = (
+        f"implementation_name == 'cpython' and python_version == '{target.python}' "
+        f"and sys_platform == 'linux' and platform_machine == '{target.machine}'"
+    )
+    lock = Pylock(
+        lock_version=Version("1.0"),
+        environments=[Marker(marker)],
+        requires_python=SpecifierSet(f"=={target.python}.*"),
+        created_by="benchlock",
+        packages=[_package(wheel, sizes[wheel.digest]) for wheel in sorted(wheels, key=lambda wheel: wheel.name)],
+    )
+    lock.validate()
+    return tomlkit.dumps(lock.to_dict()).encode()
+
+
+def _package(wheel: Wheel, size: int) -> Package:
+    path = f"{WHEELS}/{wheel.filename}"
+    return Package(
+        name=wheel.name,
+        version=Version(wheel.version),
+        wheels=[PackageWheel(path=path, size=size, hashes={"sha256": to_hex(wheel.digest)})],
+    )
+
+
+LAYERS = "layers"
+"""The folder of the layers, beside the lock of the wheels."""
+
+_MOST_LAYERS = 121
+"""Engines that stack layers with overlayfs stop at about 125."""
+_TREES = "benchlock-build"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """One wheel, and the folder in the base's unpacked root that it is installed below."""
+
+    wheel: Path
+    folder: Path
+
+    def sources(self) -> Sources:
+        return Sources(Path(f"{self.folder}{PACKAGES}"), f"/{_TREES}/{self.folder.name}{PACKAGES}", PACKAGES)
+
+
+def layer_path(layer: Digest) -> str:
+    """Where a layer is, relative to the workspace and in the manifest."""
+    return f"{LAYERS}/{to_hex(layer)}.tar"
+
+
+def assemble(base: Base, wheels: Mapping[Digest, Path], workspace: Path, progress: Progress) -> tuple[Descriptor, ...]:
+    """Put the layers into ``workspace``: the base's, which are moved, then one a wheel in the order given.
+
+    Raises:
+        InvalidInputError: a wheel is invalid, there are too many, or two hold different files of one name.
+        UnavailableError: the base's Python does not run.
+    """
+    if len(base.layers) + len(wheels) > _MOST_LAYERS:
+        raise InvalidInputError(
+            f"{len(base.layers)} layers of the base and {len(wheels)} wheels, each a layer, are more than engines take "
+            f"({_MOST_LAYERS})",
+            next_step="use --no-layers, or a base of fewer layers",
+        )
+    (workspace / LAYERS).mkdir()
+    # A tree is named by its wheel's digest alone: what compiles it sees the same paths in every build.
+    trees = [_Tree(wheel, base.root / _TREES / to_hex(digest)) for digest, wheel in wheels.items()]
+    _each("unpacking wheels", trees, lambda tree: _install(tree, base.python), progress)
+    _refuse_clashes(trees)
+    compile_all(base.command(), [tree.sources() for tree in trees], base.environment(), progress)
+    layers: dict[Path, Descriptor] = {}
+    _each("writing layers", trees, lambda tree: layers.update({tree.wheel: _write(tree, workspace)}), progress)
+    for tarball, descriptor in dict(base.layers).items():
+        tarball.rename(workspace / layer_path(descriptor.digest))
+    return *(descriptor for _, descriptor in base.layers), *(layers[tree.wheel] for tree in trees)
+
+
+def _each(label: str, trees: Sequence[_Tree], action: Callable[[_Tree], None], progress: Progress) -> None:
+    # The largest first, so that no core is left alone with it at the end.
+    by_size = sorted(trees, key=lambda tree: -tree.wheel.stat().st_size)
+    with progress.task(label, len(trees)) as advance:
+        for _ in run_parallel(action, by_size):
+            advance(1)
+
+
+def _install(tree: _Tree, interpreter: str) -> None:
+    install_wheel(tree.wheel, tree.folder, Layout(PREFIX, PACKAGES, interpreter))
+
+
+def _write(tree: _Tree, workspace: Path) -> Descriptor:
+    unnamed = workspace / LAYERS / f"{tree.folder.name}.part"
+    layer = write_layer(tree.folder, unnamed)
+    unnamed.rename(workspace / layer_path(layer.digest))
+    return layer
+
+
+def _refuse_clashes(trees: Iterable[_Tree]) -> None:
+    """Where two wheels hold one path, the order of installation would decide what an image contains."""
+    owners: dict[str, tuple[_Tree, Path]] = {}
+    for tree in trees:
+        for path, file in list_files(tree.folder):
+            first, other = owners.setdefault(path, (tree, file))
+            if other is not file and not filecmp.cmp(file, other, shallow=False):
+                raise InvalidInputError(
+                    f"{first.wheel.name} and {tree.wheel.name} hold different files of one name",
+                    where=path,
+                    next_step="leave out one of the two, or choose other versions",
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +204,7 @@ class Builder:
             return self._build(spec, options)
 
     def _build(self, spec: str, options: BuildOptions) -> BuiltImage:
-        choice = choose(spec, options.device)
+        choice = choose_framework(spec, options.device)
         extra = [str(parse_requirement(text)) for text in options.requirements]
         if options.base is not None and not options.layers:
             raise InvalidInputError("an image without layers stands on no base", next_step="drop --base or --no-layers")

@@ -1,6 +1,9 @@
-"""Environments for process isolation: a virtual environment of an image's wheels, and of nothing else."""
+"""Virtual environments for process isolation, made of an image's wheels."""
 
+import json
 import os
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -8,20 +11,50 @@ from pathlib import Path, PurePosixPath
 import msgspec
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Digest, describe, digest_bytes, to_hex
+from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from benchlock.artifacts.progress import Progress
-from benchlock.artifacts.store import BlobStore
-from benchlock.evaluator.images.bytecode import Sources, compile_all
-from benchlock.evaluator.images.commands import disk_errors
-from benchlock.evaluator.images.files import files_below
-from benchlock.evaluator.images.install import Layout, install_wheel
-from benchlock.evaluator.images.interpreters import find_interpreter
-from benchlock.evaluator.images.parallel import parallel
-from benchlock.evaluator.images.target import Target, host_target
-from benchlock.evaluator.images.wheels import check_file, copy
-from benchlock.evaluator.images.workspaces import workspace
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.evaluator.images.image_format import list_files
+from benchlock.evaluator.images.subprocesses import disk_errors, run_tool, workspace
+from benchlock.evaluator.images.wheel_install import Layout, Sources, compile_all, install_wheel, run_parallel
+from benchlock.evaluator.images.wheels import Target, check_file, copy, host_target, running_python
+
+_PROBE = """
+import json, sys
+print(json.dumps([sys.implementation.name, "%d.%d" % sys.version_info[:2], sys.base_exec_prefix]))
+"""
+
+
+def find_interpreter(python: str) -> Path:
+    """The CPython of minor version ``python``, such as ``3.11``: the running one, else the one on the path.
+
+    It is never that of a virtual environment: where the found one is, the one that it was made with. One that does not
+    start is passed over, such as the shim of pyenv for a version that is not selected.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    on_path = shutil.which(f"python{python}")
+    for candidate in (sys.executable, on_path):
+        if candidate is None:
+            continue
+        try:
+            answer = run_tool([candidate, "-I", "-c", _PROBE], what=candidate, next_step="repair it")
+        except UnavailableError:
+            continue
+        implementation, version, prefix = json.loads(answer)
+        interpreter = Path(prefix) / "bin" / f"python{python}"
+        if (implementation, version) == ("cpython", python) and interpreter.exists():
+            return interpreter
+    raise UnavailableError(
+        f"Python {python}, which runs this image in a process, is missing on this host",
+        where=on_path and f"{on_path} is no CPython {python} that starts",
+        next_step=f"install python{python}, run in a container (--isolation container), or build an image for "
+        f"Python {running_python()} (benchlock image build)",
+    )
+
 
 _LAYOUT = 1
 """Counted up when environments are made in another way, so that none of the old way is used again."""
@@ -58,7 +91,7 @@ class Environments:
         parts = sorted((PurePosixPath(path).name, digest) for path, digest in wheels)
         _check_platform([name for name, _ in parts], python)
         made_of = [_LAYOUT, python, str(interpreter), [list(part) for part in parts]]
-        folder = self.root.absolute() / to_hex(digest_bytes(canonical(made_of)))[:24]
+        folder = self.root.absolute() / to_hex(digest_bytes(encode_canonical(made_of)))[:24]
         if not folder.exists():
             self._make(folder, parts, python, interpreter)
         else:
@@ -111,7 +144,7 @@ class Environments:
             raise _damaged(folder, f"{path} is {'missing' if path in stamped else 'not part of it'}")
         total = sum(size for _, size in stamped.values())
         with self.progress.task("verifying the environment", total) as advance:
-            for path, digest, size in parallel(lambda path: (path, *_measure(files[path])), files):
+            for path, digest, size in run_parallel(lambda path: (path, *_measure(files[path])), files):
                 if (digest, size) != stamped[path]:
                     found = f"expected {stamped[path][0]}, found {digest}"
                     raise _damaged(folder, f"{path} is not what was installed: {found}")
@@ -147,7 +180,7 @@ def _environment() -> dict[str, str]:
 
 
 def _files(venv: Path) -> list[tuple[str, Path]]:
-    return [(path, file) for path, file in files_below(venv) if path != _PYTHON]
+    return [(path, file) for path, file in list_files(venv) if path != _PYTHON]
 
 
 def _measure(file: Path) -> tuple[Digest, int]:

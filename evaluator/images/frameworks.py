@@ -1,13 +1,15 @@
-"""The frameworks that images are built for: which distributions provide them, and what else an image needs."""
+"""The supported frameworks: their distributions, requirements and device builds."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.registry.manifests.others import PredictorName
+from benchlock.evaluator.images.wheels import Wheel
+from benchlock.registry.manifests.manifest_types import PredictorName
 
 HARNESS_REQUIREMENTS = (
     "mlcommons-loadgen==6.0.17",
@@ -67,7 +69,7 @@ FRAMEWORKS: Mapping[str, UpstreamFramework] = {
 }
 
 
-def choose(spec: str, device: str) -> FrameworkChoice:
+def choose_framework(spec: str, device: str) -> FrameworkChoice:
     """What ``NAME==VERSION`` asks for on ``device``.
 
     Raises:
@@ -106,3 +108,47 @@ def parse_requirement(text: str) -> Requirement:
             f"{text!r} names a URL", next_step="write NAME==VERSION, and give the wheel's folder as --find-links"
         )
     return requirement
+
+
+CPU = "cpu"
+_CUDA = "cuda"
+_NVIDIA = "nvidia-"
+_SUFFIX = re.compile(r"-cu([0-9]+)")
+_RUNTIME = "nvidia-cuda-runtime"
+"""CUDA's own runtime. From CUDA 13 on its name says no version of CUDA any more, and its version does."""
+
+
+def check_device(wheels: Iterable[Wheel], device: str) -> None:
+    """Nothing, where ``wheels`` are for ``device``: ``cpu`` without NVIDIA's libraries, ``cuda12`` with CUDA 12's.
+
+    Raises:
+        InvalidInputError: they are not; names the wheels that say so.
+    """
+    chosen = list(wheels)
+    nvidia = [wheel for wheel in chosen if wheel.name.startswith(_NVIDIA)]
+    if device == CPU:
+        if nvidia:
+            raise _refusal(device, f"they need {', '.join(wheel.name for wheel in nvidia)}")
+        return
+    wanted = device.removeprefix(_CUDA)
+    others = [wheel for wheel in nvidia if _cuda(wheel) not in (None, wanted)]
+    if others:
+        raise _refusal(device, f"they need {', '.join(f'{one.name} {one.version}' for one in others)}")
+    if not any(_cuda(wheel) == wanted for wheel in nvidia):
+        raise _refusal(device, f"none of them is a library of CUDA {wanted}")
+
+
+def _cuda(wheel: Wheel) -> str | None:
+    """The major version of CUDA that the wheel's name or version tells; None where neither does."""
+    suffix = _SUFFIX.search(wheel.name)
+    if suffix is not None:
+        return suffix[1]
+    return wheel.version.partition(".")[0] if wheel.name.startswith(_RUNTIME) else None
+
+
+def _refusal(device: str, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the wheels that the index offers are not for the device {device}: {reason}",
+        next_step=f"choose a version that is built for {device}, or name an index or a folder of such builds with "
+        "--index-url or --find-links",
+    )

@@ -1,0 +1,1 @@
+"""Records of runs: model, documents, SQL tables, and comparisons of records."""

@@ -1,22 +1,95 @@
-"""The verdict of a rerun: does what the original run claims hold, and why or why not."""
+"""The verdict of a rerun, and whether two runs are comparable."""
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from benchlock.artifacts.plurals import count_of
-from benchlock.evaluator.records.calls import QUIET_HOST, unusable_times
-from benchlock.evaluator.records.comparison import describe_offered, host_differences
-from benchlock.evaluator.records.predictions import Agreed, Agreement
-from benchlock.evaluator.records.runs import Run, RunId
-from benchlock.evaluator.records.validity import validity_of
-from benchlock.evaluator.statistics.equivalence import Finding
+from benchlock.artifacts.display import format_count
+from benchlock.evaluator.records.prediction_agreement import Agreement, PredictionAgreement
+from benchlock.evaluator.records.run_model import Run, RunId
+from benchlock.evaluator.records.timing_validity import QUIET_HOST, explain_unusable_times, validity_of
+from benchlock.evaluator.statistics.equivalence import DRIFT, FEWEST, Finding, ratio, runs_to_decide
 from benchlock.evaluator.statistics.equivalence import judge as judge_ratio
-from benchlock.evaluator.statistics.figures import Metric
-from benchlock.evaluator.statistics.repeats import DRIFT, FEWEST, ratio, runs_to_decide
-from benchlock.evaluator.statistics.units import change, in_unit
-from benchlock.registry.metrics import is_quality
+from benchlock.evaluator.statistics.metric_model import Metric, format_change, format_value
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.metric_definitions import is_quality
+
+_SAME_HOST = ("cpu_model", "cpu_flags", "cores", "memory", "kernel", "governor", "accelerator", "driver")
+_SAME_PLATFORM = ("os", "arch", "device")
+_SEVERAL = ("limits", "definitions of metrics")
+_NEVER_RUN = "has no result"
+
+
+def host_differences(a: Run, b: Run) -> tuple[str, ...]:
+    """Why times of the two runs say nothing about each other: other hosts, platforms or isolation."""
+    return tuple(_host_differences(a, b))
+
+
+def question_differences(a: Lock, b: Lock) -> tuple[str, ...]:
+    """Why no run of the one lock could be compared with one of the other: they ask different questions."""
+    return tuple(_question_differences(a, b))
+
+
+def list_incomparabilities(a: tuple[Lock, Run], b: tuple[Lock, Run]) -> tuple[str, ...]:
+    """The reasons why figures of the two runs must not be compared; none if they may be.
+
+    Models, frameworks and images may differ: that is what is compared. The question must not: dataset, split,
+    scenario, limits, trace, definitions of metrics, harness; nor where and how it ran.
+    """
+    (lock_a, run_a), (lock_b, run_b) = a, b
+    return (*_question_differences(lock_a, lock_b), *_results(run_a, run_b), *host_differences(run_a, run_b))
+
+
+def describe_offered(metric: str, *scenarios: str) -> str | None:
+    """Return why a throughput is no property of a model; None where it is one."""
+    is_throughput = metric in ("throughput", "pipeline_throughput")
+    return f"{metric} of `server` is the rate of arrival" if is_throughput and "server" in scenarios else None
+
+
+def _results(*runs: Run) -> Iterator[str]:
+    for run in runs:
+        if run.end is None or run.end.outcome != "done":
+            yield f"{run.id} {_NEVER_RUN}"
+
+
+def _question_differences(a: Lock, b: Lock) -> Iterator[str]:
+    parts: Mapping[str, tuple[Any, Any]] = {
+        "dataset": ((a.dataset.digest, a.dataset.split), (b.dataset.digest, b.dataset.split)),
+        "scenario": (a.scenario, b.scenario),
+        "limits": (a.limits, b.limits),
+        "definitions of metrics": (_shared(a, b), _shared(b, a)),
+        "trace": (a.request.get("trace", "none"), b.request.get("trace", "none")),
+        "harness": (a.harness.digest, b.harness.digest),
+    }
+    for name, (left, right) in parts.items():
+        if left != right:
+            yield f"the {name} {'differ' if name in _SEVERAL else 'differs'}"
+
+
+def _shared(a: Lock, b: Lock) -> dict[str, int]:
+    return {name: version for name, version in a.metrics.items() if name in b.metrics}
+
+
+def _host_differences(a: Run, b: Run) -> Iterator[str]:
+    if a.start.isolation != b.start.isolation:
+        yield f"the isolation differs: {a.start.isolation}, {b.start.isolation}"
+    for facts, left, right in (
+        (_SAME_PLATFORM, a.start.platform, b.start.platform),
+        (_SAME_HOST, a.start.host, b.start.host),
+    ):
+        for fact in facts:
+            if left.get(fact) != right.get(fact):
+                yield _difference(fact, left.get(fact), right.get(fact))
+
+
+def _difference(fact: str, left: object, right: object) -> str:
+    name = f"the host's {fact.replace('_', ' ')}"
+    if isinstance(left, list) and isinstance(right, list):
+        only = sorted(set(left) ^ set(right))
+        return f"{name} differ in {', '.join(map(str, only[:8]))}{' and more' if len(only) > 8 else ''}"  # noqa: PLR2004 - a line's worth
+    return f"{name} differs: {left}, {right}"
+
 
 Word = Literal["reproduced", "not reproduced", "undecided"]
 
@@ -78,7 +151,7 @@ def differing_processors(a: Run, b: Run) -> bool:
 def judge(
     original: Run,
     rerun: Run,
-    agreed: Agreed | None,
+    agreed: PredictionAgreement | None,
     equivalence: Mapping[str, float],
     sides: Sides | None = None,
     scenario: str = "",
@@ -125,12 +198,12 @@ def _of_failures(original: Run, rerun: Run) -> Verdict:
     return Verdict("reproduced" if same else "not reproduced", tuple(texts), (), None)
 
 
-def _supporting(original: Run, agreed: Agreed | None) -> Iterator[str]:
+def _supporting(original: Run, agreed: PredictionAgreement | None) -> Iterator[str]:
     if agreed is None:
         yield "no predictions were asked for, so the outcome and the metrics decide"
     elif agreed.agreement == "bit-equal":
         every = "the" if agreed.samples == 1 else "all"
-        whose = f"of {every} {count_of(agreed.samples, 'sample')} " if agreed.samples else ""
+        whose = f"of {every} {format_count(agreed.samples, 'sample')} " if agreed.samples else ""
         yield f"the predictions {whose}are bit-equal"
     else:
         yield from agreed.reasons
@@ -138,7 +211,7 @@ def _supporting(original: Run, agreed: Agreed | None) -> Iterator[str]:
         yield "no metric of quality was asked for, so the outcome alone decides"
 
 
-def _quality(original: Run, rerun: Run, agreed: Agreed | None) -> tuple[list[str], list[str]]:
+def _quality(original: Run, rerun: Run, agreed: PredictionAgreement | None) -> tuple[list[str], list[str]]:
     """What the metrics of quality say against the claim, and what moved as far as the predictions allow."""
     left, right = _metrics(original), _metrics(rerun)
     against = [f"{name} was measured in one of the runs only" for name in sorted(left.keys() ^ right.keys())]
@@ -155,7 +228,7 @@ def _quality(original: Run, rerun: Run, agreed: Agreed | None) -> tuple[list[str
     return against, reported
 
 
-def _allowed(name: str, before: Metric, original: Run, rerun: Run, agreed: Agreed | None) -> float:
+def _allowed(name: str, before: Metric, original: Run, rerun: Run, agreed: PredictionAgreement | None) -> float:
     """By how much a metric may move.
 
     One that counts samples, by as many as were decided otherwise. Another follows from the predictions: where those
@@ -178,7 +251,7 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: S
     for name in sorted(name for name in left.keys() & right.keys() if not is_quality(name)):
         a, b = left[name].value, right[name].value
         share, unit = b / a - 1 if a else 0.0, left[name].unit
-        text = f"{name} was {in_unit(a, unit)}, and is {in_unit(b, unit)} ({change(share)})"
+        text = f"{name} was {format_value(a, unit)}, and is {format_value(b, unit)} ({format_change(share)})"
         mark = _mark(left[name], right[name])
         margin = equivalence.get(left[name].name)
         if margin is None or differences or mark:
@@ -198,13 +271,17 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: S
 def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> None:
     """Decide one metric with a margin by the runs of both sides whose times are usable."""
     a, b = (
-        [_metrics(run)[metric.key].value for run in side if metric.key in _metrics(run) and unusable_times(run) is None]
+        [
+            _metrics(run)[metric.key].value
+            for run in side
+            if metric.key in _metrics(run) and explain_unusable_times(run) is None
+        ]
         for side in (sides.originals, sides.reruns)
     )
     have = f"{metric.key} of {len(a)} original and {len(b)} new runs with usable times"
     found = ratio(a, b, paired=False, inflation=DRIFT) if min(len(a), len(b)) >= FEWEST else None
     if found is None:
-        unusable = sum(unusable_times(run) is not None for run in (*sides.originals, *sides.reruns))
+        unusable = sum(explain_unusable_times(run) is not None for run in (*sides.originals, *sides.reruns))
         why = f"{unusable} more have unusable times: {QUIET_HOST}" if unusable else _next_step(len(a), FEWEST)
         times.undecided.append(f"{have}: {FEWEST} a side are the fewest that decide; {why}")
         return
@@ -234,7 +311,7 @@ def _mark(*metrics: Metric) -> str:
 def _remarks(*runs: Run) -> Iterator[str]:
     """Which runs were disturbed so much that their times say little, and which LoadGen does not call valid."""
     for run in runs:
-        if reason := unusable_times(run):
+        if reason := explain_unusable_times(run):
             yield reason
         validity = validity_of(run)
         if validity is not None and not validity.valid:

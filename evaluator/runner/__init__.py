@@ -1,1 +1,1 @@
-"""Runs a lock on this host: verifies what it names, starts the harness in a container or a process, records the run."""
+"""One run of a lock on this host, in a container or as a process."""

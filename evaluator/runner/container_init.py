@@ -1,4 +1,4 @@
-"""The first process of a container that runs a model: it runs the harness, and prints what that left.
+"""The first process of a model's container: runs the harness and prints its output folder.
 
 The output folder of such a container is a file system in memory, which ends with the container. So the runner starts
 this file, by ``python -c``, with the harness's arguments, and ``collection.py`` reads what it prints. It imports the

@@ -1,4 +1,4 @@
-"""The container engine, through its SDK: images by id, confined containers, and nothing left behind."""
+"""The container engine: images by id and confined containers, through its SDK."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -67,7 +67,7 @@ class Confinement:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedContainer:
     """The container that has a name: what the engine calls it, its labels, and whether it runs or is about to."""
 
     id: str
@@ -224,7 +224,7 @@ class Engine:
                 container.remove(force=True, v=True)
         return len(found)
 
-    def named(self, name: str) -> Named | None:
+    def named(self, name: str) -> NamedContainer | None:
         """The container of that name, None where there is none."""
         from docker.errors import NotFound  # noqa: PLC0415
 
@@ -233,7 +233,7 @@ class Engine:
                 found = self._client.containers.get(name)
             except NotFound:
                 return None
-            return Named(found.id, found.labels, found.status not in ("exited", "dead"))
+            return NamedContainer(found.id, found.labels, found.status not in ("exited", "dead"))
 
     def end(self, container: str) -> None:
         """End and remove a container by the engine's own id; it is gone when this returns."""

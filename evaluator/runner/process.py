@@ -1,4 +1,4 @@
-"""A run as a process: the same harness, wheels, threads and time limit; no limit of memory, processes and network."""
+"""A run as a process: the same harness without the isolation of a container."""
 
 import ctypes
 import os
@@ -13,13 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.progress import Progress
-from benchlock.evaluator.runner.ending import Ending
-from benchlock.evaluator.runner.jobs import HARNESS, INTERPRETER, Place
-from benchlock.evaluator.runner.output import Output
-from benchlock.evaluator.runner.quota import OutputWatch, Quota, choose_quota
-from benchlock.registry.lockfile import LockedLimits
+from benchlock.evaluator.runner.job_folder import HARNESS, INTERPRETER, Place
+from benchlock.evaluator.runner.outcome import Ending
+from benchlock.evaluator.runner.output_limits import ConsoleOutput, OutputWatch, Quota, choose_quota
+from benchlock.registry.lock.lockfile import LockedLimits
 
 NOT_ENFORCED = ("memory", "processes", "network")
 """Limits that a container has and a process has not."""
@@ -58,7 +57,7 @@ def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
 
 
 def _run(what: ProcessRun, place: Place, progress: Progress) -> Ending:
-    output = Output(progress)
+    output = ConsoleOutput(progress)
     start = time.perf_counter()
     process = _start(what, place)
     started, used = time.perf_counter(), time.process_time()
@@ -196,7 +195,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
     return not waiter.is_alive()
 
 
-def _reading(pipe: IO[bytes], output: Output, *, error: bool) -> threading.Thread:
+def _reading(pipe: IO[bytes], output: ConsoleOutput, *, error: bool) -> threading.Thread:
     def read() -> None:
         with pipe:
             while piece := os.read(pipe.fileno(), _PIECE):

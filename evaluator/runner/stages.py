@@ -1,4 +1,4 @@
-"""The stages of a run, or of making golden tensors: labels and the model are never in one place.
+"""The stages of a run, which keep labels from the model, and golden trials that are not recorded.
 
 1. ``unlabel`` has the dataset and no model. It writes the inputs alone, in an order that the lock's id decides.
 2. ``predict`` has the model and these inputs. It answers, and is timed.
@@ -15,21 +15,20 @@ import shutil
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.store import FileStore
-from benchlock.evaluator.harness.naming import sample_path
-from benchlock.evaluator.runner.ending import Ending, failure_of
-from benchlock.evaluator.runner.jobs import Place, lay_samples, unwritable, write_document, write_job
-from benchlock.evaluator.runner.results import open_output, read_result
-from benchlock.evaluator.runner.verification import Verified
-from benchlock.registry.lockfile import Lock
-from benchlock.registry.metrics import is_quality
+from benchlock.evaluator.harness.core.job import sample_path
+from benchlock.evaluator.runner.job_folder import Place, lay_samples, make_unwritable_error, write_document, write_job
+from benchlock.evaluator.runner.lock_verification import VerifiedFiles
+from benchlock.evaluator.runner.outcome import Ending, Failure, failure_of, open_output, read_result
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.metric_definitions import is_quality
 
 FIRST_HARNESS = (1, 1)
 """The first version of the harness that has stages. Older ones run whole, with labels beside the model."""
@@ -51,7 +50,7 @@ _SEVERAL = re.compile(r"\bsamples (\d+) to (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class StageOutcome:
     """How a run ended.
 
     ``output`` is what the stage left that ran the model, or the one that failed before it; ``scored`` is the stage that
@@ -61,7 +60,7 @@ class Finished:
 
     ending: Ending
     output: Path
-    scored: "Finished | None" = None
+    scored: "StageOutcome | None" = None
     translate: Callable[[str], str] = str
     files: Sequence[str] = ()
 
@@ -91,7 +90,7 @@ class Stages:
     """
 
     lock: Lock
-    verified: Verified
+    verified: VerifiedFiles
     place: Place
     document: Mapping[str, Any]
     store: FileStore
@@ -99,7 +98,7 @@ class Stages:
     start: Callable[[Place, str], Ending]
     order_seed: str
 
-    def run(self) -> Finished:
+    def run(self) -> StageOutcome:
         """Run all stages, or those up to the one that fails.
 
         Raises:
@@ -115,7 +114,7 @@ class Stages:
             self.say,
             parts=("dataset",),
         )
-        unlabelled = Finished(self.start(clean, UNLABEL), clean.output)
+        unlabelled = StageOutcome(self.start(clean, UNLABEL), clean.output)
         if self._failed(unlabelled):
             return unlabelled
         try:
@@ -123,8 +122,8 @@ class Stages:
         except InvalidInputError as error:
             return replace(unlabelled, ending=replace(unlabelled.ending, fault=error.what))
         except OSError as error:
-            raise unwritable(model, error) from error
-        predicted = Finished(
+            raise make_unwritable_error(model, error) from error
+        predicted = StageOutcome(
             self.start(model, PREDICT),
             model.output,
             translate=lambda text: _translate(text, clean, files),
@@ -133,9 +132,9 @@ class Stages:
         if self._failed(predicted) or not any(map(is_quality, self.lock.metrics)):
             return predicted
         self._lay_predictions(clean, model)
-        return replace(predicted, scored=Finished(self.start(clean, SCORE), clean.output))
+        return replace(predicted, scored=StageOutcome(self.start(clean, SCORE), clean.output))
 
-    def _failed(self, finished: Finished) -> bool:
+    def _failed(self, finished: StageOutcome) -> bool:
         try:
             result, fault = (read_result(finished.output) or (None,))[0], None
         except InvalidInputError as error:
@@ -235,3 +234,70 @@ def _translate(text: str, clean: Place, files: Sequence[str]) -> str:
         return ("sample " if len(shown) == 1 else "samples ") + ", ".join(map(str, shown[:_MAX_NAMED])) + more
 
     return _SEVERAL.sub(several, _ONE.sub(one, text))
+
+
+GOLDEN = "golden.npz"
+"""What the harness calls the golden tensors that it makes."""
+
+_LARGEST = 2 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenTask:
+    """Golden tensors to be made of ``numbers``, or of ``count`` samples that the harness chooses.
+
+    ``judged``: of how many samples more the answers are compared with the labels.
+    """
+
+    count: int
+    numbers: tuple[int, ...] = ()
+    judged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of it. ``golden`` are the bytes of the file that was made, None where none was asked for."""
+
+    failure: Failure | None
+    report: Mapping[str, Any] = field(default_factory=dict)
+    quality: Mapping[str, Any] = field(default_factory=dict)
+    golden: bytes | None = None
+
+
+def read_trial(finished: StageOutcome, seconds: float) -> Trial:
+    """Read what the harness left of a trial.
+
+    Args:
+        finished: How the trial ended.
+        seconds: The time that each stage had.
+    """
+    failure, document = _read(finished, seconds)
+    if failure is not None:
+        return Trial(replace(failure, message=finished.translate(failure.message)))
+    report, quality = dict(document.get("golden") or {}), dict[str, Any]()
+    names = dict(enumerate(finished.files))
+    if names and all(number in names for number in report.get("numbers", ())):
+        report["names"] = [names[number] for number in report["numbers"]]
+    if finished.scored is not None:
+        failure, document = _read(finished.scored, seconds)
+        if failure is not None:
+            return Trial(failure)
+        quality = document.get("quality") or {}
+    stream = open_output(finished.output, GOLDEN)
+    content = None
+    if stream is not None:
+        with stream:
+            content = stream.read(_LARGEST + 1)
+    if content is not None and len(content) > _LARGEST:
+        return Trial(Failure("crash", f"the harness left a {GOLDEN} of more than {_LARGEST} bytes"))
+    return Trial(None, report, quality, content)
+
+
+def _read(finished: StageOutcome, seconds: float) -> tuple[Failure | None, Mapping[str, Any]]:
+    """Read the result of a stage; why it failed, or its document."""
+    try:
+        found, fault = read_result(finished.output), None
+    except InvalidInputError as error:
+        found, fault = None, error.what
+    result, document = found or (None, dict[str, Any]())
+    return failure_of(finished.ending, result, fault, seconds), document

@@ -1,1 +1,1 @@
-"""From what a run measured to metrics with intervals. Pure: no files, no clock, no database."""
+"""Metrics with confidence intervals, as pure functions of samples."""

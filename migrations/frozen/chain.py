@@ -1,4 +1,4 @@
-"""Entries of the chain of records, as the revisions write them that fill the chain or take records out of it.
+"""Entries of the record chain, as written by revisions that fill it or remove records.
 
 The digest of a record is the SHA-256 of the canonical JSON (RFC 8785) of its rows by table, without nulls. The link of
 an entry is the SHA-256 of the link before it and of the entry.
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Table, select
 
-from benchlock.artifacts.canonical import MOST_EXACT, canonical
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import MOST_EXACT, encode_canonical
 
 BATCH: Final = 500
 """Records that are read or inserted with one statement."""
@@ -33,7 +33,7 @@ class Head:
 
 def chain_entry(head: Head, kind: str, key: str, digest: str) -> dict[str, Any]:
     """Return the entry that follows ``head``."""
-    link = _digest(canonical([head.link, kind, key, digest]))
+    link = _digest(encode_canonical([head.link, kind, key, digest]))
     return {"seq": head.seq + 1, "kind": kind, "key": key, "digest": digest, "link": link}
 
 
@@ -106,9 +106,9 @@ def _encode_row(values: Row) -> bytes:
         if value is not None
     }
     try:
-        return canonical(row)
+        return encode_canonical(row)
     except InvalidInputError:
-        return canonical(_restore_floats(row))
+        return encode_canonical(_restore_floats(row))
 
 
 def _restore_floats(value: Any) -> Any:  # noqa: ANN401 - any JSON value

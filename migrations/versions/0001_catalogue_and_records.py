@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from benchlock.migrations.frozen.columns import TEXT, WHOLE, letters
-from benchlock.migrations.frozen.guards import Guard, Seal, leftovers, triggers
+from benchlock.migrations.frozen.triggers import Guard, Seal, leftovers, triggers
 
 revision = "0001"
 down_revision = None

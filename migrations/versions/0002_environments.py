@@ -9,9 +9,8 @@ from itertools import islice
 import sqlalchemy as sa
 from alembic import op
 
-from benchlock.migrations.frozen.columns import TEXT, letters
-from benchlock.migrations.frozen.guards import Guard, Seal, leftovers, triggers
-from benchlock.migrations.frozen.versions import precedence
+from benchlock.migrations.frozen.columns import TEXT, letters, precedence
+from benchlock.migrations.frozen.triggers import Guard, Seal, leftovers, triggers
 
 revision = "0002"
 down_revision = "0001"

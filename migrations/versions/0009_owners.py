@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from benchlock.migrations.frozen.columns import letters
-from benchlock.migrations.frozen.guards import Guard, leftovers, triggers
+from benchlock.migrations.frozen.triggers import Guard, leftovers, triggers
 
 revision = "0009"
 down_revision = "0008"

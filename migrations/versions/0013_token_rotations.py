@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from benchlock.migrations.frozen.columns import WHOLE, letters
-from benchlock.migrations.frozen.guards import Guard, leftovers, triggers
+from benchlock.migrations.frozen.triggers import Guard, leftovers, triggers
 
 revision = "0013"
 down_revision = "0012"

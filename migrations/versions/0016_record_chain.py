@@ -9,7 +9,7 @@ from alembic import op
 
 from benchlock.migrations.frozen.chain import BATCH, Head, chain_entry, in_batches, read_records
 from benchlock.migrations.frozen.columns import TEXT, WHOLE, letters
-from benchlock.migrations.frozen.guards import Guard, leftovers, triggers
+from benchlock.migrations.frozen.triggers import Guard, leftovers, triggers
 
 revision = "0016"
 down_revision = "0015"

@@ -5,7 +5,7 @@ Written out in full: a revision says what the schema was when it was made, whate
 
 from alembic import op
 
-from benchlock.migrations.frozen.text_limits import TextLimits, leftovers, triggers
+from benchlock.migrations.frozen.triggers import TextLimits, text_limit_leftovers, text_limit_triggers
 
 revision = "0017"
 down_revision = "0016"
@@ -78,11 +78,11 @@ LIMITS = {
 
 def upgrade() -> None:
     for table, columns in LIMITS.items():
-        for statement in triggers(TextLimits(table, columns), op.get_context().dialect.name).values():
+        for statement in text_limit_triggers(TextLimits(table, columns), op.get_context().dialect.name).values():
             op.execute(statement)
 
 
 def downgrade() -> None:
     for table, columns in LIMITS.items():
-        for statement in leftovers(TextLimits(table, columns), op.get_context().dialect.name):
+        for statement in text_limit_leftovers(TextLimits(table, columns), op.get_context().dialect.name):
             op.execute(statement)

@@ -6,10 +6,10 @@ Written out in full: a revision says what the schema was when it was made, whate
 import sqlalchemy as sa
 from alembic import op
 
-from benchlock.migrations.frozen import text_limits
+from benchlock.migrations.frozen import triggers as text_limits
 from benchlock.migrations.frozen.chain import BATCH, Head, chain_entry
 from benchlock.migrations.frozen.columns import TEXT, WHOLE, letters
-from benchlock.migrations.frozen.guards import Guard, leftovers, triggers
+from benchlock.migrations.frozen.triggers import Guard, leftovers, triggers
 
 revision = "0018"
 down_revision = "0017"
@@ -35,7 +35,7 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     dialect = op.get_context().dialect.name
-    for statement in (*triggers(GUARD, dialect).values(), *text_limits.triggers(LIMITS, dialect).values()):
+    for statement in (*triggers(GUARD, dialect).values(), *text_limits.text_limit_triggers(LIMITS, dialect).values()):
         op.execute(statement)
 
 
@@ -43,7 +43,7 @@ def downgrade() -> None:
     """Drop it, with its entries of the chain; the triggers of SQLite go with their table."""
     unchain()
     dialect = op.get_context().dialect.name
-    for statement in text_limits.leftovers(LIMITS, dialect):
+    for statement in text_limits.text_limit_leftovers(LIMITS, dialect):
         op.execute(statement)
     op.drop_table("hidings")
     for statement in leftovers(GUARD, dialect):

@@ -1,0 +1,1 @@
+"""The catalogue of published versions and of locks, in SQL."""

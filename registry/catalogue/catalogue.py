@@ -1,4 +1,4 @@
-"""The catalogue in SQL: what is published, what is yanked, and the locks that were made of it.
+"""The catalogue in SQL: published versions, yanked versions, and their locks.
 
 Published rows never change; a yank is a further row. The database itself refuses anything else.
 """
@@ -13,17 +13,18 @@ from sqlalchemy import Engine, func, select
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.artifacts.limits import REASON, check_text
-from benchlock.registry.access.actors import acting
-from benchlock.registry.access.log import note
-from benchlock.registry.catalogue.chain import check_stored, insert_record, record_kind
-from benchlock.registry.catalogue.damage import damage_error
-from benchlock.registry.catalogue.database import decoding, reading, writing
-from benchlock.registry.catalogue.direct import Lookup
-from benchlock.registry.catalogue.entries import Entry, Provenance, Published
-from benchlock.registry.catalogue.insertion import insert_lock, insert_version, is_same
-from benchlock.registry.catalogue.pages import Listed, Listing, version_page
-from benchlock.registry.catalogue.queries import (
+from benchlock.artifacts.size_limits import REASON, check_text
+from benchlock.registry.auth.audit_log import record_action
+from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult
+from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
+from benchlock.registry.catalogue.version_lists import (
+    ListedVersion,
+    VersionFilter,
+    find_newest_published,
+    read_version_page,
+)
+from benchlock.registry.catalogue.version_rows import (
     CONTENT,
     ENTRY,
     PUBLISHED,
@@ -33,26 +34,30 @@ from benchlock.registry.catalogue.queries import (
     entries,
     entry,
     entry_of,
+    insert_lock,
+    insert_version,
+    is_same,
+    key_of,
     of_version,
     platforms_here,
     unknown_name,
     unknown_version,
 )
-from benchlock.registry.catalogue.rows import key_of
-from benchlock.registry.catalogue.selection import newest_published
-from benchlock.registry.catalogue.snapshot import CatalogueSnapshot
-from benchlock.registry.catalogue.tables import files, lock_blobs, locks, manifests, versions, yanks
-from benchlock.registry.catalogue.together import Together
-from benchlock.registry.constraints import Constraint
-from benchlock.registry.lockfile import Lock, LockedPlatform, load
+from benchlock.registry.database.catalogue_schema import files, lock_blobs, locks, manifests, versions, yanks
+from benchlock.registry.database.engine import damage_error, read_transaction, report_decode_errors, write_transaction
+from benchlock.registry.database.group_commit import GroupCommit
+from benchlock.registry.database.prepared_statements import PreparedSelect
+from benchlock.registry.database.record_chain import check_stored, insert_record, record_kind
+from benchlock.registry.lock.lockfile import Lock, LockedPlatform, load
 from benchlock.registry.manifests import Manifest
-from benchlock.registry.manifests.identity import manifest_digest, parse_published, reference_of
+from benchlock.registry.manifests.manifest_content import manifest_digest, parse_published, reference_of
 from benchlock.registry.names import Kind, Name, Reference
+from benchlock.registry.versions.version_ranges import Constraint
 
 Clock = Callable[[], datetime]
 
-_ENTRY, _READ, _CONTENT = Lookup(ENTRY), Lookup(READ), Lookup(CONTENT)
-_PUBLISHED, _TEXT, _YANK = Lookup(PUBLISHED), Lookup(TEXT), Lookup(YANK)
+_ENTRY, _READ, _CONTENT = PreparedSelect(ENTRY), PreparedSelect(READ), PreparedSelect(CONTENT)
+_PUBLISHED, _TEXT, _YANK = PreparedSelect(PUBLISHED), PreparedSelect(TEXT), PreparedSelect(YANK)
 _VERSIONS, _LOCKS = record_kind(versions), record_kind(locks)
 _LOCK_ID = re.compile(r"sha256:[0-9a-f]{8,64}")
 _SHOWN_LOCKS = 5
@@ -64,9 +69,9 @@ class Catalogue:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._together = Together(engine)
+        self._together = GroupCommit(engine)
 
-    def publish(self, manifest: Manifest, provenance: Provenance) -> Published:
+    def publish(self, manifest: Manifest, provenance: Provenance) -> PublishResult:
         """Make a version visible, whole or not at all; the same content again changes nothing.
 
         ``manifest`` has the digest of every file. The caller has put every blob into the store, the manifest's too
@@ -80,7 +85,7 @@ class Catalogue:
             lambda connection: insert_version(connection, manifest, provenance, self._clock()),
         )
 
-    def would_change(self, manifest: Manifest) -> Published:
+    def would_change(self, manifest: Manifest) -> PublishResult:
         """What ``publish`` would do, without doing it.
 
         Raises:
@@ -88,7 +93,7 @@ class Catalogue:
         """
         reference, digest = reference_of(manifest), manifest_digest(manifest)
         found = _PUBLISHED.ask(self._engine, key_of(reference))
-        return Published(reference, digest, changed=not is_same(reference, digest, found))
+        return PublishResult(reference, digest, changed=not is_same(reference, digest, found))
 
     def get(self, reference: Reference) -> Entry:
         """The entry of one version.
@@ -98,7 +103,7 @@ class Catalogue:
         """
         row = _ENTRY.ask(self._engine, key_of(reference))
         if row is None:
-            with reading(self._engine) as connection:
+            with read_transaction(self._engine) as connection:
                 return entry(connection, reference)  # which says what is near
         return entry_of(reference, row)
 
@@ -106,10 +111,10 @@ class Catalogue:
         """``get`` and ``content`` at once, of one moment. Raises as ``get``."""
         row = _READ.ask(self._engine, key_of(reference))
         if row is None:
-            with reading(self._engine) as connection:
+            with read_transaction(self._engine) as connection:
                 raise unknown_version(connection, reference)
         *of_entry, text, sources = row
-        with decoding(self._engine):
+        with report_decode_errors(self._engine):
             found = entry_of(reference, of_entry)
             _check_content(reference, found.digest, text)
             return found, text, json.loads(sources)
@@ -125,7 +130,7 @@ class Catalogue:
 
     def provenance(self, reference: Reference) -> Provenance:
         """Where the version came from. Raises as ``get``."""
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             entry(connection, reference)
             check_stored(connection, _VERSIONS, key_of(reference))
             row = connection.execute(
@@ -140,7 +145,7 @@ class Catalogue:
         Raises:
             UnknownNameError: nothing of that name is published.
         """
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = entries(connection, kind, name)
             if not found:
                 raise unknown_name(connection, kind, name)
@@ -148,12 +153,12 @@ class Catalogue:
 
     def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
         """Everything that is published, of a kind where one is given, by kind, name and version."""
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             return entries(connection, kind)
 
-    def page(self, listing: Listing, limit: int) -> tuple[Listed, ...]:
+    def page(self, listing: VersionFilter, limit: int) -> tuple[ListedVersion, ...]:
         """At most ``limit`` of what is published, by kind, name and version."""
-        return version_page(self._engine, listing, limit)
+        return read_version_page(self._engine, listing, limit)
 
     def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
         """The newest version that ``constraint`` admits, as ``choosing.newest`` says, by a few seeks in indexes.
@@ -161,17 +166,17 @@ class Catalogue:
         Raises:
             UnknownNameError: nothing of that name is published, or no version that is admitted.
         """
-        with reading(self._engine) as connection:
-            return entry(connection, newest_published(connection, kind, name, constraint))
+        with read_transaction(self._engine) as connection:
+            return entry(connection, find_newest_published(connection, kind, name, constraint))
 
     def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]:
         """The text of the manifest as published, whose digest the version has, and its sources. Raises as ``get``."""
         row = _CONTENT.ask(self._engine, key_of(reference))
         if row is None:
-            with reading(self._engine) as connection:
+            with read_transaction(self._engine) as connection:
                 raise unknown_version(connection, reference)
         digest, text, sources = row
-        with decoding(self._engine):
+        with report_decode_errors(self._engine):
             _check_content(reference, digest, text)
             return text, json.loads(sources)
 
@@ -181,7 +186,7 @@ class Catalogue:
         Raises:
             DamagedDatabaseError: something differs.
         """
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             check_stored(connection, _VERSIONS, key_of(reference))
 
     def text_of(self, digest: Digest) -> str | None:
@@ -214,12 +219,12 @@ class Catalogue:
 
         Versions published and yanks made in the meantime are not seen.
         """
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             yield CatalogueSnapshot(connection, as_of)
 
     def put_lock(self, lock: Lock) -> bool:
         """Keep a lock under its id; false where it is kept already."""
-        with writing(self._engine) as connection:
+        with write_transaction(self._engine) as connection:
             return insert_lock(connection, lock, self._clock())
 
     def get_lock(self, lock: Digest) -> str:
@@ -229,7 +234,7 @@ class Catalogue:
             UnknownNameError: no lock has that id.
             DamagedDatabaseError: what is stored of it is not what was recorded.
         """
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             check_stored(connection, _LOCKS, {"id": lock})
             text: str | None = connection.execute(select(locks.c.text).where(locks.c.id == lock)).scalar()
         if text is None:
@@ -238,12 +243,12 @@ class Catalogue:
 
     def platforms_here(self, lock: Lock) -> tuple[LockedPlatform, ...]:
         """The platforms of a lock whose bytes should be here: those that bundles brought, or all if it came in none."""
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             return platforms_here(connection, lock)
 
     def locks(self) -> Iterator[Lock]:
         """Every stored lock."""
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             for id_, text in connection.execute(select(locks.c.id, locks.c.text).order_by(locks.c.id)):
                 yield load(text, id_)
 
@@ -260,7 +265,7 @@ class Catalogue:
                 next_step="write sha256: and its 64 lower-case hex digits, or at least the first 8",
             )
         beginning = select(locks.c.id).where(locks.c.id >= text, locks.c.id < f"{text}g").order_by(locks.c.id)
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             found = connection.execute(beginning.limit(_SHOWN_LOCKS)).scalars().all()
         if not found:
             raise _unknown_lock(text)
@@ -272,27 +277,27 @@ class Catalogue:
 
     def note(self, action: str, target: str) -> None:
         """Write down what is about to be done outside of the database."""
-        with writing(self._engine) as connection:
-            note(connection, action, target, self._clock())
+        with write_transaction(self._engine) as connection:
+            record_action(connection, action, target, self._clock())
 
     def live_digests(self) -> Iterator[Digest]:
         """Every digest that a version or lock names: what garbage collection must keep. Trees name more."""
         named = (select(versions.c.digest), select(files.c.digest), select(lock_blobs.c.digest))
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             for query in named:
                 for digest in connection.execute(query.distinct()).scalars():
                     yield Digest(digest)
 
     def live_trees(self) -> Iterator[Digest]:
         """The digests among ``live_digests`` that are listings of trees, whose files are to be kept too."""
-        with reading(self._engine) as connection:
+        with read_transaction(self._engine) as connection:
             for table in (files, lock_blobs):
                 for digest in connection.execute(select(table.c.digest).where(table.c.tree).distinct()).scalars():
                     yield Digest(digest)
 
     def _mark(self, reference: Reference, *, yanked: bool, reason: str) -> bool:
-        acting().require_publishing(reference.name)
-        with writing(self._engine) as connection:
+        get_actor().require_publishing(reference.name)
+        with write_transaction(self._engine) as connection:
             wanted = reason if yanked else None
             if entry(connection, reference).yanked == wanted:
                 return False
@@ -300,7 +305,9 @@ class Catalogue:
             at = self._clock()
             row = {"position": (last or 0) + 1, "yanked": yanked, "reason": reason, "at": at}
             insert_record(connection, yanks, key_of(reference) | row)
-            note(connection, "version.yank" if yanked else "version.unyank", f"{reference} {reason}".rstrip(), at)
+            record_action(
+                connection, "version.yank" if yanked else "version.unyank", f"{reference} {reason}".rstrip(), at
+            )
         return True
 
 

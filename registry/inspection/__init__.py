@@ -1,1 +1,1 @@
-"""What publishing checks of the bytes themselves, as far as it can without a framework."""
+"""Inspection of files before publishing, without loading any framework."""

@@ -1,9 +1,20 @@
-"""What an artifact says of itself: the four kinds of manifest, how they are read, checked and identified."""
+"""Manifests of models, datasets, frameworks and images: types, reading, checks and digests."""
 
-from benchlock.registry.manifests.identity import content, manifest_digest, parse_published, plain, with_files
-from benchlock.registry.manifests.model import File, Input, Model, Output
-from benchlock.registry.manifests.others import Dataset, Framework, Image, Manifest, Platform, Split, files_of
-from benchlock.registry.manifests.reading import read_authored
+from benchlock.registry.manifests.authored_manifests import read_authored
+from benchlock.registry.manifests.manifest_content import content, manifest_digest, parse_published, plain, with_files
+from benchlock.registry.manifests.manifest_types import (
+    Dataset,
+    File,
+    Framework,
+    Image,
+    Input,
+    Manifest,
+    Model,
+    Output,
+    Platform,
+    Split,
+    files_of,
+)
 from benchlock.registry.manifests.steps import Step
 
 __all__ = [

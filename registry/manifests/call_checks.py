@@ -1,10 +1,12 @@
-"""The rules of what a call is given beside the sample, and of what becomes of a sample's several calls."""
+"""Validation rules of model calls: constants, states, batch axes, and several calls per sample."""
 
 from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from benchlock.registry.manifests.model import (
+from benchlock.artifacts.display import format_count
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.manifests.manifest_types import (
     AudioInput,
     ConstantInput,
     ImageInput,
@@ -16,9 +18,9 @@ from benchlock.registry.manifests.model import (
     TextInput,
 )
 from benchlock.registry.manifests.steps import Frame
-from benchlock.registry.manifests.tensors import Sizes, declared, shown
-from benchlock.registry.problems import Problems
-from benchlock.registry.yaml import Place
+from benchlock.registry.manifests.tensor_shapes import Sizes, batch_axis, declare_tensor, fixed_batch, format_sizes
+from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.yaml import Place
 
 _ANSWERS = ("class-scores", "class-index", "mask", "value")
 _INDICES = ("class-index", "mask")
@@ -62,10 +64,10 @@ def _check_constant(port: ConstantInput, place: Place) -> None:
     """``value`` is one sample of the constant: of its shape, and of numbers that its dtype has."""
     here = place.at("value")
     _check_lists(port.value, here)
-    wanted = declared(port, place).sizes or ()
+    wanted = declare_tensor(port, place).sizes or ()
     found = _sizes(port.value)
     if not _alike(wanted, found):
-        what = f"the value is {shown(found)}, the shape says {shown(wanted)} a sample"
+        what = f"the value is {format_sizes(found)}, the shape says {format_sizes(wanted)} a sample"
         raise here.error(what, "write lists as deep and as long as the shape, or change the shape")
     for number in _numbers(port.value):
         if not _fits(number, port.dtype):
@@ -112,7 +114,7 @@ def _check_state(model: Model, port: StateInput, place: Place) -> None:
     outputs = {output.name: (index, output) for index, output in enumerate(model.outputs) if output.type == "state"}
     if port.from_ not in outputs:
         raise place.at("from").error(f"no output of type state is called {port.from_!r}", "name one that is")
-    wanted = declared(port, place)
+    wanted = declare_tensor(port, place)
     for axis, size in enumerate(port.shape):
         if isinstance(size, str):
             what = f"the size of axis {axis} is not known, and the state begins with zeros"
@@ -121,11 +123,10 @@ def _check_state(model: Model, port: StateInput, place: Place) -> None:
     if output.dtype != port.dtype:
         what = f"the state is {port.dtype}, and outputs[{index}], which it comes from, is {output.dtype}"
         raise place.at("dtype").error(what, "give both the same dtype")
-    given = declared(output, place).sizes
+    given = declare_tensor(output, place).sizes
     if given is not None and not _alike(wanted.sizes or (), given):
-        what = (
-            f"the state is {shown(wanted.sizes or ())} a sample, outputs[{index}], which it comes from, {shown(given)}"
-        )
+        source = f"outputs[{index}], which it comes from, {format_sizes(given)}"
+        what = f"the state is {format_sizes(wanted.sizes or ())} a sample, {source}"
         raise place.at("shape").error(what, "give both the same shape")
 
 
@@ -155,3 +156,51 @@ def _check_output(model: Model, output: Output, place: Place) -> None:
         raise place.at("reduce").error(what, "leave it out, or give a frame calls: each")
     if output.type in _INDICES and output.reduce in _OF_NUMBERS:
         raise place.at("reduce").error(f"a class index has no {output.reduce}", "write last or none")
+
+
+def check_batches(model: Model, place: Place, problems: Problems) -> None:
+    """Add to ``problems`` each output whose shape fixes another batch than a call has, and each axis of no shape."""
+    for kind, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
+        for index, port in enumerate(ports):
+            with problems.noted():
+                if port.shape == () and isinstance(port.batch_axis, int):
+                    there = place.at(kind, index, "batch_axis")
+                    raise there.error(f"the shape has no axis {port.batch_axis}", "write batch_axis: none")
+    try:
+        size = _call_size(model, place)
+    except InvalidInputError:  # a port that breaks a rule of its own, which is another problem
+        return
+    for index, output in enumerate(model.outputs):
+        with problems.noted():
+            _check_batch_output(output, size, place.at("outputs", index))
+
+
+def _check_batch_output(output: Output, size: int | None, place: Place) -> None:
+    axis, fixed = batch_axis(output, place), fixed_batch(output, place)
+    if axis is None or fixed in (None, size):
+        return
+    batch = "leave their batch free" if size is None else f"make calls of {format_count(size, 'sample')}"
+    what = f"axis {axis} is the batch axis and has {fixed}, but the inputs {batch}"
+    step = f"write {size or 'null'} in place of the {fixed}; if the output has no batch axis, write batch_axis: none"
+    raise place.at("shape", axis).error(what, step)
+
+
+def _call_size(model: Model, place: Place) -> int | None:
+    """Return the samples a call, as the harness decides them; None if the scenario does.
+
+    Raises:
+        InvalidInputError: an input or output does not say its batch axis.
+    """
+    inputs = [(port, place.at("inputs", index)) for index, port in enumerate(model.inputs)]
+    fixed = [size for size in (fixed_batch(port, there) for port, there in inputs) if size is not None]
+    if fixed:
+        return min(fixed)
+    fed = [batch_axis(port, there) for port, there in inputs if not isinstance(port, ConstantInput | StateInput)]
+    answers = [
+        batch_axis(output, place.at("outputs", index))
+        for index, output in enumerate(model.outputs)
+        if output.type != "state"
+    ]
+    stateful = any(isinstance(port, StateInput) for port in model.inputs)
+    alone = stateful or None in (*fed, *answers) or any(has_several_calls(port) for port in model.inputs)
+    return 1 if alone else None

@@ -1,15 +1,17 @@
-"""The rules of a model's manifest that types cannot state."""
+"""Validation rules of model manifests: format, inputs, outputs, steps, and the geometry of boxes.
+
+Code of the model's author may change values, and nothing says where it moved them; so it must leave the size. Where the
+size before it depends on the sample, the run looks at each picture.
+"""
 
 from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from benchlock.registry.constraints import Constraint
-from benchlock.registry.conversion import describe_key
+from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests.call_checks import check_calls
-from benchlock.registry.manifests.effects import follow
-from benchlock.registry.manifests.files import check_named
-from benchlock.registry.manifests.model import (
+from benchlock.registry.manifests.file_checks import check_file_reference
+from benchlock.registry.manifests.manifest_types import (
     AudioInput,
     Claim,
     Detections,
@@ -20,12 +22,57 @@ from benchlock.registry.manifests.model import (
     TensorInput,
     TextInput,
 )
-from benchlock.registry.manifests.steps import Frame, Python, Step, TokenizerJson, Words
-from benchlock.registry.manifests.tensors import Tensor, check_result, declared, fixed_batch, shown
-from benchlock.registry.metrics import check_metrics
+from benchlock.registry.manifests.metric_definitions import check_metrics
+from benchlock.registry.manifests.step_shapes import apply_steps
+from benchlock.registry.manifests.steps import Frame, Pad, Python, Step, TokenizerJson, Words
+from benchlock.registry.manifests.tensor_shapes import Tensor, check_result, declare_tensor, fixed_batch, format_sizes
 from benchlock.registry.names import parse_name
-from benchlock.registry.problems import Problems
-from benchlock.registry.yaml import Place
+from benchlock.registry.text.decoder import describe_key
+from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.yaml import Place
+from benchlock.registry.versions.version_ranges import Constraint
+
+_INSTEAD = "resize, pad and crop by steps of these names, which are followed; code may change values alone"
+
+
+def check_geometry(model: Model, place: Place) -> None:
+    """Of a model whose boxes are taken back to its first picture.
+
+    Raises:
+        InvalidInputError: a step certainly makes another size of it, in a way that cannot be followed.
+    """
+    pictures = ((port, place.at("inputs", index)) for index, port in enumerate(model.inputs))
+    port, there = next((pair for pair in pictures if isinstance(pair[0], ImageInput)), (None, place))
+    if model.predictions is UNSET or not isinstance(port, ImageInput):
+        return
+    for index, step in enumerate(port.steps):
+        if len(step.present()) != 1:
+            return  # which is a fault of its own
+        here = there.at("steps", index, step.name)
+        if isinstance(step.arguments, Pad) and step.arguments.length is not UNSET:
+            what = "a picture whose first axis is cut or padded to a length cannot be laid over the original any more"
+            raise here.at("length").error(what, "write top, bottom, left, right, which are followed")
+        if isinstance(step.arguments, Python):
+            try:
+                given, wanted = (
+                    apply_steps(Tensor(), port.steps[:index], there.at("steps")),
+                    declare_tensor(port, there),
+                )
+            except InvalidInputError:
+                return  # the same
+            _check_code_geometry(given, wanted, here)
+            return  # nothing is known of what comes behind it
+
+
+def _check_code_geometry(given: Tensor, wanted: Tensor, place: Place) -> None:
+    """``given`` is what the code takes, ``wanted`` what the model does, and nothing after code changes a size."""
+    sides = [(given.size(letter), wanted.size(letter)) for letter in "HW"]
+    if not any(isinstance(is_, int) and isinstance(must, int) and must != is_ for is_, must in sides):
+        return
+    before, after = (" x ".join("?" if size is None else str(size) for size in one) for one in zip(*sides, strict=True))
+    what = f"code makes {after} pixels of {before}, and nothing says where in the original picture its boxes are then"
+    raise place.error(what, _INSTEAD)
+
 
 FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime",),
@@ -107,7 +154,7 @@ def _check_format(model: Model, place: Place, problems: Problems) -> None:
 
 def _check_code(model: Model, place: Place) -> None:
     if model.code is not UNSET:
-        check_named(model.files, model.code.file, place.at("code", "file"))
+        check_file_reference(model.files, model.code.file, place.at("code", "file"))
 
 
 def _check_pickles(model: Model, place: Place, problems: Problems) -> None:
@@ -156,13 +203,13 @@ def _check_outputs(model: Model, place: Place, problems: Problems) -> None:
 
 
 def _check_input(model: Model, port: Input, place: Place) -> None:
-    wanted = declared(port, place)
+    wanted = declare_tensor(port, place)
     if isinstance(port, ImageInput | AudioInput | TextInput | TensorInput):
         steps = () if port.steps is UNSET else port.steps
         _check_steps(model, steps, place.at("steps"))
         if not isinstance(port, TensorInput):
             _check_decode(port.type, steps, place.at("steps"))
-        check_result(follow(Tensor(), steps, place.at("steps")), wanted, place)
+        check_result(apply_steps(Tensor(), steps, place.at("steps")), wanted, place)
 
 
 def _check_batches(model: Model, place: Place) -> None:
@@ -191,9 +238,9 @@ def _check_steps(model: Model, steps: tuple[Step, ...], place: Place) -> None:
             what = f"calls: each stands in steps[{several[0]}] too, and a sample is cut into calls once"
             raise here.at(step.name, "calls").error(what, "write calls: one in one of them")
         if isinstance(arguments, Words):
-            check_named(model.files, arguments.vocabulary, here.at(step.name, "vocabulary"))
+            check_file_reference(model.files, arguments.vocabulary, here.at(step.name, "vocabulary"))
         elif isinstance(arguments, Python | TokenizerJson):
-            check_named(model.files, arguments.file, here.at(step.name, "file"))
+            check_file_reference(model.files, arguments.file, here.at(step.name, "file"))
 
 
 def _check_decode(kind: str, steps: tuple[Step, ...], place: Place) -> None:
@@ -206,13 +253,13 @@ def _check_decode(kind: str, steps: tuple[Step, ...], place: Place) -> None:
 
 def _check_output(model: Model, output: Output, place: Place, problems: Problems) -> None:
     with problems.noted():
-        check_named(model.files, output.labels, place.at("labels"))
+        check_file_reference(model.files, output.labels, place.at("labels"))
     with problems.noted():
         _check_offset(output, place)
     with problems.noted():
         steps = () if output.steps is UNSET else output.steps
         _check_steps(model, steps, place.at("steps"))
-        found = follow(declared(output, place), steps, place.at("steps"))
+        found = apply_steps(declare_tensor(output, place), steps, place.at("steps"))
         _check_scores(output, found, place)
         if output.type == "class-index" and found.dtype is not None and found.dtype.startswith(("float", "bool")):
             what = f"the output gives {found.dtype}, which is no class index"
@@ -278,9 +325,9 @@ def _check_detections(model: Model, predictions: Detections, place: Place) -> No
             raise place.at("predictions", key).error(f"{name!r} is a state, and no prediction", "name another output")
     index, output = outputs[predictions.boxes]
     there = place.at("outputs", index)
-    found = follow(declared(output, there), () if output.steps is UNSET else output.steps, there.at("steps"))
+    found = apply_steps(declare_tensor(output, there), () if output.steps is UNSET else output.steps, there.at("steps"))
     if found.sizes and isinstance(found.sizes[-1], int) and found.sizes[-1] != _SIDES:
-        what = f"a box has four numbers on the last axis, and the output gives {shown(found.sizes)} a sample"
+        what = f"a box has four numbers on the last axis, and the output gives {format_sizes(found.sizes)} a sample"
         raise place.at("predictions", "boxes").error(what, "name the output that has the boxes")
 
 

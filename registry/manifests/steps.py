@@ -1,4 +1,4 @@
-"""The step vocabulary: what is done to one sample before a model sees it, and to its outputs afterwards.
+"""The step vocabulary: preprocessing of a sample before the model, and postprocessing of outputs.
 
 A step is a mapping with one key, its name; the arguments say everything that changes a result, so none has a default.
 Steps see one sample, without the batch axis: the layout ``NCHW`` means C, H, W here. Rounding is half to even.
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from benchlock.registry.manifests.parts import (
+from benchlock.registry.manifests.field_types import (
     MOST_AXES,
     MOST_CHANNELS,
     Count,

@@ -1,1 +1,1 @@
-"""Which versions fit together: the search, what it is asked and answers, and what is told of a conflict."""
+"""Version resolution: the search, its candidates, conflicts and proposed fixes."""

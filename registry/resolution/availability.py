@@ -1,4 +1,4 @@
-"""What there is of what a question lets in: the newest of each kind, out of a snapshot.
+"""Versions that a question admits, newest first, from a snapshot.
 
 What may be chosen at all depends on the question and the preferences alone; which of it exists, the snapshot says.
 """
@@ -10,11 +10,8 @@ from functools import cached_property
 from itertools import product
 from operator import itemgetter
 
-from benchlock.registry.constraints import ANY, Constraint
-from benchlock.registry.hardware import KEYS
 from benchlock.registry.names import Kind
-from benchlock.registry.ranges import Interval, Range
-from benchlock.registry.resolution.admission import Admitted, admitted
+from benchlock.registry.requests.hardware_requirements import KEYS
 from benchlock.registry.resolution.candidates import (
     EVERY,
     STATUSES,
@@ -27,8 +24,9 @@ from benchlock.registry.resolution.candidates import (
     Snapshot,
     Status,
 )
-from benchlock.registry.resolution.choices import Choices, Strand
-from benchlock.registry.versions import Version, key, successor
+from benchlock.registry.resolution.version_sets import AdmittedVersions, Choices, VersionClass, admitted
+from benchlock.registry.versions.semantic_version import Version, key, successor
+from benchlock.registry.versions.version_ranges import ANY, Constraint, Interval, Range
 
 Preferences = Mapping[tuple[Kind, str], Version]
 DEVICE = KEYS.index("device")
@@ -40,7 +38,7 @@ class ModelNeeds:
     ``models`` has the key of the newest version of each requirement and status, newest first, of those ``admitted``.
     """
 
-    def __init__(self, models: Mapping[tuple[Need, Status], str], admitted: Admitted) -> None:
+    def __init__(self, models: Mapping[tuple[Need, Status], str], admitted: AdmittedVersions) -> None:
         self.models = models
         self._admitted = admitted
 
@@ -50,9 +48,9 @@ class ModelNeeds:
         return Choices.of_parts({strand: self._admitted[strand[1]] for strand in self.models})
 
     @cached_property
-    def strands(self) -> Mapping[Need, Sequence[Strand]]:
+    def strands(self) -> Mapping[Need, Sequence[VersionClass]]:
         """The strands of the model with each requirement."""
-        found: defaultdict[Need, list[Strand]] = defaultdict(list)
+        found: defaultdict[Need, list[VersionClass]] = defaultdict(list)
         for strand in self.models:
             found[strand[0]].append(strand)
         return found
@@ -104,16 +102,16 @@ class Availability:
         narrowing = (question.framework, "framework" in question.prereleases, "framework" in question.yanked)
         return self._let_ins.setdefault(narrowing, {})
 
-    def admitted(self, kind: Kind, name: str, *constraints: Constraint) -> Admitted:
+    def admitted(self, kind: Kind, name: str, *constraints: Constraint) -> AdmittedVersions:
         """The versions of the name that may be chosen under ``constraints``, by status."""
         return self._admitted(kind, self.preferences.get((kind, name)), constraints)
 
-    def _admitted(self, kind: Kind, preferred: Version | None, constraints: Sequence[Constraint]) -> Admitted:
+    def _admitted(self, kind: Kind, preferred: Version | None, constraints: Sequence[Constraint]) -> AdmittedVersions:
         prereleases, yanked = kind in self.question.prereleases, kind in self.question.yanked
         return admitted(constraints, preferred, prereleases=prereleases, yanked=yanked)
 
     @cached_property
-    def of_model(self) -> Admitted:
+    def of_model(self) -> AdmittedVersions:
         return self.admitted("model", self.question.model.name, self.question.model.constraint)
 
     def frameworks(self, need: Need) -> Choices:
@@ -131,7 +129,7 @@ class Availability:
         What many requirements and one narrowing let in is what their union and the narrowing do: the effort of another
         narrowing does not grow with the number of requirements. Pins of yanked versions alone are taken one by one.
         """
-        parts: dict[Strand, Range] = {}
+        parts: dict[VersionClass, Range] = {}
         for name, union in self.needs.together.items():
             narrowing = self.question.framework
             versions = self.admitted("framework", name, *(one for one in (union, narrowing) if one is not None))
@@ -202,7 +200,7 @@ class Availability:
         found = (*self.snapshot.oldest(wanted, 1), *self.snapshot.newest(wanted, 1))
         return Range.between(found[0], successor(found[-1])) if found else Range.NONE
 
-    def _newest_models(self, admitted: Admitted) -> Mapping[tuple[Need, Status], str]:
+    def _newest_models(self, admitted: AdmittedVersions) -> Mapping[tuple[Need, Status], str]:
         found: dict[tuple[Need, Status], str] = {}
         for status, versions in admitted.items():
             for interval in reversed(versions.intervals):

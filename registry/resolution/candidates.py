@@ -1,15 +1,14 @@
-"""What the resolver is asked, what it chooses from, and what it answers."""
+"""Types of the resolver: questions, candidates, snapshots and resolutions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from benchlock.artifacts.digest import Digest
-from benchlock.registry.constraints import Constraint
-from benchlock.registry.hardware import ANYWHERE, Hardware
 from benchlock.registry.names import Kind
-from benchlock.registry.ranges import Interval, Range
-from benchlock.registry.versions import Version
+from benchlock.registry.requests.hardware_requirements import ANYWHERE, Hardware
+from benchlock.registry.versions.semantic_version import Version
+from benchlock.registry.versions.version_ranges import Constraint, Interval, Range
 
 (EVERY,) = Range.ALL.intervals
 """All versions."""

@@ -1,4 +1,4 @@
-"""Conflict-driven search over sets: PubGrub (https://nex3.medium.com/pubgrub-2fb6470504f), knowing nothing of versions.
+"""PubGrub, a conflict-driven search over sets: https://nex3.medium.com/pubgrub-2fb6470504f.
 
 A *package* gets one value out of a set. An *incompatibility* says of some packages, a set each, that their values
 cannot all lie in them; it is a fact, or follows from two others. The search narrows the set that each package may

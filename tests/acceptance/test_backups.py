@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from benchlock.api.wiring import open_registry
+from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.digest import digest_bytes, to_hex
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import GRAPH, locked, model, request

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, text
 
-from benchlock.api import databases
 from benchlock.api.cli.main import run as run_command
+from benchlock.api.local import registry_database
 from benchlock.artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import Run, RunEnd, RunId
-from benchlock.evaluator.records.summaries import summarize
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.records.run_document import summarize
+from benchlock.evaluator.records.run_model import Run, RunEnd, RunId
+from benchlock.evaluator.records.run_store import Records
 from benchlock.migrations import upgrade
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.access.log import Log
-from benchlock.registry.catalogue.database import open_engine, open_server, reading
+from benchlock.migrations.schema_check import METADATA
+from benchlock.registry.auth.audit_log import AuditLog
+from benchlock.registry.database.engine import open_engine, open_server, read_transaction
 from tests.support.filled import fill, store_blobs
 from tests.support.postgresql import TEMPLATE, PostgresServer, serving
 
@@ -56,7 +56,7 @@ def flips(request: pytest.FixtureRequest) -> int:
 
 def content(database: Engine) -> Content:
     """Every record, row by row, in the order of its key."""
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         tables = {table.name: select(table).order_by(*table.primary_key.columns) for table in RECORDS}
         return {name: [row._asdict() for row in connection.execute(query)] for name, query in tables.items()}
 
@@ -69,7 +69,7 @@ def entries(database: Engine) -> Content:
     if database.dialect.name == "sqlite":
         return {}
     found: Content = {}
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         for kind in ("seqscan", "bitmapscan", "sort", "incremental_sort"):
             connection.exec_driver_sql(f"SET LOCAL enable_{kind} = off")
         for index in connection.execute(INDEXES, {"tables": [table.name for table in RECORDS]}).all():
@@ -109,9 +109,9 @@ def assess(database: Engine, before: Content, indexed: Content, runs: Mapping[Ru
     with suppress(IntegrityError, UnavailableError):
         assert all(found == summarize(runs[found.id]) for found in records.list())
     with suppress(IntegrityError, UnavailableError):
-        Log(database).list(limit=1000)
+        AuditLog(database).list(limit=1000)
     try:
-        report = databases.check(database)
+        report = registry_database.check_database(database)
     except (IntegrityError, UnavailableError):
         return "unreadable"
     if report.damaged:
@@ -133,7 +133,7 @@ def tell(capsys: pytest.CaptureFixture[str], name: str, outcomes: Counter[Outcom
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A registry with records of every kind, and all blobs that they name."""
     home = tmp_path_factory.mktemp("registry")
-    database = open_engine(home / databases.FILE)
+    database = open_engine(home / registry_database.DATABASE_FILE)
     upgrade(database)
     runs = fill(database, versions=12, runs=24)
     Records(database).finish(find_open(database), RunEnd(outcome="abandoned", ended_at=runs[0].start.started_at))
@@ -165,7 +165,7 @@ def test_no_flipped_bit_of_sqlite_is_delivered(
 ) -> None:
     """The commands themselves are asked."""
     chance, outcomes = random.Random(SEED), Counter[Outcome]()
-    database = open_engine(copied(home, tmp_path / "whole") / databases.FILE)
+    database = open_engine(copied(home, tmp_path / "whole") / registry_database.DATABASE_FILE)
     before, runs = content(database), {run.id: Records(database).get(run.id) for run in Records(database).list()}
     database.dispose()
     _, verified = command(tmp_path / "whole", "verify")  # whose contradictions are those of figures without evidence
@@ -173,8 +173,8 @@ def test_no_flipped_bit_of_sqlite_is_delivered(
     listed = {run["run"]: run for run in command(tmp_path / "whole", "runs")[1]["runs"]}
     for number in range(flips):
         flipped = copied(home, tmp_path / str(number))
-        what = flip(flipped / databases.FILE, chance)
-        database = open_engine(flipped / databases.FILE)
+        what = flip(flipped / registry_database.DATABASE_FILE, chance)
+        database = open_engine(flipped / registry_database.DATABASE_FILE)
         found = assess(database, before, {}, runs)
         database.dispose()
         code, document = command(flipped, "runs")
@@ -189,7 +189,7 @@ def test_no_flipped_bit_of_sqlite_is_delivered(
 def copied(home: Path, copy: Path) -> Path:
     """A registry of its own with the same database, and the same blobs."""
     copy.mkdir()
-    shutil.copy(home / databases.FILE, copy)
+    shutil.copy(home / registry_database.DATABASE_FILE, copy)
     (copy / "blobs").symlink_to(home / "blobs")
     return copy
 
@@ -212,8 +212,8 @@ def test_no_flipped_bit_of_postgresql_is_delivered(
     fill(database, versions=12, runs=24)
     before, runs = content(database), {run.id: Records(database).get(run.id) for run in Records(database).list()}
     indexed = entries(database)
-    assert databases.check(database).damaged == ()
-    with reading(database) as connection:
+    assert registry_database.check_database(database).damaged == ()
+    with read_transaction(database) as connection:
         query = text("""SELECT pg_relation_filepath(oid) FROM pg_class WHERE relkind IN ('r', 'i', 't')
         AND relnamespace IN (current_schema()::regnamespace, 'pg_toast'::regnamespace)
         AND pg_relation_filepath(oid) LIKE 'base/%' AND pg_relation_size(oid) > 0 AND oid >= 16384""")
@@ -240,7 +240,7 @@ def test_no_flipped_bit_of_postgresql_is_delivered(
             file.write_bytes(held)
     with server.started():
         database = open_server(server.address("flipped"))
-        after = databases.check(database).damaged
+        after = registry_database.check_database(database).damaged
         database.dispose()
     server.postmaster.start()
     assert after == (), "what was restored after each flip"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from benchlock.api.wiring import open_registry
+from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.local import LocalStore
-from benchlock.registry.collection import collect
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.registry.publishing.garbage_collection import collect_garbage
 from tests.support import tiny as tiny_registry
 from tests.support.bundled import Files, packed, root_of, unpacked, with_root
 from tests.support.commands import Commands
@@ -209,7 +209,7 @@ def test_a_killed_import_leaves_nothing_visible(empty: Commands, fresh: Commands
         assert rows(fresh) == untouched
         left.add(len(blobs(fresh)))
         registry = open_registry(str(fresh.registry), print)
-        collect(registry.store, registry.catalogue, registry.records.live_digests)
+        collect_garbage(registry.store, registry.catalogue, registry.records.live_digests)
         assert (blobs(fresh), remains(fresh)) == ([], [])
     assert any(left)
     fresh.done("bundle", "import", tmp_path / "many.tar")

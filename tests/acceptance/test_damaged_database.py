@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from benchlock.api.databases import FILE
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.records.runs import RunId
+from benchlock.api.local.registry_database import DATABASE_FILE
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.records.run_model import RunId
 from benchlock.migrations import upgrade
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.catalogue.database import open_engine, writing
-from benchlock.registry.catalogue.guards import guards, triggers
+from benchlock.migrations.schema_check import METADATA
+from benchlock.registry.database.engine import open_engine, write_transaction
+from benchlock.registry.database.triggers import list_guards, trigger_statements
 from tests.support.commands import Commands
 from tests.support.filled import BLOB, fill, store_blobs
 from tests.support.forging import forge, remove_guards
@@ -28,7 +28,7 @@ def commands(tmp_path: Path) -> Commands:
 
 @pytest.fixture
 def run(commands: Commands) -> RunId:
-    database = open_engine(commands.registry / FILE)
+    database = open_engine(commands.registry / DATABASE_FILE)
     upgrade(database)
     runs = fill(database)
     database.dispose()
@@ -39,9 +39,9 @@ def change(database: Engine, statement: str) -> None:
     """Change rows as somebody does who removes the triggers, and makes them again."""
     remove_guards(database)
     forge(database, statement)
-    with writing(database) as connection:
-        for guard in guards(METADATA):
-            for trigger in triggers(guard, "sqlite").values():
+    with write_transaction(database) as connection:
+        for guard in list_guards(METADATA):
+            for trigger in trigger_statements(guard, "sqlite").values():
                 connection.exec_driver_sql(trigger)
     database.dispose()
 
@@ -51,7 +51,7 @@ def test_a_forged_figure_is_found_by_every_command(commands: Commands, run: RunI
     assert whole["damaged"] == []
     commands.done("backup", tmp_path / "backup")
     before = (tmp_path / "backup" / "database.sqlite").read_bytes()
-    change(open_engine(commands.registry / FILE), f"UPDATE run_metrics SET value = 1 WHERE run = '{run}'")
+    change(open_engine(commands.registry / DATABASE_FILE), f"UPDATE run_metrics SET value = 1 WHERE run = '{run}'")
     for words in (["show", run], ["backup", str(tmp_path / "backup")]):
         error = commands.error(4, *words)
         assert error["code"] == "damaged-database", words
@@ -86,7 +86,7 @@ def test_a_noted_head_is_compared(commands: Commands, run: RunId) -> None:  # no
 
 def test_a_damaged_page_is_found_by_every_command(commands: Commands, run: RunId, tmp_path: Path) -> None:  # noqa: ARG001
     assert commands.done("doctor")["damaged"] == []
-    database = commands.registry / FILE
+    database = commands.registry / DATABASE_FILE
     pages = bytearray(database.read_bytes())
     for page in range(4096 * 8, len(pages), 4096):
         pages[page] = 0xFF  # no kind of page

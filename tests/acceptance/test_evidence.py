@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from tests.support.bundled import Bundled, bundled
 from tests.support.commands import BENCHLOCK
 from tests.support.warm import Warm

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.images.target import host_target, running_python
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.images.wheels import host_target, running_python
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import locked, request, written

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from safetensors.numpy import load_file
 
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.harness_archive import build_harness
 from benchlock.evaluator.runner.container import provide_image
 from benchlock.evaluator.runner.engine import Confinement, Engine, Mount
-from benchlock.registry.lockfile import load
+from benchlock.registry.lock.lockfile import load
 from tests.support.commands import Commands
 from tests.support.digits import DIGITS, locked, request, written
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchlock.evaluator.images.target import host_target
+from benchlock.evaluator.images.wheels import host_target
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import locked, request, written

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from benchlock.api.cli.main import run
-from benchlock.api.databases import FILE as DATABASE
-from benchlock.api.wiring import open_registry
+from benchlock.api.local.local_registry import open_registry
+from benchlock.api.local.registry_database import DATABASE_FILE as DATABASE
 from tests.support import tiny
 from tests.support.commands import Answer, Commands
 from tests.support.digits import locked, request

@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from benchlock.artifacts.digest import Digest, digest_bytes, to_hex
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import GRAPH, model

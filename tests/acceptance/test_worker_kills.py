@@ -24,12 +24,12 @@ from typing import Any
 
 import pytest
 
-from benchlock.api.dispatching import open_queue
-from benchlock.api.wiring import now, open_registry
+from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.local.local_registry import now, open_registry
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.dispatch.submission import wish_of
-from benchlock.registry.catalogue.database import reading
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.queue.admission import wish_of
+from benchlock.registry.database.engine import read_transaction
 from tests.support.commands import BENCHLOCK, Commands
 from tests.support.faulty_proxy import FaultyProxy, proxy_to
 from tests.support.postgresql import EMPTY, open_any
@@ -97,7 +97,7 @@ class Site:
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """What is in the database, which nobody is asked to look after for that."""
-        with reading(self.database) as connection:
+        with read_transaction(self.database) as connection:
             return [tuple(row) for row in connection.exec_driver_sql(query)]
 
     def is_over(self) -> bool:

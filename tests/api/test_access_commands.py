@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.api.cli.main import run
-from benchlock.registry.access.secret import parse_secret
+from benchlock.registry.auth.token_format import parse_secret
 
 CREATE = "token create ci --scope read --scope publish:acme"
 

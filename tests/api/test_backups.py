@@ -14,15 +14,15 @@ import httpx
 import pytest
 
 from benchlock.api.cli.main import run
+from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.store import read
-from benchlock.evaluator.evidence.status import RUN_AGAIN
-from benchlock.evaluator.records.records import Records
-from benchlock.registry.catalogue.database import open_engine, writing
-from benchlock.registry.catalogue.insertion import insert_imported_lock
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.records.evidence_status import RUN_AGAIN
+from benchlock.evaluator.records.run_store import Records
+from benchlock.registry.catalogue.version_rows import insert_imported_lock
+from benchlock.registry.database.engine import open_engine, write_transaction
 from benchlock.registry.manifests import plain
-from benchlock.registry.manifests.identity import content
+from benchlock.registry.manifests.manifest_content import content
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.frameworks import framework
@@ -74,7 +74,7 @@ def test_what_a_run_left_is_not_to_be_published_again(said: Said, tmp_path: Path
     end = replace(DONE, packages={"numpy": "1"}, timings={"load": 1.0}, blobs={"predictions": blob, "samples": lost})
     lock = shelf().lock(request())
     database = open_engine(old / "registry.sqlite")
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         insert_imported_lock(connection, lock, lock.image.platforms[:1], NOON)
     started = recorded(lock=lock.id).start
     Records(database).start(started)

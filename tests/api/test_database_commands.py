@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from benchlock.api.databases import open_existing
-from benchlock.api.wiring import open_registry
-from benchlock.migrations import HEAD, known_revisions, revision
-from benchlock.registry.catalogue.database import reading, writing
-from benchlock.registry.catalogue.revisions import SchemaRevisionError
+from benchlock.api.local.local_registry import open_registry
+from benchlock.api.local.registry_database import open_existing
+from benchlock.migrations import HEAD, find_revision, list_revisions
+from benchlock.registry.database.engine import SchemaRevisionError, read_transaction, write_transaction
 from tests.support import tiny
 from tests.support.postgresql import EMPTY, PostgresServer
 from tests.support.warm import Warm
 
-BEFORE = known_revisions()[-2]
+BEFORE = list_revisions()[-2]
 """The revision before the newest one."""
 REFUSED = (
     ("list",),
@@ -89,15 +88,15 @@ def opened(home: Path, act: Callable[[Engine], object]) -> object:
 
 def found_revision(home: Path) -> object:
     def read(engine: Engine) -> object:
-        with reading(engine) as connection:
-            return revision(connection)
+        with read_transaction(engine) as connection:
+            return find_revision(connection)
 
     return opened(home, read)
 
 
 def set_revision(home: Path, number: str) -> None:
     def write(engine: Engine) -> None:
-        with writing(engine) as connection:
+        with write_transaction(engine) as connection:
             connection.execute(text("UPDATE alembic_version SET version_num = :number"), {"number": number})
 
     opened(home, write)
@@ -194,7 +193,7 @@ def test_a_check_names_what_was_changed_by_hand(call: Call, home: Path, database
     assert database
 
     def drop(engine: Engine) -> None:
-        with writing(engine) as connection:
+        with write_transaction(engine) as connection:
             connection.execute(text("DROP INDEX ix_jobs_state_seq"))
 
     opened(home, drop)
@@ -242,7 +241,7 @@ def test_an_upgrade_waits_for_a_writer_and_copies_what_it_wrote(
     holds, may_end = threading.Event(), threading.Event()
 
     def write(engine: Engine) -> None:
-        with writing(engine) as connection:
+        with write_transaction(engine) as connection:
             connection.execute(text("CREATE TABLE last_words (column_of_it TEXT)"))
             holds.set()
             may_end.wait(60)
@@ -289,12 +288,12 @@ def test_a_doctor_shows_build_and_schema(home: Path) -> None:
 
 
 def test_the_time_of_a_copy_is_in_its_name(call: Call, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchlock.api import upgrades  # noqa: PLC0415 - beside what it is about
+    from benchlock.api.local import schema_upgrades  # noqa: PLC0415 - beside what it is about
 
     monkeypatch.delenv("BENCHLOCK_DATABASE", raising=False)
     call(0, "db", "create")
     noon = datetime(2026, 11, 22, 12, tzinfo=UTC)
-    change = upgrades.downgrade_registry(home, BEFORE, lambda: noon, backup_made=False)
+    change = schema_upgrades.downgrade_registry(home, BEFORE, lambda: noon, backup_made=False)
     assert change.backup == home / f"registry-{HEAD}-20261122T120000Z.sqlite"
 
 

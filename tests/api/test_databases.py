@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.registry.catalogue.database import open_server, reading
+from benchlock.registry.database.engine import open_server, read_transaction
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import request, written
@@ -44,7 +44,7 @@ def test_the_decision_holds_without_the_variable(published: Commands, address: s
     lock = published.done("lock", asked, "-o", tmp_path / "it.lock")
     assert published.done("verify", lock["lock"])["damaged"] == []
     database = open_server(address)
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM locks").scalar() == 1
     database.dispose()
     same = replace(published, variables={"BENCHLOCK_DATABASE": address})

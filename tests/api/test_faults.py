@@ -6,8 +6,9 @@ import sys
 import msgspec
 import pytest
 
-from benchlock.api.faults import FAULTS, fault_of, fault_of_status
-from benchlock.api.wire.problems import Problem, error_of, problem_of
+from benchlock.api.error_codes import FAULTS, fault_of, fault_of_status
+from benchlock.api.schemas.problem_details import Problem, decode_problem, encode_problem
+from benchlock.artifacts.blob_store import BlobNotFoundError
 from benchlock.artifacts.errors import (
     BenchlockError,
     IntegrityError,
@@ -16,9 +17,8 @@ from benchlock.artifacts.errors import (
     UnavailableError,
     UnknownNameError,
 )
-from benchlock.artifacts.store import BlobNotFoundError
-from benchlock.evaluator.records.runs import RunEndedError
-from benchlock.registry.catalogue.entries import VersionTakenError
+from benchlock.evaluator.records.run_model import RunEndedError
+from benchlock.registry.catalogue.catalogue_protocol import VersionTakenError
 from benchlock.registry.resolution.conflicts import Conflict, ConflictError
 
 EXPECTED = [
@@ -45,7 +45,7 @@ def test_an_error_has_an_exit_code_and_a_status(error: Exception, code: int, sta
 def test_an_error_arrives_as_it_left(error: BenchlockError) -> None:
     error.where, error.next_step = "files[0]", "do it again"
     error.problems = (InvalidInputError("a", where="b", next_step="c"), VersionTakenError("d"))
-    again = error_of(msgspec.json.decode(msgspec.json.encode(problem_of(error, "id")), type=Problem))
+    again = decode_problem(msgspec.json.decode(msgspec.json.encode(encode_problem(error, "id")), type=Problem))
     assert type(again) is type(error)
     assert (str(again), again.code) == (str(error), error.code)
     assert [(type(one), str(one)) for one in again.problems] == [(type(one), str(one)) for one in error.problems]
@@ -58,14 +58,15 @@ def test_an_error_that_this_version_does_not_know_keeps_its_exit_code(reason: st
     problem = Problem(
         type=f"urn:benchlock:problem:{reason}", title="", status=fault.status, detail="of next year", code="new-code"
     )
-    error = error_of(problem)
+    error = decode_problem(problem)
     assert fault_of(error).exit_code == fault.exit_code
     assert (error.code, error.what) == ("new-code", "of next year")
 
 
 def test_a_conflict_keeps_its_exit_code_where_nothing_has_loaded_the_resolver() -> None:
     code = (
-        "from benchlock.api.faults import fault_of; from benchlock.api.wire.problems import Problem, error_of\n"
+        "from benchlock.api.error_codes import fault_of\n"
+        "from benchlock.api.schemas.problem_details import Problem, error_of\n"
         "p = Problem(type='urn:benchlock:problem:conflict', title='', status=409, detail='x', code='conflict',"
         " conflict={'summary': 'x'})\n"
         "error = error_of(p); assert error.conflict == {'summary': 'x'}\n"

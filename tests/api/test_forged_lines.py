@@ -8,22 +8,21 @@ from typing import Any
 import pytest
 
 from benchlock.api.cli import output
-from benchlock.api.cli.access_commands import list_tokens
-from benchlock.api.cli.access_commands import log as log_command
 from benchlock.api.cli.artifacts_commands import list_artifacts
-from benchlock.api.cli.invocation import Invocation
+from benchlock.api.cli.commands import Invocation
 from benchlock.api.cli.queue_commands import explain, jobs, machines
 from benchlock.api.cli.run_documents import run_document
 from benchlock.api.cli.run_tables import print_outcome, print_run, print_runs
-from benchlock.api.http.logs import JsonLines
+from benchlock.api.cli.server_commands import list_tokens
+from benchlock.api.cli.server_commands import log as log_command
+from benchlock.api.service_log import JsonLines
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.dispatch.matching import MachineFacts
-from benchlock.evaluator.dispatch.queue import Explanation, Job, Machine, MachineId, Standing, new_job_id
-from benchlock.evaluator.dispatch.states import Tally
-from benchlock.evaluator.records.runs import Run, RunEnd
-from benchlock.evaluator.statistics.figures import Interval, Metric
-from benchlock.registry.hosts import Accelerator, HostFacts
+from benchlock.evaluator.queue.matching import MachineFacts
+from benchlock.evaluator.queue.queue_model import Explanation, Job, Machine, MachineId, MachineMatch, Tally, new_job_id
+from benchlock.evaluator.records.run_model import Run, RunEnd
+from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.registry.requests.hardware_requirements import Accelerator, HostFacts
 from tests.support.recorded import HOST, LOCK, NOON, recorded
 from tests.support.variants import variant
 
@@ -109,7 +108,7 @@ class EvilQueue:
         return [evil_machine()]
 
     def explain(self, _: str) -> Explanation:
-        return Explanation(evil_job(), True, EVIL, (Standing(MachineId(EVIL), (EVIL, EVIL)),), 0)
+        return Explanation(evil_job(), True, EVIL, (MachineMatch(MachineId(EVIL), (EVIL, EVIL)),), 0)
 
 
 @pytest.mark.parametrize("as_json", [False, True])

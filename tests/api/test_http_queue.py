@@ -6,17 +6,16 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from benchlock.api.client.conversation import Conversation
-from benchlock.api.client.opening import reach
-from benchlock.api.client.queue import HttpQueue
-from benchlock.api.dispatching import Permits, reach_agent, reach_queue
-from benchlock.api.wire import jobs as wire
+from benchlock.api.client.api_client import ApiClient
+from benchlock.api.client.remote_queue import RemoteQueue
+from benchlock.api.client.remote_registry import connect_server
+from benchlock.api.client.worker_agent import WorkerPermissions, build_remote_agent, connect_queue
+from benchlock.api.schemas import job_schemas as wire
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.artifacts.progress import SILENT
-from benchlock.artifacts.transfer.network import patience
-from benchlock.artifacts.transfer.session import Answer, Session
-from benchlock.evaluator.dispatch.queue import Fence, MachineId, new_job_id
-from benchlock.evaluator.dispatch.times import Times
+from benchlock.artifacts.net.http_session import ServerResponse, Session, make_timeout
+from benchlock.evaluator.queue.lease_clock import Times
+from benchlock.evaluator.queue.queue_model import Fence, MachineId, new_job_id
 from tests.support.recorded import NOON
 
 LEASE = wire.LeaseOnWire(
@@ -33,15 +32,15 @@ LEASE = wire.LeaseOnWire(
 @pytest.mark.parametrize("url", ["http://registry.example", "ftp://registry.example"])
 def test_no_token_is_sent_where_others_could_read_it(url: str) -> None:
     with pytest.raises(InvalidInputError, match=r"not encrypted|no URL"):
-        reach_queue(url)
+        connect_queue(url)
 
 
 def test_a_worker_whose_folder_cannot_be_made_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     url = "https://registry.example"
-    (reach(url).home() / "worker").write_text("no folder")
+    (connect_server(url).home() / "worker").write_text("no folder")
     with pytest.raises(UnavailableError, match="cannot be made"):
-        reach_agent(url, "m1", Permits(), SILENT, print)
+        build_remote_agent(url, "m1", WorkerPermissions(), SILENT, print)
 
 
 class Noted:
@@ -53,18 +52,18 @@ class Noted:
     def url(self, path: str) -> str:
         return path
 
-    def once(self, method: str, url: str, *, seconds: float, **_: Any) -> Answer:  # noqa: ANN401
+    def once(self, method: str, url: str, *, seconds: float, **_: Any) -> ServerResponse:  # noqa: ANN401
         self.patience[method] = seconds
         answer = wire.LeaseAnswer(lease=LEASE) if method == "POST" else wire.Beaten(answer="keep")
-        return Answer(200, {}, msgspec.json.encode(answer), url, cast("Any", None))
+        return ServerResponse(200, {}, msgspec.json.encode(answer), url, cast("Any", None))
 
 
 def test_a_beat_that_stalls_leaves_time_for_others_before_its_lease_ends() -> None:
     session = Noted()
-    queue = HttpQueue(Conversation(cast("Session", session), "1", has_token=True))
+    queue = RemoteQueue(ApiClient(cast("Session", session), "1", has_token=True))
     lease = queue.lease(MachineId("m1"), "a boot")
     assert lease is not None
     assert queue.beat(Fence(7), "measuring") == "keep"
     assert session.patience["PATCH"] == Times(6.0).answer
-    assert max(patience(session.patience["PATCH"])) == Times(6.0).answer
+    assert max(make_timeout(session.patience["PATCH"])) == Times(6.0).answer
     assert lease.times.beat + 3 * (lease.times.answer + lease.times.again) <= lease.times.grace

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.api.cli.todos import todo_lines
+from benchlock.api.cli.output import todo_lines
 from tests.support.commands import BENCHLOCK, Commands
 from tests.support.digits import GRAPH, model, written
 

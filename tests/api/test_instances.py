@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.api import instances
-from benchlock.api.instances import require_same_folder, running_service
+from benchlock.api.local import running_services
+from benchlock.api.local.running_services import require_same_folder, running_service
 from benchlock.artifacts.errors import RefusedError
-from benchlock.registry.catalogue.database import open_engine, open_server
+from benchlock.registry.database.engine import open_engine, open_server
 from tests.support.commands import Commands
 from tests.support.postgresql import EMPTY, PostgresServer
 from tests.support.serving import service
@@ -108,7 +108,7 @@ def test_two_that_start_at_once_from_two_folders_do_not_both_serve(on_server: Co
 def test_a_service_registers_again_where_the_server_ended_its_session(
     on_server: Commands, postgresql: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(instances, "_SECONDS", 0.05)
+    monkeypatch.setattr(running_services, "_SECONDS", 0.05)
     engine = open_server(on_server.variables["BENCHLOCK_DATABASE"])
     with running_service(on_server.registry, engine):
         postgresql.run(
@@ -129,7 +129,7 @@ def test_a_service_registers_again_where_the_server_ended_its_session(
 def test_a_service_ends_where_another_folder_s_has_the_database_by_then(
     on_server: Commands, postgresql: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(instances, "_SECONDS", 1.0)
+    monkeypatch.setattr(running_services, "_SECONDS", 1.0)
     engine, told = open_server(on_server.variables["BENCHLOCK_DATABASE"]), threading.Event()
     other = tmp_path / "other"
     other.mkdir()

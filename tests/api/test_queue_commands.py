@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from benchlock.api.cli.job_documents import job_named, machine_state, machine_trouble, machine_words
-from benchlock.api.wire.jobs import machine_of, machine_on_wire
+from benchlock.api.cli.job_documents import describe_machine, find_machine_trouble, machine_state, parse_job_argument
+from benchlock.api.schemas.job_schemas import decode_machine, encode_machine
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.dispatch.queue import Machine, MachineId
+from benchlock.evaluator.queue.queue_model import Machine, MachineId
 from tests.support.queues import facts
 
 ID = "01kam1v3mz4w0q3d5g7h9j2k4m"
 
 
 def test_a_job_is_named_with_or_without_what_every_job_begins_with() -> None:
-    assert job_named(ID) == job_named(f"job/{ID}") == f"job/{ID}"
+    assert parse_job_argument(ID) == parse_job_argument(f"job/{ID}") == f"job/{ID}"
     for other in (f"run/{ID}", f"job/{ID}a", ID[1:], ""):
         with pytest.raises(InvalidInputError, match="is no job"):
-            job_named(other)
+            parse_job_argument(other)
 
 
 def known(**changes: object) -> Machine:
@@ -40,8 +40,8 @@ def known(**changes: object) -> Machine:
     ],
 )
 def test_a_machine_that_gets_no_jobs_is_shown_with_the_reason(found: Machine, state: str, trouble: str) -> None:
-    assert (machine_state(found), machine_trouble(found)) == (state, trouble)
-    assert machine_of(machine_on_wire(found)) == found
+    assert (machine_state(found), find_machine_trouble(found)) == (state, trouble)
+    assert decode_machine(encode_machine(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,6 @@ def test_a_machine_that_gets_no_jobs_is_shown_with_the_reason(found: Machine, st
     ],
 )
 def test_a_clock_that_differs_is_shown(skew: float | None, said: str | None) -> None:
-    words = machine_words(known(skew=skew))
+    words = describe_machine(known(skew=skew))
     assert ("clock" in words) == (said is not None)
     assert said is None or said in words

@@ -7,10 +7,10 @@ import click
 import pytest
 from sqlalchemy import Engine
 
-from benchlock.api.cli.run_names import complete_run_id
+from benchlock.api.cli.run_options import complete_run_id
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import new_run_id
+from benchlock.evaluator.records.run_model import new_run_id
+from benchlock.evaluator.records.run_store import Records
 from tests.support.filled import fill
 from tests.support.recorded import NOON, recorded
 

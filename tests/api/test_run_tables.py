@@ -9,23 +9,27 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchlock.api.cli.claim_tables import print_claims
-from benchlock.api.cli.compare_command import _all_equivalent, _warn
-from benchlock.api.cli.comparisons import comparison_document, print_comparison
+from benchlock.api.cli.compare_command import _all_equivalent, _warn, comparison_document, print_comparison
 from benchlock.api.cli.run_documents import claim_document, repetition_document, run_document
-from benchlock.api.cli.run_tables import interval, print_outcome, print_repetition, print_run, print_runs
-from benchlock.api.cli.runs_commands import runs
+from benchlock.api.cli.run_history_commands import runs
+from benchlock.api.cli.run_tables import (
+    format_interval,
+    print_claims,
+    print_outcome,
+    print_repetition,
+    print_run,
+    print_runs,
+)
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.evaluator.claims import Conditions, judge_claims
-from benchlock.evaluator.comparing import compare_runs
-from benchlock.evaluator.records.calls import KEY, calls_document
-from benchlock.evaluator.records.runs import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
-from benchlock.evaluator.repeating import repeat
-from benchlock.evaluator.statistics.figures import Calls, Interval, Metric
-from benchlock.evaluator.statistics.pairing import PairedTests, compare_decisions
-from benchlock.evaluator.statistics.units import in_unit
-from benchlock.registry.lockfile import dump
-from benchlock.registry.manifests.model import Model
+from benchlock.evaluator.records.run_model import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
+from benchlock.evaluator.records.timing_validity import KEY, calls_document
+from benchlock.evaluator.statistics.metric_model import Calls, Interval, Metric, format_value
+from benchlock.evaluator.statistics.paired_tests import PairedTests, compare_decisions
+from benchlock.evaluator.workflows.claims import Conditions, judge_claims
+from benchlock.evaluator.workflows.compare import compare_runs
+from benchlock.evaluator.workflows.repeat import repeat
+from benchlock.registry.lock.lockfile import dump
+from benchlock.registry.manifests.manifest_types import Model
 from tests.support.recorded import DONE, NOON, recorded
 from tests.support.releases import release
 from tests.support.variants import variant
@@ -399,8 +403,8 @@ def test_one_run_has_no_width(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("n", "shown"), [(1, "-"), (2, "[0.994 s, 0.994 s]")])
 def test_one_value_has_no_interval(n: int, shown: str) -> None:
-    assert interval(Metric("cold_start", 0.994, "s", "lower", n, Interval(0.994, 0.994), 1)) == shown.replace(
-        "0.994 s", in_unit(0.994, "s")
+    assert format_interval(Metric("cold_start", 0.994, "s", "lower", n, Interval(0.994, 0.994), 1)) == shown.replace(
+        "0.994 s", format_value(0.994, "s")
     )
 
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from benchlock.api.cli import run_commands
-from benchlock.evaluator.records.runs import Run
-from benchlock.evaluator.runner.wall import WallClock, process_start
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.runner.wall_clock import WallClock, process_start
 from tests.api.test_run_tables import LOCK
 from tests.api.test_run_tables import run as recorded_run
 
@@ -22,9 +22,9 @@ def _invoke(monkeypatch: pytest.MonkeyPatch, *, as_json: bool) -> str:
         clock.move("predict", "predict.start", 0.01)
         return recorded_run()
 
-    monkeypatch.setattr(run_commands, "execute", execute)
+    monkeypatch.setattr(run_commands, "execute_lock", execute)
     monkeypatch.setattr(run_commands, "read_lock", lambda *_words: LOCK)
-    monkeypatch.setattr(run_commands, "claims", lambda *_words: ())
+    monkeypatch.setattr(run_commands, "judge_claims", lambda *_words: ())
     monkeypatch.setattr(run_commands, "find_warnings", lambda *_words: ())
     invocation: Any = SimpleNamespace(as_json=as_json)
     result = CliRunner().invoke(run_commands.run, ["x.lock"], obj=invocation, catch_exceptions=False)

@@ -5,7 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from benchlock.api.client.clock import ServerClock
+from benchlock.api.client.api_client import ServerClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

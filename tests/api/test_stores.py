@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.api.stores import decided, open_store
+from benchlock.api.local.registry_store import open_store, read_store_decision
 from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import RefusedError
-from benchlock.artifacts.progress import SILENT
 from tests.support import tiny
 from tests.support.commands import Commands
 from tests.support.digits import GRAPH, request, written
@@ -104,14 +104,14 @@ def test_many_that_make_one_registry_decide_once(store: str, tmp_path: Path, mon
             open_store(home, SILENT, lambda _: None, is_new=True)
         except RefusedError:
             return "refused"
-        decision = decided(home)
+        decision = read_store_decision(home)
         return decision.owner if decision else "lost"
 
     with ThreadPoolExecutor(6) as pool:
         (owner,) = set(pool.map(opened, [tmp_path / "one"] * 6))
         assert set(pool.map(opened, [tmp_path / "two"] * 6)) == {"refused"}
     assert owner not in ("refused", "lost")
-    assert decided(tmp_path / "two") is None
+    assert read_store_decision(tmp_path / "two") is None
 
 
 @pytest.mark.parametrize("text", ["https://example.org/x", "oci://example.org/x:latest", "oci+http://example.org/x"])

@@ -10,16 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.artifacts.bundles.contents import BundleError, Part, Root
-from benchlock.artifacts.bundles.reading import open_bundle
-from benchlock.artifacts.bundles.writing import write_bundle
-from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.blob_store import read
+from benchlock.artifacts.bundles.bundle_format import (
+    TAR_END,
+    BundleError,
+    BundlePart,
+    BundleRoot,
+    make_tar_header,
+    make_tar_padding,
+    write_bundle,
+)
+from benchlock.artifacts.bundles.bundle_reader import open_bundle
 from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.progress import SILENT
-from benchlock.artifacts.store import read
-from benchlock.artifacts.tars import END, header, padding
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from tests.support.bundled import Document, Files, changed, name_of, packed, unpacked
 
 BLOBS = (b"", b"one", b"another", bytes(3000))
@@ -31,9 +37,11 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def root(store: MemoryStore, blobs: Iterable[bytes] = BLOBS, document: bytes = DOCUMENT) -> Root:
+def root(store: MemoryStore, blobs: Iterable[bytes] = BLOBS, document: bytes = DOCUMENT) -> BundleRoot:
     found = [store.put(io.BytesIO(blob)) for blob in blobs]
-    return Root("application/x-test", document, tuple(Part(one, f"blob {i}") for i, one in enumerate(found)))
+    return BundleRoot(
+        "application/x-test", document, tuple(BundlePart(one, f"blob {i}") for i, one in enumerate(found))
+    )
 
 
 @pytest.fixture
@@ -116,7 +124,7 @@ def test_a_blob_that_is_a_document_too_is_stored(store: MemoryStore, tmp_path: P
 
 
 def test_sizes_beyond_octal_digits_are_written_and_read() -> None:
-    block = header("index.json", 3 << 40)
+    block = make_tar_header("index.json", 3 << 40)
     assert tarfile.TarInfo.frombuf(block, "utf-8", "strict").size == 3 << 40
 
 
@@ -213,7 +221,7 @@ def test_zeros_that_fill_up_a_record_may_follow(bundle: Path) -> None:
     assert "cut short" in refusal(bundle).what
 
 
-@pytest.mark.parametrize("end", [b"more", bytes(1 << 17), header("index.json", 0)])
+@pytest.mark.parametrize("end", [b"more", bytes(1 << 17), make_tar_header("index.json", 0)])
 def test_nothing_follows_after_the_end(end: bytes, bundle: Path) -> None:
     bundle.write_bytes(bundle.read_bytes() + end)
     assert "follow" in refusal(bundle).what
@@ -253,9 +261,11 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 def test_a_size_that_leads_behind_the_end_is_refused(files: Files, tmp_path: Path) -> None:
     """As of a bomb, or of a file that was cut: nothing of that size is ever made."""
     path = tmp_path / "bad.tar"
-    whole = b"".join(header(name, len(text)) + text + padding(len(text)) for name, text in files.items())
+    whole = b"".join(
+        make_tar_header(name, len(text)) + text + make_tar_padding(len(text)) for name, text in files.items()
+    )
     for size in (1 << 20, 1 << 50):
-        path.write_bytes(whole + header(SPARE, size) + END)
+        path.write_bytes(whole + make_tar_header(SPARE, size) + TAR_END)
         assert isinstance(refusal(path), IntegrityError)
 
 
@@ -318,7 +328,7 @@ def test_an_index_that_lies_is_an_integrity_violation(name: str, files: Files, t
 def repeated(files: Files) -> Files:
     """It would have to be read again and again."""
     index = json.loads(files["index.json"])
-    return {**files, "index.json": canonical(index | {"manifests": index["manifests"] * 2})}
+    return {**files, "index.json": encode_canonical(index | {"manifests": index["manifests"] * 2})}
 
 
 def huge(files: Files) -> Files:
@@ -326,7 +336,7 @@ def huge(files: Files) -> Files:
 
 
 NO_INDEX: dict[str, tuple[Callable[[Files], Files], str]] = {
-    "no layout": (lambda files: {**files, "oci-layout": canonical({"imageLayoutVersion": "2.0.0"})}, "2.0.0"),
+    "no layout": (lambda files: {**files, "oci-layout": encode_canonical({"imageLayoutVersion": "2.0.0"})}, "2.0.0"),
     "no JSON": (lambda files: {**files, "index.json": b"index"}, "malformed"),
     "no index": (lambda files: {name: text for name, text in files.items() if name != "index.json"}, "not there"),
     "nested without end": (lambda files: {**files, "index.json": b'{"more":' + b"[" * 100_000}, "nested"),

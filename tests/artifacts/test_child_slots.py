@@ -11,10 +11,16 @@ from typing import Final
 import pytest
 
 from benchlock.artifacts.errors import BusyError
-from benchlock.artifacts.isolation import calls
-from benchlock.artifacts.isolation.calls import run_isolated
-from benchlock.artifacts.isolation.limits import LimitExceededError, Limits
-from benchlock.artifacts.isolation.slots import CLAIM, ChildSlots, SlotClaim, find_memory
+from benchlock.artifacts.isolation import isolated_calls
+from benchlock.artifacts.isolation.isolated_calls import run_isolated
+from benchlock.artifacts.isolation.resource_limits import (
+    SLOT_CLAIM,
+    ChildSlots,
+    LimitExceededError,
+    Limits,
+    SlotClaim,
+    find_memory,
+)
 
 GIB: Final = 1 << 30
 FUNCTIONS: Final = "tests.support.isolated"
@@ -32,7 +38,7 @@ def test_one_caller_never_has_all_slots() -> None:
     slots, gate, begun = ChildSlots(3 * GIB), threading.Event(), threading.Semaphore(0)
 
     def hold(owner: str) -> None:
-        CLAIM.set(SlotClaim(owner))
+        SLOT_CLAIM.set(SlotClaim(owner))
         with slots.slot():
             begun.release()
             gate.wait(60)
@@ -62,7 +68,7 @@ class Queue:
         self._threads = threads
 
     def take(self, claim: SlotClaim) -> None:
-        CLAIM.set(claim)
+        SLOT_CLAIM.set(claim)
         with self.slots.slot():
             self.served.append(claim.owner)
 
@@ -100,7 +106,7 @@ def test_a_newcomer_does_not_overtake_whoever_waits() -> None:
             with queue.slots.slot():
                 queue.add(SlotClaim("first"))
             queue.take(SlotClaim("newcomer"))
-            CLAIM.set(SlotClaim())
+            SLOT_CLAIM.set(SlotClaim())
             assert queue.served == ["first", "newcomer"]
 
 
@@ -108,9 +114,9 @@ def test_whoever_has_their_share_keeps_nobody_else_waiting() -> None:
     with ThreadPoolExecutor(2) as threads, ExitStack() as first:
         queue = Queue(ChildSlots(3 * GIB), threads)
         with queue.slots.slot():
-            CLAIM.set(SlotClaim("first"))
+            SLOT_CLAIM.set(SlotClaim("first"))
             first.enter_context(queue.slots.slot())
-            CLAIM.set(SlotClaim())
+            SLOT_CLAIM.set(SlotClaim())
             queue.add(SlotClaim("first", urgent=True))
             queue.add(SlotClaim("second"))
         wait_until(lambda: queue.served == ["second"])
@@ -135,14 +141,14 @@ def test_a_claim_gives_up_at_its_deadline() -> None:
 
 
 def test_a_child_has_the_memory_of_a_slot_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "child_slots", lambda: ChildSlots(0))
+    monkeypatch.setattr(isolated_calls, "child_slots", lambda: ChildSlots(0))
     with pytest.raises(LimitExceededError, match="1024 MiB of memory"):
         run_isolated(f"{FUNCTIONS}:take_memory", 1 << 30, limits=Limits(memory=8 * GIB), what="the trial")
 
 
 def test_children_wait_for_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     slots = ChildSlots(0)
-    monkeypatch.setattr(calls, "child_slots", lambda: slots)
+    monkeypatch.setattr(isolated_calls, "child_slots", lambda: slots)
     with ThreadPoolExecutor(1) as threads, ExitStack() as held:
         for _ in range(slots.count):
             held.enter_context(slots.slot())

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.digest import CHUNK, Descriptor, describe, digest_bytes, from_hex, parse_digest, to_hex
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import encode_canonical
 
 # FIPS 180-2, appendix B.1
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -43,7 +43,7 @@ def test_describe_reads_the_rest_in_pieces() -> None:
 def test_canonical_json() -> None:
     """RFC 8785: keys sorted by UTF-16 units, the shortest numbers, no escapes but those needed."""
     value = {"\ufb33": 1, "😀": 1.0, "b": [True, None, 1e-7, 0.1, 1e21], "a": "é\n\x7f"}
-    assert canonical(value) == '{"a":"é\\n\x7f","b":[true,null,1e-7,0.1,1e+21],"😀":1,"\ufb33":1}'.encode()
+    assert encode_canonical(value) == '{"a":"é\\n\x7f","b":[true,null,1e-7,0.1,1e+21],"😀":1,"\ufb33":1}'.encode()
 
 
 def nested(depth: int) -> list[Any]:
@@ -60,7 +60,7 @@ def nested(depth: int) -> list[Any]:
 )
 def test_what_has_no_canonical_json(value: object) -> None:
     with pytest.raises(InvalidInputError, match="cannot be written as canonical JSON"):
-        canonical(value)
+        encode_canonical(value)
 
 
 def test_an_error_says_what_where_and_what_next() -> None:

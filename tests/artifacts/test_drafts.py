@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.artifacts.bundles.contents import Part, Root
-from benchlock.artifacts.bundles.writing import write_bundle
+from benchlock.artifacts.atomic_files import create_file
+from benchlock.artifacts.blob_store import copy_blob
+from benchlock.artifacts.bundles.bundle_format import BundlePart, BundleRoot, write_bundle
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.artifacts.drafts import new_file
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.progress import SILENT, Advance
-from benchlock.artifacts.store import copy_out
+from benchlock.artifacts.display import SILENT, Advance
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 
 ONE, OTHER = os.urandom(2_500_000), os.urandom(1_500_000)
 
@@ -27,7 +26,7 @@ def store() -> MemoryStore:
 class Meanwhile:
     """Progress that lets another one write, start to end, at the first step of the first task."""
 
-    def __init__(self, target: Path, other: Root, store: MemoryStore) -> None:
+    def __init__(self, target: Path, other: BundleRoot, store: MemoryStore) -> None:
         self._target, self._other, self._store = target, other, store
         self.written: list[Descriptor] = []
 
@@ -47,10 +46,10 @@ def test_two_that_copy_to_one_path_do_not_mix(store: MemoryStore, tmp_path: Path
 
     def meanwhile(_size: int) -> None:
         if not seen:
-            copy_out(store, other, target, name="other")
+            copy_blob(store, other, target, name="other")
             seen.append(target.read_bytes())
 
-    copy_out(store, one, target, name="one", advance=meanwhile)
+    copy_blob(store, one, target, name="one", advance=meanwhile)
 
     assert (seen == [OTHER], target.read_bytes() == ONE) == (True, True)
     assert list(tmp_path.iterdir()) == [target]
@@ -58,7 +57,7 @@ def test_two_that_copy_to_one_path_do_not_mix(store: MemoryStore, tmp_path: Path
 
 def test_two_that_write_one_bundle_do_not_mix(store: MemoryStore, tmp_path: Path) -> None:
     one, other = (
-        Root("application/x-test", content[:9], (Part(store.put(io.BytesIO(content)), "blob"),))
+        BundleRoot("application/x-test", content[:9], (BundlePart(store.put(io.BytesIO(content)), "blob"),))
         for content in (ONE, OTHER)
     )
     target = tmp_path / "bundle.tar"
@@ -72,7 +71,7 @@ def test_no_link_is_followed(store: MemoryStore, tmp_path: Path) -> None:
     victim.write_bytes(b"precious")
     for link in (target, tmp_path / ".out.part"):
         link.symlink_to(victim)
-    copy_out(store, store.put(io.BytesIO(ONE)), target, name="one")
+    copy_blob(store, store.put(io.BytesIO(ONE)), target, name="one")
     assert (victim.read_bytes(), target.is_symlink(), target.read_bytes() == ONE) == (b"precious", False, True)
 
 
@@ -80,10 +79,10 @@ def test_no_link_is_followed(store: MemoryStore, tmp_path: Path) -> None:
 def test_the_longest_name_is_taken_with_the_mode_of_every_new_file(tmp_path: Path, *, durably: bool) -> None:
     (tmp_path / "usual").touch()
     target = tmp_path / ("x" * 255)
-    with pytest.raises(ZeroDivisionError), new_file(target, durably=durably):
+    with pytest.raises(ZeroDivisionError), create_file(target, durably=durably):
         raise ZeroDivisionError
     assert not target.exists()
-    with new_file(target, durably=durably) as file:
+    with create_file(target, durably=durably) as file:
         file.write(ONE)
     assert target.read_bytes() == ONE
     assert target.stat().st_mode == (tmp_path / "usual").stat().st_mode

@@ -16,19 +16,19 @@ from typing import BinaryIO
 
 import pytest
 
+from benchlock.artifacts.blob_store import BlobStore, verify
 from benchlock.artifacts.digest import digest_bytes, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from benchlock.artifacts.fetching import OpenedAt, fetch
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.store import BlobStore, verify
+from benchlock.artifacts.resumable_fetch import OpenAtOffset, fetch
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from tests.support.web import CERTIFICATE, File, serving
 
 CONTENT = random.Random(5).randbytes(3_000_000)
 DIGEST = digest_bytes(CONTENT)
 
 
-def giving(content: bytes, offsets: list[int] | None = None, breaks_at: int | None = None) -> OpenedAt:
+def giving(content: bytes, offsets: list[int] | None = None, breaks_at: int | None = None) -> OpenAtOffset:
     """A source of ``content`` that notes the offsets it is opened at, and may break off."""
 
     class Breaking(io.BytesIO):
@@ -161,7 +161,7 @@ FETCH = """
 import sys
 from pathlib import Path
 from benchlock.artifacts.digest import from_hex
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.sources import HttpsSource, fetch_file
 fetch_file(HttpsSource(sys.argv[1]), from_hex(sys.argv[2]), LocalStore(Path(sys.argv[3])), name="x")
 """

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.artifacts.blob_store import BlobNotFoundError
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.http.client import connect, session_with
-from benchlock.artifacts.http.server import Server, parse_server
-from benchlock.artifacts.http.store import HttpStore
-from benchlock.artifacts.store import BlobNotFoundError
+from benchlock.artifacts.stores.http_store import HttpStore, Server, make_blob_client, open_session, parse_server
 from tests.support import web
 
 CONTENT = b"weights"
@@ -19,7 +17,7 @@ BLOB = f"/v1/blobs/{DIGEST}"
 
 
 def store_of(server: web.Web, token: str | None = None, notes: Path | None = None) -> HttpStore:
-    return HttpStore(connect(session_with(parse_server(server.origin), token), notes))
+    return HttpStore(make_blob_client(open_session(parse_server(server.origin), token), notes))
 
 
 @pytest.mark.parametrize(

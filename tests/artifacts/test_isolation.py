@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.artifacts.blob_store import BlobNotFoundError, BlobReader
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.isolation.calls import run_isolated
-from benchlock.artifacts.isolation.limits import IsolatedFaultError, LimitExceededError, Limits
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.store import BlobNotFoundError, BlobReader
+from benchlock.artifacts.isolation.isolated_calls import run_isolated
+from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 
 FUNCTIONS = "tests.support.isolated"
 SMALL = Limits(memory=256 << 20, cpu_seconds=2, seconds=20, result=1 << 16)
@@ -120,8 +120,8 @@ def test_calls_go_on_when_the_template_was_killed() -> None:
 def test_nothing_is_left_when_the_caller_is_killed(tmp_path: Path) -> None:
     ready = tmp_path / "pids"
     code = f"""
-from benchlock.artifacts.isolation.calls import run_isolated
-from benchlock.artifacts.isolation.limits import Limits
+from benchlock.artifacts.isolation.isolated_calls import run_isolated
+from benchlock.artifacts.isolation.resource_limits import Limits
 import sys, threading
 sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
 found = run_isolated("{FUNCTIONS}:describe_self", None, limits=Limits(), what="it")

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.artifacts.blob_store import verify
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.store import verify
+from benchlock.artifacts.stores.local_store import LocalStore
 
 # Dies by SIGKILL just before its Nth step on files (an audited call: open, mkdir, chmod, rename, remove, flock).
 STEPS = """
 import io, os, signal, sys
 from pathlib import Path
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 
 root, file, deadline = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 steps = 0
@@ -41,7 +41,7 @@ print(store.put_file(file).digest, flush=True)
 ENDLESS = """
 import io, random, sys
 from pathlib import Path
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 
 store, numbers = LocalStore(Path(sys.argv[1])), random.Random(int(sys.argv[2]))
 while True:

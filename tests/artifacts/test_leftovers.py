@@ -11,13 +11,13 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from benchlock.artifacts.leftovers import RemovedFiles, new_draft, remove_dead_drafts
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.atomic_files import RemovedFiles, create_unfinished_file, remove_dead_files
+from benchlock.artifacts.stores.local_store import LocalStore
 
 KILLED = """
 import io, os, signal, sys
 from pathlib import Path
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 
 class Endless(io.RawIOBase):
     left = 5
@@ -105,14 +105,14 @@ def test_a_draft_that_is_removed_before_it_is_locked_is_made_again(
         if not taken:
             taken.append(RemovedFiles())
             monkeypatch.setattr(fcntl, "flock", lock)
-            taken[0] = remove_dead_drafts(tmp_path)
+            taken[0] = remove_dead_files(tmp_path)
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", slow)
-    draft = new_draft(tmp_path)
+    draft = create_unfinished_file(tmp_path)
     assert taken == [RemovedFiles(1, 0)]
     assert len(list(tmp_path.iterdir())) == 1
-    assert remove_dead_drafts(tmp_path) == RemovedFiles()
+    assert remove_dead_files(tmp_path) == RemovedFiles()
     draft.close()
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.limits import TooLongError, check_count, check_document, check_text, shorten, truncate
+from benchlock.artifacts.size_limits import TooLongError, check_count, check_document, check_text, shorten, truncate
 
 
 def test_a_text_is_measured_in_bytes() -> None:

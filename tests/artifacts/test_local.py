@@ -19,10 +19,10 @@ from typing import BinaryIO, cast
 
 import pytest
 
+from benchlock.artifacts.blob_store import BlobNotFoundError, verify
 from benchlock.artifacts.digest import Digest, digest_bytes, to_hex
 from benchlock.artifacts.errors import IntegrityError, UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.store import BlobNotFoundError, verify
+from benchlock.artifacts.stores.local_store import LocalStore
 
 CONTENT = b"the right bytes"
 DIGEST = digest_bytes(CONTENT)
@@ -328,7 +328,7 @@ def test_bytes_are_on_disk_before_their_name_is(root: Path, store: LocalStore, m
 HOLD = """
 import sys
 from pathlib import Path
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 with LocalStore(Path(sys.argv[1])).writing():
     print("held", flush=True)
     sys.stdin.read()

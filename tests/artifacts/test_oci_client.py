@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.artifacts.blob_store import BlobNotFoundError
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from benchlock.artifacts.oci.authorization import Credentials
-from benchlock.artifacts.oci.client import DeletionRefusedError, RegistryClient
-from benchlock.artifacts.oci.documents import MANIFEST, OciManifest, describe_bytes, encode
-from benchlock.artifacts.oci.reference import Repository
-from benchlock.artifacts.store import BlobNotFoundError
+from benchlock.artifacts.oci.oci_client import Credentials, DeletionRefusedError, RegistryClient
+from benchlock.artifacts.oci.oci_documents import MANIFEST, OciManifest, describe_bytes, encode
+from benchlock.artifacts.oci.oci_reference import Repository
 from tests.support import web
 from tests.support.faulty_proxy import Fault, FaultyProxy, proxy_to
 from tests.support.registry_server import RegistryServer, serving
@@ -230,7 +229,7 @@ def test_a_blob_that_is_not_known_for_a_moment_is_waited_for(
     """As docker-registry answers while another client sends the same blob."""
     content = os.urandom(8)
     layer = describe_bytes(content, "application/octet-stream")
-    monkeypatch.setattr("benchlock.artifacts.oci.client.pause", lambda _failures: put(client, content))
+    monkeypatch.setattr("benchlock.artifacts.oci.oci_client.pause", lambda _failures: put(client, content))
     manifest = encode(OciManifest(config=layer, layers=(layer,)))
     assert client.put_manifest(manifest, MANIFEST, "one") == digest_bytes(manifest)
 

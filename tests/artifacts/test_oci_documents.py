@@ -7,7 +7,7 @@ import pytest
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.oci.documents import (
+from benchlock.artifacts.oci.oci_documents import (
     DOCKER_MANIFEST,
     EMPTY_CONTENT,
     MANIFEST,

@@ -4,7 +4,7 @@ import pytest
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.oci.reference import Reference, Repository, parse_reference, parse_repository
+from benchlock.artifacts.oci.oci_reference import Reference, Repository, parse_reference, parse_repository
 
 DIGEST = digest_bytes(b"manifest")
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from benchlock.artifacts.blob_store import BlobNotFoundError, bring, verify
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import IntegrityError, RefusedError, UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.oci.client import RegistryClient
-from benchlock.artifacts.oci.documents import MANIFEST, OciManifest, decode, encode
-from benchlock.artifacts.oci.mirrored import MirroredRepository
-from benchlock.artifacts.oci.store import CLAIM, OciStore
-from benchlock.artifacts.store import BlobNotFoundError, bring, verify
+from benchlock.artifacts.oci.oci_client import RegistryClient
+from benchlock.artifacts.oci.oci_documents import MANIFEST, OciManifest, decode, encode
+from benchlock.artifacts.stores.cached_store import CachedRepository
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.oci_store import OWNER_TAG, OciStore
 from benchlock.artifacts.trees import put_tree, verify_tree
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.collection import collect
+from benchlock.registry.publishing.garbage_collection import collect_garbage
 from tests.support.faulty_proxy import FaultyProxy, proxy_to
 from tests.support.registry_server import RegistryServer, serving
 
@@ -49,9 +49,9 @@ def remote(server: RegistryServer, home: Path, *, owner: str | None = None, port
     return OciStore(RegistryClient(server.repository("blobs", port=port)), home / "lock", owner)
 
 
-def mirrored(server: RegistryServer, home: Path, *, port: int | None = None) -> MirroredRepository:
+def mirrored(server: RegistryServer, home: Path, *, port: int | None = None) -> CachedRepository:
     home.mkdir(exist_ok=True)
-    return MirroredRepository(LocalStore(home / "blobs"), remote(server, home, port=port))
+    return CachedRepository(LocalStore(home / "blobs"), remote(server, home, port=port))
 
 
 def test_the_registry_collects_what_is_named_no_more_and_nothing_else(server: RegistryServer, tmp_path: Path) -> None:
@@ -90,12 +90,12 @@ def test_what_the_registry_lost_holds_no_collection_back(
     for digest in (needed, lost):
         server.blob(digest).unlink()
 
-    rehearsed = collect(store, catalogue, lambda: [kept, needed], dry_run=True)
+    rehearsed = collect_garbage(store, catalogue, lambda: [kept, needed], dry_run=True)
 
     assert (set(rehearsed.digests), rehearsed.size) == ({gone, lost}, 2)
-    assert collect(store, catalogue, lambda: [kept, needed]) == rehearsed
+    assert collect_garbage(store, catalogue, lambda: [kept, needed]) == rehearsed
     assert set(store.list()) == {kept}
-    assert collect(store, catalogue, lambda: [kept, needed]).digests == ()
+    assert collect_garbage(store, catalogue, lambda: [kept, needed]).digests == ()
     store.put(io.BytesIO(b"a"))  # as publishing again does
     server.collect_garbage()
     for digest in (kept, needed):
@@ -148,10 +148,10 @@ def test_a_claim_has_an_artifact_type_and_counts_without_one(server: RegistrySer
     mine, other = remote(server, tmp_path, owner="mine"), remote(server, tmp_path, owner="other")
     mine.claim()
     client = RegistryClient(mine.repository)
-    claim = decode(client.manifest(CLAIM), OciManifest, CLAIM)
+    claim = decode(client.manifest(OWNER_TAG), OciManifest, OWNER_TAG)
     assert claim.artifact_type == "application/vnd.benchlock.registry.v1+json"
     older = OciManifest(config=claim.config, layers=claim.layers, annotations=claim.annotations)
-    client.put_manifest(encode(older), MANIFEST, CLAIM)
+    client.put_manifest(encode(older), MANIFEST, OWNER_TAG)
     mine.claim()
     with pytest.raises(RefusedError, match="belongs to another"):
         other.claim()
@@ -298,12 +298,12 @@ def test_what_is_brought_is_at_hand_and_what_cannot_be_is_named_by_who_reads_it(
 LARGE = """
 import resource, sys
 from pathlib import Path
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.oci.mirrored import MirroredRepository
-from benchlock.artifacts.oci.client import RegistryClient
-from benchlock.artifacts.oci.reference import parse_repository
-from benchlock.artifacts.oci.store import OciStore
-from benchlock.artifacts.store import verify
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.cached_store import MirroredRepository
+from benchlock.artifacts.oci.oci_client import RegistryClient
+from benchlock.artifacts.oci.oci_reference import parse_repository
+from benchlock.artifacts.stores.oci_store import OciStore
+from benchlock.artifacts.blob_store import verify
 
 repository, home = parse_repository(sys.argv[1]), Path(sys.argv[2])
 remote = OciStore(RegistryClient(repository), home / "lock")

@@ -9,12 +9,12 @@ from typing import BinaryIO
 
 import pytest
 
+from benchlock.artifacts.blob_store import BlobNotFoundError, read
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.fetching import fetch
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.rehearsal import rehearsing
-from benchlock.artifacts.store import BlobNotFoundError, read
+from benchlock.artifacts.resumable_fetch import fetch
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.temporary_stores import open_dry_run
 from benchlock.artifacts.trees import put_tree, verify_tree
 
 REMOTE = b"from elsewhere"
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_local_files_stay_where_they_are(store: LocalStore, folder: Path) -> None:
-    with rehearsing(store) as rehearsal:
+    with open_dry_run(store) as rehearsal:
         tree, entries = put_tree(rehearsal, folder)
         assert verify_tree(rehearsal, tree, name="folder/") == entries
         assert rehearsal.stat(entries[0].digest).size == 1000
@@ -50,7 +50,7 @@ def test_local_files_stay_where_they_are(store: LocalStore, folder: Path) -> Non
 
 def test_what_is_there_counts(store: LocalStore) -> None:
     digest = store.put(io.BytesIO(b"there")).digest
-    with rehearsing(store) as rehearsal:
+    with open_dry_run(store) as rehearsal:
         assert rehearsal.exists(digest)
         assert read(rehearsal, digest, name="x") == b"there"
         rehearsal.delete(digest)
@@ -69,7 +69,7 @@ def test_what_comes_from_elsewhere_comes_once(store: LocalStore) -> None:
 
     digest = digest_bytes(REMOTE)
     for _ in range(2):
-        with rehearsing(store) as rehearsal, rehearsal.writing():
+        with open_dry_run(store) as rehearsal, rehearsal.writing():
             fetch(rehearsal, digest, opened, name="x")
             assert read(rehearsal, digest, name="x") == REMOTE
     fetch(store, digest, opened, name="x")
@@ -85,13 +85,13 @@ def test_nothing_is_collected_while_it_is_looked_at(store: LocalStore, tmp_path:
                 return False
             return True
 
-    with rehearsing(store):
+    with open_dry_run(store):
         assert not collectable()
     assert collectable()
 
 
 def test_without_a_store_nothing_is_kept() -> None:
     digest = digest_bytes(REMOTE)
-    with rehearsing() as rehearsal:
+    with open_dry_run() as rehearsal:
         fetch(rehearsal, digest, lambda offset: closing(io.BytesIO(REMOTE[offset:])), name="x")
         assert read(rehearsal, digest, name="x") == REMOTE

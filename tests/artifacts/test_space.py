@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.artifacts import space
 from benchlock.artifacts.digest import Digest, digest_bytes
-from benchlock.artifacts.holds import BLOCK, FolderHolds
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.quotas import UnnamedBytesError, UnnamedQuota
-from benchlock.artifacts.space import DiskReserve, LowSpaceError, Space, default_reserve
-from benchlock.artifacts.uploads import Bounds, Uploads
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.uploads import disk_quotas
+from benchlock.artifacts.uploads.blob_holds import BLOCK_BYTES, FolderHolds
+from benchlock.artifacts.uploads.disk_quotas import (
+    DiskReserve,
+    DiskSpace,
+    LowSpaceError,
+    UnreferencedBytesError,
+    UnreferencedQuota,
+    default_reserve,
+)
+from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads
 
 ME, YOU = "token/me", "token/you"
 GIB = 1 << 30
@@ -20,7 +26,7 @@ GIB = 1 << 30
 
 def filled(monkeypatch: pytest.MonkeyPatch, free: int, size: int = 100 << 20) -> None:
     """Make every file system one with so many free bytes."""
-    monkeypatch.setattr(DiskReserve, "measure", lambda self: Space(size, free, self.size or 0))
+    monkeypatch.setattr(DiskReserve, "measure", lambda self: DiskSpace(size, free, self.size or 0))
 
 
 def upload(uploads: Uploads, content: bytes, owner: str = ME, *, share: float = 1.0, announced: int = 0) -> Digest:
@@ -45,7 +51,7 @@ def test_space_is_measured_before_the_folder_is_there(tmp_path: Path) -> None:
     found = DiskReserve(tmp_path / "blobs" / "uploads").measure()
     assert 0 < found.free <= found.size
     assert found.reserve == default_reserve(found.size)
-    assert space.Space(100, 5, 5).is_low
+    assert disk_quotas.DiskSpace(100, 5, 5).is_low
 
 
 def test_uploads_leave_the_reserve_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,53 +75,59 @@ def test_uploads_leave_the_reserve_alone(tmp_path: Path, monkeypatch: pytest.Mon
 def test_unnamed_blobs_count_until_they_are_named(tmp_path: Path) -> None:
     named: set[Digest] = set()
     uploads = Uploads(
-        tmp_path / "uploads", LocalStore(tmp_path), Bounds(unnamed=100 * BLOCK), find_named=named.intersection
+        tmp_path / "uploads",
+        LocalStore(tmp_path),
+        UploadLimits(unnamed=100 * BLOCK_BYTES),
+        find_named=named.intersection,
     )
-    first = upload(uploads, b"1" * 60 * BLOCK)
-    with pytest.raises(UnnamedBytesError, match=r"249856 bytes of yours .* limit is 409600 bytes"):
-        upload(uploads, b"2" * 60 * BLOCK)
-    assert upload(uploads, b"2" * 60 * BLOCK, YOU)
+    first = upload(uploads, b"1" * 60 * BLOCK_BYTES)
+    with pytest.raises(UnreferencedBytesError, match=r"249856 bytes of yours .* limit is 409600 bytes"):
+        upload(uploads, b"2" * 60 * BLOCK_BYTES)
+    assert upload(uploads, b"2" * 60 * BLOCK_BYTES, YOU)
     named.add(first)
     uploads = Uploads(
-        tmp_path / "uploads", LocalStore(tmp_path), Bounds(unnamed=100 * BLOCK), find_named=named.intersection
+        tmp_path / "uploads",
+        LocalStore(tmp_path),
+        UploadLimits(unnamed=100 * BLOCK_BYTES),
+        find_named=named.intersection,
     )
-    assert upload(uploads, b"3" * 60 * BLOCK)
+    assert upload(uploads, b"3" * 60 * BLOCK_BYTES)
     assert first not in set(uploads.held())
 
 
 def test_unfinished_uploads_and_blobs_that_were_asked_for_count(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    there = store.put(io.BytesIO(b"0" * 90 * BLOCK)).digest
-    uploads = Uploads(tmp_path / "uploads", store, Bounds(unnamed=100 * BLOCK))
+    there = store.put(io.BytesIO(b"0" * 90 * BLOCK_BYTES)).digest
+    uploads = Uploads(tmp_path / "uploads", store, UploadLimits(unnamed=100 * BLOCK_BYTES))
     first, second = uploads.begin(ME), uploads.begin(ME)
     one, two = uploads.opened(ME, first), uploads.opened(ME, second)
-    one.write(b"1" * 60 * BLOCK)
-    with pytest.raises(UnnamedBytesError):
-        two.write(b"2" * 60 * BLOCK)
-    two.write(b"2" * 40 * BLOCK)
+    one.write(b"1" * 60 * BLOCK_BYTES)
+    with pytest.raises(UnreferencedBytesError):
+        two.write(b"2" * 60 * BLOCK_BYTES)
+    two.write(b"2" * 40 * BLOCK_BYTES)
     uploads.close(one)
     uploads.close(two)
     uploads.give_up(ME, first)
     assert uploads.has(there, ME)
-    uploads = Uploads(tmp_path / "uploads", store, Bounds(unnamed=100 * BLOCK))
-    with pytest.raises(UnnamedBytesError):
+    uploads = Uploads(tmp_path / "uploads", store, UploadLimits(unnamed=100 * BLOCK_BYTES))
+    with pytest.raises(UnreferencedBytesError):
         uploads.has(there, ME)
 
 
 def test_another_attempt_to_store_blobs_is_charged_for_new_ones_alone(tmp_path: Path) -> None:
-    uploads = Uploads(tmp_path / "uploads", LocalStore(tmp_path), Bounds(unnamed=100 * BLOCK))
-    blobs = {digest_bytes(b"one"): 60 * BLOCK}
+    uploads = Uploads(tmp_path / "uploads", LocalStore(tmp_path), UploadLimits(unnamed=100 * BLOCK_BYTES))
+    blobs = {digest_bytes(b"one"): 60 * BLOCK_BYTES}
     uploads.charge(ME, blobs)
-    uploads.charge(ME, blobs | {digest_bytes(b"two"): 30 * BLOCK})
-    with pytest.raises(UnnamedBytesError):
-        uploads.charge(ME, {digest_bytes(b"three"): 20 * BLOCK})
+    uploads.charge(ME, blobs | {digest_bytes(b"two"): 30 * BLOCK_BYTES})
+    with pytest.raises(UnreferencedBytesError):
+        uploads.charge(ME, {digest_bytes(b"three"): 20 * BLOCK_BYTES})
 
 
 def test_blobs_count_after_their_hold_until_they_are_collected(tmp_path: Path) -> None:
     holds = FolderHolds(tmp_path / "held", seconds=-1)
     holds.hold(digest_bytes(b"one"), ME, 3)
     assert list(holds.held()) == []
-    assert holds.count_bytes(ME) == BLOCK
+    assert holds.count_bytes(ME) == BLOCK_BYTES
     FolderHolds(tmp_path / "held", seconds=-1).forget_expired()  # as another process does it
     assert list(holds.owned(ME)) == []
     assert holds.count_bytes(ME) == 0
@@ -139,12 +151,12 @@ def test_named_blobs_are_searched_for_seldom_when_it_is_in_vain(tmp_path: Path) 
 
     holds = FolderHolds(tmp_path / "held")
     holds.hold(digest_bytes(b"one"), ME, 10)
-    quota = UnnamedQuota(10, holds, lambda _: 0, find, lambda: now)
+    quota = UnreferencedQuota(10, holds, lambda _: 0, find, lambda: now)
     for _ in range(5):
-        with pytest.raises(UnnamedBytesError):
+        with pytest.raises(UnreferencedBytesError):
             quota.charge(ME, 1)
     assert len(searches) == 1
     now = 11.0
-    with pytest.raises(UnnamedBytesError):
+    with pytest.raises(UnreferencedBytesError):
         quota.charge(ME, 1)
     assert len(searches) == 2

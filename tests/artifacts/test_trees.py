@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from benchlock.artifacts.display import Advance
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import Advance
-from benchlock.artifacts.store import read
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.trees import (
     TreeEntry,
     check_collisions,

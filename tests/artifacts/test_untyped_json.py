@@ -6,7 +6,7 @@ from types import FrameType
 import msgspec
 import pytest
 
-from benchlock.artifacts.untyped_json import LONGEST_NUMBER, decode_untyped
+from benchlock.artifacts.json_codec import LONGEST_NUMBER, decode_untyped
 
 
 def test_other_threads_may_run_between_two_numbers() -> None:

@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.artifacts.blob_store import BlobStore, verify
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.holds import SECONDS, FolderHolds
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.pieces import TooLargeError
-from benchlock.artifacts.store import BlobStore, verify
-from benchlock.artifacts.uploads import (
-    Bounds,
-    OutOfPlaceError,
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
+from benchlock.artifacts.uploads.blob_holds import HOLD_SECONDS, FolderHolds
+from benchlock.artifacts.uploads.resumable_uploads import (
     TooManyUploadsError,
     UploadBusyError,
+    UploadLimits,
     UploadNotFoundError,
+    UploadOffsetError,
     Uploads,
 )
+from benchlock.artifacts.uploads.upload_file import TooLargeError
 
 CONTENT = os.urandom(3_000_000)
 BLOB = Descriptor(digest_bytes(CONTENT), len(CONTENT))
@@ -37,8 +37,8 @@ ME, YOU = "me", "you"
 TAKES_HALF = """
 import os, signal, sys
 from pathlib import Path
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.uploads import Uploads
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.uploads.resumable_uploads import Uploads
 
 uploads = Uploads(Path(sys.argv[1]) / "uploads", LocalStore(Path(sys.argv[1])))
 upload = uploads.begin("me")
@@ -160,7 +160,7 @@ def test_one_writes_at_a_time(uploads: Uploads) -> None:
 def test_what_does_not_begin_at_the_end_is_refused(uploads: Uploads, at: int) -> None:
     upload = uploads.begin(ME)
     append(uploads, upload, b"12345")
-    with pytest.raises(OutOfPlaceError) as caught:
+    with pytest.raises(UploadOffsetError) as caught:
         uploads.opened(ME, upload, at)
     assert caught.value.offset == 5
     append(uploads, upload, b"6", 5)
@@ -182,8 +182,8 @@ def test_an_upload_is_nobody_elses(uploads: Uploads) -> None:
         uploads.offset(YOU, upload)
 
 
-@pytest.mark.parametrize("bounds", [Bounds(uploads=2), Bounds(of_one=2)], ids=["of all", "of one owner"])
-def test_so_many_may_be_open(tmp_path: Path, store: LocalStore, bounds: Bounds) -> None:
+@pytest.mark.parametrize("bounds", [UploadLimits(uploads=2), UploadLimits(of_one=2)], ids=["of all", "of one owner"])
+def test_so_many_may_be_open(tmp_path: Path, store: LocalStore, bounds: UploadLimits) -> None:
     uploads = Uploads(tmp_path / "uploads", store, bounds)
     first = uploads.begin(ME)
     uploads.begin(ME)
@@ -194,8 +194,8 @@ def test_so_many_may_be_open(tmp_path: Path, store: LocalStore, bounds: Bounds) 
     uploads.begin(ME)
 
 
-@pytest.mark.parametrize("bounds", [Bounds(blob=10), Bounds(together=10), Bounds(together=5)])
-def test_so_many_bytes_may_come(tmp_path: Path, store: LocalStore, bounds: Bounds) -> None:
+@pytest.mark.parametrize("bounds", [UploadLimits(blob=10), UploadLimits(together=10), UploadLimits(together=5)])
+def test_so_many_bytes_may_come(tmp_path: Path, store: LocalStore, bounds: UploadLimits) -> None:
     uploads = Uploads(tmp_path / "uploads", store, bounds)
     upload = uploads.begin(ME)
     append(uploads, upload, b"12345")
@@ -205,8 +205,8 @@ def test_so_many_bytes_may_come(tmp_path: Path, store: LocalStore, bounds: Bound
     assert finish(uploads, upload, digest_bytes(b"12345")).size == 5
 
 
-@pytest.mark.parametrize("bounds", [Bounds(idle=60), Bounds(age=60)], ids=["idle", "old"])
-def test_what_nobody_goes_on_with_is_given_up(tmp_path: Path, store: LocalStore, bounds: Bounds) -> None:
+@pytest.mark.parametrize("bounds", [UploadLimits(idle=60), UploadLimits(age=60)], ids=["idle", "old"])
+def test_what_nobody_goes_on_with_is_given_up(tmp_path: Path, store: LocalStore, bounds: UploadLimits) -> None:
     now = time.time()
     uploads = Uploads(tmp_path / "uploads", store, bounds, lambda: now)
     given_up, written = uploads.begin(ME), uploads.begin(ME)
@@ -232,7 +232,7 @@ def test_what_was_sent_or_asked_for_is_held_for_a_while(tmp_path: Path, uploads:
 
     held = tmp_path / "uploads" / "held"
     assert set(FolderHolds(held).held()) == {BLOB.digest, asked_for}
-    later = FolderHolds(held, clock=lambda: time.time() + SECONDS + 1)
+    later = FolderHolds(held, clock=lambda: time.time() + HOLD_SECONDS + 1)
     assert set(later.held()) == set()
     later.forget_expired()
     assert not any(held.iterdir())

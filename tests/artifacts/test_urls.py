@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchlock.artifacts.urls import is_public
+from benchlock.artifacts.net.urls import is_public
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import open_engine
-from benchlock.registry.locking import question_of
+from benchlock.registry.database.engine import open_engine
+from benchlock.registry.lock.lock_assembly import question_of
 from benchlock.registry.manifests import parse_published
-from benchlock.registry.manifests.identity import content as content_of
-from benchlock.registry.requests import parse_request
+from benchlock.registry.manifests.manifest_content import content as content_of
+from benchlock.registry.requests.request import parse_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import Resolution, resolve
 from benchmarks.resolving import index, plain

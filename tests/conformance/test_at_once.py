@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import Engine
 
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import place_of
-from benchlock.registry.catalogue.entries import Entry, Provenance, VersionTakenError
+from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, VersionTakenError
+from benchlock.registry.database.engine import database_location
 from benchlock.registry.manifests import Manifest
-from benchlock.registry.manifests.identity import reference_of
+from benchlock.registry.manifests.manifest_content import reference_of
 from benchlock.registry.names import Name, Reference
 from benchlock.registry.resolution.candidates import EVERY, Population
-from benchlock.registry.versions import parse_version
+from benchlock.registry.versions.semantic_version import parse_version
 from tests.support.postgresql import open_any
 from tests.support.publishing import manifest
 from tests.support.universe import candidates
@@ -87,7 +87,7 @@ def of(name: str, version: str, needs: int | None = None) -> Manifest:
 
 
 def test_sixteen_at_once_lose_nothing(database: Engine) -> None:
-    crowd = Crowd(place_of(database))
+    crowd = Crowd(database_location(database))
     with ThreadPoolExecutor(PUBLISHERS + READERS) as pool:
         reading = [pool.submit(crowd.read, number) for number in range(READERS)]
         publishing = [pool.submit(crowd.publish, number) for number in range(PUBLISHERS)]

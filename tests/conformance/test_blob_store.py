@@ -12,19 +12,16 @@ from typing import BinaryIO, cast
 
 import pytest
 
+from benchlock.artifacts.blob_store import BlobNotFoundError, BlobStore, read, verify
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
-from benchlock.artifacts.fetching import fetch
-from benchlock.artifacts.http.client import connect, session_with
-from benchlock.artifacts.http.server import parse_server
-from benchlock.artifacts.http.store import HttpStore
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.mirrored import MirroredStore
-from benchlock.artifacts.oci.client import RegistryClient
-from benchlock.artifacts.oci.mirrored import MirroredRepository
-from benchlock.artifacts.oci.store import OciStore
-from benchlock.artifacts.store import BlobNotFoundError, BlobStore, read, verify
+from benchlock.artifacts.oci.oci_client import RegistryClient
+from benchlock.artifacts.resumable_fetch import fetch
+from benchlock.artifacts.stores.cached_store import CachedRepository, CachedStore
+from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client, open_session, parse_server
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.oci_store import OciStore
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from tests.support.registry_server import RegistryServer
 from tests.support.serving import Served, service
 
@@ -54,12 +51,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
     if request.param in ON_A_SERVER:
         served: Served = request.getfixturevalue("served")
         empty(kept(served))
-        there = HttpStore(connect(session_with(parse_server(served.url))), tmp_path)
-        return there if request.param == "http" else MirroredStore(LocalStore(tmp_path / "store"), there)
+        there = HttpStore(make_blob_client(open_session(parse_server(served.url))), tmp_path)
+        return there if request.param == "http" else CachedStore(LocalStore(tmp_path / "store"), there)
     server: RegistryServer = request.getfixturevalue("registry_server")
     repository = server.repository(f"conformance/{tmp_path.name.lower().replace('_', '-')}")
     remote = OciStore(RegistryClient(repository), tmp_path / "lock", "conformance")
-    return remote if request.param == "oci" else MirroredRepository(LocalStore(tmp_path / "store"), remote)
+    return remote if request.param == "oci" else CachedRepository(LocalStore(tmp_path / "store"), remote)
 
 
 @pytest.fixture

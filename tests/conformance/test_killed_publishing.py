@@ -16,7 +16,7 @@ from threading import Barrier, Event
 
 import pytest
 
-from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.database.engine import open_engine
 from tests.support.forking import DONE, KILLED, REFUSED, Ended, Place, Server, forking
 from tests.support.noise import Bench, open_bench
 from tests.support.registry_server import RegistryServer

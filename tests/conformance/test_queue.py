@@ -29,20 +29,27 @@ from sqlalchemy import Connection, Engine, func, select, update
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
-from benchlock.evaluator.dispatch.matching import MachineFacts, Wants
-from benchlock.evaluator.dispatch.queue import Fence, FencedError, JobId, JobWish, Lease, MachineId, Queue, new_job_id
-from benchlock.evaluator.dispatch.sql import SqlQueue
-from benchlock.evaluator.dispatch.states import Ended
-from benchlock.evaluator.dispatch.tables import eligible, job_results, lease_slots, leases, machines
-from benchlock.evaluator.records.records import Records, record_end
-from benchlock.evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, new_run_id
-from benchlock.evaluator.records.tables import open_runs
-from benchlock.registry.access.actors import Actor, acting_as
-from benchlock.registry.access.errors import ForbiddenError
-from benchlock.registry.access.log import Log
-from benchlock.registry.access.scopes import Scopes
-from benchlock.registry.access.tokens import TokenId, Tokens
-from benchlock.registry.catalogue.database import open_engine, open_server, reading, writing
+from benchlock.evaluator.queue.matching import MachineFacts, Wants
+from benchlock.evaluator.queue.queue_model import (
+    Fence,
+    FencedError,
+    JobId,
+    JobWish,
+    Lease,
+    LeaseEnd,
+    MachineId,
+    Queue,
+    new_job_id,
+)
+from benchlock.evaluator.queue.queue_schema import eligible, job_results, lease_slots, leases, machines
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.run_model import Run, RunEnd, RunEndedError, RunId, new_run_id
+from benchlock.evaluator.records.run_store import Records, record_end
+from benchlock.evaluator.records.runs_schema import open_runs
+from benchlock.registry.auth.audit_log import AuditLog
+from benchlock.registry.auth.permissions import Actor, ForbiddenError, Scopes, use_actor
+from benchlock.registry.auth.tokens import TokenId, Tokens
+from benchlock.registry.database.engine import open_engine, open_server, read_transaction, write_transaction
 from tests.support.postgresql import PostgresServer
 from tests.support.queue_model import QueueModel
 from tests.support.queues import (
@@ -138,12 +145,12 @@ def test_the_same_wish_again_is_the_same_job(bench: Bench) -> None:
 
 def test_an_id_that_another_job_has_is_refused(bench: Bench) -> None:
     asked = wish()
-    with acting_as(MINE):
+    with use_actor(MINE):
         bench.queue.submit(asked)
         for other in (replace(asked, wants=CONFINED), replace(asked, allow_code=True)):
             with pytest.raises(InvalidInputError, match="another job has the id"):
                 bench.queue.submit(other)
-    with acting_as(OTHER), pytest.raises(ForbiddenError):
+    with use_actor(OTHER), pytest.raises(ForbiddenError):
         bench.queue.submit(asked)
     assert len(bench.queue.jobs()) == 1
 
@@ -177,7 +184,7 @@ def test_a_machine_has_one_job_and_the_database_refuses_a_second(bench: Bench) -
     lease = bench.lease(1)
     assert bench.none(1)
     row = {"machine": "m1", "slot": 0, "fence": lease.fence}
-    with writing(bench.database) as connection, pytest.raises(Exception, match=r"(?i)unique|duplicate"):
+    with write_transaction(bench.database) as connection, pytest.raises(Exception, match=r"(?i)unique|duplicate"):
         connection.execute(lease_slots.insert(), row)
 
 
@@ -189,7 +196,7 @@ def test_fences_rise_and_are_never_given_twice(bench: Bench) -> None:
         lease = bench.lease(1)
         bench.queue.release(lease.fence, "invalid", "gone")
         fences.append(lease.fence)
-    with reading(bench.database) as connection:
+    with read_transaction(bench.database) as connection:
         assert list(connection.execute(select(leases.c.fence).order_by(leases.c.fence)).scalars()) == fences
     assert fences == sorted(set(fences))
 
@@ -231,7 +238,7 @@ def test_a_lease_that_cannot_be_ended_keeps_no_other_from_its_end(
 
     bench.clock.time += TIMES.lease + 1
     with monkeypatch.context() as patch:
-        patch.setattr("benchlock.evaluator.dispatch.ending.record_end", broken)
+        patch.setattr("benchlock.evaluator.queue.job_leases.record_end", broken)
         assert [bench.queue.job(job).state for job in jobs] == ["leased", "delayed"]
         assert [bench.outcome(run) for run in runs] == [None, "abandoned"]
     bench.clock.time += TIMES.lease + 1
@@ -242,7 +249,7 @@ def test_a_lease_that_cannot_be_ended_keeps_no_other_from_its_end(
 def test_leases_that_are_over_end_a_few_at_a_time_until_none_is_left(
     database: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchlock.evaluator.dispatch.ending.AT_ONCE", 1)
+    monkeypatch.setattr("benchlock.evaluator.queue.job_leases.AT_ONCE", 1)
     clock = Ticking()
     queue = queue_of(database, clock)
     for number in (1, 2):
@@ -308,7 +315,7 @@ def test_an_answer_that_was_lost_is_given_again(bench: Bench) -> None:
     with pytest.raises(RunEndedError, match=f"{asked.id} has ended already: done"):
         bench.queue.commit(lease.fence, asked.id, end("failed", "crash"))
     assert bench.queue.job(done.id).state == "done"
-    with reading(bench.database) as connection:
+    with read_transaction(bench.database) as connection:
         assert len(connection.execute(select(job_results)).all()) == 1
 
 
@@ -603,7 +610,7 @@ def test_a_run_under_a_lease_is_left_alone_by_who_looks_for_abandoned_ones(bench
     bench.submit()
     run = bench.begun(bench.lease(1))
     assert bench.records.unfinished() == ()
-    with reading(bench.database) as connection:
+    with read_transaction(bench.database) as connection:
         assert connection.execute(select(open_runs.c.run)).scalars().all() == [run]
 
 
@@ -612,12 +619,12 @@ def test_a_lease_and_a_job_belong_to_who_took_them(database: Engine) -> None:
     mine, other = MINE, OTHER
     queue, examined = bench.queue, list[Run]()
     assert isinstance(queue, SqlQueue)
-    with acting_as(mine):
+    with use_actor(mine):
         bench.enrol(1)
         job = bench.submit()
         lease = bench.lease(1)
         run = bench.begun(lease)
-    with acting_as(other):
+    with use_actor(other):
         assert bench.queue.begin(lease.fence, start(run)) is None
         assert bench.queue.beat(lease.fence, "measuring") == "lost"
         bench.queue.release(lease.fence, "invalid", "mischief")
@@ -626,7 +633,7 @@ def test_a_lease_and_a_job_belong_to_who_took_them(database: Engine) -> None:
         with pytest.raises(ForbiddenError):
             bench.queue.cancel(job)
     assert examined == []  # a stranger causes no examination
-    with acting_as(mine):
+    with use_actor(mine):
         assert bench.queue.beat(lease.fence, "measuring") == "keep"
         assert queue.commit_checked(lease.fence, run, end(), examined.append).state == "done"
         assert queue.commit_checked(lease.fence, run, end(), examined.append).state == "done"
@@ -635,16 +642,16 @@ def test_a_lease_and_a_job_belong_to_who_took_them(database: Engine) -> None:
 
 def test_a_machine_belongs_to_the_token_that_enrolled_it(bench: Bench, database: Engine) -> None:
     mine, other = (Actor(one, RUN) for one in tokens_of(database, 2))
-    with acting_as(mine):
+    with use_actor(mine):
         bench.enrol(1)
         bench.submit()
-    with acting_as(other):
+    with use_actor(other):
         for refused in (lambda: bench.enrol(1, what=facts(cpus=64)), lambda: bench.lease(1)):
             with pytest.raises(ForbiddenError, match="m1 belongs to another token"):
                 refused()
         bench.enrol(2)
     bench.enrol(1)  # an administrator may, and leaves it whose it is
-    with acting_as(mine):
+    with use_actor(mine):
         assert bench.queue.machines()[0].facts == facts()
         assert bench.queue.beat(bench.lease(1).fence, "measuring") == "keep"
     assert [one.id for one in bench.queue.machines(after=machine(1), limit=1)] == ["m2"]
@@ -653,10 +660,10 @@ def test_a_machine_belongs_to_the_token_that_enrolled_it(bench: Bench, database:
 
 def test_a_machine_whose_token_is_of_no_use_any_more_is_the_next_one_s(bench: Bench, database: Engine) -> None:
     old, new = tokens_of(database, 2)
-    with acting_as(Actor(old, RUN)):
+    with use_actor(Actor(old, RUN)):
         bench.enrol(1)
     Tokens(database, lambda: datetime.now(UTC)).revoke(old)
-    with acting_as(Actor(new, RUN)):
+    with use_actor(Actor(new, RUN)):
         bench.enrol(1)
         bench.submit()
         assert bench.lease(1).fence
@@ -665,14 +672,14 @@ def test_a_machine_whose_token_is_of_no_use_any_more_is_the_next_one_s(bench: Be
 def test_a_machine_that_was_enrolled_without_a_token_is_the_first_token_s(bench: Bench, database: Engine) -> None:
     mine, other = (Actor(one, RUN) for one in tokens_of(database, 2))
     bench.enrol(1, 2)
-    with writing(database) as connection:  # as databases have it from before that was so
+    with write_transaction(database) as connection:  # as databases have it from before that was so
         connection.execute(update(machines).where(machines.c.id == "m2").values(owner="embedded"))
     bench.enrol(2)
-    with acting_as(mine):
+    with use_actor(mine):
         bench.enrol(1, 2)
         bench.submit()
         assert bench.lease(1).fence
-    with acting_as(other), pytest.raises(ForbiddenError):
+    with use_actor(other), pytest.raises(ForbiddenError):
         bench.enrol(1)
 
 
@@ -680,7 +687,7 @@ def test_what_no_open_job_asks_is_compared_with_no_machine(bench: Bench, databas
     queue = cast("SqlQueue", bench.queue)
 
     def matches() -> int:
-        with reading(database) as connection:
+        with read_transaction(database) as connection:
             return connection.execute(select(func.count()).select_from(eligible)).scalar_one()
 
     bench.enrol(1, 2)
@@ -699,27 +706,27 @@ def test_what_no_open_job_asks_is_compared_with_no_machine(bench: Bench, databas
 
 def test_who_enrols_a_machine_takes_it_over_or_changes_it_is_logged(bench: Bench, database: Engine) -> None:
     old, new = tokens_of(database, 2)
-    with acting_as(Actor(old, RUN)):
+    with use_actor(Actor(old, RUN)):
         bench.enrol(1, 1)
     Tokens(database, lambda: datetime.now(UTC)).revoke(old)
-    with acting_as(Actor(new, RUN)):
+    with use_actor(Actor(new, RUN)):
         bench.enrol(1, 1)
         bench.enrol(1, what=facts(cpus=64))
-    logged = [(one.actor, one.target) for one in Log(database).list() if one.action == "machine.enrol"]
+    logged = [(one.actor, one.target) for one in AuditLog(database).list() if one.action == "machine.enrol"]
     assert sorted(logged) == sorted([(old, "m1"), (new, "m1"), (new, "m1")])
 
 
 @pytest.mark.parametrize("how", ["revoked", "expired"])
 def test_when_a_token_ends_its_jobs_do_not_run_and_its_leases_end(bench: Bench, how: str) -> None:
     (leaver, other), queue = tokens_of(bench.database, 2), cast("SqlQueue", bench.queue)
-    with acting_as(Actor(leaver, RUN)):
+    with use_actor(Actor(leaver, RUN)):
         bench.enrol(1)
         mine = [bench.submit() for _ in range(3)]
-    with acting_as(Actor(other, RUN)):
+    with use_actor(Actor(other, RUN)):
         bench.enrol(2, 3)
         theirs = [bench.submit() for _ in range(2)]
         running = bench.lease(2)
-    with acting_as(Actor(leaver, RUN)):
+    with use_actor(Actor(leaver, RUN)):
         held = bench.lease(1)
         begun = bench.begun(held)
     assert (running.job, held.job) == (mine[0], mine[1])
@@ -740,19 +747,19 @@ def test_when_a_token_ends_its_jobs_do_not_run_and_its_leases_end(bench: Bench, 
     assert gone == {"m1": f"its token is {how}"}
     obstacles = [one.obstacle for one in queue.explain(theirs[0]).machines if one.machine == machine(1)]
     assert obstacles == [f"its token is {how}"]
-    with acting_as(Actor(other, RUN)):  # what runs is asked to end where the token was revoked
+    with use_actor(Actor(other, RUN)):  # what runs is asked to end where the token was revoked
         assert queue.beat(running.fence, "measuring") == ("cancel" if how == "revoked" else "keep")
         assert bench.lease(3).job == theirs[0]
-    logged = [one.target for one in Log(bench.database).list() if one.action == "job.cancel"]
+    logged = [one.target for one in AuditLog(bench.database).list() if one.action == "job.cancel"]
     assert logged == [f"{3 if how == 'revoked' else 2} of {leaver}, which is {how}"]
     assert not queue.cancel_token_work()
 
 
 def test_a_job_whose_token_ended_a_moment_ago_is_not_given_out(bench: Bench) -> None:
     (leaver, other) = tokens_of(bench.database, 2)
-    with acting_as(Actor(leaver, RUN)):
+    with use_actor(Actor(leaver, RUN)):
         job = bench.submit()
-    with acting_as(Actor(other, RUN)):
+    with use_actor(Actor(other, RUN)):
         bench.enrol(1)
         Tokens(bench.database, lambda: datetime.now(UTC)).revoke(leaver)
         assert bench.none(1)
@@ -763,7 +770,7 @@ def test_a_job_whose_token_ended_a_moment_ago_is_not_given_out(bench: Bench) -> 
 
 def test_a_rotated_token_keeps_its_machine_its_lease_and_its_jobs(bench: Bench) -> None:
     (worker,) = tokens_of(bench.database, 1)
-    with acting_as(Actor(worker, RUN)):
+    with use_actor(Actor(worker, RUN)):
         bench.enrol(1)
         bench.submit()
         waiting = bench.submit()
@@ -776,8 +783,8 @@ def test_a_rotated_token_keeps_its_machine_its_lease_and_its_jobs(bench: Bench) 
 
 
 def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchlock.evaluator.dispatch.owners.MOST_OWNED", 2)
-    with acting_as(MINE):
+    monkeypatch.setattr("benchlock.evaluator.queue.machines.MOST_OWNED", 2)
+    with use_actor(MINE):
         bench.enrol(1, 2, 1)
         with pytest.raises(RefusedError, match="2 machines already"):
             bench.enrol(3)
@@ -800,8 +807,8 @@ def test_facts_that_are_large_or_no_plain_text_are_refused(bench: Bench, changes
 
 
 def test_a_token_has_so_many_queued_jobs_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchlock.evaluator.dispatch.admitting.MOST_WAITING", 2)
-    with acting_as(MINE):
+    monkeypatch.setattr("benchlock.evaluator.queue.admission.MOST_WAITING", 2)
+    with use_actor(MINE):
         bench.enrol(1)
         first = wish()
         bench.queue.submit(first)
@@ -811,7 +818,7 @@ def test_a_token_has_so_many_queued_jobs_and_no_more(bench: Bench, monkeypatch: 
         bench.queue.submit(first)  # the same again
         bench.lease(1)
         bench.submit()
-    with acting_as(OTHER):
+    with use_actor(OTHER):
         bench.submit()
 
 
@@ -835,7 +842,7 @@ SECONDS = st.sampled_from([1.0, TIMES.wait, TIMES.beat, TIMES.lease + 1, TIMES.u
 ENDS = st.sampled_from(
     [end(), end("cancelled"), *(end("failed", one) for one in ("crash", "engine", "golden", "timeout"))]
 )
-RELEASES: st.SearchStrategy[Ended] = st.sampled_from(["returned", "engine", "integrity", "invalid"])
+RELEASES: st.SearchStrategy[LeaseEnd] = st.sampled_from(["returned", "engine", "integrity", "invalid"])
 
 
 class Histories(RuleBasedStateMachine):
@@ -936,7 +943,7 @@ class Histories(RuleBasedStateMachine):
             assert expected
 
     @rule(fence=consumes(given), how=RELEASES)
-    def released(self, fence: Fence, how: Ended) -> None:
+    def released(self, fence: Fence, how: LeaseEnd) -> None:
         self.bench.queue.release(fence, how, "a reason")
         self.model.release(fence, how)
 
@@ -950,7 +957,7 @@ class Histories(RuleBasedStateMachine):
         assert {one.id: (one.draining is not None, one.held is not None) for one in self.bench.queue.machines()} == {
             id_: (one.draining, one.held_until is not None) for id_, one in self.model.machines.items()
         }
-        with reading(self.bench.database) as connection:
+        with read_transaction(self.bench.database) as connection:
             results = {row.job: row.run for row in connection.execute(select(job_results))}
             slots = connection.execute(select(lease_slots)).all()
             left_open = set(connection.execute(select(open_runs.c.run)).scalars())

@@ -8,16 +8,15 @@ import pytest
 from litestar.testing import TestClient
 from sqlalchemy import Engine
 
-from benchlock.api.client.conversation import Conversation
-from benchlock.api.client.queue import HttpQueue
-from benchlock.api.http.app import create_app
-from benchlock.api.http.settings import VERSION, Settings
-from benchlock.api.wiring import Registry
-from benchlock.artifacts.http.client import session_with
-from benchlock.artifacts.http.server import parse_server
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.dispatch.queue import Queue
+from benchlock.api.client.api_client import ApiClient
+from benchlock.api.client.remote_queue import RemoteQueue
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.http.service_settings import VERSION, Settings
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.artifacts.stores.http_store import open_session, parse_server
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.queue.queue_model import Queue
 from benchlock.registry.catalogue.catalogue import Catalogue
 from tests.conformance import test_queue as suite
 from tests.conformance.test_queue import Bench
@@ -39,13 +38,13 @@ ELSEWHERE = (
 globals().update({name: one for name, one in vars(suite).items() if name.startswith("test_") and name not in ELSEWHERE})
 
 
-class Reached(HttpQueue):
+class Reached(RemoteQueue):
     """The same queue behind a server, which knows of no lock but by its id: jobs are submitted beside it.
 
     The upkeep of the queue is a part of the server's ``gc``, and no request of its own.
     """
 
-    def __init__(self, talk: Conversation, behind: Queue) -> None:
+    def __init__(self, talk: ApiClient, behind: Queue) -> None:
         super().__init__(talk)
         self.submit = behind.submit  # type: ignore[method-assign]
         self.remove_unused_matches = behind.remove_unused_matches  # type: ignore[attr-defined]
@@ -56,16 +55,16 @@ def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     made = Bench(database)
     behind = made.queue
     for resource in ("jobs", "leases", "held"):
-        monkeypatch.setattr(f"benchlock.api.http.routes.{resource}.open_queue", lambda _: behind)
+        monkeypatch.setattr(f"benchlock.api.http.routes.app.{resource}.open_queue", lambda _: behind)
     for check in ("check_begun", "check_ended"):
-        monkeypatch.setattr(f"benchlock.api.http.routes.leases.{check}", lambda *_: None)
+        monkeypatch.setattr(f"benchlock.api.http.routes.worker_routes.{check}", lambda *_: None)
     store = LocalStore(tmp_path / "blobs")
     store.put(io.BytesIO(b"result"))
     catalogue = Catalogue(database, lambda: NOON)
     examiner = Examiner(store, tmp_path, catalogue.get_lock)
-    registry = Registry(tmp_path, store, catalogue, made.records, database, examiner)
+    registry = LocalRegistry(tmp_path, store, catalogue, made.records, database, examiner)
     with TestClient(create_app(registry, Settings(largest_page=2))) as client:
-        session = session_with(parse_server("http://127.0.0.1"))
+        session = open_session(parse_server("http://127.0.0.1"))
         session._client = client
-        made.queue = Reached(Conversation(session, VERSION, has_token=False), behind)
+        made.queue = Reached(ApiClient(session, VERSION, has_token=False), behind)
         yield made

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from benchlock.api.client.embedded import EmbeddedRegistry
-from benchlock.api.client.opening import open_remote
-from benchlock.api.client.registry import Registry
-from benchlock.api.wiring import open_registry
+from benchlock.api.client.embedded_registry import EmbeddedRegistry
+from benchlock.api.client.remote_registry import open_remote
+from benchlock.api.local.local_registry import open_registry
+from benchlock.api.registry_protocol import Registry
+from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, RefusedError, UnknownNameError
-from benchlock.artifacts.progress import SILENT
-from benchlock.artifacts.store import read
-from benchlock.evaluator.bundles import create_bundle
-from benchlock.evaluator.records.runs import RunEnd, RunEndedError, RunStart, new_run_id
-from benchlock.evaluator.runner.host import this_host
-from benchlock.registry.catalogue.entries import Provenance, VersionTakenError
-from benchlock.registry.lockfile import load
-from benchlock.registry.locking import preferences_of
-from benchlock.registry.locks import drafted
-from benchlock.registry.manifests.identity import content, manifest_digest, reference_of
+from benchlock.evaluator.records.run_model import RunEnd, RunEndedError, RunStart, new_run_id
+from benchlock.evaluator.runner.host_platform import this_host
+from benchlock.evaluator.workflows.bundles import create_bundle
+from benchlock.registry.catalogue.catalogue_protocol import Provenance, VersionTakenError
+from benchlock.registry.lock.lock_assembly import preferences_of
+from benchlock.registry.lock.lock_creation import make_draft_candidate
+from benchlock.registry.lock.lockfile import load
+from benchlock.registry.manifests.manifest_content import content, manifest_digest, reference_of
 from benchlock.registry.names import parse_name, parse_reference
-from benchlock.registry.requests import Request
+from benchlock.registry.requests.request import Request
 from benchlock.registry.resolution.conflicts import ConflictError
 from tests.support.locks import request as request_with
 from tests.support.serving import service
@@ -161,7 +161,7 @@ def test_a_lock_and_a_request_are_left_to_workers(registry: Registry, asked: Req
 
 def test_a_draft_is_resolved_as_if_it_were_published(registry: Registry) -> None:
     (model,) = (one for one in NEWER.manifests.values() if one.kind == "model")
-    found = registry.resolve(_asked(model='{name: digits, version: "=1.1.0"}'), {}, [drafted(model)])
+    found = registry.resolve(_asked(model='{name: digits, version: "=1.1.0"}'), {}, [make_draft_candidate(model)])
     assert found.model.digest == manifest_digest(model)
     with pytest.raises(UnknownNameError):
         registry.catalogue.get(reference_of(model))

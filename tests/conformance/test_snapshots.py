@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import open_engine, reading
-from benchlock.registry.catalogue.entries import Provenance
-from benchlock.registry.catalogue.snapshot import CatalogueSnapshot
+from benchlock.registry.catalogue.catalogue_protocol import Provenance
+from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
+from benchlock.registry.database.engine import open_engine, read_transaction
 from benchlock.registry.names import KINDS, Kind, Name, Reference
-from benchlock.registry.ranges import Range
 from benchlock.registry.resolution.candidates import (
     STATUSES,
     Candidate,
@@ -28,7 +27,8 @@ from benchlock.registry.resolution.candidates import (
     Snapshot,
     Status,
 )
-from benchlock.registry.versions import key, parse_version
+from benchlock.registry.versions.semantic_version import key, parse_version
+from benchlock.registry.versions.version_ranges import Range
 from tests.support.publishing import manifest
 from tests.support.random_universes import DEVICES, TEXTS, VERSIONS, universes
 from tests.support.universe import Universe, candidates
@@ -159,7 +159,7 @@ def test_a_name_that_begins_another_hides_none(database: Engine) -> None:
     names = ["a", "a-b", "a.b", "a/b", "a0", "ab"]
     rows = candidates({f"dataset/{name}": {"1.0.0": {}} for name in names})
     history(rows, database, random.Random(0))
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         snapshot = CatalogueSnapshot(connection, None)
         for near in (*names, "", "a-", "~"):
             assert snapshot.names("dataset", near, 9) == sorted(names)

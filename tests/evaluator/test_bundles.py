@@ -11,33 +11,33 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select
 
-from benchlock.artifacts.bundles.contents import BundleError
-from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.blob_store import BlobStore, verify
+from benchlock.artifacts.blob_store import read as read_blob
+from benchlock.artifacts.bundles.bundle_format import BundleError
 from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.oci.client import RegistryClient
-from benchlock.artifacts.oci.mirrored import MirroredRepository
-from benchlock.artifacts.oci.store import OciStore
-from benchlock.artifacts.progress import SILENT
-from benchlock.artifacts.store import BlobStore, verify
-from benchlock.artifacts.store import read as read_blob
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.oci.oci_client import RegistryClient
+from benchlock.artifacts.stores.cached_store import CachedRepository
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.oci_store import OciStore
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.evaluator import harness_releases
-from benchlock.evaluator.bundles import Imported, import_bundle
-from benchlock.evaluator.evidence.status import REPORTED_FIELDS
-from benchlock.evaluator.inventory import Inventory, damage
-from benchlock.evaluator.records.documents import decode_run, encode_run
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import Run
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.bundled import not_brought
+from benchlock.evaluator.records.evidence_status import REPORTED_FIELDS
+from benchlock.evaluator.records.run_document import decode_run, encode_run
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.workflows.bundles import BundleImport, import_bundle
+from benchlock.evaluator.workflows.inventory import Inventory, list_damage
+from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import reading
-from benchlock.registry.catalogue.entries import Provenance
-from benchlock.registry.collection import collect
-from benchlock.registry.lockfile import LockedPlatform, dump, load, read
+from benchlock.registry.catalogue.catalogue_protocol import Provenance
+from benchlock.registry.database.engine import read_transaction
+from benchlock.registry.lock.lockfile import LockedPlatform, dump, load, read
 from benchlock.registry.manifests import parse_published, plain
+from benchlock.registry.publishing.garbage_collection import collect_garbage
+from benchlock.registry.publishing.lock_bundle import describe_absent_parts
 from tests.support.bundled import (
     NOON,
     OTHER_PLATFORM,
@@ -73,7 +73,7 @@ class Registry:
     def now() -> datetime:
         return NOON + timedelta(days=1)
 
-    def take(self, path: Path) -> Imported:
+    def take(self, path: Path) -> BundleImport:
         return import_bundle(path, self.store, self.database, self.now, SILENT)
 
     def refuse(self, path: Path) -> BenchlockError:
@@ -88,16 +88,16 @@ class Registry:
 
     def rows(self) -> list[str]:
         """Everything that the database holds."""
-        with reading(self.database) as connection:
+        with read_transaction(self.database) as connection:
             held = ((table.name, connection.execute(select(table)).all()) for table in METADATA.sorted_tables)
             return sorted(f"{name}: {row}" for name, rows in held for row in rows)
 
     def gc(self) -> int:
-        return len(collect(self.store, self.catalogue, self.records.live_digests).digests)
+        return len(collect_garbage(self.store, self.catalogue, self.records.live_digests).digests)
 
     def damaged(self) -> list[str]:
         inventory = Inventory(self.store, self.catalogue, self.records)
-        return [fault.what for fault in damage(self.store, inventory.everything(), SILENT)]
+        return [fault.what for fault in list_damage(self.store, inventory.everything(), SILENT)]
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def registry(request: pytest.FixtureRequest, database: Engine, tmp_path: Path) -
     server: RegistryServer = request.getfixturevalue("registry_server")
     repository = server.repository(f"bundles/{tmp_path.name.lower().replace('_', '-')}")
     return Registry(
-        MirroredRepository(folder, OciStore(RegistryClient(repository), tmp_path / "lock", "bundles")), database
+        CachedRepository(folder, OciStore(RegistryClient(repository), tmp_path / "lock", "bundles")), database
     )
 
 
@@ -253,7 +253,7 @@ def test_a_platform_is_missed_where_all_of_it_is_lost(
     for content in OTHER_PLATFORM.values():
         registry.store.delete(digest_bytes(content))
     inventory = Inventory(registry.store, registry.catalogue, registry.records)
-    assert len([*damage(registry.store, inventory.of_lock(original.lock), SILENT)]) == len(OTHER_PLATFORM)
+    assert len([*list_damage(registry.store, inventory.of_lock(original.lock), SILENT)]) == len(OTHER_PLATFORM)
     assert len(registry.damaged()) == len(OTHER_PLATFORM)
 
 
@@ -273,7 +273,7 @@ def test_a_finished_image_is_not_brought_and_that_is_said(original: Bundled) -> 
         config_size=13,
         diff_ids=(digest_bytes(b"layer"),),
     )
-    (said,) = not_brought((*original.lock.image.platforms, finished))
+    (said,) = describe_absent_parts((*original.lock.image.platforms, finished))
     assert "registry.test/image@sha256:" in said
 
 
@@ -285,8 +285,8 @@ def test_a_taken_name_keeps_its_content(original: Bundled, bundle: Path, registr
     other = plain(parse_published(read_blob(original.store, original.lock.framework.digest, name="it"))) | {
         "license": "MPL-2.0"
     }
-    mine = parse_published(canonical(other))
-    registry.store.put(io.BytesIO(canonical(other)))
+    mine = parse_published(encode_canonical(other))
+    registry.store.put(io.BytesIO(encode_canonical(other)))
     taken = registry.catalogue.publish(mine, Provenance("", {}))
     found = registry.take(bundle)
     assert found.changed
@@ -308,7 +308,7 @@ def with_model(original: Bundled, change: Callable[[Document], None], graph: byt
             one | row if one["path"] == "digits.onnx" else one for one in document["model"]["files"]
         ]
     change(manifest)
-    document["model"]["digest"] = store.put(io.BytesIO(canonical(manifest))).digest
+    document["model"]["digest"] = store.put(io.BytesIO(encode_canonical(manifest))).digest
     lock = read(document, "lock")
     return Bundled(lock, run_of(lock, store), store)
 
@@ -351,7 +351,7 @@ def test_every_forged_field_of_a_record_is_refused(bundle: Path, files: Files, t
     document = json.loads(root_of(files, 1))
     for path in leaves(document):
         if not is_reported(field_of(path, document), REPORTED_FIELDS):
-            forged = with_root(dict(files), 1, canonical(forge(document, path)))
+            forged = with_root(dict(files), 1, encode_canonical(forge(document, path)))
             with pytest.raises(BenchlockError):
                 empty.take(packed(tmp_path / "forged.tar", forged))
     assert empty.records.list() == ()
@@ -404,7 +404,7 @@ def without_run(files: Files) -> Files:
     run = index["manifests"].pop()
     manifest = json.loads(files[name_of(run["digest"])])
     gone = {name_of(one["digest"]) for one in (run, manifest["config"], *manifest["layers"])}
-    return {name: text for name, text in files.items() if name not in gone} | {"index.json": canonical(index)}
+    return {name: text for name, text in files.items() if name not in gone} | {"index.json": encode_canonical(index)}
 
 
 def rerun(change: Callable[[Document], object]) -> Change:

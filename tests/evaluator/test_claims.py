@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.evaluator.claims import Conditions, Judged, claims_of, judge_claims
-from benchlock.evaluator.records.calls import KEY, QUIET_HOST, calls_document
-from benchlock.evaluator.repeating import _figures
-from benchlock.evaluator.statistics.figures import Calls, Interval, Metric
-from benchlock.registry.lockfile import LockedDataset
-from benchlock.registry.manifests.identity import content
-from benchlock.registry.manifests.model import Claim, ClaimDataset, Model
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
+from benchlock.evaluator.records.timing_validity import KEY, QUIET_HOST, calls_document
+from benchlock.evaluator.statistics.metric_model import Calls, Interval, Metric
+from benchlock.evaluator.workflows.claims import ClaimVerdict, Conditions, claims_of, judge_claims
+from benchlock.evaluator.workflows.repeat import _figures
+from benchlock.registry.lock.lockfile import LockedDataset
+from benchlock.registry.manifests.manifest_content import content
+from benchlock.registry.manifests.manifest_types import Claim, ClaimDataset, Model
 from tests.support.recorded import DONE, recorded
 from tests.support.releases import release
 from tests.support.variants import variant
@@ -36,7 +36,9 @@ def model(*claims: dict[str, Any]) -> Model:
 ONE_RUN = Conditions()
 
 
-def judged(metric: str, value: float, tolerance: float, measured: Metric, conditions: Conditions = ONE_RUN) -> Judged:
+def judged(
+    metric: str, value: float, tolerance: float, measured: Metric, conditions: Conditions = ONE_RUN
+) -> ClaimVerdict:
     stated = model({"metric": metric, "value": value, "tolerance": tolerance})
     (found,) = judge_claims(stated, DATASET, (measured,), conditions)
     return found
@@ -132,7 +134,7 @@ def test_an_end_that_nothing_bounds_decides_nothing_by_itself() -> None:
 
 def test_a_metric_that_was_not_measured_cannot_be_said_yet() -> None:
     found = judged("top5", 0.99, 0.01, TOP1)
-    assert found == Judged(found.claim, "can't be said yet", "this run did not measure top5" + ADD, None)
+    assert found == ClaimVerdict(found.claim, "can't be said yet", "this run did not measure top5" + ADD, None)
 
 
 @pytest.mark.parametrize("other", [{"name": "letters"}, {"version": "^2.0"}, {"split": "bare"}])
@@ -151,7 +153,7 @@ def test_a_model_without_claims_is_asked_for_none() -> None:
 def test_a_time_of_a_flagged_run_can_never_be_said(value: float) -> None:
     stated = model({"metric": "latency_p50", "value": value, "tolerance": 0.0002})
     (found,) = judge_claims(stated, DATASET, (P50,), Conditions(disturbed="this run is flagged: because"))
-    assert found == Judged(found.claim, "can't be said yet", "this run is flagged: because", P50)
+    assert found == ClaimVerdict(found.claim, "can't be said yet", "this run is flagged: because", P50)
 
 
 def test_quality_of_a_flagged_run_is_what_it_is() -> None:

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
-from benchlock.evaluator.comparing import (
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.timing_validity import QUIET_HOST, calls_document
+from benchlock.evaluator.statistics.equivalence import ROUND_DRIFT
+from benchlock.evaluator.statistics.intervals import UNBOUNDED
+from benchlock.evaluator.statistics.metric_model import Calls
+from benchlock.evaluator.statistics.paired_tests import PairedTests
+from benchlock.evaluator.workflows.compare import (
     Comparison,
     LockedRun,
     balanced_orders,
@@ -21,13 +27,7 @@ from benchlock.evaluator.comparing import (
     interleave,
     shared_margins,
 )
-from benchlock.evaluator.records.calls import QUIET_HOST, calls_document
-from benchlock.evaluator.records.runs import Run
-from benchlock.evaluator.statistics.figures import Calls
-from benchlock.evaluator.statistics.intervals import UNBOUNDED
-from benchlock.evaluator.statistics.pairing import PairedTests
-from benchlock.evaluator.statistics.repeats import ROUND_DRIFT
-from benchlock.registry.lockfile import Lock
+from benchlock.registry.lock.lockfile import Lock
 from tests.support.recorded import DONE, metric, recorded
 from tests.support.variants import variant
 

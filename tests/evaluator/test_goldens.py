@@ -9,15 +9,22 @@ import numpy as np
 import pytest
 from msgspec import convert, structs
 
-from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.goldens import Answered, answered, claimed_top1, doubt, sample_dataset, suggested_tolerance
-from benchlock.registry.drafts import read_draft
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.workflows.golden import (
+    AnswerCount,
+    count_answers,
+    explain_doubt,
+    list_claimed_top1,
+    sample_dataset,
+    suggest_tolerance,
+)
+from benchlock.registry.lock.split_checks import check_model_inputs
 from benchlock.registry.manifests import Dataset, Model, parse_published
-from benchlock.registry.manifests.model import Claim, ClaimDataset, Output
-from benchlock.registry.publishing import take
-from benchlock.registry.samples import check_fed
+from benchlock.registry.manifests.manifest_types import Claim, ClaimDataset, Output
+from benchlock.registry.publishing.drafts import read_draft
+from benchlock.registry.publishing.publication import store_draft
 
 PORTS: dict[str, dict[str, Any]] = {
     "image": {"layout": "NHWC", "shape": [None, 8, 8, 1], "steps": [{"decode": {"color": "L", "exif": "ignore"}}]},
@@ -42,7 +49,7 @@ def model(*ports: dict[str, Any], output: dict[str, Any] | None = None) -> Model
         "outputs": [{"name": "y", "type": "tensor", "dtype": "float32"} | (output or {})],
         "files": [FILE],
     }
-    found = parse_published(canonical(document))
+    found = parse_published(encode_canonical(document))
     assert isinstance(found, Model)
     return found
 
@@ -63,7 +70,7 @@ def dataset_of(found: Model, files: list[Path], folder: Path, store: LocalStore)
     """The dataset of ``files``, taken in with all the checks of publishing."""
     folder.mkdir()
     text, path = sample_dataset(found, files, folder)
-    dataset = take(read_draft(text, "samples", path), store)
+    dataset = store_draft(read_draft(text, "samples", path), store)
     assert isinstance(dataset, Dataset)
     return dataset
 
@@ -94,7 +101,7 @@ def test_files_and_nothing_are_datasets_that_feed_the_model(
             (split,) = dataset.splits.values()
             assert split.samples == max(len(some), 1)
             if not some or kind in ("text", "tensor"):  # an index has a field of its own
-                check_fed(found, dataset, split)
+                check_model_inputs(found, dataset, split)
 
 
 def test_a_model_of_several_fields_can_be_checked_and_not_fed_with_files(
@@ -102,7 +109,7 @@ def test_a_model_of_several_fields_can_be_checked_and_not_fed_with_files(
 ) -> None:
     found = model(port("text", "a", field="words"), port("tensor", "b", field="numbers"))
     dataset = dataset_of(found, [], tmp_path / "none", LocalStore(tmp_path / "blobs"))
-    check_fed(found, dataset, next(iter(dataset.splits.values())))
+    check_model_inputs(found, dataset, next(iter(dataset.splits.values())))
     with pytest.raises(InvalidInputError, match="fed by several fields"):
         sample_dataset(found, files["tensor"], tmp_path)
 
@@ -131,7 +138,7 @@ def test_a_file_that_is_no_such_sample_is_named(kind: str, name: str, tmp_path: 
 )
 def test_tolerances_follow_the_values(kind: str, dtype: str, largest: float, absolute: float, relative: float) -> None:
     (taken,), (given,) = (found := model(port("tensor"))).inputs, found.outputs
-    suggested = suggested_tolerance(given if kind == "output" else taken, {"dtype": dtype, "largest": largest})
+    suggested = suggest_tolerance(given if kind == "output" else taken, {"dtype": dtype, "largest": largest})
     assert suggested == {"absolute": absolute, "relative": relative}
     assert json.loads(json.dumps(suggested)) == suggested
 
@@ -148,48 +155,48 @@ def test_tolerances_follow_the_values(kind: str, dtype: str, largest: float, abs
 def test_of_classes_another_one_is_never_near(output: dict[str, Any]) -> None:
     (found,) = model(port("tensor"), output=output).outputs
     for dtype in ("int64", "float32"):
-        assert suggested_tolerance(found, {"dtype": dtype, "largest": 9.0}) == {"absolute": 0.0, "relative": 0.0}
+        assert suggest_tolerance(found, {"dtype": dtype, "largest": 9.0}) == {"absolute": 0.0, "relative": 0.0}
 
 
 @pytest.mark.parametrize(
     ("reduce", "shape", "quality", "expected"),
     [
-        ("none", [4, 30, 5], {"value": 7 / 90, "n": 90}, Answered(7, 90, 5)),
-        ("none", [4, 30], {"value": 0.5, "n": 90}, Answered(45, 90, 2)),
-        ("mean", [4, 10], {"correct": 3, "n": 9}, Answered(3, 9, 10)),
-        (None, [4, 10, 1, 1], {"correct": 3, "n": 9}, Answered(3, 9, 10)),
+        ("none", [4, 30, 5], {"value": 7 / 90, "n": 90}, AnswerCount(7, 90, 5)),
+        ("none", [4, 30], {"value": 0.5, "n": 90}, AnswerCount(45, 90, 2)),
+        ("mean", [4, 10], {"correct": 3, "n": 9}, AnswerCount(3, 9, 10)),
+        (None, [4, 10, 1, 1], {"correct": 3, "n": 9}, AnswerCount(3, 9, 10)),
     ],
 )
 def test_answers_of_calls_that_are_kept_apart_are_counted_too(
-    reduce: str | None, shape: list[int], quality: dict[str, Any], expected: Answered
+    reduce: str | None, shape: list[int], quality: dict[str, Any], expected: AnswerCount
 ) -> None:
     output = {"type": "class-scores", "label_offset": 0} | ({} if reduce is None else {"reduce": reduce})
     called = model(port("tensor"))
     called = structs.replace(called, outputs=(convert({"name": "y", "dtype": "float32"} | output, Output),))
     report = {"outputs": {"y": {"shape": shape}}}
-    assert answered(called, report, {"top1": quality}) == expected
-    assert answered(called, report, {}) is None
+    assert count_answers(called, report, {"top1": quality}) == expected
+    assert count_answers(called, report, {}) is None
 
 
 @pytest.mark.parametrize(
     ("given", "claimed", "words"),
     [
-        (Answered(7, 64, 10), (), "no better than guessing among 10 classes"),
-        (Answered(47, 64, 10), (), None),
-        (Answered(20, 64, 10), (), None),  # poor, and no guessing
-        (Answered(0, 64, 1000), (), "no better than guessing"),
-        (Answered(34, 64, 2), (), "no better than guessing among 2 classes"),
-        (Answered(3, 4, 2), (), None),  # too few to tell
-        (Answered(0, 4, None), (), None),
-        (Answered(40, 64, 10), (0.86,), "top1 is claimed to be 0.86 or more"),
-        (Answered(52, 64, 10), (0.86,), None),
-        (Answered(0, 4, None), (0.99,), "top1 is claimed to be 0.99 or more"),
+        (AnswerCount(7, 64, 10), (), "no better than guessing among 10 classes"),
+        (AnswerCount(47, 64, 10), (), None),
+        (AnswerCount(20, 64, 10), (), None),  # poor, and no guessing
+        (AnswerCount(0, 64, 1000), (), "no better than guessing"),
+        (AnswerCount(34, 64, 2), (), "no better than guessing among 2 classes"),
+        (AnswerCount(3, 4, 2), (), None),  # too few to tell
+        (AnswerCount(0, 4, None), (), None),
+        (AnswerCount(40, 64, 10), (0.86,), "top1 is claimed to be 0.86 or more"),
+        (AnswerCount(52, 64, 10), (0.86,), None),
+        (AnswerCount(0, 4, None), (0.99,), "top1 is claimed to be 0.99 or more"),
     ],
 )
 def test_answers_are_doubted_where_chance_says_so(
-    given: Answered, claimed: tuple[float, ...], words: str | None
+    given: AnswerCount, claimed: tuple[float, ...], words: str | None
 ) -> None:
-    found = doubt(given, claimed)
+    found = explain_doubt(given, claimed)
     assert (found is None) == (words is None), found
     assert words is None or words in str(found)
 
@@ -204,6 +211,6 @@ def test_claims_count_on_their_own_dataset_alone(tmp_path: Path) -> None:
 
     found = model(port("tensor"))
     dataset = dataset_of(found, [], tmp_path / "none", LocalStore(tmp_path / "blobs"))
-    assert claimed_top1(found, dataset, "samples") == ()
+    assert list_claimed_top1(found, dataset, "samples") == ()
     claims = (claim(), claim("top5"), claim(name="other"), claim(version="^2.0"), claim(split="test"))
-    assert claimed_top1(structs.replace(found, claims=claims), dataset, "samples") == (0.9 - 0.05,)
+    assert list_claimed_top1(structs.replace(found, claims=claims), dataset, "samples") == (0.9 - 0.05,)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from benchlock.api.cli.runs_commands import answer_document, print_answer
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.evaluator.guessing import find_guessing
-from benchlock.evaluator.records.runs import Run
-from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.api.cli.run_history_commands import answer_document, print_answer
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.workflows.chance_level import find_guessing
 from benchlock.registry.manifests import Model
-from benchlock.registry.manifests.identity import content
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.recorded import DONE, recorded
 from tests.support.variants import variant
 

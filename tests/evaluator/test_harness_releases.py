@@ -11,20 +11,20 @@ from msgspec import structs
 
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.claims import claims_of
-from benchlock.evaluator.comparing import compare_runs
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.examination import Examiner
 from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
 from benchlock.evaluator.harness_releases import RELEASES, check_version, find_version, is_released
-from benchlock.evaluator.records.documents import encode_run, remove_marks_of_reading
-from benchlock.evaluator.records.runs import SELF_REPORTED, Run, mark_calls
+from benchlock.evaluator.records.run_document import encode_run, remove_marks_of_reading
+from benchlock.evaluator.records.run_model import SELF_REPORTED, Run, mark_calls
 from benchlock.evaluator.records.verdicts import Sides
-from benchlock.evaluator.repeating import repeat
-from benchlock.evaluator.rerunning import judge_rerun
-from benchlock.evaluator.runner.trust import mark_run
-from benchlock.registry.lockfile import Lock, LockedHarness, dump, from_content
-from benchlock.registry.manifests.identity import content
+from benchlock.evaluator.runner.self_reported import mark_run
+from benchlock.evaluator.workflows.claims import claims_of
+from benchlock.evaluator.workflows.compare import compare_runs
+from benchlock.evaluator.workflows.repeat import repeat
+from benchlock.evaluator.workflows.rerun import judge_rerun
+from benchlock.registry.lock.lockfile import Lock, LockedHarness, dump, from_content
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.releases import release
 from tests.support.variants import variant

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.runs import Run
-from benchlock.evaluator.repeating import Repetition, check_wanted, repeat
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.workflows.repeat import Repetition, check_wanted, repeat
 from tests.support.recorded import DONE, metric, recorded
 from tests.support.variants import variant
 

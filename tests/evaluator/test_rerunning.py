@@ -14,13 +14,13 @@ from sqlalchemy import Engine, insert, text
 
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator import rerunning
-from benchlock.evaluator.evidence.status import EvidenceStatus
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, RunId, new_run_id
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.records.evidence_status import EvidenceStatus
+from benchlock.evaluator.records.run_model import DamagedRun, Outcome, Run, RunEnd, RunId, new_run_id
+from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.verdicts import Sides
-from benchlock.evaluator.rerunning import (
+from benchlock.evaluator.workflows import rerun
+from benchlock.evaluator.workflows.rerun import (
     PREDICTIONS,
     LatestRun,
     find_latest_done,
@@ -29,10 +29,10 @@ from benchlock.evaluator.rerunning import (
     judge_reruns,
     repeat_rerun,
 )
-from benchlock.registry.catalogue.database import writing
-from benchlock.registry.catalogue.tables import locks
-from benchlock.registry.lockfile import Lock
-from benchlock.registry.manifests.identity import content
+from benchlock.registry.database.catalogue_schema import locks
+from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.releases import release
 from tests.support.variants import variant
@@ -112,7 +112,7 @@ def test_predictions_that_were_damaged_are_judged_by_nobody(store: LocalStore, t
 
 @pytest.fixture
 def records(database: Engine) -> Records:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         columns = {column.name: "x" for column in locks.columns} | {"id": LOCK.id, "created_at": NOON}
         connection.execute(insert(locks).values(columns))
     return Records(database)
@@ -206,7 +206,7 @@ def timed(records: Records, lock: Lock, minutes: int, part_of: Mapping[str, Any]
 
 def test_the_sides_are_the_earlier_runs_and_those_of_the_same_rerun(database: Engine) -> None:
     lock = variant({"request": {"equivalence": {"latency_p50": 0.05}}}).lock
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         columns = {column.name: "x" for column in locks.columns} | {"id": lock.id, "created_at": NOON}
         connection.execute(insert(locks).values(columns))
     records = Records(database)
@@ -238,7 +238,7 @@ def test_a_run_that_is_recorded_later_under_an_older_id_is_of_no_side(database: 
 def equivalent(database: Engine) -> Lock:
     """A lock that states an equivalence."""
     lock = variant({"request": {"equivalence": {"latency_p50": 0.05}}}).lock
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         columns = {column.name: "x" for column in locks.columns} | {"id": lock.id, "created_at": NOON}
         connection.execute(insert(locks).values(columns))
     return lock
@@ -284,7 +284,7 @@ def test_a_damaged_record_is_left_out_and_named(database: Engine, equivalent: Lo
 def test_reruns_never_hide_the_original_runs(
     database: Engine, equivalent: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rerunning, "_PAGE", 4)
+    monkeypatch.setattr(rerun, "_PAGE", 4)
     records = Counting(database)
     earlier = [timed(records, equivalent, minute) for minute in range(3)]
     for number in range(1, 10):
@@ -299,7 +299,7 @@ def test_reruns_never_hide_the_original_runs(
 def test_the_newest_runs_alone_are_examined(
     database: Engine, equivalent: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rerunning, "_MOST_COUNTED", 2)
+    monkeypatch.setattr(rerun, "_MOST_COUNTED", 2)
     records = Counting(database)
     earlier = [timed(records, equivalent, minute) for minute in range(6)]
     again = timed(records, equivalent, 30)

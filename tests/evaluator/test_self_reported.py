@@ -8,33 +8,32 @@ import msgspec
 import numpy as np
 import pytest
 
-from benchlock.api.cli.comparisons import comparison_document, print_comparison
+from benchlock.api.cli.compare_command import comparison_document, print_comparison
 from benchlock.api.cli.run_documents import claim_document, run_document
 from benchlock.api.cli.run_tables import print_outcome, print_runs
-from benchlock.api.wire.runs import run_of, run_on_wire
-from benchlock.api.wire.verdicts import comparison_on_wire
+from benchlock.api.schemas.run_schemas import decode_recorded_run, encode_recorded_run
+from benchlock.api.schemas.verdict_schemas import encode_comparison
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.claims import judge_claims
-from benchlock.evaluator.comparing import compare_runs, interleave
-from benchlock.evaluator.evidence.status import EvidenceStatus
-from benchlock.evaluator.records.calls import calls_document
-from benchlock.evaluator.records.documents import decode_run, encode_run
-from benchlock.evaluator.records.predictions import Agreed
-from benchlock.evaluator.records.runs import CALLS, SELF_REPORTED, Isolation, Run
+from benchlock.evaluator.records.evidence_status import EvidenceStatus
+from benchlock.evaluator.records.prediction_agreement import PredictionAgreement
+from benchlock.evaluator.records.run_document import decode_run, encode_run
+from benchlock.evaluator.records.run_model import CALLS, SELF_REPORTED, Isolation, Run
+from benchlock.evaluator.records.timing_validity import calls_document
 from benchlock.evaluator.records.verdicts import Sides, judge
-from benchlock.evaluator.repeating import repeat
-from benchlock.evaluator.runner.trust import check_probes, check_times, overrun, self_reported
-from benchlock.evaluator.statistics.figures import Calls, Interval, Metric
-from benchlock.evaluator.statistics.samples import Samples
-from benchlock.evaluator.statistics.timing import Performance, Phases
-from benchlock.registry.lockfile import Lock
-from benchlock.registry.manifests.model import Model
+from benchlock.evaluator.runner.self_reported import check_probes, check_times, find_overrun, list_self_reported
+from benchlock.evaluator.statistics.metric_model import Calls, Interval, Metric
+from benchlock.evaluator.statistics.time_metrics import Performance, Phases, Samples
+from benchlock.evaluator.workflows.claims import judge_claims
+from benchlock.evaluator.workflows.compare import compare_runs, interleave
+from benchlock.evaluator.workflows.repeat import repeat
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.manifest_types import Model
 from tests.support.recorded import DONE, METRICS, metric, recorded
 from tests.support.releases import release
 from tests.support.variants import variant
 
-EQUAL = Agreed("bit-equal", (), 1000, {1: 0, 5: 0})
+EQUAL = PredictionAgreement("bit-equal", (), 1000, {1: 0, 5: 0})
 
 
 def marked(*names: str, slower: float = 1.0, part_of: Mapping[str, Any] | None = None) -> Run:
@@ -68,9 +67,9 @@ def test_what_code_could_have_made(
     harness: str, unsafe: bool, isolation: Isolation, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock, model = locked(harness, **({"unsafe": True} if unsafe else {}))
-    assert self_reported(lock, model, isolation) == ("top1", "latency_p50")  # its harness is no released one
+    assert list_self_reported(lock, model, isolation) == ("top1", "latency_p50")  # its harness is no released one
     release(monkeypatch, lock.harness)
-    assert self_reported(lock, model, isolation) == names
+    assert list_self_reported(lock, model, isolation) == names
 
 
 def test_a_record_keeps_the_mark_wherever_it_goes() -> None:
@@ -87,11 +86,11 @@ def test_a_record_keeps_the_mark_wherever_it_goes() -> None:
     details = {**run.end.details, CALLS: calls_document(single)}
     run = dataclasses.replace(run, end=dataclasses.replace(run.end, details=details))
     shown = {"top1": False, "top5": False, "latency_p50": True}
-    for one in (run, decode_run(encode_run(run), "run"), run_of(run_on_wire(run))):
+    for one in (run, decode_run(encode_run(run), "run"), decode_recorded_run(encode_recorded_run(run))):
         assert one.end is not None
         assert {found.name: found.self_reported for found in one.end.metrics} == shown
     assert {found["name"]: found["self_reported"] for found in run_document(run)["metrics"]} == shown
-    wire = msgspec.to_builtins(run_on_wire(run))
+    wire = msgspec.to_builtins(encode_recorded_run(run))
     assert {found["name"]: found["self_reported"] for found in wire["end"]["metrics"]} == shown
     assert [found["self_reported"] for found in wire["end"]["details"][CALLS]["undisturbed"]] == [True]
     full = run_document(run, full=True)["details"][CALLS]["undisturbed"]
@@ -101,7 +100,7 @@ def test_a_record_keeps_the_mark_wherever_it_goes() -> None:
 def test_a_remote_client_knows_what_is_known_of_the_evidence_here() -> None:
     status = EvidenceStatus("unverified", ("a blob is missing",), damaged=True, self_reported=("top1",))
     run = dataclasses.replace(marked("latency_p50"), evidence=status)
-    assert run_of(run_on_wire(run)).evidence == status
+    assert decode_recorded_run(encode_recorded_run(run)).evidence == status
 
 
 def test_tables_say_it_beside_the_figure(capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +160,7 @@ def test_a_comparison_is_undecided(capsys: pytest.CaptureFixture[str]) -> None:
     assert "self-reported" in answers["latency_p50"][1]
     marks = {one["metric"]: one["self_reported"] for one in comparison_document(found)["findings"]}
     assert marks == {"top1": False, "top5": False, "latency_p50": True}
-    told = {one.metric: one.self_reported for one in comparison_on_wire(found).findings}
+    told = {one.metric: one.self_reported for one in encode_comparison(found).findings}
     assert told == marks
     print_comparison(found)
     assert "(self-reported)" in capsys.readouterr().out
@@ -243,15 +242,15 @@ def test_a_probe_that_counts_needs_its_queries() -> None:
 
 
 def test_a_run_that_measured_for_longer_than_it_ran_has_failed() -> None:
-    failure = overrun(20, 10)
+    failure = find_overrun(20, 10)
     assert failure is not None
     assert "measured for 20 s, and the runner saw it run for 10 s" in failure.message
-    assert overrun(9, 10) is None
+    assert find_overrun(9, 10) is None
 
 
 def test_no_more_cpu_time_than_the_container_had() -> None:
-    failure = overrun(9, 10, 9, 5)
+    failure = find_overrun(9, 10, 9, 5)
     assert failure is not None
     assert failure.message == "the harness says that its calls took 9 s of CPU, and the container took 5 s"
-    assert overrun(9, 10, 9, 8) is None
-    assert overrun(9, 10, 9, None) is None
+    assert find_overrun(9, 10, 9, 8) is None
+    assert find_overrun(9, 10, 9, None) is None

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from benchlock.registry.manifests import Dataset, Model, read_authored
-from benchlock.registry.requests import read_request
+from benchlock.registry.requests.request import read_request
 from examples.digits.idx import read_idx, write_idx
 
 ROOT = Path(__file__).resolve().parents[2]

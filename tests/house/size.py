@@ -16,8 +16,8 @@ from typing import Final
 from litestar.testing import AsyncTestClient
 
 from benchlock.api.cli.main import run
-from benchlock.api.http.app import create_app
-from benchlock.api.wiring import open_registry
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.local.local_registry import open_registry
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.api.wiring import open_registry
-from benchlock.registry.lockfile import dump
+from benchlock.api.local.local_registry import open_registry
+from benchlock.registry.lock.lockfile import dump
 from tests.support.locks import REQUEST
 from tests.support.variants import variant
 
@@ -32,7 +32,7 @@ NOT_FOR_ANSWERS = {
     "alembic",
     "benchlock.api.http",
     "benchlock.evaluator.runner.engine",
-    "benchlock.evaluator.statistics.metrics",
+    "benchlock.evaluator.statistics.run_metrics",
     "granian",
     "greenlet",
     "httpx",
@@ -179,7 +179,7 @@ def test_a_command_loads_the_module_of_no_other(desk: Path) -> None:
 
 
 FROZEN = "benchlock.migrations.frozen"
-RFC_8785 = {"benchlock.artifacts.canonical", "benchlock.artifacts.errors"}
+RFC_8785 = {"benchlock.artifacts.json_codec", "benchlock.artifacts.errors"}
 """Canonical JSON, which is the same for ever."""
 
 

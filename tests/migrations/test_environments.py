@@ -7,14 +7,14 @@ from alembic import command
 from sqlalchemy import Engine, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
-from benchlock.migrations import HEAD, configure, revision, upgrade
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.catalogue.database import reading, writing
-from benchlock.registry.catalogue.guards import guards, missing
-from benchlock.registry.catalogue.snapshot import CatalogueSnapshot
-from benchlock.registry.catalogue.tables import environments
-from benchlock.registry.ranges import Range
+from benchlock.migrations import HEAD, configure, find_revision, upgrade
+from benchlock.migrations.schema_check import METADATA
+from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
+from benchlock.registry.database.catalogue_schema import environments
+from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.triggers import find_missing_triggers, list_guards
 from benchlock.registry.resolution.candidates import Environments, Population
+from benchlock.registry.versions.version_ranges import Range
 from tests.support.publishing import rows_of
 from tests.support.universe import candidates
 
@@ -36,7 +36,7 @@ ROWS = candidates(
 @pytest.fixture
 def first(empty: Engine) -> Engine:
     """A database of the first revision, in which ``ROWS`` are published."""
-    with writing(empty) as connection:
+    with write_transaction(empty) as connection:
         command.upgrade(configure(connection), "0001")
         assert "environments" not in inspect(connection).get_table_names()
         for table, rows in rows_of(ROWS, NOON):
@@ -47,9 +47,9 @@ def first(empty: Engine) -> Engine:
 
 def test_environments_are_made_of_what_is_published(first: Engine) -> None:
     upgrade(first)
-    with reading(first) as connection:
+    with read_transaction(first) as connection:
         made = sorted(tuple(row) for row in connection.execute(select(environments)))
-        assert revision(connection) == HEAD
+        assert find_revision(connection) == HEAD
     expected = [tuple(row.values()) for table, rows in rows_of(ROWS, NOON) if table is environments for row in rows]
     assert made == sorted(expected)
     assert [(row[2], row[4], row[-1]) for row in made] == [
@@ -61,7 +61,7 @@ def test_environments_are_made_of_what_is_published(first: Engine) -> None:
 
 def test_the_resolver_finds_what_was_published_before(first: Engine) -> None:
     upgrade(first)
-    with reading(first) as connection:
+    with read_transaction(first) as connection:
         snapshot = CatalogueSnapshot(connection, None)
         wanted = Environments("f", EVERY, "release", ("linux", "amd64", "cpu"), None, EVERY, "release")
         assert str(snapshot.provided(wanted)) == "1.10.0"
@@ -72,8 +72,8 @@ def test_the_resolver_finds_what_was_published_before(first: Engine) -> None:
 
 def test_what_was_made_is_guarded(first: Engine) -> None:
     upgrade(first)
-    with writing(first) as connection:
-        assert missing(connection, guards(METADATA)) == ()
+    with write_transaction(first) as connection:
+        assert find_missing_triggers(connection, list_guards(METADATA)) == ()
         for statement in ("UPDATE environments SET framework = 'g'", "DELETE FROM environments"):
             with pytest.raises(IntegrityError, match="environments is append-only"), connection.begin_nested():
                 connection.execute(text(statement))
@@ -84,7 +84,7 @@ def test_what_was_made_is_guarded(first: Engine) -> None:
 
 def test_down_and_up_again_makes_the_same(first: Engine) -> None:
     upgrade(first)
-    with writing(first) as connection:
+    with write_transaction(first) as connection:
         before = connection.execute(select(environments)).all()
         command.downgrade(configure(connection), "0001")
         names = {
@@ -93,5 +93,5 @@ def test_down_and_up_again_makes_the_same(first: Engine) -> None:
         assert names == {"ix_versions_digest", "ix_versions_framework_name"}
         assert "environments" not in inspect(connection).get_table_names()
     upgrade(first)
-    with reading(first) as connection:
+    with read_transaction(first) as connection:
         assert connection.execute(select(environments)).all() == before

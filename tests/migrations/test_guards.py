@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, Table, text
 
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.catalogue.database import writing
-from benchlock.registry.catalogue.guards import missing, triggers
+from benchlock.migrations.schema_check import METADATA
+from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.database.triggers import find_missing_triggers, trigger_statements
 from tests.support.rows import CHILDREN_FIRST, GUARDS, MUTABLE, SEALED, TABLES, joining, over, row
 
 
@@ -47,22 +47,22 @@ def test_every_table_is_append_only_but_the_list_of_open_runs_and_the_queue() ->
 
 
 def test_no_trigger_is_missing_after_migrating(database: Engine) -> None:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         found = connection.execute(
             text("SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'guard%'")
         ).scalar_one()
-        assert missing(connection, GUARDS.values()) == ()
+        assert find_missing_triggers(connection, GUARDS.values()) == ()
         assert found == 3 * len(TABLES) + len(SEALED)
 
 
 @pytest.mark.parametrize("guard", GUARDS.values(), ids=GUARDS)
 def test_a_trigger_that_was_dropped_or_changed_is_found(database: Engine, guard: Any) -> None:  # noqa: ANN401
-    for name, statement in triggers(guard, "sqlite").items():
-        with writing(database) as connection:
+    for name, statement in trigger_statements(guard, "sqlite").items():
+        with write_transaction(database) as connection:
             connection.execute(text(f"DROP TRIGGER {name}"))
-            assert missing(connection, GUARDS.values()) == (name,)
+            assert find_missing_triggers(connection, GUARDS.values()) == (name,)
             connection.execute(text(statement.replace("BEFORE", "AFTER")))
-            assert missing(connection, GUARDS.values()) == (name,)
+            assert find_missing_triggers(connection, GUARDS.values()) == (name,)
             connection.rollback()
 
 

@@ -11,10 +11,10 @@ import pytest
 from psycopg import sql
 from sqlalchemy import Engine, Table, text
 
-from benchlock.evaluator.records.tables import runs
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.catalogue.database import open_server, writing
-from benchlock.registry.catalogue.guards import missing, triggers
+from benchlock.evaluator.records.runs_schema import runs
+from benchlock.migrations.schema_check import METADATA
+from benchlock.registry.database.engine import open_server, write_transaction
+from benchlock.registry.database.triggers import find_missing_triggers, trigger_statements
 from tests.support.postgresql import PostgresServer
 from tests.support.rows import EVERY, GUARDS, SEALED, TABLES, joining, over, row
 
@@ -100,17 +100,19 @@ def test_whole_numbers_have_64_bits(raw: Raw) -> None:
 
 
 def test_no_trigger_is_missing_after_migrating(served: Engine) -> None:
-    with writing(served) as connection:
+    with write_transaction(served) as connection:
         found = connection.execute(
             text("SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal AND tgname LIKE 'guard%'")
         ).scalar_one()
-        assert missing(connection, GUARDS.values()) == ()
+        assert find_missing_triggers(connection, GUARDS.values()) == ()
         assert found == 3 * len(TABLES) + len(SEALED)
 
 
 @pytest.mark.parametrize("guard", [GUARDS["files"], GUARDS["versions"]], ids=["files", "versions"])
 def test_a_trigger_that_was_dropped_or_changed_is_found(served: Engine, guard: Any) -> None:  # noqa: ANN401
-    names = [name for name in triggers(guard, "postgresql") if name.startswith("guard") and name.isidentifier()]
+    names = [
+        name for name in trigger_statements(guard, "postgresql") if name.startswith("guard") and name.isidentifier()
+    ]
     assert len(names) == (4 if guard.seal else 3)
     for name in names:
         weaker = (
@@ -121,9 +123,9 @@ def test_a_trigger_that_was_dropped_or_changed_is_found(served: Engine, guard: A
             f"ALTER FUNCTION {name}() RESET search_path",
         )
         for statement in weaker:
-            with writing(served) as connection:
+            with write_transaction(served) as connection:
                 connection.execute(text(statement))
-                assert missing(connection, GUARDS.values()) == (name,), statement
+                assert find_missing_triggers(connection, GUARDS.values()) == (name,), statement
                 connection.rollback()
 
 

@@ -11,12 +11,11 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.migrations import HEAD, configure, revision, upgrade
-from benchlock.migrations.check import check
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.catalogue.database import open_engine, reading, writing
-from benchlock.registry.catalogue.guards import guards, missing
-from benchlock.registry.catalogue.sqlite import BUSY_TIMEOUT_MS
+from benchlock.migrations import HEAD, configure, find_revision, upgrade
+from benchlock.migrations.schema_check import METADATA, check
+from benchlock.registry.database.engine import open_engine, read_transaction, write_transaction
+from benchlock.registry.database.sqlite import BUSY_TIMEOUT_MS
+from benchlock.registry.database.triggers import find_missing_triggers, list_guards
 from tests.support.postgresql import open_any
 
 both = pytest.mark.databases
@@ -32,7 +31,7 @@ print("alembic" in sys.modules)
 
 
 def test_head_is_the_only_newest_revision(empty: Engine) -> None:
-    with reading(empty) as connection:
+    with read_transaction(empty) as connection:
         assert ScriptDirectory.from_config(configure(connection)).get_heads() == [HEAD]
 
 
@@ -42,7 +41,7 @@ def test_the_revisions_make_what_the_tables_say(empty: Engine) -> None:
 
 @both
 def test_the_check_sees_a_difference(database: Engine) -> None:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         connection.execute(text("ALTER TABLE open_runs ADD COLUMN more TEXT"))
         with pytest.raises(Exception, match="more"):
             command.check(configure(connection))
@@ -51,30 +50,30 @@ def test_the_check_sees_a_difference(database: Engine) -> None:
 
 @both
 def test_down_and_up_again_loses_no_guard(database: Engine) -> None:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         command.downgrade(configure(connection), "base")
         assert inspect(connection).get_table_names() == ["alembic_version"]
         if connection.dialect.name == "postgresql":
             assert connection.execute(text("SELECT proname FROM pg_proc WHERE proname LIKE 'guard%'")).all() == []
     upgrade(database)
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         assert set(METADATA.tables) < set(inspect(connection).get_table_names())
-        assert missing(connection, guards(METADATA)) == ()
+        assert find_missing_triggers(connection, list_guards(METADATA)) == ()
 
 
 def test_an_upgrade_that_fails_leaves_nothing(empty: Engine) -> None:
-    with writing(empty) as connection:
+    with write_transaction(empty) as connection:
         connection.execute(text("CREATE TABLE run_blobs (in_the_way TEXT)"))
     with pytest.raises(UnavailableError, match="run_blobs"):
         upgrade(empty)
-    with reading(empty) as connection:
+    with read_transaction(empty) as connection:
         assert inspect(connection).get_table_names() == ["run_blobs"]
-        assert revision(connection) is None
+        assert find_revision(connection) is None
 
 
 @both
 def test_a_database_of_a_newer_benchlock_is_left_alone(database: Engine) -> None:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(UnavailableError, match="9999"):
         upgrade(database)
@@ -100,14 +99,14 @@ def test_processes_that_upgrade_at_once_make_one_schema(place: str) -> None:
     results = [process.communicate() for process in started]
     assert [(process.returncode, err) for process, (_, err) in zip(started, results, strict=True)] == [(0, b"")] * 4
     engine = open_any(place)
-    with reading(engine) as connection:
-        assert revision(connection) == HEAD
-        assert missing(connection, guards(METADATA)) == ()
+    with read_transaction(engine) as connection:
+        assert find_revision(connection) == HEAD
+        assert find_missing_triggers(connection, list_guards(METADATA)) == ()
     engine.dispose()
 
 
 def test_a_connection_is_durable_and_keeps_foreign_keys(database: Engine) -> None:
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         pragmas = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -124,7 +123,7 @@ def test_what_is_no_database_is_said_in_one_line(path: Path) -> None:
 
 
 def test_a_reader_does_not_wait_for_a_writer(database: Engine, path: Path) -> None:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         connection.execute(text("CREATE TABLE more (column_of_it TEXT)"))
         with sqlite3.connect(path, timeout=0) as other:
             assert other.execute("SELECT version_num FROM alembic_version").fetchone() == (HEAD,)

@@ -10,17 +10,17 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, select, text
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.records.hidings import insert_hiding
-from benchlock.evaluator.records.runs import RunId
-from benchlock.migrations import HEAD, configure, revision, upgrade
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.access.log import note
-from benchlock.registry.catalogue.chain import Head, chain_entry, record_kinds, walk_chain
-from benchlock.registry.catalogue.database import reading, writing
-from benchlock.registry.catalogue.guards import guards, missing
-from benchlock.registry.catalogue.integrity import check_database
-from benchlock.registry.catalogue.statements import spelled
-from benchlock.registry.catalogue.tables import record_chain
+from benchlock.evaluator.records.run_model import RunId
+from benchlock.evaluator.records.runs_schema import insert_hiding
+from benchlock.migrations import HEAD, configure, find_revision, upgrade
+from benchlock.migrations.schema_check import METADATA
+from benchlock.registry.auth.audit_log import record_action
+from benchlock.registry.catalogue.resolver_statements import render_statement
+from benchlock.registry.database.catalogue_schema import record_chain
+from benchlock.registry.database.database_checks import check_database
+from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.record_chain import Head, chain_entry, record_kinds, walk_chain
+from benchlock.registry.database.triggers import find_missing_triggers, list_guards
 from tests.support.rows import EVERY, row
 
 DERIVED = {"environments"}
@@ -67,25 +67,25 @@ def chain_rows(connection: Connection) -> None:
 
 @pytest.mark.databases
 def test_down_and_up_again_keeps_what_the_lower_revision_holds(database: Engine) -> None:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         for name, values in rows():
             columns, marks = ", ".join(f'"{column}"' for column in values), ", ".join(f":{column}" for column in values)
             statement = f"INSERT INTO {name} ({columns}) VALUES ({marks})"
-            connection.exec_driver_sql(spelled(statement, connection.dialect.name), values)
+            connection.exec_driver_sql(render_statement(statement, connection.dialect.name), values)
         chain_rows(connection)
         before = content(connection)
         steps = [one.revision for one in ScriptDirectory.from_config(configure(connection)).walk_revisions()]
     assert all(len(found) == 1 for found in before.values())
     for step in steps[1:]:
-        with writing(database) as connection:
+        with write_transaction(database) as connection:
             command.downgrade(configure(connection), step)
-            assert revision(connection) == step
+            assert find_revision(connection) == step
             lower = content(connection)
         assert lower == within(before, lower)
         upgrade(database)
-        with reading(database) as connection:
+        with read_transaction(database) as connection:
             again = content(connection)
-            assert (revision(connection), missing(connection, guards(METADATA))) == (HEAD, ())
+            assert (find_revision(connection), find_missing_triggers(connection, list_guards(METADATA))) == (HEAD, ())
             chained = connection.execute(select(record_chain.c.kind).order_by(record_chain.c.seq)).scalars().all()
             assert not list(walk_chain(connection))
         records = {kind.name for kind in record_kinds(METADATA)}
@@ -100,14 +100,14 @@ def test_down_and_up_again_keeps_what_the_lower_revision_holds(database: Engine)
 @pytest.mark.databases
 def test_what_a_downgrade_drops_leaves_the_chain_whole_and_can_be_written_again(database: Engine) -> None:
     run, at = RunId("run/" + "0" * 26), datetime(2026, 1, 1, tzinfo=UTC)
-    with writing(database) as connection:
-        note(connection, "before", "x", at)
+    with write_transaction(database) as connection:
+        record_action(connection, "before", "x", at)
         insert_hiding(connection, run, "wrong data", at)
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         command.downgrade(configure(connection), "0017")
         assert not list(walk_chain(connection))
     upgrade(database)
     assert check_database(database, METADATA).damaged == ()
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         insert_hiding(connection, run, "wrong data", at)
     assert check_database(database, METADATA).damaged == ()

@@ -16,19 +16,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import BenchlockError
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.progress import SILENT
-from benchlock.evaluator.bundles import import_bundle
-from benchlock.evaluator.records.documents import encode_run
-from benchlock.evaluator.records.records import Records
-from benchlock.registry import toml
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
+from benchlock.evaluator.records.run_document import encode_run
+from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.workflows.bundles import import_bundle
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import open_engine
-from benchlock.registry.collection import collect
-from benchlock.registry.lockfile import lock_id
+from benchlock.registry.database.engine import open_engine
+from benchlock.registry.lock.lockfile import lock_id
+from benchlock.registry.publishing.garbage_collection import collect_garbage
+from benchlock.registry.text import toml
 from tests.support.bundled import Files, bundled, name_of, packed, unpacked
 
 NOW = datetime(2026, 11, 21, 13, tzinfo=UTC)
@@ -102,7 +102,7 @@ def rows(database: Path) -> Rows:
 
 def freed(engine: Engine, store: MemoryStore) -> list[str]:
     """What is left in the store after a collection of garbage."""
-    collect(store, Catalogue(engine, lambda: NOW), Records(engine).live_digests)
+    collect_garbage(store, Catalogue(engine, lambda: NOW), Records(engine).live_digests)
     return list(store.list())
 
 
@@ -231,7 +231,7 @@ def described(descriptor: dict[str, object], text: bytes) -> Files:
 def text_of(document: object) -> bytes:
     """Canonical where it can be."""
     try:
-        return canonical(document)
+        return encode_canonical(document)
     except BenchlockError:
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 

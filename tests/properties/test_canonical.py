@@ -7,8 +7,8 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import encode_canonical
 
 SAFE = 2**53 - 1
 SCALARS = (
@@ -24,10 +24,10 @@ DOCUMENTS = st.recursive(SCALARS, lambda parts: st.lists(parts) | st.dictionarie
 
 @given(DOCUMENTS)
 def test_every_document_is_written_as_the_library_writes_it(document: Any) -> None:  # noqa: ANN401 - any JSON value
-    assert canonical(document) == rfc8785.dumps(document)
+    assert encode_canonical(document) == rfc8785.dumps(document)
 
 
 @pytest.mark.parametrize("value", ["\ud800", float("nan"), SAFE + 1, {1: 2}, {"a": {1}}, object()])
 def test_what_is_no_json_is_refused(value: Any) -> None:  # noqa: ANN401 - as above
     with pytest.raises(InvalidInputError, match="canonical JSON"):
-        canonical({"nested": [value]})
+        encode_canonical({"nested": [value]})

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from benchlock.registry.difference import diff
-from benchlock.registry.lockfile import dump, load, read
+from benchlock.registry.lock.lock_diff import diff
+from benchlock.registry.lock.lockfile import dump, load, read
 from tests.support.locks import request, shelf
 
 DOCUMENT = shelf().lock(request()).document

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from benchlock.registry.constraints import Constraint
-from benchlock.registry.versions import Version, parse_version
+from benchlock.registry.versions.semantic_version import Version, parse_version
+from benchlock.registry.versions.version_ranges import Constraint
 from tests.support.constraints import hyphens, npm_comparators, versions
 
 _COMPLETE = re.compile(r"(?:[<>=]*\s*\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?(?:\s+|$))+")

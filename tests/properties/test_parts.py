@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlock.api.http.ranges import NotInContentError, Part, asked_part, sent_part
+from benchlock.api.http.blob_transfer import ByteRange, NotInContentError, parse_content_range, parse_range
 
 CONTENT = bytes(range(100))
 numbers = st.integers(0, 2 * len(CONTENT))
@@ -13,10 +13,10 @@ sizes = st.integers(0, len(CONTENT))
 def taken(header: str, size: int) -> bytes | None:
     """What the header asks for, ``None`` where nothing of it is there."""
     try:
-        part = asked_part(header, size)
+        part = parse_range(header, size)
     except NotInContentError:
         return None
-    part = part or Part(0, size)
+    part = part or ByteRange(0, size)
     assert part.start + part.size <= size
     return CONTENT[part.start : part.start + part.size]
 
@@ -45,4 +45,4 @@ def test_whatever_is_asked_for_nothing_breaks(size: int, header: str) -> None:
 
 @given(numbers, st.integers(1, 1 << 60), st.sampled_from(["{}-{}", "bytes {}-{}/*", "bytes={}-{}"]))
 def test_what_is_sent_belongs_where_it_says(start: int, size: int, form: str) -> None:
-    assert sent_part(form.format(start, start + size - 1)) == Part(start, size)
+    assert parse_content_range(form.format(start, start + size - 1)) == ByteRange(start, size)

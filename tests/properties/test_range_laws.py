@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.constraints import Constraint
-from benchlock.registry.ranges import Range
-from benchlock.registry.versions import Version, key, successor
+from benchlock.registry.versions.semantic_version import Version, key, successor
+from benchlock.registry.versions.version_ranges import Constraint, Range
 from tests.support.constraints import alternatives, texts, versions
 
 ranges = texts.map(Range.parse)

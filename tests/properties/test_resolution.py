@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchlock.registry.constraints import Constraint
-from benchlock.registry.hardware import KEYS
 from benchlock.registry.names import KINDS
+from benchlock.registry.requests.hardware_requirements import KEYS
 from benchlock.registry.resolution.conflicts import SHOWN, ConflictError
-from benchlock.registry.resolution.fixes import FIELDS, changed, nearest_fixes
+from benchlock.registry.resolution.fix_proposals import FIELDS, apply_fix, find_nearest_fixes
 from benchlock.registry.resolution.resolver import Candidate, Question, Resolution, resolve
-from benchlock.registry.resolution.search import Preferences, Search
-from benchlock.registry.versions import Version
+from benchlock.registry.resolution.version_search import Preferences, Search
+from benchlock.registry.versions.semantic_version import Version
+from benchlock.registry.versions.version_ranges import Constraint
 from tests.support.random_universes import preferred, questions, universes
 from tests.support.universe import Universe, candidates, question
 
@@ -85,10 +85,10 @@ def test_every_fix_that_a_conflict_proposes_works_and_none_is_proposed_without_n
     search = Search.of(asked, Universe(rows), {})
     if search.find() is not None:
         return
-    fixes = nearest_fixes(search)
+    fixes = find_nearest_fixes(search)
     assert len({len(fix.changes) for fix in fixes}) <= 1
     for fix in fixes:
-        answer = brute_force(changed(asked, fix.changes), rows, {})
+        answer = brute_force(apply_fix(asked, fix.changes), rows, {})
         assert answer is not None
         assert set(answer) == {f"{kind}/{one}" for kind, one in fix.gives.items()}
 
@@ -118,12 +118,12 @@ def test_whatever_one_field_alone_resolves_is_proposed(rows: list[Candidate], as
     search = Search.of(asked, Universe(rows), {})
     if search.find() is not None:
         return
-    fixes = nearest_fixes(search)
+    fixes = find_nearest_fixes(search)
     helping = {
         field
         for field in FIELDS
         if (field != "image.version" or asked.image is not None)
-        and any(brute_force(changed(asked, {field: value}), rows, {}) for value in single_changes(asked, rows, field))
+        and any(brute_force(apply_fix(asked, {field: value}), rows, {}) for value in single_changes(asked, rows, field))
     }
     if helping:
         assert all(len(fix.changes) == 1 for fix in fixes)
@@ -145,7 +145,7 @@ def test_a_yanked_framework_is_proposed_where_the_answer_for_any_version_has_a_p
     )
     search = Search.of(question({"model": "m *", "dataset": "d *"}), Universe(rows), {})
     assert search.find() is None
-    fixes = [fix.changes for fix in nearest_fixes(search)]
+    fixes = [fix.changes for fix in find_nearest_fixes(search)]
     assert fixes == [{"framework.version": "1.1.0"}, {"prereleases": ["framework"]}]
 
 
@@ -161,7 +161,7 @@ def test_another_image_is_proposed_where_the_asked_one_would_need_another_versio
     })  # fmt: skip
     search = Search.of(question({"model": "m *", "dataset": "digits *", "image": "a *"}), Universe(rows), {})
     assert search.find() is None
-    changes = [fix.changes for fix in nearest_fixes(search)]
+    changes = [fix.changes for fix in find_nearest_fixes(search)]
     assert {"image.version": "1.0.0"} in changes
     assert {"image": {"name": "b", "version": "1.0.0"}} in changes
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlock.registry import toml
+from benchlock.registry.text import toml
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 scalars = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | texts

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.manifests.reading import read_authored
-from benchlock.registry.publishing import Draft
+from benchlock.registry.manifests.authored_manifests import read_authored
+from benchlock.registry.publishing.publication import Draft
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 Author = Callable[..., Draft]

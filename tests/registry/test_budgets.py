@@ -10,15 +10,21 @@ from typing import BinaryIO, cast
 
 import pytest
 
-from benchlock.registry.inspection.archives import faults
-from benchlock.registry.inspection.arrays import read_array
-from benchlock.registry.inspection.budgets import BUDGET, Meter, OverBudgetError, read_buffer, read_lines, read_whole
-from benchlock.registry.inspection.calls import LIMITS
-from benchlock.registry.inspection.code import reasons
-from benchlock.registry.inspection.parquet import read_footer
-from benchlock.registry.inspection.pickles import foreign_globals
-from benchlock.registry.inspection.protobuf import MalformedError, Visits
-from benchlock.registry.inspection.safetensors import read_header
+from benchlock.registry.inspection.executable_code import list_code_reasons
+from benchlock.registry.inspection.formats.foreign_files import (
+    BUDGET,
+    Meter,
+    OverBudgetError,
+    read_buffer,
+    read_lines,
+    read_whole,
+)
+from benchlock.registry.inspection.formats.parquet import read_footer
+from benchlock.registry.inspection.formats.pickles import foreign_globals
+from benchlock.registry.inspection.formats.protobuf import FieldCounter, MalformedError
+from benchlock.registry.inspection.formats.tensor_files import read_array, read_header
+from benchlock.registry.inspection.inspection_process import LIMITS
+from benchlock.registry.inspection.model_files import find_unsafe_members
 
 
 def stream(content: bytes) -> BinaryIO:
@@ -96,10 +102,10 @@ def test_members_of_an_archive_are_bounded() -> None:
         for number in range(20_001):
             archive.writestr(f"{number}", b"")
     with pytest.raises(OverBudgetError, match="more than 20000 members"):
-        list(faults(file))
+        list(find_unsafe_members(file))
     file.seek(0)
     with pytest.raises(OverBudgetError, match="more than 20000 members"):
-        reasons(file)
+        list_code_reasons(file)
 
 
 def test_a_long_name_in_a_pickle_is_cut_and_is_never_harmless() -> None:
@@ -112,6 +118,6 @@ def test_a_long_name_in_a_pickle_is_cut_and_is_never_harmless() -> None:
 
 
 def test_fields_of_a_file_are_counted() -> None:
-    visits = Visits(fields=10_000_000)
+    visits = FieldCounter(fields=10_000_000)
     with pytest.raises(OverBudgetError, match="more than 10000000 fields"):
         visits.count()

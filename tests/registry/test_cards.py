@@ -7,10 +7,10 @@ import pytest
 
 from benchlock.api.cli.main import run
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.local import LocalStore
-from benchlock.registry.cards import LARGEST, SHOWN, card_path, read_card
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.publishing import Draft, publish
+from benchlock.registry.manifests.model_card import LARGEST, SHOWN, card_path, read_card
+from benchlock.registry.publishing.publication import Draft, publish
 from tests.support.commands import Commands
 from tests.support.digits import DIGITS
 from tests.support.graphs import GRAPH

@@ -10,12 +10,11 @@ from sqlalchemy import Engine, text
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import reading
-from benchlock.registry.catalogue.entries import Provenance, Published, VersionTakenError
-from benchlock.registry.constraints import ANY
-from benchlock.registry.lockfile import (
+from benchlock.registry.catalogue.catalogue_protocol import Provenance, PublishResult, VersionTakenError
+from benchlock.registry.database.engine import read_transaction
+from benchlock.registry.lock.lockfile import (
     SCHEMA,
-    Content,
+    LockContent,
     LockedArtifact,
     LockedDataset,
     LockedFile,
@@ -27,17 +26,18 @@ from benchlock.registry.lockfile import (
     from_content,
     load,
 )
-from benchlock.registry.manifests.identity import with_files
-from benchlock.registry.manifests.reading import read_authored
+from benchlock.registry.manifests.authored_manifests import read_authored
+from benchlock.registry.manifests.manifest_content import with_files
 from benchlock.registry.names import Kind, Name, parse_reference
 from benchlock.registry.resolution.candidates import EVERY, Candidate, Population, Snapshot
 from benchlock.registry.resolution.resolver import Question, Requirement, resolve
+from benchlock.registry.versions.version_ranges import ANY
 from tests.support.locks import DATASET, FILES, published
 from tests.support.plans import sources
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOTHING = Provenance("", {})
-Publish = Callable[..., Published]
+Publish = Callable[..., PublishResult]
 
 MODEL = """\
 schema: 1
@@ -85,7 +85,7 @@ pytestmark = pytest.mark.databases
 def model(catalogue: Catalogue) -> Publish:
     """Publishes ``model("net", "1.0.0")``."""
 
-    def publish(name: str, version: str, needs: str = "*", description: str = "a net") -> Published:
+    def publish(name: str, version: str, needs: str = "*", description: str = "a net") -> PublishResult:
         text = MODEL.format(name=name, version=version, needs=needs, description=description)
         manifest = with_files(read_authored(text, "model.yaml"), {"net.onnx": BLOB})
         return catalogue.publish(manifest, NOTHING)
@@ -97,7 +97,7 @@ def model(catalogue: Catalogue) -> Publish:
 def image(catalogue: Catalogue) -> Publish:
     """Publishes ``image("onnxruntime-cpu", "1.0.0", "1.31.1")``."""
 
-    def publish(name: str, version: str, provides: str) -> Published:
+    def publish(name: str, version: str, provides: str) -> PublishResult:
         manifest = read_authored(
             IMAGE.format(name=name, version=version, provides=provides, blob=BLOB.digest), "image.yaml"
         )
@@ -279,7 +279,7 @@ QUERIES = (
 
 
 def test_questions_are_answered_from_indexes(database: Engine) -> None:
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         for query in QUERIES:
             for step in sources(connection, query):
                 assert "SEARCH" in step or "Index Cond" in step, step
@@ -295,7 +295,7 @@ def file(path: str) -> LockedFile:
 
 
 LOCK = from_content(
-    Content(
+    LockContent(
         schema=".".join(map(str, SCHEMA)),
         request={"name": "net-on-pictures", "kind": "evaluation"},
         model=LockedArtifact(name="net", version="1.0.0", digest=digest("net"), files=(file("net.onnx"),)),

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.artifacts.blob_store import BlobNotFoundError, read, verify
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.store import BlobNotFoundError, read, verify
-from benchlock.registry.accepting import accept
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.entries import Provenance, Published
-from benchlock.registry.catalogued import CataloguedStore
-from benchlock.registry.collection import collect
-from benchlock.registry.manifests.identity import content
+from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore, Provenance, PublishResult
+from benchlock.registry.manifests.manifest_content import content
+from benchlock.registry.publishing.garbage_collection import collect_garbage
+from benchlock.registry.publishing.remote_publication import publish_received
 from tests.support.frameworks import framework
 
 pytestmark = pytest.mark.databases
@@ -27,14 +26,14 @@ def kept(catalogue: Catalogue, tmp_path: Path) -> CataloguedStore:
     return CataloguedStore(tmp_path / "blobs", catalogue.text_of)
 
 
-def publish(kept: CataloguedStore, catalogue: Catalogue) -> Published:
-    return accept(MANIFEST, Provenance("", {}), kept, catalogue, warn=print)
+def publish(kept: CataloguedStore, catalogue: Catalogue) -> PublishResult:
+    return publish_received(MANIFEST, Provenance("", {}), kept, catalogue, warn=print)
 
 
 def test_a_manifest_is_a_blob_from_its_publication_on(kept: CataloguedStore, catalogue: Catalogue) -> None:
     with pytest.raises(BlobNotFoundError):
         kept.stat(BLOB.digest)
-    assert publish(kept, catalogue) == Published(catalogue.list()[0].reference, BLOB.digest, changed=True)
+    assert publish(kept, catalogue) == PublishResult(catalogue.list()[0].reference, BLOB.digest, changed=True)
     assert list(kept.list()) == []
     assert kept.exists(BLOB.digest)
     assert kept.stat(BLOB.digest) == BLOB
@@ -49,7 +48,7 @@ def test_it_becomes_a_file_when_its_path_is_asked_for(kept: CataloguedStore, cat
     assert (place.read_bytes(), stat.S_IMODE(place.stat().st_mode)) == (TEXT, 0o444)
     assert list(kept.list()) == [BLOB.digest]
     assert kept.path(BLOB.digest) == place
-    assert collect(kept, catalogue, tuple).digests == ()
+    assert collect_garbage(kept, catalogue, tuple).digests == ()
 
 
 def test_a_file_that_was_damaged_is_told_and_publishing_again_repairs_it(

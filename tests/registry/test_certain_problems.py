@@ -8,13 +8,13 @@ from random import Random
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.conversion import convert
 from benchlock.registry.manifests import read_authored
-from benchlock.registry.manifests.certain_problems import find_certain_problems
-from benchlock.registry.manifests.checks import check
-from benchlock.registry.manifests.others import Manifest
-from benchlock.registry.problems import Problems
-from benchlock.registry.yaml import Document, Place, read
+from benchlock.registry.manifests.authored_manifests import find_certain_problems
+from benchlock.registry.manifests.manifest_checks import check
+from benchlock.registry.manifests.manifest_types import Manifest
+from benchlock.registry.text.decoder import convert
+from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.yaml import Document, Place, read_yaml
 
 GOOD = sorted((Path(__file__).resolve().parent.parent / "cases" / "manifests" / "good").glob("*.yaml"))
 
@@ -208,7 +208,7 @@ def is_required(value: object, path: tuple[str | int, ...]) -> bool:
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
 def test_no_rule_is_told_of_a_manifest_that_lacks_keys_alone(path: Path) -> None:
     """A good manifest without some of its keys has a completion that breaks no rule: itself."""
-    original = read(path.read_bytes(), path.name)
+    original = read_yaml(path.read_bytes(), path.name)
     paths = [one for one in paths_of(original.value) if is_required(original.value, one)]
     choose = Random(path.stem)
     for _ in range(8):
@@ -237,7 +237,7 @@ def places_of(problems: Problems) -> set[str]:
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
 def test_a_misspelled_key_of_a_good_manifest_is_the_only_problem(path: Path) -> None:
     refused = 0
-    for document, key in misspellings(read(path.read_bytes(), path.name).value, path.name):
+    for document, key in misspellings(read_yaml(path.read_bytes(), path.name).value, path.name):
         problems = Problems()
         with problems.noted():
             convert(document, Manifest)
@@ -249,7 +249,7 @@ def test_a_misspelled_key_of_a_good_manifest_is_the_only_problem(path: Path) -> 
 
 
 def test_a_misspelled_key_adds_no_problem_to_a_manifest_that_breaks_rules() -> None:
-    value = read(MODEL, "manifest.yaml").value
+    value = read_yaml(MODEL, "manifest.yaml").value
     with pytest.raises(InvalidInputError) as caught:
         check(convert(Document(value, "manifest.yaml"), Manifest), Document(value, "manifest.yaml"), published=False)
     broken = {(one.what, one.where) for one in caught.value.problems}

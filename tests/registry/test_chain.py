@@ -11,19 +11,18 @@ from alembic import command
 from sqlalchemy import JSON, Boolean, Connection, Engine, Table, func, select, text
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_store import Records
 from benchlock.migrations import configure, upgrade
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.access.log import Log, note
-from benchlock.registry.access.tokens import Tokens
+from benchlock.migrations.schema_check import METADATA
+from benchlock.registry.auth.audit_log import AuditLog, record_action
+from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.chain import Head, record_kinds
-from benchlock.registry.catalogue.damage import DamagedDatabaseError
-from benchlock.registry.catalogue.database import reading, writing
-from benchlock.registry.catalogue.integrity import check_database
-from benchlock.registry.catalogue.tables import record_chain
-from benchlock.registry.catalogue.together import Together
+from benchlock.registry.database.catalogue_schema import record_chain
+from benchlock.registry.database.database_checks import check_database
+from benchlock.registry.database.engine import DamagedDatabaseError, read_transaction, write_transaction
+from benchlock.registry.database.group_commit import GroupCommit
+from benchlock.registry.database.record_chain import Head, record_kinds
 from benchlock.registry.names import parse_reference
 from tests.support.filled import Clock, fill
 from tests.support.forging import forge, remove_guards
@@ -56,7 +55,7 @@ def runs(database: Engine) -> list[Run]:
 
 
 def entries(database: Engine) -> Entries:
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         return {(row.kind, row.key): row.digest for row in connection.execute(select(record_chain))}
 
 
@@ -81,7 +80,7 @@ def other(value: Any) -> Any:  # noqa: ANN401 - a value of any column
 def test_every_record_is_chained(database: Engine, runs: list[Run]) -> None:
     report = check_database(database, METADATA)
     assert report.damaged == ()
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         tables = {kind.name: kind.table for kind in record_kinds(METADATA)}
         counts = {one: connection.scalar(select(func.count()).select_from(table)) for one, table in tables.items()}
         for table in CHAINED:
@@ -93,7 +92,7 @@ def test_every_record_is_chained(database: Engine, runs: list[Run]) -> None:
 
 def test_a_revision_chains_what_is_there(database: Engine, runs: list[Run]) -> None:  # noqa: ARG001 - it fills
     before = {place: digest for place, digest in entries(database).items() if place[0] != "hidings"}  # a later table
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         command.downgrade(configure(connection), "0015")
     upgrade(database)
     assert entries(database) == before
@@ -141,7 +140,7 @@ def test_a_chain_that_was_written_anew_is_known_by_a_head_noted_before(database:
     assert damage(database, noted) == []
     remove_guards(database)
     forge(database, "UPDATE run_metrics SET value = 1 WHERE run = :run AND name = 'top1'", run=runs[0].id)
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         command.downgrade(configure(connection), "0015")
     upgrade(database)
     assert [one for one in damage(database) if "trigger" not in one] == []
@@ -177,7 +176,7 @@ def test_other_forged_records_are_not_delivered(database: Engine, runs: list[Run
         Tokens(database, Clock()).list()
     forge(database, "UPDATE actions SET actor = 'somebody' WHERE action = 'version.yank'")
     with pytest.raises(DamagedDatabaseError, match="actions"):
-        Log(database).list()
+        AuditLog(database).list()
 
 
 def test_what_is_rolled_back_leaves_no_gap(database: Engine) -> None:
@@ -185,14 +184,14 @@ def test_what_is_rolled_back_leaves_no_gap(database: Engine) -> None:
     at = Clock()()
 
     def fail(connection: Connection) -> None:
-        note(connection, "test", "fails", at)
+        record_action(connection, "test", "fails", at)
         raise InvalidInputError("it fails")
 
-    together = Together(database)
-    for act in (fail, lambda connection: note(connection, "test", "works", at)):
+    together = GroupCommit(database)
+    for act in (fail, lambda connection: record_action(connection, "test", "works", at)):
         with suppress(InvalidInputError):
             together.do(act)
-    with pytest.raises(InvalidInputError), writing(database) as connection:
+    with pytest.raises(InvalidInputError), write_transaction(database) as connection:
         fail(connection)
     report = check_database(database, METADATA)
     assert (report.damaged, report.head and report.head.seq) == ((), 1)
@@ -216,7 +215,7 @@ def first_row(database: Engine, table: Table) -> Mapping[str, Any]:
         for one in table.columns
     )
     keys = ", ".join(f'"{column.name}"' for column in table.primary_key.columns)
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         row = (
             connection.execute(text(f"SELECT {', '.join(columns)} FROM {table.name} ORDER BY {keys}"))
             .mappings()

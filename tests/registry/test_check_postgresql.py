@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from benchlock.registry.catalogue.database import open_server
-from benchlock.registry.catalogue.integrity import describe_checks, find_storage_damage
+from benchlock.registry.database.database_checks import describe_checks, find_storage_damage
+from benchlock.registry.database.engine import open_server
 from tests.support.commands import Commands
 from tests.support.filled import fill
 from tests.support.postgresql import PostgresServer, programs_with, serving

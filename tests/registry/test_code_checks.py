@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.registry.drafts import read_draft
-from benchlock.registry.inspection.archives import faults
-from benchlock.registry.inspection.calls import InspectionTarget, find_code
-from benchlock.registry.inspection.code import model_reasons, reasons
-from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
+from benchlock.registry.inspection.executable_code import list_code_reasons, list_model_code_reasons
+from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.inspection.inspection_process import InspectionTarget, find_code
+from benchlock.registry.inspection.model_files import find_unsafe_members
+from benchlock.registry.publishing.drafts import read_draft
 from tests.support.digits import DIGITS
 
 MODELS = DIGITS / "models"
@@ -163,7 +163,7 @@ HIDING: dict[str, tuple[bytes, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", HIDING)
 def test_code_is_found_where_it_hides(name: str) -> None:
     content, expected = HIDING[name]
-    assert reasons(io.BytesIO(content)) == expected
+    assert list_code_reasons(io.BytesIO(content)) == expected
     assert not Path("/tmp/this-must-not-exist").exists()
 
 
@@ -171,16 +171,16 @@ def test_an_encrypted_member_is_not_passed_over() -> None:
     content = bytearray(zipped({"data.pkl": PICKLE}))
     content[6] |= 1
     content[content.index(b"PK\x01\x02") + 8] |= 1
-    (reason,) = reasons(io.BytesIO(bytes(content)))
+    (reason,) = list_code_reasons(io.BytesIO(bytes(content)))
     assert reason.startswith("holds 'data.pkl', which cannot be looked into")
 
 
 @pytest.mark.parametrize("end", range(1, 200, 13))
 def test_what_breaks_off_is_looked_at_without_a_fault(end: int) -> None:
     for content, _ in HIDING.values():
-        reasons(io.BytesIO(content[:end]))
-        reasons(io.BytesIO(content[:-end]))
-        list(faults(io.BytesIO(content[:-end])))
+        list_code_reasons(io.BytesIO(content[:end]))
+        list_code_reasons(io.BytesIO(content[:-end]))
+        list(find_unsafe_members(io.BytesIO(content[:-end])))
 
 
 def linked() -> bytes:
@@ -212,7 +212,7 @@ def doubled() -> bytes:
     ],
 )
 def test_an_archive_that_should_not_be_unpacked_says_why(content: bytes, words: str) -> None:
-    found = list(faults(io.BytesIO(content)))
+    found = list(find_unsafe_members(io.BytesIO(content)))
     assert bool(found) == bool(words), found
     assert not words or words in found[0]
 
@@ -222,7 +222,7 @@ def test_words_are_no_pickle(text: bytes) -> None:
     """Each begins with an operation that takes what was never pushed: no unpickler goes on behind it."""
     with pytest.raises(Exception):  # noqa: B017, PT011 - anything at all
         pickle.loads(text)
-    assert reasons(io.BytesIO(text)) == ()
+    assert list_code_reasons(io.BytesIO(text)) == ()
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_words_are_no_pickle(text: bytes) -> None:
     ],
 )
 def test_code_that_begins_as_text_is_found(code: bytes) -> None:
-    assert reasons(io.BytesIO(code)) == (CALL,)
+    assert list_code_reasons(io.BytesIO(code)) == (CALL,)
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -321,7 +321,7 @@ GRAPHS: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", GRAPHS)
 def test_operations_that_reach_files_are_code(name: str) -> None:
     model_format, path, content, expected = GRAPHS[name]
-    assert model_reasons(io.BytesIO(content), path, len(content), model_format) == expected
+    assert list_model_code_reasons(io.BytesIO(content), path, len(content), model_format) == expected
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_graph_that_is_not_of_its_format_is_no_code(
     model_format: str, path: str, content: bytes, message: str
 ) -> None:
     with pytest.raises(MalformedError, match=message):
-        model_reasons(io.BytesIO(content), path, len(content), model_format)
+        list_model_code_reasons(io.BytesIO(content), path, len(content), model_format)
 
 
 def test_a_page_in_a_model_of_others_is_no_code() -> None:

@@ -10,16 +10,16 @@ from typing import BinaryIO
 
 import pytest
 
+from benchlock.artifacts.blob_store import verify
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import IntegrityError, UnavailableError
-from benchlock.artifacts.fetching import fetch
-from benchlock.artifacts.holds import SECONDS
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.store import verify
-from benchlock.artifacts.uploads import Uploads
+from benchlock.artifacts.resumable_fetch import fetch
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.uploads.blob_holds import HOLD_SECONDS
+from benchlock.artifacts.uploads.resumable_uploads import Uploads
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.collection import collect
-from benchlock.registry.publishing import Draft, publish
+from benchlock.registry.publishing.garbage_collection import collect_garbage
+from benchlock.registry.publishing.publication import Draft, publish
 
 Author = Callable[..., Draft]
 
@@ -41,9 +41,9 @@ def test_what_is_published_stays_and_the_rest_goes(author: Author, store: LocalS
     kept = set(store.list())
     garbage = {store.put(io.BytesIO(text)).digest for text in (b"left by a kill", b"forgotten")}
     of_a_run = store.put(io.BytesIO(b"predictions")).digest
-    rehearsed = collect(store, catalogue, lambda: [of_a_run], dry_run=True)
+    rehearsed = collect_garbage(store, catalogue, lambda: [of_a_run], dry_run=True)
     assert set(store.list()) == kept | garbage | {of_a_run}
-    collected = collect(store, catalogue, lambda: [of_a_run])
+    collected = collect_garbage(store, catalogue, lambda: [of_a_run])
     assert rehearsed == collected
     assert (set(collected.digests), collected.size) == (garbage, 23)
     assert set(store.list()) == kept | {of_a_run}
@@ -62,7 +62,7 @@ def test_a_dry_run_leaves_what_an_interrupted_fetch_goes_on_with(store: LocalSto
     for dry_run in (True, False):
         with pytest.raises(UnavailableError, match="broke off"):
             fetch(store, digest_bytes(content), breaking_off, name="weights")
-        collect(store, catalogue, list, dry_run=dry_run)
+        collect_garbage(store, catalogue, list, dry_run=dry_run)
     with pytest.raises(UnavailableError, match="broke off"):
         fetch(store, digest_bytes(content), breaking_off, name="weights")
     assert offsets == [0, 1 << 20, 0]
@@ -82,7 +82,7 @@ def test_a_draft_that_is_being_written_is_not_collected(
 ) -> None:
     with store.writing():
         blob = store.put(io.BytesIO(b"of a draft")).digest
-        collection = threading.Thread(target=collect, args=(store, catalogue, list))
+        collection = threading.Thread(target=collect_garbage, args=(store, catalogue, list))
         collection.start()
         collection.join(0.2)
         assert collection.is_alive()
@@ -105,9 +105,9 @@ def test_what_a_client_sent_stays_until_it_has_had_the_time_to_publish(
     asked_for, garbage = (store.put(io.BytesIO(text)).digest for text in (b"asked for", b"garbage"))
     assert uploads.has(asked_for)
 
-    assert set(collect(store, catalogue, uploads.held).digests) == {garbage}
-    now += SECONDS + 60
-    assert set(collect(store, catalogue, uploads.held).digests) == {sent, asked_for}
+    assert set(collect_garbage(store, catalogue, uploads.held).digests) == {garbage}
+    now += HOLD_SECONDS + 60
+    assert set(collect_garbage(store, catalogue, uploads.held).digests) == {sent, asked_for}
 
 
 def test_a_damaged_listing_stops_the_collection(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
@@ -118,5 +118,5 @@ def test_a_damaged_listing_stops_the_collection(author: Author, store: LocalStor
     place.write_bytes(b"[]")
     before = set(store.list())
     with pytest.raises(IntegrityError, match=tree):
-        collect(store, catalogue, list)
+        collect_garbage(store, catalogue, list)
     assert set(store.list()) == before

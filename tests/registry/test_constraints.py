@@ -3,9 +3,8 @@
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.constraints import LONGEST, Constraint
-from benchlock.registry.ranges import Range
-from benchlock.registry.versions import parse_version
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import LONGEST, Constraint, Range
 
 ADMITTED = [
     (">1.2.3-alpha.3", "1.2.3-alpha.7", True),

@@ -6,9 +6,9 @@ from typing import Final
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.conversion import convert
 from benchlock.registry.manifests import Manifest
-from benchlock.registry.yaml import Document
+from benchlock.registry.text.decoder import convert
+from benchlock.registry.text.yaml import Document
 
 _LONG: Final = "x" * 1_000_000
 

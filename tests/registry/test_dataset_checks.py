@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.drafts import Draft
-from benchlock.registry.inspection.arrays import read_arrays
-from benchlock.registry.inspection.parquet import read_footer
-from benchlock.registry.inspection.protobuf import MalformedError
+from benchlock.registry.inspection.formats.parquet import read_footer
+from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.inspection.formats.tensor_files import read_arrays
+from benchlock.registry.publishing.drafts import Draft
 from tests.registry.test_code_checks import Attack, arrays
 from tests.registry.test_file_checks import problems_of
 from tests.registry.test_publishing import DATASET, PICTURES

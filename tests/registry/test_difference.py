@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchlock.registry.changed_manifests import changed_content
-from benchlock.registry.difference import Change, diff
-from benchlock.registry.lockfile import Lock, read
+from benchlock.registry.lock.lock_diff import Change, diff
+from benchlock.registry.lock.lockfile import Lock, read
+from benchlock.registry.lock.manifest_diff import find_content_changes
 from benchlock.registry.manifests import read_authored
 from tests.support.locks import request, shelf
 from tests.support.variants import variant
@@ -100,6 +100,6 @@ def test_whatever_a_model_says_otherwise_is_told_by_what_it_does(old: str, new: 
     text = MANIFEST.read_text()
     assert text.count(old) == 1
     before, after = (read_authored(one, "manifest.yaml") for one in (text, text.replace(old, new)))
-    (found,) = changed_content(before, after)
+    (found,) = find_content_changes(before, after)
     assert found == told.replace("{…}", "{iou: 0.5, per_class: true}")
-    assert [*changed_content(before, before)] == []
+    assert [*find_content_changes(before, before)] == []

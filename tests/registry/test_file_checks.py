@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.drafts import Draft, read_draft
-from benchlock.registry.licences import check_license
-from benchlock.registry.publishing import publish_all, rehearse_all
+from benchlock.registry.inspection.file_inspection import check_license
+from benchlock.registry.publishing.drafts import Draft, read_draft
+from benchlock.registry.publishing.publication import dry_run_publish_all, publish_all
 from tests.registry.test_publishing import DATASET, FRAMEWORK, IMAGE, MODEL, PICTURES, image, pylock
 from tests.support.graphs import GRAPH
 
@@ -23,7 +23,7 @@ def problems_of(author: Author, catalogue: Catalogue, text: str, files: dict[str
     """What is wrong with a draft, and what is only odd."""
     said: list[str] = []
     try:
-        rehearse_all([author(text, files)], catalogue, warn=said.append)
+        dry_run_publish_all([author(text, files)], catalogue, warn=said.append)
     except InvalidInputError as error:
         return [one.what for one in error.problems or (error,)]
     return [f"warning: {one}" for one in said]

@@ -15,13 +15,13 @@ from pyarrow import parquet
 
 from benchlock.artifacts.digest import digest_bytes, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
-from benchlock.artifacts.isolation.calls import run_isolated
-from benchlock.artifacts.isolation.limits import LimitExceededError
-from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.isolation.isolated_calls import run_isolated
+from benchlock.artifacts.isolation.resource_limits import LimitExceededError
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.artifacts.trees import TreeEntry, encode_listing
-from benchlock.registry import file_reading
-from benchlock.registry.file_facts import ComparedLabels, FileFacts, FileQuestions, ResampledField
-from benchlock.registry.file_reading import SMALL, read_file_facts
+from benchlock.registry.inspection.file_facts import ComparedLabels, FileFacts, FileQuestions, ResampledField
+from benchlock.registry.lock import file_facts_reader
+from benchlock.registry.lock.file_facts_reader import SMALL, read_file_facts
 from benchlock.registry.manifests import File, Manifest
 from benchlock.registry.names import Kind
 from tests.support.locks import shelf
@@ -38,7 +38,7 @@ def children(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         called.append(function)
         return run_isolated(function, *arguments, **options)
 
-    monkeypatch.setattr(file_reading, "run_isolated", noted)
+    monkeypatch.setattr(file_facts_reader, "run_isolated", noted)
     return called
 
 
@@ -63,7 +63,7 @@ def test_small_files_need_no_process_and_large_ones_have_one(children: list[str]
     assert children == []
     index += b"b.png,2,\n" * SMALL
     assert facts(INDEX, {"dataset": {"i.csv": index}}).label_columns == ("label",)
-    assert children == ["benchlock.registry.file_reading:answer_isolated"]
+    assert children == ["benchlock.registry.lock.file_facts_reader:answer_isolated"]
 
 
 def test_compressed_files_and_files_in_trees_are_never_read_in_place(children: list[str]) -> None:
@@ -134,7 +134,7 @@ def test_what_is_too_large_is_refused_with_its_path_and_artifact() -> None:
 
 
 def test_what_needs_more_than_the_limits_names_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_reading, "LIMITS", structs.replace(file_reading.LIMITS, memory=160 << 20))
+    monkeypatch.setattr(file_facts_reader, "LIMITS", structs.replace(file_facts_reader.LIMITS, memory=160 << 20))
     names = b"\n".join(b"%x" % number for number in range(1_500_000))
     questions = FileQuestions(compared=(ComparedLabels(0, "l.txt", "l.txt", 0),))
     with pytest.raises(LimitExceededError, match="160 MiB of memory") as caught:

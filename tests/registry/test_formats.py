@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.registry.lock.lock_feasibility import find_unsupported
 from benchlock.registry.manifests import read_authored
+from benchlock.registry.manifests.metric_definitions import GROUPS
 from benchlock.registry.manifests.steps import AudioStep, ImageStep, OutputStep, TextStep
-from benchlock.registry.metrics import GROUPS
-from benchlock.registry.requests import read_request
-from benchlock.registry.support import unsupported
+from benchlock.registry.requests.request import read_request
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 TEXT = (DOCS / "formats.md").read_text(encoding="utf-8")
@@ -19,7 +19,7 @@ EXAMPLES = re.findall(r"```yaml\n(schema: 1\n.*?)```", TEXT, re.DOTALL)  # other
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: re.findall(r"kind: (\w+)", example)[0])
 def test_an_example_is_read_and_can_be_locked(example: str) -> None:
     read = read_request if "kind: evaluation" in example else read_authored
-    assert unsupported(read(example, "formats.md")) == ()
+    assert find_unsupported(read(example, "formats.md")) == ()
 
 
 def test_there_is_an_example_of_each() -> None:

@@ -5,9 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.database.engine import open_engine
 from benchlock.registry.manifests import read_authored
-from benchlock.registry.publishing import Draft, publish
+from benchlock.registry.publishing.publication import Draft, publish
 from tests.support.disks import filled, mounted
 from tests.support.forking import Place
 from tests.support.noise import open_bench

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.registry.manifests import Manifest, content, files_of, parse_published, read_authored, with_files
 
 DECODE: dict[str, Any] = {"decode": {"color": "RGB", "exif": "apply"}}
@@ -104,4 +104,4 @@ def test_what_was_published_before_is_read() -> None:
     kept = {file.path: Descriptor(digest_bytes(file.path.encode()), 4) for file in files_of(manifest)}
     document = json.loads(content(with_files(manifest, kept)))
     document["inputs"][0]["steps"][1] = WIDE
-    parse_published(canonical(document))
+    parse_published(encode_canonical(document))

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.drafts import Draft
-from benchlock.registry.locks import is_labelled
+from benchlock.registry.lock.lock_creation import is_labelled
 from benchlock.registry.manifests import Dataset
-from benchlock.registry.publishing import publish, rehearse_all
+from benchlock.registry.publishing.drafts import Draft
+from benchlock.registry.publishing.publication import dry_run_publish_all, publish
 from tests.registry.test_publishing import DATASET, MODEL, PICTURES
 from tests.support.digits import DIGITS
 from tests.support.graphs import GRAPH
@@ -43,7 +43,7 @@ def npz(**arrays: object) -> bytes:
 def problems(author: Author, catalogue: Catalogue, text: str, content: bytes) -> list[str]:
     """Each problem, with the place that it names."""
     try:
-        rehearse_all([author(text, {"net.onnx": GRAPH, "golden.npz": content})], catalogue)
+        dry_run_publish_all([author(text, {"net.onnx": GRAPH, "golden.npz": content})], catalogue)
     except InvalidInputError as error:
         return [f"{str(one.where).partition(' (')[0]}: {one.what}" for one in error.problems or (error,)]
     return []
@@ -67,7 +67,7 @@ def test_golden_tensors_beside_a_graph_are_no_graph(author: Author, catalogue: C
             "output/StatefulPartitionedCall:0": np.zeros((1, 10), np.float32),
         }),
     }  # fmt: skip
-    rehearse_all([author(text, files)], catalogue)
+    dry_run_publish_all([author(text, files)], catalogue)
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
-from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.drafts import read_draft
-from benchlock.registry.inspection import onnx_graphs, savedmodels, tflite_graphs
-from benchlock.registry.inspection.graphs import FoundGraph, FoundTensor
-from benchlock.registry.inspection.protobuf import MalformedError
-from benchlock.registry.publishing import publish
+from benchlock.registry.inspection.formats import model_graphs
+from benchlock.registry.inspection.formats.model_graphs import GraphSignature, GraphTensor
+from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.publishing.drafts import read_draft
+from benchlock.registry.publishing.publication import publish
 from tests.support import graphs, tflite
 from tests.support.digits import DIGITS
 
@@ -249,8 +249,8 @@ def test_an_empty_shape_of_a_tflite_tensor_is_unknown_unless_it_is_a_scalar(
     shape: list[int] | None, ranked: bool, sizes: tuple[int, ...] | None
 ) -> None:
     content = tflite.graph([tflite.tensor("x", [1, 4])], [tflite.tensor("y", shape, ranked=ranked)])
-    graph = tflite_graphs.read_graph(io.BytesIO(content), len(content))
-    assert graph == FoundGraph((FoundTensor("x", "float32", (1, 4)),), (FoundTensor("y", "float32", sizes),))
+    graph = model_graphs.read_tflite_graph(io.BytesIO(content), len(content))
+    assert graph == GraphSignature((GraphTensor("x", "float32", (1, 4)),), (GraphTensor("y", "float32", sizes),))
 
 
 TFLITE = """\
@@ -317,9 +317,9 @@ def test_a_graph_is_read_without_holding_its_weights(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     path.write_bytes(content)
     with path.open("rb") as stream:
-        graph = onnx_graphs.read_graph(stream, len(content))
-    assert graph == FoundGraph(
-        (FoundTensor("x", "float32", ("batch", 8, 8, 1)),), (FoundTensor("y", "float32", ("batch", 2)),)
+        graph = model_graphs.read_onnx_graph(stream, len(content))
+    assert graph == GraphSignature(
+        (GraphTensor("x", "float32", ("batch", 8, 8, 1)),), (GraphTensor("y", "float32", ("batch", 2)),)
     )
     onnx.load(path)
 
@@ -327,9 +327,9 @@ def test_a_graph_is_read_without_holding_its_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", [*range(0, 400, 7)])
 def test_a_file_that_breaks_off_is_malformed_or_read(tmp_path: Path, end: int) -> None:
     readers = {
-        "digits.onnx": onnx_graphs.read_graph,
-        "digits.tflite": tflite_graphs.read_graph,
-        "digits.savedmodel/saved_model.pb": savedmodels.read_signatures,
+        "digits.onnx": model_graphs.read_onnx_graph,
+        "digits.tflite": model_graphs.read_tflite_graph,
+        "digits.savedmodel/saved_model.pb": model_graphs.read_signatures,
     }
     for name, reader in readers.items():
         content = (MODELS / name).read_bytes()

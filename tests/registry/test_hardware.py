@@ -8,13 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlock.registry.hardware import Hardware
-from benchlock.registry.hosts import AcceleratorCondition, HostConditions, parse_drivers
-from benchlock.registry.lockfile import dump, load
+from benchlock.registry.lock.lockfile import dump, load
 from benchlock.registry.manifests import Image
-from benchlock.registry.quantities import Amount
-from benchlock.registry.requests import Request, conditions_of, parse_request
+from benchlock.registry.requests.hardware_requirements import (
+    AcceleratorCondition,
+    Hardware,
+    HostConditions,
+    parse_drivers,
+)
+from benchlock.registry.requests.request import Request, conditions_of, parse_request
 from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.text.quantities import Amount
 from tests.support.locks import FILES, IMAGE, Shelf, published, request, shelf
 
 OTHER_PLATFORMS = """\

@@ -3,19 +3,19 @@
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.hosts import (
+from benchlock.registry.requests.hardware_requirements import (
     Accelerator,
     AcceleratorCondition,
     HostConditions,
     HostFacts,
-    allotted,
     driver_version,
+    explain_unfit_platform,
+    list_unmet_conditions,
     parse_drivers,
-    unfit,
-    unmet,
-    words,
+    select_accelerators,
+    split_name,
 )
-from benchlock.registry.quantities import Amount
+from benchlock.registry.text.quantities import Amount
 
 GIB = 1 << 30
 ABSENT = "nvidia-smi is not there"
@@ -49,8 +49,8 @@ def host(*accelerators: Accelerator) -> HostFacts:
 )
 def test_cpus_and_memory_are_least_amounts_for_every_device(conditions: HostConditions, lacking: tuple[str]) -> None:
     """An accelerator is asked of platforms whose device is one."""
-    assert unmet(conditions, "cpu", host()) == lacking
-    assert unmet(conditions, "cpu", host(H200)) == lacking
+    assert list_unmet_conditions(conditions, "cpu", host()) == lacking
+    assert list_unmet_conditions(conditions, "cpu", host(H200)) == lacking
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_cpus_and_memory_are_least_amounts_for_every_device(conditions: HostCond
 def test_a_device_needs_its_accelerator(
     device: str, accelerators: tuple[Accelerator, ...], lacking: tuple[str, ...]
 ) -> None:
-    assert unmet(ANYTHING, device, host(*accelerators)) == lacking
+    assert list_unmet_conditions(ANYTHING, device, host(*accelerators)) == lacking
 
 
 @pytest.mark.parametrize(
@@ -130,15 +130,15 @@ def test_a_device_needs_its_accelerator(
 def test_what_is_asked_of_accelerators(
     condition: AcceleratorCondition, accelerators: tuple[Accelerator, ...], lacking: tuple[str, ...]
 ) -> None:
-    assert unmet(HostConditions(accelerator=condition), "cuda12", host(*accelerators)) == lacking
+    assert list_unmet_conditions(HostConditions(accelerator=condition), "cuda12", host(*accelerators)) == lacking
 
 
 def test_a_platform_of_another_host_has_that_one_reason() -> None:
     asked = HostConditions(cpus=8, accelerator=AcceleratorCondition("H200"))
-    assert unfit(("linux", "arm64", "cuda12"), asked, host()) == ("this host is linux/amd64",)
-    assert unfit(("darwin", "amd64", "cpu"), ANYTHING, host()) == ("this host is linux/amd64",)
-    assert unfit(("linux", "amd64", "cpu"), ANYTHING, host()) == ()
-    assert len(unfit(("linux", "amd64", "cuda12"), asked, host())) == 2
+    assert explain_unfit_platform(("linux", "arm64", "cuda12"), asked, host()) == ("this host is linux/amd64",)
+    assert explain_unfit_platform(("darwin", "amd64", "cpu"), ANYTHING, host()) == ("this host is linux/amd64",)
+    assert explain_unfit_platform(("linux", "amd64", "cpu"), ANYTHING, host()) == ()
+    assert len(explain_unfit_platform(("linux", "amd64", "cuda12"), asked, host())) == 2
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_platform_of_another_host_has_that_one_reason() -> None:
 def test_a_run_gets_the_first_accelerators_that_will_do(
     device: str, condition: AcceleratorCondition | None, given: tuple[int, ...]
 ) -> None:
-    assert allotted(device, HostConditions(accelerator=condition), host(UNSAID, H200, A100, H200)) == given
+    assert select_accelerators(device, HostConditions(accelerator=condition), host(UNSAID, H200, A100, H200)) == given
 
 
 def test_an_accelerator_is_named_with_its_memory() -> None:
@@ -166,8 +166,8 @@ def test_an_accelerator_is_named_with_its_memory() -> None:
 
 
 def test_words_are_letters_and_digits_without_case() -> None:
-    assert words("NVIDIA A100-SXM4-40GB") == {"nvidia", "a100", "sxm4", "40gb"}
-    assert words(" - _") == frozenset()
+    assert split_name("NVIDIA A100-SXM4-40GB") == {"nvidia", "a100", "sxm4", "40gb"}
+    assert split_name(" - _") == frozenset()
 
 
 @pytest.mark.parametrize(

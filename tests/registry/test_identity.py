@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.registry.manifests import parse_published, plain
-from benchlock.registry.manifests.identity import _SLICE, _may_have_large_number, content, parse_content
+from benchlock.registry.manifests.manifest_content import _SLICE, _may_have_large_number, content, parse_content
 
 DIGEST = "0" * 64
 DATASET = {
@@ -53,7 +53,7 @@ def test_the_content_is_that_of_the_manifest_however_it_was_sent(
     manifest = parse_content(written(DATASET))
     remembered = content(manifest)
     again = msgspec.structs.replace(manifest)  # another one, of which nothing is remembered
-    assert remembered == content(again) == canonical(plain(manifest)) == canonical(DATASET)
+    assert remembered == content(again) == encode_canonical(plain(manifest)) == encode_canonical(DATASET)
     assert content(parse_published(remembered)) == remembered
 
 

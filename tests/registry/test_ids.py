@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from benchlock.registry.ids import is_id, milliseconds, moment, new_id, time_of
+from benchlock.registry.database.record_values import format_time, is_id, new_id, parse_id_time, to_milliseconds
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -14,7 +14,7 @@ def test_ids_of_one_millisecond_sort_in_the_order_of_their_making() -> None:
     made = [new_id(NOON) for _ in range(5000)]
     assert sorted(made) == made
     assert len({*made}) == len(made)
-    assert all(is_id(one) and time_of(one) == milliseconds(NOON) for one in made)
+    assert all(is_id(one) and parse_id_time(one) == to_milliseconds(NOON) for one in made)
 
 
 def test_no_two_are_alike_whoever_makes_them() -> None:
@@ -39,10 +39,10 @@ def test_those_of_a_later_millisecond_sort_later() -> None:
     ],
 )
 def test_a_time_is_a_text_as_long_as_any_other(time: datetime, text: str) -> None:
-    assert moment(time) == text
+    assert format_time(time) == text
     assert datetime.fromisoformat(text) == time
 
 
 def test_a_time_without_its_zone_is_none() -> None:
     with pytest.raises(ValueError, match="without its zone"):
-        moment(NOON.replace(tzinfo=None))
+        format_time(NOON.replace(tzinfo=None))

@@ -11,25 +11,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.importing.findings import Code, shown
-from benchlock.registry.importing.heading import native_name
-from benchlock.registry.importing.mlmodelscope import Imported, NotImported, import_all
-from benchlock.registry.importing.outline import entry, flow
 from benchlock.registry.manifests import read_authored
-from benchlock.registry.scalars import GREATEST
-from benchlock.registry.yaml import open_todos, read, read_tolerantly
+from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure, import_all
+from benchlock.registry.scaffold.mlmodelscope.model_metadata import native_name
+from benchlock.registry.text.problems import Code, format_original
+from benchlock.registry.text.yaml import GREATEST, entry_lines, format_flow, list_todos, read_yaml, read_yaml_tolerantly
 
 CASES = Path(__file__).resolve().parent.parent / "cases" / "mlmodelscope"
 ORIGINALS = sorted(CASES.glob("*.yml"))
 GOOD = [path for path in ORIGINALS if path.with_suffix(".native.yaml").exists()]
 BAD = [path for path in ORIGINALS if path.with_suffix(".error.txt").exists()]
 TEXTS = {path.stem: path.read_text() for path in GOOD}
-VALUES = {stem: read_tolerantly(text, stem)[0].value for stem, text in TEXTS.items()}
+VALUES = {stem: read_yaml_tolerantly(text, stem)[0].value for stem, text in TEXTS.items()}
 
 
-def imported(text: str | bytes, called: str = "original.yml") -> Imported:
+def imported(text: str | bytes, called: str = "original.yml") -> ImportedManifest:
     found = import_all({called: text if isinstance(text, bytes) else text.encode()})[called]
-    assert isinstance(found, Imported), found.error
+    assert isinstance(found, ImportedManifest), found.error
     return found
 
 
@@ -48,7 +46,7 @@ def test_an_original_becomes_the_native_text_and_the_findings_of_its_case(path: 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
 def test_what_is_no_original_says_why(path: Path) -> None:
     found = import_all({path.name: path.read_bytes()})[path.name]
-    assert isinstance(found, NotImported)
+    assert isinstance(found, ImportFailure)
     kind = "broken" if found.broken else "other"
     assert f"{kind}: {found.error}\n" == path.with_suffix(".error.txt").read_text()
 
@@ -64,7 +62,7 @@ def test_the_cases_are_whole_and_show_every_kind_of_finding() -> None:
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
 def test_every_open_finding_is_one_todo_line_and_nothing_else_is(path: Path) -> None:
     found = imported(path.read_bytes(), path.name)
-    lines = [todo.text for todo in open_todos(found.text)]
+    lines = [todo.text for todo in list_todos(found.text)]
     asked = [f"{one.what}; {one.done}" for one in found.findings if one.todo]
     assert len(lines) == found.todos > 0
     assert all(any(line.endswith(text) for text in asked) for line in lines)
@@ -83,7 +81,7 @@ def test_what_is_written_is_native_apart_from_what_is_open(path: Path) -> None:
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
 def test_the_native_text_is_refused_at_its_first_todo(path: Path) -> None:
     found = imported(path.read_bytes(), path.name)
-    first = open_todos(found.text)[0]
+    first = list_todos(found.text)[0]
     with pytest.raises(InvalidInputError) as caught:
         read_authored(found.text, "native.yaml")
     assert caught.value.what == f"not finished: TODO {first.text}"
@@ -104,9 +102,9 @@ def test_the_second_of_two_equal_names_is_told_of_the_first() -> None:
         {"a.yml": text.encode(), "b.yml": text.replace("egret", "Egret").encode(), "c.yml": other.encode()}
     )
     first, second, third = found.values()
-    assert isinstance(first, Imported)
-    assert isinstance(second, Imported)
-    assert isinstance(third, Imported)
+    assert isinstance(first, ImportedManifest)
+    assert isinstance(second, ImportedManifest)
+    assert isinstance(third, ImportedManifest)
     assert first.name == second.name == third.name == "egret"
     (clash,) = [one for one in second.findings if one.code == "same-name"]
     assert clash.todo
@@ -142,13 +140,13 @@ def test_lines_of_yaml_hold_the_value_that_was_put(value: Any, key: str) -> None
     def same(found: object) -> bool:
         return document(found) == document(value)
 
-    assert same(read("\n".join(entry(key, value)), "f.yaml").value[key])
-    assert same(read(f"- {flow(value)}", "f.yaml").value[0])
+    assert same(read_yaml("\n".join(entry_lines(key, value)), "f.yaml").value[key])
+    assert same(read_yaml(f"- {format_flow(value)}", "f.yaml").value[0])
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1))
 def test_what_is_shown_is_one_line_of_a_comment(text: str) -> None:
-    assert len(read(f"a: 1 # {shown(text)}\nb: 2\n", "f.yaml").value) == 2
+    assert len(read_yaml(f"a: 1 # {format_original(text)}\nb: 2\n", "f.yaml").value) == 2
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:  # noqa: ANN401
@@ -186,7 +184,7 @@ def removed(value: Any, path: tuple[str | int, ...]) -> Any:  # noqa: ANN401
     return changed
 
 
-def assert_nothing_is_lost(value: Any, found: Imported) -> None:  # noqa: ANN401
+def assert_nothing_is_lost(value: Any, found: ImportedManifest) -> None:  # noqa: ANN401
     """Every value of the original is used, or some finding is of it or of what holds it."""
     listed = {one.path for one in found.findings}
     for leaf in leaves(value):
@@ -241,12 +239,12 @@ def test_a_mutated_original_never_ends_in_a_fault_and_loses_nothing(stem: str, d
         path = draw.draw(st.sampled_from(paths))
         value = removed(value, path) if draw.draw(st.booleans()) else replaced(value, path, draw.draw(STRANGE))
     found = import_all({"f.yml": document(value).encode()})["f.yml"]
-    if isinstance(found, Imported):
+    if isinstance(found, ImportedManifest):
         assert_nothing_is_lost(value, found)
-        assert found.todos == len(open_todos(found.text))
+        assert found.todos == len(list_todos(found.text))
         with pytest.raises(InvalidInputError):
             read_authored(found.text, "f.yaml")
-        read(found.text, "f.yaml")
+        read_yaml(found.text, "f.yaml")
 
 
 @settings(max_examples=100, deadline=None)
@@ -257,8 +255,8 @@ def test_a_damaged_text_is_imported_or_says_where(stem: str, draw: st.DataObject
     end = draw.draw(st.integers(start, min(start + 30, len(text))))
     junk = draw.draw(st.binary(max_size=8) | st.sampled_from([b"\t", b"\n", b": ", b"&a *a ", b"{[" * 70, b"\xff\xfe"]))
     found = import_all({"f.yml": text[:start] + junk + text[end:]})["f.yml"]
-    if isinstance(found, Imported):
-        read(found.text, "f.yaml")
+    if isinstance(found, ImportedManifest):
+        read_yaml(found.text, "f.yaml")
     else:
         assert "f.yml" in str(found.error.where)
 

@@ -15,10 +15,10 @@ import pytest
 from safetensors.numpy import save
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.memory import MemoryStore
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.inspection.code import reasons
-from benchlock.registry.publishing import Draft, publish
+from benchlock.registry.inspection.executable_code import list_code_reasons
+from benchlock.registry.publishing.publication import Draft, publish
 from tests.support.graphs import GRAPH
 
 Author = Callable[..., Draft]
@@ -92,19 +92,19 @@ PICKLES: dict[str, tuple[bytes, tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", PICKLES)
 def test_what_a_pickle_would_call_is_found(name: str) -> None:
     content, found = PICKLES[name]
-    assert reasons(io.BytesIO(content)) == found
+    assert list_code_reasons(io.BytesIO(content)) == found
 
 
 def test_torchscript_is_read_by_an_unpickler_that_calls_nothing() -> None:
     script = archive(data_pkl=b"\x80\x02c__torch__\nNet\n)\x81.", constants_pkl=b"\x80\x02).", version=b"3")
-    assert reasons(io.BytesIO(script), torchscript=True) == ()
-    assert reasons(io.BytesIO(script)) == ("calls __torch__.Net",)
+    assert list_code_reasons(io.BytesIO(script), torchscript=True) == ()
+    assert list_code_reasons(io.BytesIO(script)) == ("calls __torch__.Net",)
 
 
 @pytest.mark.parametrize("name", ["resnet20-12fca82f.th", "resnet20.torchscript.pt", "resnet20.safetensors"])
 def test_real_weights_are_harmless(cases: Path, name: str) -> None:
     with (cases / "models" / "resnet20_cifar10" / name).open("rb") as stream:
-        assert reasons(stream, torchscript="torchscript" in name) == ()
+        assert list_code_reasons(stream, torchscript="torchscript" in name) == ()
 
 
 def draft(author: Author, path: str, content: bytes, text: str = MODEL) -> Draft:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.accepting import parse_accepted
-from benchlock.registry.problems import MOST_PROBLEMS, Problems
+from benchlock.registry.publishing.remote_publication import parse_received_manifest
+from benchlock.registry.text.problems import MOST_PROBLEMS, Problems
 
 FILE = {"path": "m.onnx", "role": "graph", "sha256": "0" * 64, "size": 1}
 
@@ -23,7 +23,7 @@ def model(**changed: object) -> dict[str, Any]:
 
 def problems_of(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     with pytest.raises(InvalidInputError) as raised:
-        parse_accepted(manifest)
+        parse_received_manifest(manifest)
     found = raised.value.problems or (raised.value,)
     return [((one.where or "").partition(" (")[0], one.what) for one in found]
 

@@ -15,25 +15,24 @@ from typing import Any
 import pytest
 import rfc8785
 
-from benchlock.api.wiring import open_registry
+from benchlock.api.local.local_registry import open_registry
+from benchlock.artifacts.blob_store import read, verify
 from benchlock.artifacts.digest import Digest, digest_bytes, from_hex
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
-from benchlock.artifacts.store import read, verify
-from benchlock.evaluator.runner.choice import choose_platform
-from benchlock.evaluator.runner.verification import verify_lock
-from benchlock.registry import toml
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.runner.host_platform import choose_platform
+from benchlock.evaluator.runner.lock_verification import verify_lock
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.hosts import HostFacts
-from benchlock.registry.lockfile import Lock, dump, load
-from benchlock.registry.locking import preferences_of, question_of
-from benchlock.registry.locks import Harness, known_manifests
-from benchlock.registry.named import named
+from benchlock.registry.lock.lock_assembly import preferences_of, question_of
+from benchlock.registry.lock.lock_creation import Harness, known_manifests
+from benchlock.registry.lock.lockfile import Lock, dump, list_blob_references, load
 from benchlock.registry.names import KINDS
-from benchlock.registry.requests import parse_request
+from benchlock.registry.requests.hardware_requirements import HostFacts
+from benchlock.registry.requests.request import parse_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
+from benchlock.registry.text import toml
 from tests.support.commands import Commands
 from tests.support.locks import REQUEST, make_lock, request, shelf
 from tests.support.universe import Universe
@@ -119,25 +118,25 @@ def digests_of(value: Any) -> Iterator[str]:  # noqa: ANN401 - any parsed value
 
 
 def test_every_digest_of_a_lock_is_named_and_every_file_of_its_manifests_locked(lock: Lock, store: LocalStore) -> None:
-    blobs = {one.digest for one in named(lock)}
+    blobs = {one.digest for one in list_blob_references(lock)}
     assert blobs == {*digests_of(lock.document)}
     sorts = {"manifest": 4, "file": 5, "wheels lock": 1, "wheel": 2, "configuration": 1, "layer": 3, "harness": 1}
-    assert {sort: sum(one.sort == sort for one in named(lock)) for sort in sorts} == sorts
+    assert {sort: sum(one.sort == sort for one in list_blob_references(lock)) for sort in sorts} == sorts
     files = {file.sha256 for one in known_manifests([lock], store).values() for file in getattr(one, "files", ())}
     assert {from_hex(str(sha256)) for sha256 in files} <= blobs
 
 
 def test_every_input_has_the_digest_and_the_size_that_its_bytes_have(lock: Lock, store: LocalStore) -> None:
-    for one in named(lock):
+    for one in list_blob_references(lock):
         content = read(store, one.digest, name=one.name)
         assert one.digest == f"sha256:{hashlib.sha256(content).hexdigest()}"
         assert one.size == (None if one.sort == "manifest" else len(content))
 
 
-@pytest.mark.parametrize("index", range(len([*named(NEWEST.lock)])))
+@pytest.mark.parametrize("index", range(len([*list_blob_references(NEWEST.lock)])))
 def test_one_byte_changed_is_refused_before_a_run(lock: Lock, store: LocalStore, index: int) -> None:
     """Of whatever is named. The acceptance tests do it to real images, and to trees."""
-    one = [*named(lock)][index]
+    one = [*list_blob_references(lock)][index]
     verify_lock(lock, lock.image.platforms[0], store, SILENT)
     place = store.path(one.digest)
     content = bytearray(place.read_bytes())
@@ -210,8 +209,8 @@ def test_one_lock_holds_several_platforms_and_each_is_picked_offline() -> None:
     both = load((LOCKS / "1.0-platforms.lock").read_text(), "1.0-platforms.lock")
     amd64, arm64 = (choose_platform(both, HostFacts("linux", arch, 2, 4 << 30)).platform for arch in ("amd64", "arm64"))
     assert [str(one) for one in (amd64, arm64)] == ["linux/amd64/cpu", "linux/arm64/cpu"]
-    assert {one.sort for one in named(both) if one.platform == arm64} == {"wheels lock", "wheel"}
-    assert {one.sort for one in named(both) if one.platform == amd64} == {
+    assert {one.sort for one in list_blob_references(both) if one.platform == arm64} == {"wheels lock", "wheel"}
+    assert {one.sort for one in list_blob_references(both) if one.platform == amd64} == {
         *("wheels lock", "wheel", "configuration", "layer")
     }
     with pytest.raises(UnavailableError, match=r"linux/amd64/cpu: .*\n  linux/arm64/cpu: "):
@@ -260,11 +259,11 @@ def test_a_conflict_says_who_asked_what_there_is_why_not_and_what_would_do() -> 
 def test_what_a_lock_names_is_all_that_a_run_reads(lock: Lock, store: LocalStore, tmp_path: Path) -> None:
     """A store with those blobs alone, and no catalogue at all; the acceptance tests run one so."""
     elsewhere = LocalStore(tmp_path / "elsewhere")
-    for one in named(lock):
+    for one in list_blob_references(lock):
         elsewhere.put(io.BytesIO(read(store, one.digest, name=one.name)))
     again = load(dump(lock), "x.lock")
     verified = verify_lock(again, again.image.platforms[0], elsewhere, SILENT)
     manifests: Mapping[Digest, object] = known_manifests([again], elsewhere)
     assert {*manifests} == {one.digest for one in again.artifacts().values()}
-    assert verified.files + len(manifests) == len({one.digest for one in named(lock)})
+    assert verified.files + len(manifests) == len({one.digest for one in list_blob_references(lock)})
     verify(elsewhere, digest_bytes(HARNESS.content), name="the harness")

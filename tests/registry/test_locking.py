@@ -6,13 +6,12 @@ import pytest
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.changed_platforms import changed_platforms
-from benchlock.registry.labels import disagreements, normalised
-from benchlock.registry.locking import preferences_of
-from benchlock.registry.named import named
+from benchlock.registry.inspection.label_files import find_disagreements, normalize_label
+from benchlock.registry.lock.lock_assembly import check_lock, preferences_of
+from benchlock.registry.lock.lock_diff import find_platform_changes
+from benchlock.registry.lock.lockfile import list_blob_references
 from benchlock.registry.resolution.conflicts import ConflictError
-from benchlock.registry.staleness import check_lock
-from benchlock.registry.versions import parse_version
+from benchlock.registry.versions.semantic_version import parse_version
 from tests.support.locks import (
     CONFIG,
     FILES,
@@ -45,7 +44,7 @@ def test_a_finished_image_is_locked_by_its_configuration_and_layers() -> None:
     assert (platform.image_id, platform.config_size) == (digest_bytes(FINISHED_CONFIG), len(FINISHED_CONFIG))
     assert platform.diff_ids == (digest_bytes(LAYER), digest_bytes(b"another layer"))
     assert "wheels" not in lock.document["image"]["platforms"][0]
-    named_sorts = {one.sort for one in named(lock) if one.platform == platform}
+    named_sorts = {one.sort for one in list_blob_references(lock) if one.platform == platform}
     assert named_sorts == {"configuration"}
 
 
@@ -57,10 +56,10 @@ def test_a_finished_image_of_another_architecture_is_refused() -> None:
 
 def test_a_finished_image_in_place_of_wheels_is_one_change() -> None:
     built, finished = (shelf(image_text=text).lock(request()).image for text in (IMAGE, FINISHED))
-    (change,) = changed_platforms(built, finished)
+    (change,) = find_platform_changes(built, finished)
     said = f"linux/amd64/cpu: python 3.11 → 3.12; made of wheels → the finished image {FINISHED_REFERENCE}"
     assert change == said
-    assert [*changed_platforms(finished, finished)] == []
+    assert [*find_platform_changes(finished, finished)] == []
 
 
 def test_a_lock_carries_the_request_as_written_and_what_it_means() -> None:
@@ -114,20 +113,20 @@ def test_the_wheels_must_be_those_of_the_image() -> None:
 
 class TestLabels:
     def test_names_are_compared_without_case_space_and_wordnet_ids(self) -> None:
-        assert normalised(" n01440764 Tench ") == normalised("TENCH") == normalised("n01440764: tench")
-        assert normalised("n01440764") == "n01440764"
+        assert normalize_label(" n01440764 Tench ") == normalize_label("TENCH") == normalize_label("n01440764: tench")
+        assert normalize_label("n01440764") == "n01440764"
 
     def test_the_same_names_at_the_same_places_agree(self) -> None:
-        assert not disagreements(["zero", "One"], [" zero", "one "], 0)
-        assert not disagreements(["background", "tench", "goldfish"], ["n01440764 tench", "n01443537 goldfish"], 1)
+        assert not find_disagreements(["zero", "One"], [" zero", "one "], 0)
+        assert not find_disagreements(["background", "tench", "goldfish"], ["n01440764 tench", "n01443537 goldfish"], 1)
 
     def test_names_of_one_side_alone_say_nothing(self) -> None:
-        assert not disagreements(["cat", "automobile"], ["cat", "car"], 0)
+        assert not find_disagreements(["cat", "automobile"], ["cat", "car"], 0)
 
     def test_a_name_that_stands_twice(self) -> None:
-        assert not disagreements(["crane", "x", "crane"], ["crane", "x", "crane"], 0)
-        assert not disagreements(["crane", "x", "crane machine"], ["crane", "x", "crane"], 0)
-        assert disagreements(["x", "crane", "crane"], ["crane", "x", "crane"], 0)
+        assert not find_disagreements(["crane", "x", "crane"], ["crane", "x", "crane"], 0)
+        assert not find_disagreements(["crane", "x", "crane machine"], ["crane", "x", "crane"], 0)
+        assert find_disagreements(["x", "crane", "crane"], ["crane", "x", "crane"], 0)
 
     def test_names_at_other_places_are_a_conflict_at_lock(self) -> None:
         shifted = b"background\nzero\none\ntwo\n"

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import force_setattr, replace
 
-from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.digest import Descriptor, digest_bytes, from_hex
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.registry.manifests import (
     Dataset,
     Image,
@@ -29,7 +29,7 @@ from benchlock.registry.manifests import (
     read_authored,
     with_files,
 )
-from benchlock.registry.yaml import read
+from benchlock.registry.text.yaml import read_yaml
 
 CASES = Path(__file__).resolve().parent.parent / "cases" / "manifests"
 GOOD = sorted((CASES / "good").glob("*.yaml"))
@@ -59,7 +59,7 @@ def test_a_good_manifest_has_the_content_of_its_case(path: Path) -> None:
     """The content is the RFC 8785 JSON of the parsed manifest, each source replaced by sha256 and size."""
     manifest = published(read_authored(path.read_bytes(), path.name))
     expected = json.loads(path.with_suffix(".json").read_text())
-    assert content(manifest) == canonical(expected)
+    assert content(manifest) == encode_canonical(expected)
     assert parse_published(content(manifest)) == manifest
 
 
@@ -141,7 +141,7 @@ def test_a_published_manifest_has_digests_and_no_sources() -> None:
     fields = plain(published(authored("dataset")))
     fields["files"][0]["source"] = "./index.csv"
     with pytest.raises(InvalidInputError, match="a published manifest has no sources") as caught:
-        parse_published(canonical(fields))
+        parse_published(encode_canonical(fields))
     assert str(caught.value.where).startswith("files[0].source ")
 
 
@@ -180,7 +180,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:  # 
     return [path, *(below for key in keys for below in _paths(value[key], (*path, key)))]
 
 
-DOCUMENTS = [read(path.read_bytes(), path.name).value for path in GOOD]
+DOCUMENTS = [read_yaml(path.read_bytes(), path.name).value for path in GOOD]
 SPOTS = [(number, path) for number, document in enumerate(DOCUMENTS) for path in _paths(document)[1:]]
 REPLACEMENTS: list[Any] = [None, True, 0, -1, 3.5, "", "no", "../x", "x" * 300, [], [None], [[]], {}, {"name": 1}, "a/"]
 

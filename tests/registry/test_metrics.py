@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.metrics import DEFINITIONS, check_metrics, expand
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS, check_metrics, expand
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 

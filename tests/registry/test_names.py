@@ -5,11 +5,13 @@ from types import ModuleType
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry import answerable, metrics, names
-from benchlock.registry.importing import leftovers
-from benchlock.registry.inspection import ports
+from benchlock.registry import names
+from benchlock.registry.inspection import model_ports
+from benchlock.registry.lock import lock_feasibility
+from benchlock.registry.manifests import metric_definitions
 from benchlock.registry.names import LONGEST, Name, Reference, parse_kind, parse_name, parse_reference, parse_target
-from benchlock.registry.versions import parse_version
+from benchlock.registry.scaffold.mlmodelscope import mlmodelscope_import
+from benchlock.registry.versions.semantic_version import parse_version
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_references_sort_by_kind_name_and_version() -> None:
     assert Reference("model", Name("a"), parse_version("1.0.0")) != "model/a@1.0.0"
 
 
-@pytest.mark.parametrize("module", [metrics, answerable, ports, leftovers])
+@pytest.mark.parametrize("module", [metric_definitions, lock_feasibility, model_ports, mlmodelscope_import])
 def test_an_unknown_word_is_compared_by_its_first_characters_alone(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

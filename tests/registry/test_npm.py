@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.constraints import Constraint
-from benchlock.registry.versions import parse_version
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import Constraint
 
 CASES = Path(__file__).resolve().parent.parent / "cases" / "ranges"
 DIFFERENCES = {"partial", "additions", "numbers", "empty", "spellings", "any", "zero", "below", "start"}

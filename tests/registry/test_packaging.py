@@ -12,23 +12,23 @@ from jsonschema.validators import validator_for
 from sqlalchemy import Engine
 
 from benchlock.api.cli.artifacts_commands import read_draft
-from benchlock.api.wiring import now
+from benchlock.api.local.local_registry import now
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.oci import documents
-from benchlock.artifacts.oci.client import RegistryClient
-from benchlock.artifacts.oci.documents import OciDescriptor, OciIndex, OciManifest, decode
-from benchlock.artifacts.oci.reference import Repository
-from benchlock.artifacts.oci.store import OciStore
+from benchlock.artifacts.oci import oci_documents
+from benchlock.artifacts.oci.oci_client import RegistryClient
+from benchlock.artifacts.oci.oci_documents import OciDescriptor, OciIndex, OciManifest, decode
+from benchlock.artifacts.oci.oci_reference import Repository
+from benchlock.artifacts.stores.oci_store import OciStore
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.artifacts.trees import put_tree
-from benchlock.registry import packaging
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.database.engine import open_engine
 from benchlock.registry.manifests import Manifest
-from benchlock.registry.manifests.identity import content, parse_published
+from benchlock.registry.manifests.manifest_content import content, parse_published
 from benchlock.registry.names import parse_reference
-from benchlock.registry.packaging import package_version, tag_of
-from benchlock.registry.publishing import publish
+from benchlock.registry.publishing import artifact_export
+from benchlock.registry.publishing.artifact_export import package_version, tag_of
+from benchlock.registry.publishing.publication import publish
 from tests.support import digits, tiny
 from tests.support.digits import GRAPH
 from tests.support.registry_server import RegistryServer
@@ -96,7 +96,7 @@ def test_a_model_is_a_model_pack(published: RegistryClient) -> None:
 
 
 def test_a_model_of_many_files_has_a_configuration_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "_LARGEST_BATCH", 1200)
+    monkeypatch.setattr(oci_documents, "_LARGEST_BATCH", 1200)
     files = [
         {"path": f"{number:02}.bin", "role": "weights", "sha256": f"{number:064x}", "size": 1} for number in range(9)
     ]
@@ -190,9 +190,9 @@ def test_what_is_too_large_for_one_manifest_is_an_index_of_several(
     tree, _ = put_tree(store, folder)
     manifest = _dataset(tree.digest.removeprefix("sha256:"), tree.size)
     store.put(io.BytesIO(content(manifest)))
-    monkeypatch.setattr(documents, "_LARGEST_BATCH", 2000)
+    monkeypatch.setattr(oci_documents, "_LARGEST_BATCH", 2000)
 
-    packaging.name_version(store, manifest)
+    artifact_export.name_version(store, manifest)
 
     client = RegistryClient(repository)
     index = decode(client.manifest("dataset-many_1.0.0"), OciIndex, "it")
@@ -211,7 +211,7 @@ def test_a_model_that_was_named_in_the_older_form_is_read_and_named_anew(
     tag, store = TAGS[3], OciStore(published, tmp_path / "lock")
     found = document(published, tag)
     graph, last = found.layers
-    config = OciDescriptor(media_type=packaging.CONFIG, digest=last.digest, size=last.size)
+    config = OciDescriptor(media_type=artifact_export.CONFIG, digest=last.digest, size=last.size)
     store.name_manifest(tag, OciManifest(artifact_type=found.artifact_type, config=config, layers=(graph,)))
 
     assert parse_published(read(published, document(published, tag).config.blob)).name == "digits-onnx"
@@ -221,7 +221,7 @@ def test_a_model_that_was_named_in_the_older_form_is_read_and_named_anew(
 
 
 def test_a_store_that_names_nothing_is_left_alone() -> None:
-    packaging.name_version(MemoryStore(), _dataset("00" * 32, 1))
+    artifact_export.name_version(MemoryStore(), _dataset("00" * 32, 1))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,13 @@ from itertools import product
 import pytest
 
 from benchlock.artifacts.errors import UnknownNameError
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.choosing import newest
-from benchlock.registry.catalogue.entries import Entry
-from benchlock.registry.catalogue.pages import Listed, Listing
-from benchlock.registry.constraints import Constraint
+from benchlock.registry.catalogue.catalogue_protocol import Entry, find_newest
+from benchlock.registry.catalogue.version_lists import ListedVersion, VersionFilter
 from benchlock.registry.names import parse_name, parse_reference
-from benchlock.registry.versions import key
+from benchlock.registry.versions.semantic_version import key
+from benchlock.registry.versions.version_ranges import Constraint
 from tests.support.frameworks import publish_framework
 
 pytestmark = pytest.mark.databases
@@ -37,9 +36,9 @@ def shelf(catalogue: Catalogue, store: LocalStore) -> Catalogue:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 def test_pages_in_a_row_are_the_whole_list(shelf: Catalogue, limit: int) -> None:
-    found: list[Listed] = []
+    found: list[ListedVersion] = []
     after = None
-    while page := shelf.page(Listing(after=after), limit):
+    while page := shelf.page(VersionFilter(after=after), limit):
         assert len(page) <= limit
         found += page
         after = page[-1].key
@@ -47,22 +46,22 @@ def test_pages_in_a_row_are_the_whole_list(shelf: Catalogue, limit: int) -> None
     assert [f"{one.kind}/{one.name}@{one.version}" for one in found if one.yanked] == sorted(YANKED)
 
 
-def _listed(entry: Entry) -> Listed:
+def _listed(entry: Entry) -> ListedVersion:
     of, says = entry.reference, (entry.digest, entry.published_at, entry.yanked)
-    return Listed(of.kind, of.name, key(of.version), str(of.version), *says)
+    return ListedVersion(of.kind, of.name, key(of.version), str(of.version), *says)
 
 
 @pytest.mark.parametrize(
     ("listing", "expected"),
     [
-        (Listing("framework", parse_name("b")), SHELF["b"]),
-        (Listing(name=parse_name("b")), SHELF["b"]),
-        (Listing(namespace="acme"), (*SHELF["acme/a"], *SHELF["acme/b"])),
-        (Listing("framework", namespace="acme", after=("framework", "acme/a", "~")), SHELF["acme/b"]),
-        (Listing("model"), ()),
+        (VersionFilter("framework", parse_name("b")), SHELF["b"]),
+        (VersionFilter(name=parse_name("b")), SHELF["b"]),
+        (VersionFilter(namespace="acme"), (*SHELF["acme/a"], *SHELF["acme/b"])),
+        (VersionFilter("framework", namespace="acme", after=("framework", "acme/a", "~")), SHELF["acme/b"]),
+        (VersionFilter("model"), ()),
     ],
 )
-def test_a_page_has_what_is_asked_for(shelf: Catalogue, listing: Listing, expected: tuple[str, ...]) -> None:
+def test_a_page_has_what_is_asked_for(shelf: Catalogue, listing: VersionFilter, expected: tuple[str, ...]) -> None:
     assert tuple(one.version for one in shelf.page(listing, 100)) == expected
 
 
@@ -74,7 +73,7 @@ def test_the_newest_is_the_same_whether_all_are_read_or_few(shelf: Catalogue) ->
     for name, text in product(SHELF, CONSTRAINTS):
         constraint = None if text is None else Constraint.parse(text)
         try:
-            expected = newest(shelf.versions("framework", parse_name(name)), constraint)
+            expected = find_newest(shelf.versions("framework", parse_name(name)), constraint)
         except UnknownNameError:
             with pytest.raises(UnknownNameError, match="no version that fits"):
                 shelf.newest("framework", parse_name(name), constraint)
@@ -90,7 +89,7 @@ def test_what_fits_and_is_yanked_is_named_when_nothing_else_fits(catalogue: Cata
     name, constraint = parse_name("x"), Constraint.parse("^1.0")
     said = "no version that fits .* but yanked ones: 1.1.0 is the newest of them"
     with pytest.raises(UnknownNameError, match=said):
-        newest(catalogue.versions("framework", name), constraint)
+        find_newest(catalogue.versions("framework", name), constraint)
     with pytest.raises(UnknownNameError, match=said) as caught:
         catalogue.newest("framework", name, constraint)
     assert "framework/x@1.1.0" in str(caught.value.next_step)

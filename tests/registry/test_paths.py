@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlock.registry.manifests.files import _inside_others
+from benchlock.registry.manifests.file_checks import _inside_others
 
 PATHS = st.lists(st.lists(st.sampled_from(["a", "b", "a-", "a0"]), min_size=1, max_size=4).map("/".join), max_size=8)
 

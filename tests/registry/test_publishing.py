@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.artifacts.blob_store import verify
 from benchlock.artifacts.digest import Descriptor, digest_bytes, to_hex
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.progress import SILENT
-from benchlock.artifacts.sources import Access, Network
-from benchlock.artifacts.store import verify
+from benchlock.artifacts.sources import NetworkPolicy, SourceAccess
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.artifacts.trees import read_tree
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.entries import VersionTakenError
-from benchlock.registry.export import export
+from benchlock.registry.catalogue.catalogue_protocol import VersionTakenError
 from benchlock.registry.manifests import Dataset, Image, files_of
 from benchlock.registry.names import parse_reference
-from benchlock.registry.publishing import Draft, publish, rehearse
+from benchlock.registry.publishing.artifact_export import export
+from benchlock.registry.publishing.publication import Draft, dry_run_publish, publish
 from tests.support.graphs import ANOTHER_GRAPH, GRAPH
 from tests.support.web import File, serving
 
@@ -80,7 +80,7 @@ FRAMEWORK = """\
  license: MIT}
 """
 NET = parse_reference("model/net@1.0.0")
-LOOPBACK = Access(Network(loopback_http=True))
+LOOPBACK = SourceAccess(NetworkPolicy(loopback_http=True))
 
 
 def test_what_is_published_can_be_read_by_digest(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
@@ -136,7 +136,7 @@ def test_a_version_keeps_its_content(author: Author, store: LocalStore, catalogu
     other = author(MODEL.replace("version: 1.0.0", f"version: {version}"), {"net.onnx": ANOTHER_GRAPH})
     message = r"model/net@1\.0\.0 is published with other content: sha256:"
     with pytest.raises(VersionTakenError, match=message):
-        rehearse(other, catalogue)
+        dry_run_publish(other, catalogue)
     with pytest.raises(VersionTakenError, match=message):
         publish(other, store, catalogue)
     assert (catalogue.list(), catalogue.manifest(NET)) == before
@@ -147,11 +147,11 @@ def test_a_rehearsal_says_what_would_happen_and_publishes_nothing(
 ) -> None:
     for text, files in ((MODEL, {"net.onnx": GRAPH}), (DATASET, PICTURES), (FRAMEWORK, {})):
         draft = author(text, files)
-        rehearsed = rehearse(draft, catalogue)
+        rehearsed = dry_run_publish(draft, catalogue)
         assert catalogue.list(draft.manifest.kind) == ()
         assert rehearsed == publish(draft, store, catalogue)
-        assert rehearse(draft, catalogue) == replace(rehearsed, changed=False)
-    assert rehearse(author(DATASET.replace("1.0.0", "1.1.0"), PICTURES), catalogue).changed
+        assert dry_run_publish(draft, catalogue) == replace(rehearsed, changed=False)
+    assert dry_run_publish(author(DATASET.replace("1.0.0", "1.1.0"), PICTURES), catalogue).changed
 
 
 def test_a_framework_needs_no_files(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
@@ -186,7 +186,7 @@ def refused(draft: Draft, catalogue: Catalogue, message: str, where: str) -> Non
         publish(draft, MemoryStore(), catalogue)
     assert where in str(caught.value.where)
     with pytest.raises(InvalidInputError, match=message):
-        rehearse(draft, catalogue)
+        dry_run_publish(draft, catalogue)
     assert catalogue.list() == ()
 
 
@@ -417,9 +417,13 @@ def test_what_a_rehearsal_fetched_is_not_fetched_again(author: Author, store: Lo
         web.pages["/net.onnx"] = File(GRAPH)
         remote = MODEL.replace("./net.onnx", f'"{web.origin}/net.onnx", sha256: "{to_hex(digest_bytes(GRAPH))}"')
         draft = replace(author(remote), access=LOOPBACK)
-        rehearsed = rehearse(draft, catalogue, store)
+        rehearsed = dry_run_publish(draft, catalogue, store)
         assert (catalogue.list(), list(store.list())) == ((), [digest_bytes(GRAPH)])
-        assert publish(draft, store, catalogue) == rehearsed == replace(rehearse(draft, catalogue, store), changed=True)
+        assert (
+            publish(draft, store, catalogue)
+            == rehearsed
+            == replace(dry_run_publish(draft, catalogue, store), changed=True)
+        )
         assert len(web.asked) == 1
 
 
@@ -433,11 +437,11 @@ PUBLISH = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import open_engine
-from benchlock.registry.manifests.reading import read_authored
-from benchlock.registry.publishing import Draft, publish, rehearse
+from benchlock.registry.database.engine import open_engine
+from benchlock.registry.manifests.authored_manifests import read_authored
+from benchlock.registry.publishing.publication import Draft, publish, rehearse
 from tests.support.graphs import ANOTHER_GRAPH, GRAPH
 root, path = Path(sys.argv[1]), Path(sys.argv[2])
 text = path.read_text()

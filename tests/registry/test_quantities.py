@@ -3,7 +3,7 @@
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.quantities import Amount, parse_bytes, parse_seconds, spell_bytes
+from benchlock.registry.text.quantities import Amount, parse_bytes, parse_seconds, spell_bytes
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.ranges import Range
-from benchlock.registry.versions import parse_version
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import Range
 
 # Each pair is one set, said in the grammar and with nothing but complete versions and comparators. The meanings are
 # those of https://github.com/npm/node-semver#advanced-range-syntax, but for `*` and the upper end of `<2.0`.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.requests import (
+from benchlock.registry.requests.request import (
     Limits,
     Request,
     Scenario,
@@ -21,7 +21,7 @@ from benchlock.registry.requests import (
     parse_time,
     read_request,
 )
-from benchlock.registry.yaml import read
+from benchlock.registry.text.yaml import read_yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CASES = ROOT / "tests" / "cases" / "requests"
@@ -57,7 +57,7 @@ def test_a_good_request_is_one_again_when_a_lock_carries_it(path: Path) -> None:
 def test_a_request_is_kept_as_written() -> None:
     """As parsed: strings untouched, absent keys absent."""
     request = read_request(FULL, "request.yaml")
-    assert request.document == read(FULL, "request.yaml").value
+    assert request.document == read_yaml(FULL, "request.yaml").value
     assert request.document["limits"]["time"] == "10m"
     assert "as_of" not in request.document
 
@@ -182,7 +182,7 @@ def are_apart(one: Fault, other: Fault) -> bool:
 
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
 def test_two_faults_of_a_request_are_told_at_once_and_nothing_else(path: Path) -> None:
-    document = read(path.read_bytes(), path.name).value
+    document = read_yaml(path.read_bytes(), path.name).value
     faults, choose = faults_of(document), Random(path.stem)
     assert len(faults) > 50
     for fault in faults:
@@ -192,7 +192,7 @@ def test_two_faults_of_a_request_are_told_at_once_and_nothing_else(path: Path) -
 
 
 def test_rules_that_read_an_unknown_value_say_nothing() -> None:
-    document = read(FULL, "request.yaml").value | {"equivalence": {"throughput": 0.1, "latency_p99": 0.1}}
+    document = read_yaml(FULL, "request.yaml").value | {"equivalence": {"throughput": 0.1, "latency_p99": 0.1}}
     assert places_of(document) == ["equivalence.throughput"]
     assert places_of(document | {"metrics": ["peak_qps", "trouhgput"]}) == ["metrics", "metrics"]
     document["scenario"] = document["scenario"] | {"name": "sever"}

@@ -11,14 +11,14 @@ import pytest
 from msgspec import UNSET, UnsetType, structs
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.answerable import check_answerable, check_labels, compared_labels
-from benchlock.registry.file_facts import FileFacts, LabelComparison
-from benchlock.registry.labels import disagreements, parse_labels, read_categories
+from benchlock.registry.inspection.file_facts import FileFacts, LabelComparison
+from benchlock.registry.inspection.label_files import find_disagreements, parse_labels, read_categories
+from benchlock.registry.lock.lock_feasibility import check_answerable, check_labels, find_compared_labels
+from benchlock.registry.lock.split_checks import check_labelled, check_model_inputs, fields_of
 from benchlock.registry.manifests import Dataset, Model, Split, read_authored
-from benchlock.registry.manifests.model import AudioInput, Detections, Output
+from benchlock.registry.manifests.manifest_types import AudioInput, Detections, Output
 from benchlock.registry.manifests.steps import AudioStep, DecodeAudio, Resample
 from benchlock.registry.resolution.conflicts import ConflictError
-from benchlock.registry.samples import check_fed, check_labelled, fields_of
 from tests.support.locks import MODEL, request, shelf
 from tests.support.variants import variant
 
@@ -47,7 +47,7 @@ def model(**of_input: object) -> Model:
 
 
 def fed(by: Dataset, **of_input: object) -> None:
-    check_fed(model(**of_input), by, by.splits["test"])
+    check_model_inputs(model(**of_input), by, by.splits["test"])
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ RESAMPLING = AudioInput(
 def test_a_sound_that_is_resampled_has_a_rate() -> None:
     listening, rows = structs.replace(model(), inputs=(RESAMPLING,)), dataset("jsonl", COLUMNS)
     with pytest.raises(InvalidInputError, match="holds sounds without a rate") as caught:
-        check_fed(listening, rows, rows.splits["test"])
+        check_model_inputs(listening, rows, rows.splits["test"])
     assert caught.value.next_step is not None
     without = structs.replace(RESAMPLING, steps=RESAMPLING.steps[:1])
-    check_fed(structs.replace(listening, inputs=(without,)), rows, rows.splits["test"])
+    check_model_inputs(structs.replace(listening, inputs=(without,)), rows, rows.splits["test"])
     files = dataset("wav-index", {"index": "t.file", "samples": 2})
-    check_fed(listening, files, files.splits["test"])
+    check_model_inputs(listening, files, files.splits["test"])
 
 
 @pytest.mark.parametrize("field", [UNSET, "image"])
@@ -197,10 +197,10 @@ class TestCategories:
         )
         finding = structs.replace(model(), task="object-detection", outputs=outputs, predictions=boxes)
         chosen = replace(shelf().chosen, model=finding, dataset=dataset("coco", ANNOTATED))
-        (compared,) = compared_labels(request(), chosen)
+        (compared,) = find_compared_labels(request(), chosen)
         assert (compared.dataset, compared.categories) == ("t.file", True)
         categories = read_categories(io.BytesIO(json.dumps(self.LISTED).encode()), "t.file")
-        found = disagreements(parse_labels(names.encode(), "labels.txt"), categories, compared.offset)
+        found = find_disagreements(parse_labels(names.encode(), "labels.txt"), categories, compared.offset)
         check_labels(request(), chosen, FileFacts(compared=(LabelComparison(len(found), None, found),)))
 
     def test_a_model_that_names_categories_must_name_them_by_their_ids(self) -> None:

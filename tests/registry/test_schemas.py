@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from benchlock.registry.manifests.schemas import generate, write
+from benchlock.registry.requests.json_schemas import generate, write
 
 DOCUMENTED = Path(__file__).resolve().parent.parent.parent / "docs" / "schemas"
 

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 
-from benchlock.registry.catalogue.database import open_engine, open_server, reading, writing
-from benchlock.registry.catalogue.snapshot import CatalogueSnapshot
+from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
+from benchlock.registry.database.engine import open_engine, open_server, read_transaction, write_transaction
 from benchlock.registry.names import Kind
-from benchlock.registry.ranges import Range
 from benchlock.registry.resolution.candidates import (
     STATUSES,
     Candidate,
@@ -25,7 +24,8 @@ from benchlock.registry.resolution.candidates import (
     Snapshot,
     Status,
 )
-from benchlock.registry.versions import parse_version
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import Range
 from tests.support.plans import nodes
 from tests.support.postgresql import PostgresServer
 from tests.support.publishing import fill
@@ -113,9 +113,9 @@ def rows(count: int) -> list[Candidate]:
 
 @contextmanager
 def catalogue(engine: Engine, count: int) -> Iterator[Connection]:
-    with writing(engine) as connection:
+    with write_transaction(engine) as connection:
         fill(connection, rows(count), NOON)
-    with reading(engine) as connection:
+    with read_transaction(engine) as connection:
         yield connection
     engine.dispose()
 
@@ -200,9 +200,9 @@ ASKING = pytest.mark.parametrize(
 
 @ASKING
 def test_every_statement_seeks_in_an_index(database: Engine, asking: Asking) -> None:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         fill(connection, rows(2), NOON)
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         asked = statements(connection, asking)
         for statement, parameters in asked:
             plan = [row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]
@@ -223,7 +223,7 @@ def test_every_statement_seeks_in_an_index(database: Engine, asking: Asking) -> 
 @ASKING
 @pytest.mark.parametrize("analyzed", [False, True], ids=["unknown tables", "known tables"])
 def test_every_statement_seeks_in_an_index_on_a_server(served: Engine, asking: Asking, analyzed: bool) -> None:
-    with writing(served) as connection:
+    with write_transaction(served) as connection:
         if analyzed:
             connection.exec_driver_sql("ANALYZE")
         found = plans(connection, asking, "FORMAT JSON")
@@ -246,7 +246,7 @@ def served(postgresql: PostgresServer) -> Iterator[Engine]:
     """A small catalogue on a server."""
     with postgresql.database() as address:
         engine = open_server(address)
-        with writing(engine) as connection:
+        with write_transaction(engine) as connection:
             fill(connection, rows(2), NOON)
         yield engine
         engine.dispose()

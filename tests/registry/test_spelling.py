@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from benchlock.registry.ranges import Range
+from benchlock.registry.versions.version_ranges import Range
 
 VERSIONS = [
     f"{major}.{minor}.{patch}{tag}"

@@ -8,10 +8,10 @@ import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests import read_authored
-from benchlock.registry.manifests.effects import follow
+from benchlock.registry.manifests.step_shapes import apply_steps
 from benchlock.registry.manifests.steps import AudioStep, TensorStep, TextStep
-from benchlock.registry.manifests.tensors import Tensor
-from benchlock.registry.yaml import Place, read
+from benchlock.registry.manifests.tensor_shapes import Tensor
+from benchlock.registry.text.yaml import Place, read_yaml
 
 EVERYTHING = Path(__file__).resolve().parent.parent / "cases" / "manifests" / "good" / "everything-else.yaml"
 MONO = {"decode": {"channels": "mono"}}
@@ -82,7 +82,7 @@ def test_a_step_that_cannot_be_done_is_refused(
 ) -> None:
     typed = msgspec.convert(steps, tuple[kind, ...])  # type: ignore[valid-type]
     with pytest.raises(InvalidInputError) as caught:
-        follow(Tensor(), typed, Place(read("{}", "model.yaml")).at("steps"))
+        apply_steps(Tensor(), typed, Place(read_yaml("{}", "model.yaml")).at("steps"))
     assert message in caught.value.what
     assert caught.value.where is not None
     assert caught.value.where.startswith(path + " ")

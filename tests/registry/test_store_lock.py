@@ -13,23 +13,22 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from benchlock.api.wiring import now
+from benchlock.api.local.local_registry import now
+from benchlock.artifacts.atomic_files import LOCK_TIMEOUT
+from benchlock.artifacts.blob_store import verify
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.holds import BLOCK
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.locking import PATIENCE
-from benchlock.artifacts.store import verify
-from benchlock.artifacts.uploads import Uploads
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.uploads.blob_holds import BLOCK_BYTES
+from benchlock.artifacts.uploads.resumable_uploads import Uploads
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import open_server, writing
-from benchlock.registry.catalogue.entries import Provenance, Published
-from benchlock.registry.catalogue.holds import DatabaseHolds
-from benchlock.registry.catalogue.protection import STORE_KEY
-from benchlock.registry.catalogue.store_lock import DatabaseStoreLock
-from benchlock.registry.collection import collect
+from benchlock.registry.catalogue.catalogue_protocol import Provenance, PublishResult
+from benchlock.registry.database.blob_protection import DatabaseHolds, DatabaseStoreLock
+from benchlock.registry.database.engine import open_server, write_transaction
+from benchlock.registry.database.postgresql import STORE_KEY
 from benchlock.registry.manifests import Manifest
-from benchlock.registry.publishing import publish
+from benchlock.registry.publishing.garbage_collection import collect_garbage
+from benchlock.registry.publishing.publication import publish
 from tests.support.postgresql import PostgresServer
 
 from .conftest import Author
@@ -37,8 +36,8 @@ from .test_collection import DATASET, FILES
 
 HOLDS = """
 import sys, time
-from benchlock.registry.catalogue.database import open_server
-from benchlock.registry.catalogue.store_lock import DatabaseStoreLock
+from benchlock.registry.database.engine import open_server
+from benchlock.registry.database.blob_protection import DatabaseStoreLock
 lock = DatabaseStoreLock(lambda: open_server(sys.argv[1]))
 with lock.held(alone=sys.argv[2] == "alone"):
     print("held", flush=True)
@@ -74,9 +73,9 @@ def lock_of(engine: Engine) -> DatabaseStoreLock:
 @pytest.fixture
 def patient() -> Iterator[None]:
     """Whoever waits does so for half a second."""
-    token = PATIENCE.set(0.5)
+    token = LOCK_TIMEOUT.set(0.5)
     yield
-    PATIENCE.reset(token)
+    LOCK_TIMEOUT.reset(token)
 
 
 @pytest.mark.usefixtures("patient")
@@ -104,7 +103,7 @@ def test_a_nested_writer_does_not_wait_for_a_collection_that_waits_for_it(
     collected = threading.Event()
 
     def collect_alone() -> None:
-        PATIENCE.set(60)
+        LOCK_TIMEOUT.set(60)
         with others.held(alone=True):
             collected.set()
 
@@ -140,10 +139,10 @@ def test_a_session_that_the_server_ended_is_replaced(engine: Engine, others: Dat
                 " WHERE pid <> pg_backend_pid() AND datname = current_database()"
             )
         )
-    token = PATIENCE.set(0.5)
+    token = LOCK_TIMEOUT.set(0.5)
     with own.held(alone=False), pytest.raises(UnavailableError, match="is locked"), others.held(alone=True):
         pass
-    PATIENCE.reset(token)
+    LOCK_TIMEOUT.reset(token)
 
 
 @pytest.mark.usefixtures("patient")
@@ -186,9 +185,9 @@ def test_a_collection_whose_session_has_ended_deletes_nothing(engine: Engine, ad
         return list[Digest]()
 
     with pytest.raises(UnavailableError):
-        collect(store, catalogue, end_the_session)
+        collect_garbage(store, catalogue, end_the_session)
     assert store.exists(garbage)
-    assert set(collect(store, catalogue, list).digests) == {garbage}
+    assert set(collect_garbage(store, catalogue, list).digests) == {garbage}
 
 
 class OtherHost(LocalStore):
@@ -240,7 +239,7 @@ class Losing:
         other = open_server(self.address)
         try:
             stores = OtherHost(self.store._root, lock_of(other))
-            collected = Context().run(collect, stores, Catalogue(other, now), list)
+            collected = Context().run(collect_garbage, stores, Catalogue(other, now), list)
         finally:
             other.dispose()
         if self.joined:  # another writer of this process takes the lock anew, which protects nothing of the first one
@@ -259,7 +258,7 @@ def test_a_version_whose_writer_lost_its_lock_is_not_published(losing: Losing, a
     removed = list[Digest]()
 
     class LosingCatalogue(Catalogue):
-        def publish(self, manifest: Manifest, provenance: Provenance) -> Published:
+        def publish(self, manifest: Manifest, provenance: Provenance) -> PublishResult:
             if not removed:
                 removed.extend(losing.lose())
             return super().publish(manifest, provenance)
@@ -277,14 +276,18 @@ def test_a_version_whose_writer_lost_its_lock_is_not_published(losing: Losing, a
 
 def test_no_transaction_of_a_writer_that_lost_its_lock_is_committed(losing: Losing) -> None:
     with losing.store.writing():
-        with writing(losing.engine):
+        with write_transaction(losing.engine):
             pass
         losing.lose()
-        with pytest.raises(UnavailableError, match="was lost"), writing(losing.engine):
+        with pytest.raises(UnavailableError, match="was lost"), write_transaction(losing.engine):
             pass
-        with losing.store.writing(), pytest.raises(UnavailableError, match="was lost"), writing(losing.engine):
+        with (
+            losing.store.writing(),
+            pytest.raises(UnavailableError, match="was lost"),
+            write_transaction(losing.engine),
+        ):
             pass
-    with losing.store.writing(), writing(losing.engine):
+    with losing.store.writing(), write_transaction(losing.engine):
         pass
 
 
@@ -292,7 +295,7 @@ def test_no_transaction_of_a_writer_that_lost_its_lock_is_committed(losing: Losi
 def test_no_collection_begins_between_the_check_and_the_commit(
     losing: Losing, others: DatabaseStoreLock, address: str
 ) -> None:
-    with losing.store.writing(), writing(losing.engine):
+    with losing.store.writing(), write_transaction(losing.engine):
         end_session_locks(address)
         with pytest.raises(UnavailableError, match="is locked"), others.held(alone=True):
             pass
@@ -318,7 +321,7 @@ def test_what_one_process_took_in_another_s_collection_keeps(address: str, tmp_p
         uploads[0].close(piece)
         asked_for, garbage = (stores[0].put(io.BytesIO(content)).digest for content in (b"asked for", b"garbage"))
         assert uploads[0].has(asked_for)
-        found = collect(stores[1], Catalogue(engines[1], now), uploads[1].held)
+        found = collect_garbage(stores[1], Catalogue(engines[1], now), uploads[1].held)
         assert set(found.digests) == {garbage}
         assert stores[0].exists(sent)
 
@@ -345,13 +348,13 @@ def test_held_bytes_count_in_all_processes_until_the_blobs_are_named_or_collecte
     elsewhere = open_server(address)
     try:
         others = DatabaseHolds(elsewhere)
-        assert others.count_bytes("token/me") == 2 * BLOCK + (5 << 32)
+        assert others.count_bytes("token/me") == 2 * BLOCK_BYTES + (5 << 32)
         assert set(others.owned("token/me")) == {one, other, last}
         assert set(others.held()) == {other, last}
         others.release("token/me", [other])
-        assert holds.count_bytes("token/me") == 2 * BLOCK
+        assert holds.count_bytes("token/me") == 2 * BLOCK_BYTES
         others.forget_expired()
-        assert holds.count_bytes("token/me") == BLOCK
+        assert holds.count_bytes("token/me") == BLOCK_BYTES
         assert set(holds.held()) == {other, last}
     finally:
         elsewhere.dispose()

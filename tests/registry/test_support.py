@@ -4,16 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.registry.lock.lock_feasibility import find_unsupported
 from benchlock.registry.manifests import read_authored
-from benchlock.registry.requests import read_request
-from benchlock.registry.support import unsupported
+from benchlock.registry.requests.request import read_request
 
 CASES = Path(__file__).resolve().parent.parent / "cases"
 REQUEST = (CASES / "requests" / "good" / "full.yaml").read_text()
 
 
 def reasons(name: str) -> tuple[str, ...]:
-    return unsupported(read_authored((CASES / "manifests" / "good" / f"{name}.yaml").read_bytes(), "manifest.yaml"))
+    return find_unsupported(
+        read_authored((CASES / "manifests" / "good" / f"{name}.yaml").read_bytes(), "manifest.yaml")
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def test_what_is_not_built_is_named_with_its_path() -> None:
 
 
 def test_a_request_for_more_than_is_built_is_named() -> None:
-    assert unsupported(read_request(REQUEST, "request.yaml")) == ()
+    assert find_unsupported(read_request(REQUEST, "request.yaml")) == ()
     text = REQUEST.replace("trace: none", "trace: model")
     assert text != REQUEST
-    assert unsupported(read_request(text, "request.yaml")) == ("trace: model is not built yet",)
+    assert find_unsupported(read_request(text, "request.yaml")) == ("trace: model is not built yet",)

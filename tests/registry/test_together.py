@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import Connection, Engine, event, select
 
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.registry.access.actors import ANONYMOUS, Actor, act_as
-from benchlock.registry.access.log import note
-from benchlock.registry.access.tables import actions
-from benchlock.registry.catalogue.database import in_turn, reading
-from benchlock.registry.catalogue.together import Together
+from benchlock.registry.auth.access_schema import actions
+from benchlock.registry.auth.audit_log import record_action
+from benchlock.registry.auth.permissions import ANONYMOUS, Actor, act_as
+from benchlock.registry.database.engine import hold_write_turn, read_transaction
+from benchlock.registry.database.group_commit import GroupCommit
 
 T = TypeVar("T")
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -36,7 +36,7 @@ def write(name: str) -> Callable[[Connection], str]:
     """A change that says who made it, and fails where its name says so."""
 
     def act(connection: Connection) -> str:
-        note(connection, "a.test", name, NOON)
+        record_action(connection, "a.test", name, NOON)
         if name == "refused":
             raise InvalidInputError("it is refused")
         if name == "broken":
@@ -46,7 +46,7 @@ def write(name: str) -> Callable[[Connection], str]:
     return act
 
 
-def as_somebody(together: Together, name: str) -> str:
+def as_somebody(together: GroupCommit, name: str) -> str:
     def do() -> str:
         act_as(Actor(f"actor of {name}", ANONYMOUS.scopes))
         return together.do(write(name))
@@ -55,15 +55,15 @@ def as_somebody(together: Together, name: str) -> str:
 
 
 def written(database: Engine) -> set[tuple[str, str]]:
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         return {(row.actor, row.target) for row in connection.execute(select(actions.c.actor, actions.c.target))}
 
 
 @contextmanager
 def asked_at_once(database: Engine, names: list[str]) -> Iterator[dict[str, "Future[str]"]]:
     """All of them ask while somebody else writes, who ends when the context is left."""
-    together = Together(database)
-    with ThreadPoolExecutor(len(names)) as pool, in_turn(database):
+    together = GroupCommit(database)
+    with ThreadPoolExecutor(len(names)) as pool, hold_write_turn(database):
         found = {name: pool.submit(as_somebody, together, name) for name in names}
         until(lambda: len(together._waiting) == len(names))
         yield found
@@ -119,7 +119,7 @@ def test_all_are_told_where_nothing_can_be_written(database: Engine) -> None:
 
 @pytest.mark.databases
 def test_one_after_the_other_is_well_too(database: Engine) -> None:
-    together = Together(database)
+    together = GroupCommit(database)
     assert [as_somebody(together, name) for name in ("one", "two")] == ["one is done", "two is done"]
     with pytest.raises(InvalidInputError, match="it is refused"):
         as_somebody(together, "refused")

@@ -5,10 +5,10 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from benchlock.registry.catalogue.turns import Turn
+from benchlock.registry.database.sqlite import FairLock
 
 
-def waiting(turn: Turn, count: int) -> None:
+def waiting(turn: FairLock, count: int) -> None:
     """Wait until ``count`` threads wait for the turn."""
     end = time.monotonic() + 30
     while len(turn._waiting) < count:
@@ -17,7 +17,7 @@ def waiting(turn: Turn, count: int) -> None:
 
 
 def test_it_goes_to_who_has_waited_longest_and_not_to_who_just_had_it() -> None:
-    turn, order = Turn(), []
+    turn, order = FairLock(), []
 
     def take(number: int) -> None:
         assert turn.take(30)
@@ -36,7 +36,7 @@ def test_it_goes_to_who_has_waited_longest_and_not_to_who_just_had_it() -> None:
 
 
 def test_who_gives_up_is_passed_over() -> None:
-    turn, found = Turn(), []
+    turn, found = FairLock(), []
 
     def take_and_leave() -> None:
         found.append(turn.take(30))
@@ -56,7 +56,7 @@ def test_who_gives_up_is_passed_over() -> None:
 
 INTERRUPTED = """
 import signal, threading, time
-from benchlock.registry.catalogue.turns import Turn
+from benchlock.registry.database.sqlite import Turn
 
 turn, held, over = Turn(), threading.Event(), threading.Event()
 
@@ -92,7 +92,7 @@ def test_who_is_interrupted_while_waiting_is_passed_over() -> None:
 
 
 def test_who_was_interrupted_before_it_could_leave_takes_it_again() -> None:
-    turn = Turn()
+    turn = FairLock()
     assert turn.take(0)
     assert turn.take(0)
     turn.leave()

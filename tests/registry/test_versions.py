@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.versions import LONGEST, Version, from_pep440, key, parse_version, successor, version_of
+from benchlock.registry.versions.semantic_version import (
+    LONGEST,
+    Version,
+    from_pep440,
+    key,
+    parse_version,
+    successor,
+    version_of,
+)
 
 NUMBERS = st.one_of(st.integers(0, 3), st.integers(0, 10**12)).map(str)
 WORDS = st.from_regex(r"[0-9]{0,2}[a-zA-Z-][0-9a-zA-Z-]{0,3}", fullmatch=True)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.constraints import Constraint
-from benchlock.registry.ranges import Range
-from benchlock.registry.versions import from_pep440, parse_version
+from benchlock.registry.versions.semantic_version import from_pep440, parse_version
+from benchlock.registry.versions.version_ranges import Constraint, Range
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "versions.md").read_text()
 

@@ -5,9 +5,9 @@ import hashlib
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.lockfile import LockedFile
-from benchlock.registry.locking import find_wheel_files
-from benchlock.registry.wheels import read_wheels
+from benchlock.registry.inspection.formats.image_documents import read_wheels
+from benchlock.registry.lock.lock_assembly import find_wheel_files
+from benchlock.registry.lock.lockfile import LockedFile
 
 DIGEST = hashlib.sha256(b"wheel").hexdigest()
 HEAD = 'lock-version = "1.0"\ncreated-by = "x"\n'

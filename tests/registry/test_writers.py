@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Engine
 
-from benchlock.registry.access.log import note
-from benchlock.registry.catalogue.database import writing
+from benchlock.registry.auth.audit_log import record_action
+from benchlock.registry.database.engine import write_transaction
 
 pytestmark = pytest.mark.databases
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -23,9 +23,9 @@ def test_nobody_waits_while_the_others_have_their_turn_over_and_over(database: E
         start.wait()
         for _ in range(TIMES):
             before = done[0]
-            with writing(database) as connection:
+            with write_transaction(database) as connection:
                 waits.append(done[0] - before)
-                note(connection, "a.test", str(number), NOON)
+                record_action(connection, "a.test", str(number), NOON)
                 done[0] += 1
 
     with ThreadPoolExecutor(WRITERS) as pool:

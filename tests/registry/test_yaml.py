@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.scalars import GREATEST
-from benchlock.registry.yaml import DEEPEST, Place, open_todos, read, read_tolerantly
+from benchlock.registry.text.yaml import DEEPEST, GREATEST, Place, list_todos, read_yaml, read_yaml_tolerantly
 
 
 @pytest.mark.parametrize(
@@ -26,7 +25,7 @@ from benchlock.registry.yaml import DEEPEST, Place, open_todos, read, read_toler
 )  # fmt: skip
 def test_a_scalar_is_what_the_core_schema_says(text: str, expected: object) -> None:
     """YAML 1.2.2, section 10.3.2."""
-    value = read(f"key: {text}\n", "f.yaml").value["key"]
+    value = read_yaml(f"key: {text}\n", "f.yaml").value["key"]
     assert value == expected
     assert type(value) is type(expected)
 
@@ -59,32 +58,32 @@ def test_a_scalar_is_what_the_core_schema_says(text: str, expected: object) -> N
 )
 def test_what_is_refused_says_where(text: str, what: str, where: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        read(text, "f.yaml")
+        read_yaml(text, "f.yaml")
     assert (caught.value.what, caught.value.where) == (what, where)
 
 
 def test_everything_that_is_refused_is_told_at_once() -> None:
     with pytest.raises(InvalidInputError) as caught:
-        read("a: [!x 1, !y 2]\nb: &c 3\nd: *c\n", "f.yaml")
+        read_yaml("a: [!x 1, !y 2]\nb: &c 3\nd: *c\n", "f.yaml")
     whats = ["the tag !x is refused", "the tag !y is refused", "aliases are refused"]
     assert [one.what for one in caught.value.problems] == whats
 
 
 def test_bytes_are_utf_8() -> None:
-    assert read("\ufeffä: ö".encode(), "f.yaml").value == {"ä": "ö"}
+    assert read_yaml("\ufeffä: ö".encode(), "f.yaml").value == {"ä": "ö"}
     with pytest.raises(InvalidInputError) as caught:
-        read(b"a: 1\nb: \xff", "f.yaml")
+        read_yaml(b"a: 1\nb: \xff", "f.yaml")
     assert caught.value.where == "f.yaml, line 2"
 
 
 def test_deep_nesting_ends_in_an_error() -> None:
-    assert read("[" * DEEPEST + "]" * DEEPEST, "f.yaml").value
+    assert read_yaml("[" * DEEPEST + "]" * DEEPEST, "f.yaml").value
     with pytest.raises(InvalidInputError, match="nested deeper than"):
-        read("[" * 5000, "f.yaml")
+        read_yaml("[" * 5000, "f.yaml")
 
 
 def test_a_place_knows_the_line_of_its_key_or_of_the_nearest_above() -> None:
-    place = Place(read("a:\n  b:\n    - c: 1\n      d:\n        3.10\n", "f.yaml"))
+    place = Place(read_yaml("a:\n  b:\n    - c: 1\n      d:\n        3.10\n", "f.yaml"))
     assert str(place.at("a", "b", 0, "d").error("wrong").where) == "a.b[0].d (f.yaml, line 4)"
     assert str(place.at("a", "b", 0, "d", "e").error("wrong").where) == "a.b[0].d.e (f.yaml, line 4)"
     assert str(place.at("x").error("wrong").where) == "x (f.yaml, line 1)"
@@ -107,7 +106,7 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_json_is_yaml(value: Any) -> None:  # noqa: ANN401 - any JSON value
     """YAML 1.2.2, section 1.3: every JSON file is also a valid YAML file; escapes spare what YAML cannot hold raw."""
-    assert read(json.dumps(value), "f.yaml").value == value
+    assert read_yaml(json.dumps(value), "f.yaml").value == value
 
 
 @given(st.text(alphabet=st.sampled_from("ab:- \n[]{}'\"&*!#|>%@`,?~.0"), max_size=30))
@@ -118,7 +117,7 @@ def test_any_text_gives_a_value_or_an_error(text: str) -> None:
 
 def refusal(text: str) -> InvalidInputError | None:
     try:
-        read(text, "f.yaml")
+        read_yaml(text, "f.yaml")
     except InvalidInputError as error:
         return error
     return None
@@ -141,7 +140,7 @@ def refusal(text: str) -> InvalidInputError | None:
 def test_the_tolerant_reader_goes_on_and_says_what_it_passed_over(
     text: str, value: object, oddity: tuple[str, int, str]
 ) -> None:
-    document, oddities = read_tolerantly(text, "f.yaml")
+    document, oddities = read_yaml_tolerantly(text, "f.yaml")
     assert document.value == value
     assert [(one.path, one.line, one.what) for one in oddities] == [oddity]
 
@@ -149,8 +148,8 @@ def test_the_tolerant_reader_goes_on_and_says_what_it_passed_over(
 @given(st.text(alphabet=st.sampled_from("ab:- \n[]{}'\"&*!#|>%@`,?~.0"), max_size=30))
 def test_the_tolerant_reader_reads_what_the_strict_one_does(text: str) -> None:
     if refusal(text) is None:
-        document, oddities = read_tolerantly(text, "f.yaml")
-        assert document == read(text, "f.yaml")
+        document, oddities = read_yaml_tolerantly(text, "f.yaml")
+        assert document == read_yaml(text, "f.yaml")
         assert not oddities
 
 
@@ -168,7 +167,7 @@ c: value # TODO at the end of a line
 d: >-
   folded
   # TODO of a third text"""
-    assert [(todo.line, todo.text) for todo in open_todos(text)] == [(1, "first: one"), (6, "second"), (10, "third")]
+    assert [(todo.line, todo.text) for todo in list_todos(text)] == [(1, "first: one"), (6, "second"), (10, "third")]
 
 
 LINES = st.lists(
@@ -184,9 +183,9 @@ LINES = st.lists(
 def test_todos_can_be_deleted_without_changing_the_value(lines: list[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     if refusal(text) is None:
-        todos = {todo.line for todo in open_todos(text)}
+        todos = {todo.line for todo in list_todos(text)}
         rest = "".join(f"{line}\n" for number, line in enumerate(lines, 1) if number not in todos)
-        assert read(rest or "~", "f.yaml").value == read(text, "f.yaml").value
+        assert read_yaml(rest or "~", "f.yaml").value == read_yaml(text, "f.yaml").value
 
 
 @pytest.mark.parametrize(
@@ -198,8 +197,8 @@ def test_todos_can_be_deleted_without_changing_the_value(lines: list[str]) -> No
     ],
 )
 def test_a_text_that_would_take_long_is_not_parsed(text: bytes | str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchlock.registry.yaml._events", None)
-    for reader in (read, read_tolerantly):
+    monkeypatch.setattr("benchlock.registry.text.yaml._events", None)
+    for reader in (read_yaml, read_yaml_tolerantly):
         with pytest.raises(InvalidInputError, match="the text has more than") as raised:
             reader(text, "m.yaml")
         assert raised.value.where == "m.yaml"

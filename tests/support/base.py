@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.base import debian_tarball
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchlock.evaluator.harness.datasets import Boxes
-from benchlock.evaluator.harness.quality.boxes import evaluate
-from benchlock.evaluator.statistics.precision import THRESHOLDS, average_precision
+from benchlock.evaluator.harness.quality.detection import evaluate
+from benchlock.evaluator.statistics.quality_metrics import THRESHOLDS, average_precision
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

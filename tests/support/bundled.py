@@ -10,20 +10,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.artifacts.progress import SILENT
-from benchlock.artifacts.store import BlobStore
-from benchlock.evaluator.bundles import create_bundle
+from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.evaluator.harness import VERSION
-from benchlock.evaluator.records.runs import Run
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.workflows.bundles import create_bundle
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import open_engine
-from benchlock.registry.lockfile import Lock
-from benchlock.registry.locks import Harness
+from benchlock.registry.database.engine import open_engine
+from benchlock.registry.lock.lock_creation import Harness
+from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import read_authored
-from benchlock.registry.publishing import Draft, publish
-from benchlock.registry.requests import parse_request
+from benchlock.registry.publishing.publication import Draft, publish
+from benchlock.registry.requests.request import parse_request
 from tests.support import tiny
 from tests.support.digits import model, request, written
 from tests.support.evidence import make_run
@@ -143,10 +143,10 @@ def changed(files: Files, change: Callable[[Document, list[Document]], None]) ->
     manifests = [json.loads(files.pop(name_of(one["digest"]))) for one in index["manifests"]]
     change(index, manifests)
     for one, manifest in zip(index["manifests"], manifests, strict=True):
-        text = canonical(manifest)
+        text = encode_canonical(manifest)
         one |= {"digest": digest_bytes(text), "size": len(text)}
         files[name_of(one["digest"])] = text
-    return {**files, "index.json": canonical(index)}
+    return {**files, "index.json": encode_canonical(index)}
 
 
 def with_root(files: Files, number: int, text: bytes) -> Files:

@@ -7,7 +7,7 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from benchlock.registry.versions import Version
+from benchlock.registry.versions.semantic_version import Version
 
 _TRIPLES = tuple(product(range(4), repeat=3))
 _PRE_RELEASES = (None, "0", "1", "a", "a.0", "a.1", "a-", "b", "rc.1")

@@ -11,25 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from benchlock.artifacts.store import BlobStore
+from benchlock.artifacts.blob_store import BlobStore
+from benchlock.evaluator.evidence.prediction_scores import lay_labels
 from benchlock.evaluator.evidence.requirements import FIRST_NAMED, is_timed
-from benchlock.evaluator.evidence.scores import lay_labels
 from benchlock.evaluator.harness import VERSION
-from benchlock.evaluator.harness.account import describe_account, describe_phase
+from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.datasets import open_samples
-from benchlock.evaluator.harness.loadgen_log import read_log
-from benchlock.evaluator.harness.reading import parse_job
-from benchlock.evaluator.harness.scoring import score
-from benchlock.evaluator.harness.trace import agreement
-from benchlock.evaluator.records.documents import decode_run, encode_run
-from benchlock.evaluator.records.runs import Isolation, Run, RunId, RunStart, new_run_id
-from benchlock.evaluator.runner.ending import Ending
-from benchlock.evaluator.runner.jobs import job_document
-from benchlock.evaluator.runner.recording import Attempt, ended
-from benchlock.evaluator.runner.stages import Finished, harness_version
-from benchlock.evaluator.runner.verification import Verified, read_manifests
-from benchlock.registry.lockfile import Lock
-from benchlock.registry.metrics import is_quality
+from benchlock.evaluator.harness.performance.timing_facts import (
+    compare_percentiles,
+    describe_account,
+    describe_phase,
+    read_log,
+)
+from benchlock.evaluator.harness.phases.scoring import score
+from benchlock.evaluator.records.run_document import decode_run, encode_run
+from benchlock.evaluator.records.run_model import Isolation, Run, RunId, RunStart, new_run_id
+from benchlock.evaluator.runner.job_folder import job_document
+from benchlock.evaluator.runner.lock_verification import VerifiedFiles, read_manifests
+from benchlock.evaluator.runner.outcome import Ending
+from benchlock.evaluator.runner.stages import StageOutcome, harness_version
+from benchlock.evaluator.workflows.run_record import Attempt, make_run_end
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.metric_definitions import is_quality
 from tests.support.recorded import HOST, NOON
 
 CURRENT = {"harness.version": VERSION}
@@ -70,7 +73,7 @@ def make_run(
     """
     platform = lock.image.platforms[0]
     manifests = read_manifests(lock, store)
-    verified = Verified(manifests, {}, 3, 1000, 0.25)
+    verified = VerifiedFiles(manifests, {}, 3, 1000, 0.25)
     run = new_run_id(at)
     attempt = Attempt(run, at, lock, platform, isolation, (0,), verified)
     with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +84,7 @@ def make_run(
         ran = 1.5 * slowness
         ending = Ending(0, out_of_memory=False, log=b"", started_in=0.5, ran=ran, watched=0.01)
         at_end = at + timedelta(minutes=1)
-        end = ended(attempt, Finished(ending, output), {**TIMINGS, "run": ran}, store, Path(folder), at_end)
+        end = make_run_end(attempt, StageOutcome(ending, output), {**TIMINGS, "run": ran}, store, Path(folder), at_end)
     assert end.outcome == outcome, end.failure_message
     start = RunStart(
         id=run,
@@ -193,7 +196,7 @@ def _leave_times(
     path.write_text("".join(f":::MLLOG {line}\n" for line in lines))
     (output / "loadgen" / "mlperf_log_summary.txt").write_text("Result is : VALID\n")
     log = read_log(path)
-    account = describe_account(log, columns, agreement(log, before + latency))
+    account = describe_account(log, columns, compare_percentiles(log, before + latency))
     more = {"cpu_scope": "thread", "batch": 1, "warmup_calls": 3, "timed": "predict on prepared tensors"}
     more |= {"loaded_samples": 2, "overhead": {"calls": 200, "timed_ns": 100.0}}
     return columns, account, {**describe_phase(columns, 1), **more}

@@ -6,23 +6,23 @@ from io import BytesIO
 
 from sqlalchemy import Connection, Engine
 
+from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
-from benchlock.artifacts.store import BlobStore
-from benchlock.evaluator.dispatch.tables import classes, job_results, jobs, leases, machines
-from benchlock.evaluator.records.records import Records, keep_imported
-from benchlock.evaluator.records.runs import Run, RunEnd, new_run_id
-from benchlock.evaluator.statistics.figures import Interval, Metric
-from benchlock.registry.access.scopes import Scopes
-from benchlock.registry.access.tokens import Tokens
+from benchlock.evaluator.queue.queue_schema import classes, job_results, jobs, leases, machines
+from benchlock.evaluator.records.run_model import Run, RunEnd, new_run_id
+from benchlock.evaluator.records.run_store import Records, keep_imported
+from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.registry.auth.permissions import Scopes
+from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.chain import insert_record
-from benchlock.registry.catalogue.database import writing
-from benchlock.registry.catalogue.entries import Provenance
-from benchlock.registry.catalogue.insertion import insert_imported_lock
-from benchlock.registry.catalogue.ownership import claim
-from benchlock.registry.lockfile import Lock
+from benchlock.registry.catalogue.catalogue_protocol import Provenance
+from benchlock.registry.catalogue.version_rows import insert_imported_lock
+from benchlock.registry.database.database_checks import claim_database
+from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.database.record_chain import insert_record
+from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Manifest
-from benchlock.registry.manifests.identity import reference_of
+from benchlock.registry.manifests.manifest_content import reference_of
 from tests.support.locks import DATASET, FILES, FRAMEWORK, IMAGE, MODEL, request, shelf
 from tests.support.locks import published as published_manifest
 from tests.support.recorded import NOON, recorded
@@ -55,7 +55,7 @@ def fill(database: Engine, versions: int = 3, runs: int = 3) -> list[Run]:
     """
     clock, lock = Clock(), shelf().lock(request())
     catalogue, records = Catalogue(database, clock), Records(database)
-    claim(database, "registry", clock())
+    claim_database(database, "registry", clock())
     published = [_manifest(kind, number) for number in range(versions) for kind in TEMPLATES]
     published.append(published_manifest(FRAMEWORK, {}, version="1.31.1"))  # which the lock names
     for one in published:
@@ -69,7 +69,7 @@ def fill(database: Engine, versions: int = 3, runs: int = 3) -> list[Run]:
     tokens.rotate(revoked.id)
     tokens.revoke(revoked.id)
     written = [_run(lock.id, number) for number in range(runs)]
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         insert_imported_lock(connection, lock, lock.image.platforms[:1], clock())
     for run in written:
         records.start(run.start)
@@ -77,7 +77,7 @@ def fill(database: Engine, versions: int = 3, runs: int = 3) -> list[Run]:
         records.finish(run.id, run.end)
     records.start(_run(lock.id, runs).start)
     imported = _run(lock.id, runs + 1)
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         keep_imported(connection, imported, clock())
         _give_result(connection, lock, written[0])
     records.hide(imported.id, "it ran on host 7")

@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.catalogue.database import writing
-from benchlock.registry.catalogue.statements import spelled
+from benchlock.migrations.schema_check import METADATA
+from benchlock.registry.catalogue.resolver_statements import render_statement
+from benchlock.registry.database.engine import write_transaction
 
 
 def remove_guards(database: Engine) -> None:
@@ -27,8 +27,8 @@ def remove_guards(database: Engine) -> None:
 def forge(database: Engine, statement: str, **values: Any) -> None:  # noqa: ANN401 - values of any column
     """Run a statement that changes rows, without the checks of foreign keys."""
     if database.dialect.name == "postgresql":
-        with writing(database) as connection:
-            connection.exec_driver_sql(spelled(statement, "postgresql"), values)
+        with write_transaction(database) as connection:
+            connection.exec_driver_sql(render_statement(statement, "postgresql"), values)
         return
     with closing(sqlite3.connect(str(database.url.database), isolation_level=None)) as raw:
         raw.execute(statement, values)

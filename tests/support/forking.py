@@ -22,18 +22,18 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.errors import BenchlockError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.oci.client import RegistryClient
-from benchlock.artifacts.oci.mirrored import MirroredRepository
-from benchlock.artifacts.oci.reference import parse_repository
-from benchlock.artifacts.oci.store import OciStore
-from benchlock.artifacts.store import BlobStore
+from benchlock.artifacts.oci.oci_client import RegistryClient
+from benchlock.artifacts.oci.oci_reference import parse_repository
+from benchlock.artifacts.stores.cached_store import CachedRepository
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.oci_store import OciStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import open_engine
-from benchlock.registry.collection import collect
+from benchlock.registry.database.engine import open_engine
 from benchlock.registry.manifests import read_authored
-from benchlock.registry.publishing import Draft, publish
+from benchlock.registry.publishing.garbage_collection import collect_garbage
+from benchlock.registry.publishing.publication import Draft, publish
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DONE, REFUSED, KILLED = 0, 2, -signal.SIGKILL
@@ -60,7 +60,7 @@ class Place:
 def open_place(place: Place, database: Engine | None = None) -> tuple[BlobStore, Catalogue]:
     """What reads and writes it, through ``database`` where it is open already."""
     local = LocalStore(place.blobs)
-    store: BlobStore = MirroredRepository(local, open_remote(place)) if place.repository else local
+    store: BlobStore = CachedRepository(local, open_remote(place)) if place.repository else local
     return store, Catalogue(database or open_engine(place.database), lambda: datetime.now(UTC))
 
 
@@ -166,7 +166,7 @@ def _publish(place: Place, manifest: Path) -> str:
 
 def _collect(place: Place) -> str:
     store, catalogue = open_place(place)
-    return str(len(collect(store, catalogue, tuple).digests))
+    return str(len(collect_garbage(store, catalogue, tuple).digests))
 
 
 class Steps:

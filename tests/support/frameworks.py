@@ -2,12 +2,12 @@
 
 import io
 
-from benchlock.artifacts.store import BlobStore
+from benchlock.artifacts.blob_store import BlobStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.entries import Provenance, Published
+from benchlock.registry.catalogue.catalogue_protocol import Provenance, PublishResult
 from benchlock.registry.manifests import Framework, parse_published
-from benchlock.registry.manifests.identity import content
-from benchlock.registry.manifests.reading import read_authored
+from benchlock.registry.manifests.authored_manifests import read_authored
+from benchlock.registry.manifests.manifest_content import content
 
 TEXT = """\
 schema: 1
@@ -27,7 +27,7 @@ def framework(name: str, version: str) -> Framework:
     return found
 
 
-def publish_framework(catalogue: Catalogue, store: BlobStore, name: str, version: str) -> Published:
+def publish_framework(catalogue: Catalogue, store: BlobStore, name: str, version: str) -> PublishResult:
     """Publish it, as publishing does."""
     manifest = framework(name, version)
     store.put(io.BytesIO(content(manifest)))

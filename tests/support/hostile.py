@@ -17,7 +17,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.json_codec import encode_canonical
 
 _MIB = 1 << 20
 Files = dict[str, tuple[str | None, bytes]]
@@ -188,7 +188,7 @@ def _datasets() -> Iterator[Callable[[], Case]]:
     yield lambda: _dataset("gzip-idx", "idx", {"images": "d.gz"}, {"d.gz": _zeros(600 * _MIB)})
     yield lambda: _dataset("deep-json", "jsonl", {**jsonl, "file": "d.jsonl"}, {"d.jsonl": b"[" * 5_000_000})
     coco = {"annotations": "a.json", "images": "i/"}
-    tree = canonical([["1.jpg", sha256(b"\xff\xd8").hexdigest(), 2]])
+    tree = encode_canonical([["1.jpg", sha256(b"\xff\xd8").hexdigest(), 2]])
     pictures = {"path": "i/", "sha256": sha256(tree).hexdigest(), "size": 2}
     picture = b'{"id":1,"file_name":""}'
     for name, content in {
@@ -296,7 +296,7 @@ def _with_path(name: str, path: str) -> Case:
 
 def _with_tree(name: str, rows: list[list[Any]]) -> Case:
     case = _dataset(name, "image-index", {"index": "d.csv"}, {"d.csv": b"path\n"})
-    listing = canonical(rows)
+    listing = encode_canonical(rows)
     case.manifest["files"].append({"path": "t/", "sha256": sha256(listing).hexdigest(), "size": 0})
     return Case(name, case.manifest, (b"path\n", listing, b""))
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchlock.api.wiring import Registry
-from benchlock.artifacts.canonical import canonical
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Descriptor, digest_bytes, to_hex
-from benchlock.artifacts.store import BlobStore
-from benchlock.registry.catalogue.entries import Provenance
-from benchlock.registry.lockfile import dump, read
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.registry.catalogue.catalogue_protocol import Provenance
+from benchlock.registry.lock.lockfile import dump, read
 from benchlock.registry.manifests import Manifest, parse_published
-from benchlock.registry.manifests.identity import content, with_files
-from benchlock.registry.manifests.reading import read_authored
-from benchlock.registry.yaml import read as read_yaml
+from benchlock.registry.manifests.authored_manifests import read_authored
+from benchlock.registry.manifests.manifest_content import content, with_files
+from benchlock.registry.text.yaml import read_yaml
 from tests.support.locks import DATASET, FILES, FRAMEWORK, IMAGE, MODEL, REQUEST
 from tests.support.variants import variant
 
@@ -46,7 +46,7 @@ files:
   - {{path: i/, source: ./i}}
 """
 _PICTURE = b"\xff\xd8"
-_TREE = canonical([["1.jpg", to_hex(digest_bytes(_PICTURE)), 2]])
+_TREE = encode_canonical([["1.jpg", to_hex(digest_bytes(_PICTURE)), 2]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class LockCase:
         document["image"] = {"name": self.name, "version": "*"}
         return document
 
-    def publish(self, registry: Registry) -> None:
+    def publish(self, registry: LocalRegistry) -> None:
         """Publish the artifacts of the case, past the inspection of their files."""
         for kind, template in (("model", MODEL), ("dataset", self.dataset), ("image", IMAGE)):
             held = dict(self.files.get(kind, {}))
@@ -85,7 +85,7 @@ class LockCase:
             registry.store.put(io.BytesIO(blob))
 
 
-def publish_framework(registry: Registry) -> None:
+def publish_framework(registry: LocalRegistry) -> None:
     """Publish the framework that all cases need."""
     text = FRAMEWORK.format(version="1.31.1")
     _put(registry, parse_published(content(read_authored(text, "manifest.yaml"))), ())
@@ -113,7 +113,7 @@ def lock_cases() -> Iterator[LockCase]:
     yield LockCase("index-quoted", (422,), {"dataset": {"d.csv": b'path,label\n"' + b"a\n" * (8 * _MIB)}}, index)
     rows = b"path,label\na.png,1\n"
     entries = [[f"{number:06}", to_hex(digest_bytes(b"")), 0] for number in range(200_000)]
-    listing = canonical([*entries, ["d.csv", to_hex(digest_bytes(rows)), len(rows)]])
+    listing = encode_canonical([*entries, ["d.csv", to_hex(digest_bytes(rows)), len(rows)]])
     inside = _INDEX.replace("PATH", "t/d.csv").replace("FILE", "t/")
     yield LockCase(
         "index-in-tree", (201,), {"dataset": {"t/": listing}}, inside, sizes={"t/": len(rows)}, more=(rows, b"")
@@ -131,7 +131,7 @@ def lock_naming(store: BlobStore, manifest: bytes) -> str:
     return dump(read(document, "lock"))
 
 
-def _put(registry: Registry, manifest: Manifest, blobs: Any) -> None:  # noqa: ANN401 - an iterable of bytes
+def _put(registry: LocalRegistry, manifest: Manifest, blobs: Any) -> None:  # noqa: ANN401 - an iterable of bytes
     for blob in (content(manifest), *blobs):
         registry.store.put(io.BytesIO(blob))
     registry.catalogue.publish(manifest, Provenance("", {}))

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from tests.support.hostile import Case
 from tests.support.probing import watch
 from tests.support.serving import Served

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchlock.artifacts.blob_store import BlobReader
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.store import BlobReader
 
 
 def echo(arguments: Any, blobs: BlobReader) -> Any:  # noqa: ANN401

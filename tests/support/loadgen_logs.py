@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchlock.evaluator.harness.loadgen_log import Log, read_log
-from benchlock.registry.lockfile import Lock
+from benchlock.evaluator.harness.performance.timing_facts import Log, read_log
+from benchlock.registry.lock.lockfile import Lock
 from tests.support.evidence import CURRENT
 from tests.support.variants import variant
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchlock.artifacts.digest import Digest, from_hex
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.trees import parse_listing
 from tests.support.commands import Commands
 

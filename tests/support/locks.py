@@ -8,23 +8,23 @@ from typing import Any
 
 from msgspec import UNSET
 
+from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.store import BlobStore
-from benchlock.registry.answerable import Chosen
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.file_reading import read_file_facts
-from benchlock.registry.lockfile import Lock, LockedHarness
-from benchlock.registry.locking import admitted, build_lock, file_questions, question_of
-from benchlock.registry.locks import Harness, keep_lock, resolve_request
+from benchlock.registry.lock.file_facts_reader import read_file_facts
+from benchlock.registry.lock.lock_assembly import build_lock, file_questions, list_admitted_platforms, question_of
+from benchlock.registry.lock.lock_creation import Harness, keep_lock, resolve_request
+from benchlock.registry.lock.lock_feasibility import ChosenManifests
+from benchlock.registry.lock.lockfile import Lock, LockedHarness
 from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model
-from benchlock.registry.manifests.identity import content, manifest_digest, parse_published, with_files
-from benchlock.registry.manifests.reading import read_authored
+from benchlock.registry.manifests.authored_manifests import read_authored
+from benchlock.registry.manifests.manifest_content import content, manifest_digest, parse_published, with_files
 from benchlock.registry.names import Kind
-from benchlock.registry.requests import Request, read_request
+from benchlock.registry.requests.request import Request, read_request
 from benchlock.registry.resolution.resolver import Candidate, Resolution, resolve
-from benchlock.registry.resolution.search import Preferences
-from benchlock.registry.versions import parse_version
+from benchlock.registry.resolution.version_search import Preferences
+from benchlock.registry.versions.semantic_version import parse_version
 from tests.support.universe import Universe
 
 MODEL = """
@@ -155,7 +155,7 @@ def published(template: str, files: Mapping[str, bytes], **fields: Any) -> Manif
 class Shelf:
     """One version of each kind: manifests, the bytes of their files, and whether one is yanked."""
 
-    chosen: Chosen
+    chosen: ChosenManifests
     files: Mapping[str, Mapping[str, bytes]]
     yanked: Mapping[str, str]
 
@@ -172,7 +172,9 @@ class Shelf:
                 store.put(io.BytesIO(blob))
         manifests: Mapping[Kind, Manifest] = {one.kind: one for one in self.chosen.all()}
         facts = read_file_facts(file_questions(request, self.chosen), manifests, store)
-        finished = {one: FINISHED_CONFIG for one in admitted(request, self.chosen) if one.reference is not UNSET}
+        finished = {
+            one: FINISHED_CONFIG for one in list_admitted_platforms(request, self.chosen) if one.reference is not UNSET
+        }
         return build_lock(request, self.resolution(request), self.chosen, facts, HARNESS, finished)
 
     def _candidate(self, manifest: Manifest) -> Candidate:
@@ -211,7 +213,7 @@ def shelf(
     assert isinstance(dataset, Dataset)
     assert isinstance(framework, Framework)
     assert isinstance(image, Image)
-    return Shelf(Chosen(model, dataset, framework, image), held, yanked or {})
+    return Shelf(ChosenManifests(model, dataset, framework, image), held, yanked or {})
 
 
 def request(text: str = REQUEST, **replaced: str) -> Request:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
+from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.progress import SILENT
-from benchlock.artifacts.store import BlobStore
-from benchlock.evaluator.inventory import Inventory, damage
-from benchlock.evaluator.records.records import Records
+from benchlock.artifacts.display import SILENT
+from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.workflows.inventory import Inventory, list_damage
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.collection import collect
+from benchlock.registry.publishing.garbage_collection import collect_garbage
 from tests.support.forking import Place, open_place, open_remote
 
 MANIFEST = """\
@@ -66,7 +66,7 @@ class Bench:
         stores = [self.store, *([open_remote(self.place)] if self.place.repository else [])]
         inventories = [Inventory(store, self.catalogue, self.records) for store in stores]
         self._assert_whole(inventories[0], set(self.store.list()), self._whole[0], anew=anew)
-        collect(self.store, self.catalogue, tuple)
+        collect_garbage(self.store, self.catalogue, tuple)
         references = [entry.reference for entry in self.catalogue.list()]
         live = {blob for reference in references for blob in inventories[0].of_version(reference)}
         for inventory, whole in zip(inventories, self._whole, strict=False):
@@ -75,7 +75,7 @@ class Bench:
 
     def _assert_whole(self, inventory: Inventory, there: set[Digest], whole: set[Digest], *, anew: bool) -> None:
         blobs = inventory.everything() if anew else {digest: f"blob {digest}" for digest in there - whole}
-        assert [str(fault) for fault in damage(inventory.store, blobs, SILENT)] == []
+        assert [str(fault) for fault in list_damage(inventory.store, blobs, SILENT)] == []
         whole.update(blobs)
 
 

@@ -22,7 +22,7 @@ from sqlalchemy import Engine, text
 
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.migrations import upgrade
-from benchlock.registry.catalogue.database import open_engine, open_server, reading
+from benchlock.registry.database.engine import open_engine, open_server, read_transaction
 from tests.support.registry_server import free_port
 
 ACCOUNT = "nobody"
@@ -225,7 +225,7 @@ def _wait(admin: Engine, process: "subprocess.Popen[bytes]") -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            with reading(admin):
+            with read_transaction(admin):
                 return
         except UnavailableError:
             time.sleep(0.05)

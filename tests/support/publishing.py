@@ -9,10 +9,10 @@ import msgspec
 from sqlalchemy import Connection, Table, insert
 
 from benchlock.artifacts.digest import digest_bytes, to_hex
-from benchlock.registry.catalogue.rows import key_of, rows_of_version
-from benchlock.registry.catalogue.tables import versions
+from benchlock.registry.catalogue.version_rows import key_of, rows_of_version
+from benchlock.registry.database.catalogue_schema import versions
 from benchlock.registry.manifests import Manifest
-from benchlock.registry.manifests.identity import reference_of
+from benchlock.registry.manifests.manifest_content import reference_of
 from benchlock.registry.resolution.candidates import Candidate
 
 BLOB = digest_bytes(b"blob")

@@ -8,10 +8,10 @@ from pathlib import Path
 import zstandard
 from msgspec import structs
 
-from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.oci.client import RegistryClient
-from benchlock.artifacts.oci.documents import (
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.oci.oci_client import RegistryClient
+from benchlock.artifacts.oci.oci_documents import (
     CONFIG,
     INDEX,
     LAYER,
@@ -25,7 +25,7 @@ from benchlock.artifacts.oci.documents import (
     describe_bytes,
     encode,
 )
-from benchlock.artifacts.oci.reference import Repository
+from benchlock.artifacts.oci.oci_reference import Repository
 
 PACKINGS = {"plain": LAYER, "gzip": LAYER_GZIP, "zstd": LAYER_ZSTD}
 
@@ -33,7 +33,7 @@ PACKINGS = {"plain": LAYER, "gzip": LAYER_GZIP, "zstd": LAYER_ZSTD}
 def configuration(layers: Sequence[Digest], arch: str, *settings: str) -> bytes:
     """What an image of these diff ids says of itself."""
     rootfs = {"type": "layers", "diff_ids": list(layers)}
-    return canonical({"os": "linux", "architecture": arch, "config": {"Env": list(settings)}, "rootfs": rootfs})
+    return encode_canonical({"os": "linux", "architecture": arch, "config": {"Env": list(settings)}, "rootfs": rootfs})
 
 
 def push_image(

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchlock.artifacts.digest import Descriptor, Digest
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.images.archive import docker_archive
-from benchlock.evaluator.images.config import PACKAGES, encode_config
-from benchlock.evaluator.runner.host import this_host
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.images.image_format import PACKAGES, docker_archive, encode_config
+from benchlock.evaluator.runner.host_platform import this_host
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,19 @@ import msgspec
 import requests
 from litestar.testing import TestClient
 
-from benchlock.api.http.making import make_lock
-from benchlock.api.wire.cursors import cursor_of
-from benchlock.api.wire.runs import begun_on_wire, over_on_wire
-from benchlock.api.wiring import Registry
-from benchlock.artifacts.canonical import canonical
+from benchlock.api.http.routes.lock_routes import make_lock
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
+from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.artifacts.progress import SILENT
-from benchlock.evaluator.bundles import create_bundle
-from benchlock.evaluator.records.runs import new_run_id
-from benchlock.registry.lockfile import dump
+from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.evaluator.records.run_model import new_run_id
+from benchlock.evaluator.workflows.bundles import create_bundle
+from benchlock.registry.lock.lockfile import dump
 from benchlock.registry.manifests import plain
 from benchlock.registry.names import parse_reference
-from benchlock.registry.requests import parse_request, read_request
+from benchlock.registry.requests.request import parse_request, read_request
 from tests.support.evidence import IDX, make_run
 from tests.support.frameworks import framework
 from tests.support.locks import REQUEST
@@ -61,7 +61,7 @@ class Questions:
     What a success uses up is made anew each time: an upload, a token, a run that goes on.
     """
 
-    def __init__(self, registry: Registry, client: requests.Session | TestClient[Any]) -> None:
+    def __init__(self, registry: LocalRegistry, client: requests.Session | TestClient[Any]) -> None:
         self._registry, self._client = registry, client
         self._seconds = count()
         self._open_upload = "0" * 32
@@ -106,12 +106,12 @@ class Questions:
             image_id=None,
             platform={name: getattr(platform, name) for name in ("os", "arch", "device", "python")},
         )
-        return dict(msgspec.to_builtins(begun_on_wire(start)))
+        return dict(msgspec.to_builtins(encode_run_start(start)))
 
     def _end(self) -> dict[str, Any]:
         end = make_run(self._lock, self._registry.store).end
         assert end is not None
-        return dict(msgspec.to_builtins(over_on_wire(replace(end, ended_at=datetime.now(UTC)))))
+        return dict(msgspec.to_builtins(encode_run_end(replace(end, ended_at=datetime.now(UTC)))))
 
     def _begun_run(self) -> str:
         start = self._start()
@@ -156,8 +156,13 @@ class Questions:
 
     def _of_artifacts(self) -> dict[str, Callable[[], Question]]:
         manifest = plain(framework("acme/ort", "1.0.0"))
-        publication = {"manifest": manifest, "authored": "", "sources": {}, "digest": digest_bytes(canonical(manifest))}
-        listing = {"kind": "model", "name": "digits", "limit": "1", "cursor": cursor_of(("model", "a", "1.0.0"))}
+        publication = {
+            "manifest": manifest,
+            "authored": "",
+            "sources": {},
+            "digest": digest_bytes(encode_canonical(manifest)),
+        }
+        listing = {"kind": "model", "name": "digits", "limit": "1", "cursor": encode_cursor(("model", "a", "1.0.0"))}
         yank = {"target": "model/digits@1.1.0", "reason": "wrong labels", "undo": False}
         return {
             "GET /v1/artifacts": lambda: Question(query=listing),
@@ -178,7 +183,7 @@ class Questions:
         }
 
     def _of_runs(self) -> dict[str, Callable[[], Question]]:
-        listing = {"lock": self._lock.id, "outcome": "done", "limit": "1", "cursor": cursor_of((self._again,))}
+        listing = {"lock": self._lock.id, "outcome": "done", "limit": "1", "cursor": encode_cursor((self._again,))}
         return {
             "GET /v1/runs": lambda: Question(query=listing),
             "POST /v1/runs": lambda: Question(body=self._start()),
@@ -208,7 +213,7 @@ class Questions:
 
     def _of_jobs(self) -> dict[str, Callable[[], Question]]:
         over = {"job_id": _tail(self._ended_job)}
-        listing = {"state": "cancelled", "limit": "1", "cursor": cursor_of((self._ended_job,))}
+        listing = {"state": "cancelled", "limit": "1", "cursor": encode_cursor((self._ended_job,))}
         return {
             "GET /v1/jobs": lambda: Question(query=listing),
             "POST /v1/jobs": lambda: Question(body={"request": ASKED, "isolation": "container", "allow_code": True}),
@@ -232,7 +237,7 @@ class Questions:
             return Question({"fence": fence}, body=start)
 
         return {
-            "GET /v1/machines": lambda: Question(query={"limit": "1", "cursor": cursor_of(("m1",))}),
+            "GET /v1/machines": lambda: Question(query={"limit": "1", "cursor": encode_cursor(("m1",))}),
             "PUT /v1/machines/{name}": lambda: Question({"name": "m1"}, body=enrolment),
             "POST /v1/machines/{name}/departure": lambda: Question({"name": "m1"}),
             "PATCH /v1/machines/{name}": lambda: Question({"name": "m1"}, body={"draining": "its owner wants it"}),

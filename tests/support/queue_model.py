@@ -3,13 +3,25 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from benchlock.evaluator.dispatch.ending import ended_by
-from benchlock.evaluator.dispatch.machine_faults import MAX_FAULTS, MAX_FREE_PROBES
-from benchlock.evaluator.dispatch.matching import MachineFacts, lacks
-from benchlock.evaluator.dispatch.queue import Beat, Fence, JobId, JobWish, MachineId
-from benchlock.evaluator.dispatch.states import NEUTRAL, OWN_FAULTS, Ended, JobState, Next, Tally, after
-from benchlock.evaluator.dispatch.times import Times
-from benchlock.evaluator.records.runs import RunEnd, RunId
+from benchlock.evaluator.queue.job_leases import classify_lease_end
+from benchlock.evaluator.queue.lease_clock import Times
+from benchlock.evaluator.queue.machines import MAX_FAULTS, MAX_FREE_PROBES
+from benchlock.evaluator.queue.matching import MachineFacts, list_lacks
+from benchlock.evaluator.queue.queue_model import (
+    NEUTRAL,
+    OWN_FAULTS,
+    Beat,
+    Fence,
+    JobId,
+    JobState,
+    JobWish,
+    LeaseEnd,
+    MachineId,
+    NextState,
+    Tally,
+    decide_next_state,
+)
+from benchlock.evaluator.records.run_model import RunEnd, RunId
 
 
 @dataclass
@@ -134,11 +146,11 @@ class QueueModel:
         """False where it is fenced, or ended otherwise."""
         lease = self.leases[fence]
         if lease.holds:
-            self._end(fence, ended_by(end), end)
+            self._end(fence, classify_lease_end(end), end)
             return True
         return lease.end == end
 
-    def release(self, fence: Fence, ended: Ended) -> None:
+    def release(self, fence: Fence, ended: LeaseEnd) -> None:
         if self.leases[fence].holds:
             self._end(fence, ended, None)
 
@@ -146,16 +158,16 @@ class QueueModel:
         return (one for one in self.leases.values() if one.holds)
 
     def _may(self, job: ModelJob, machine: MachineId) -> bool:
-        fits = not lacks(job.wish.wants, self.machines[machine].facts)
+        fits = not list_lacks(job.wish.wants, self.machines[machine].facts)
         return job.state == "queued" and machine not in job.avoided and fits
 
-    def _end(self, fence: Fence, ended: Ended, end: RunEnd | None) -> None:
+    def _end(self, fence: Fence, ended: LeaseEnd, end: RunEnd | None) -> None:
         lease = self.leases[fence]
         job, machine = self.jobs[lease.job], self.machines[lease.machine]
         is_own = ended in OWN_FAULTS
         spared = len(job.failed_on) - job.tally.lost - job.tally.engine < MAX_FREE_PROBES
         probe = is_own and machine.held_until is not None and spared
-        found: Next = after(ended, job.tally, cancel_asked=job.cancel_asked, is_probe=probe)
+        found: NextState = decide_next_state(ended, job.tally, cancel_asked=job.cancel_asked, is_probe=probe)
         job.failed_on += [lease.machine] if is_own else []
         lease.holds = False
         lease.end = end
@@ -169,7 +181,7 @@ class QueueModel:
         if is_own and found.state in ("failed", "quarantined"):
             self._discount(job)
 
-    def _count_fault(self, lease: ModelLease, ended: Ended) -> None:
+    def _count_fault(self, lease: ModelLease, ended: LeaseEnd) -> None:
         machine, job = self.machines[lease.machine], self.jobs[lease.job]
         if ended in NEUTRAL:
             return
@@ -200,6 +212,6 @@ class QueueModel:
             and one.held_until is None
             and one.seen >= self.now - self.times.unseen
             and id_ not in job.avoided
-            and not lacks(job.wish.wants, one.facts)
+            and not list_lacks(job.wish.wants, one.facts)
             for id_, one in self.machines.items()
         )

@@ -6,14 +6,14 @@ from typing import Any
 from sqlalchemy import Connection, Engine, insert
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
-from benchlock.evaluator.dispatch.matching import MachineFacts, WantedPlatform, Wants
-from benchlock.evaluator.dispatch.queue import JobId, JobWish, MachineId, new_job_id
-from benchlock.evaluator.dispatch.sql import SqlQueue
-from benchlock.evaluator.dispatch.times import Clock, Times
-from benchlock.evaluator.records.runs import Outcome, RunEnd, RunId, RunStart, new_run_id
-from benchlock.registry.catalogue.database import writing
-from benchlock.registry.catalogue.tables import locks
-from benchlock.registry.hosts import HostFacts
+from benchlock.evaluator.queue.lease_clock import Clock, Times
+from benchlock.evaluator.queue.matching import MachineFacts, WantedPlatform, Wants
+from benchlock.evaluator.queue.queue_model import JobId, JobWish, MachineId, new_job_id
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.run_model import Outcome, RunEnd, RunId, RunStart, new_run_id
+from benchlock.registry.database.catalogue_schema import locks
+from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.requests.hardware_requirements import HostFacts
 from tests.support.recorded import HOST, NOON, PLATFORM
 
 GIB = 1 << 30
@@ -67,7 +67,7 @@ def queue_of(database: Engine, clock: Clock, times: Times = TIMES) -> SqlQueue:
 
 
 def keep_lock(database: Engine, lock: Digest = LOCK) -> None:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         columns = {column.name: "x" for column in locks.columns} | {"id": lock, "created_at": NOON}
         connection.execute(insert(locks).values(columns))
 

@@ -3,11 +3,11 @@
 from hypothesis import strategies as st
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.registry.constraints import Constraint
-from benchlock.registry.hardware import Hardware
 from benchlock.registry.names import Kind
+from benchlock.registry.requests.hardware_requirements import Hardware
 from benchlock.registry.resolution.candidates import Candidate, Offer, Question, Requirement
-from benchlock.registry.versions import key, parse_version
+from benchlock.registry.versions.semantic_version import key, parse_version
+from benchlock.registry.versions.version_ranges import Constraint
 
 VERSIONS = ["1.0.0", "1.1.0", "1.2.0-rc.1", "1.2.0", "2.0.0-rc.1", "2.0.0"]
 TEXTS = ["*", "^1", ">=1.1 <2", "<1.2", "=1.1.0", "1.2.0-rc.1", ">=1.2.0-rc.1", "^2", "!=1.2.0", "^1.1 || >=2.0.0-a"]

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from benchlock.artifacts.digest import Digest, digest_bytes
-from benchlock.evaluator.records.runs import Isolation, Run, RunEnd, RunStart, new_run_id
-from benchlock.evaluator.statistics.figures import Interval, Metric
-from benchlock.registry.metrics import DEFINITIONS
+from benchlock.evaluator.records.run_model import Isolation, Run, RunEnd, RunStart, new_run_id
+from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOST: dict[str, Any] = {

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from benchlock.artifacts.digest import Digest, to_hex
-from benchlock.artifacts.oci.reference import Repository
+from benchlock.artifacts.oci.oci_reference import Repository
 
 _CONFIGURATION = """\
 version: 0.1

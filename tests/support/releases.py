@@ -3,7 +3,7 @@
 import pytest
 
 from benchlock.evaluator import harness_releases
-from benchlock.registry.lockfile import LockedHarness
+from benchlock.registry.lock.lockfile import LockedHarness
 
 
 def release(monkeypatch: pytest.MonkeyPatch, harness: LockedHarness) -> None:

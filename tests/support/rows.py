@@ -4,8 +4,8 @@ from typing import Any
 
 from sqlalchemy import JSON, Boolean, Column, Float, Integer, Table
 
-from benchlock.migrations.schema import METADATA
-from benchlock.registry.catalogue.guards import guards
+from benchlock.migrations.schema_check import METADATA
+from benchlock.registry.database.triggers import list_guards
 
 MUTABLE = {
     "open_runs",
@@ -20,7 +20,7 @@ MUTABLE = {
     "lease_slots",
     "blob_holds",
 }
-GUARDS = {guard.table: guard for guard in guards(METADATA)}
+GUARDS = {guard.table: guard for guard in list_guards(METADATA)}
 TABLES = [METADATA.tables[name] for name in GUARDS]
 SEALED = [table for table in TABLES if GUARDS[table.name].seal]
 CHILDREN_FIRST = [*SEALED, *(table for table in TABLES if table not in SEALED)]

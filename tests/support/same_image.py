@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.base import debian_tarball
 from tests.support.commands import BENCHLOCK, Commands
 

@@ -84,11 +84,11 @@ def tuned_service(registry: Path, settings: str) -> Iterator[Served]:
 _ROOT = Path(__file__).parents[2]
 _TUNED = """
 import sys
-from benchlock.api.http.app import create_app
-from benchlock.api.http.logs import log_to_stderr
-from benchlock.api.http.serving import serve
-from benchlock.api.http.settings import *
-from benchlock.api.wiring import open_registry
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.service_log import log_to_stderr
+from benchlock.api.http.server_process import serve
+from benchlock.api.http.service_settings import *
+from benchlock.api.local.local_registry import open_registry
 
 app = create_app(open_registry(sys.argv[1], lambda _: None), Settings({settings}))
 log_to_stderr()

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchlock.artifacts.digest import Descriptor, to_hex
-from benchlock.artifacts.local import LocalStore
-from benchlock.registry.lockfile import LockedFile, LockedHarness, LockedLayer, LockedPlatform
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.registry.lock.lockfile import LockedFile, LockedHarness, LockedLayer, LockedPlatform
 from tests.evaluator.runner.evaluation import NOTHING, Evaluation
 from tests.support.python_image import PythonImage
 

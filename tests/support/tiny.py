@@ -4,9 +4,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.images.target import host_target, running_python
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.evaluator.images.wheels import host_target, running_python
 from tests.support.commands import Commands
 from tests.support.digits import DIGITS, model, written
 from tests.support.warm import Warm
@@ -48,7 +48,7 @@ def author(folder: Path) -> tuple[Path, ...]:
     files = {
         "pylock.toml": PYLOCK.encode(),
         WHEEL_PATH: WHEEL,
-        "config.json": canonical(config),
+        "config.json": encode_canonical(config),
         "layers/empty.tar": LAYER,
     }
     for path, content in files.items():

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.registry.constraints import Constraint
-from benchlock.registry.hardware import Hardware
 from benchlock.registry.names import Kind, parse_target
-from benchlock.registry.ranges import Interval
+from benchlock.registry.requests.hardware_requirements import Hardware
 from benchlock.registry.resolution.availability import Preferences
 from benchlock.registry.resolution.candidates import (
     COUNTED,
@@ -22,7 +20,8 @@ from benchlock.registry.resolution.candidates import (
     Question,
     Requirement,
 )
-from benchlock.registry.versions import Version, key, parse_version
+from benchlock.registry.versions.semantic_version import Version, key, parse_version
+from benchlock.registry.versions.version_ranges import Constraint, Interval
 
 
 class Universe:

@@ -10,15 +10,15 @@ from typing import Any
 
 from msgspec import structs
 
-from benchlock.artifacts.canonical import canonical
+from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Digest, digest_bytes
-from benchlock.artifacts.store import BlobStore
-from benchlock.registry.answerable import Chosen
+from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.entries import Provenance
-from benchlock.registry.lockfile import Lock, LockedHarness, from_content, read
+from benchlock.registry.catalogue.catalogue_protocol import Provenance
+from benchlock.registry.lock.lock_feasibility import ChosenManifests
+from benchlock.registry.lock.lockfile import Lock, LockedHarness, from_content, read
 from benchlock.registry.manifests import Manifest, parse_published, plain, read_authored
-from benchlock.registry.manifests.identity import content, manifest_digest
+from benchlock.registry.manifests.manifest_content import content, manifest_digest
 from benchlock.registry.names import KINDS, Kind
 from tests.support.locks import DATASET, FILES, FRAMEWORK, MODEL, Shelf, request
 
@@ -71,7 +71,7 @@ def variant(case: Mapping[str, Any]) -> Variant:
     image, held["image"] = _image(_ENVIRONMENT | case.get("image", {}))
     documents = {kind: _patched(_authored(kind), case.get(kind, {})) for kind in _TEMPLATES} | {"image": image}
     made: dict[str, Any] = {kind: _published(documents[kind], held[kind]) for kind in documents}
-    shelf = Shelf(Chosen(made["model"], made["dataset"], made["framework"], made["image"]), held, {})
+    shelf = Shelf(ChosenManifests(made["model"], made["dataset"], made["framework"], made["image"]), held, {})
     lock = shelf.lock(request(**{key: json.dumps(value) for key, value in case.get("request", {}).items()}))
     if text := case.get("harness", "").encode():
         harness = LockedHarness(version=lock.harness.version, digest=digest_bytes(text), size=len(text))
@@ -90,7 +90,7 @@ def _published(document: dict[str, Any], held: Mapping[str, bytes]) -> Manifest:
         file.pop("source", None)
         content = held[file["path"]]
         file |= {"sha256": sha256(content).hexdigest(), "size": len(content)}
-    return parse_published(canonical(document))
+    return parse_published(encode_canonical(document))
 
 
 def _patched(document: dict[str, Any], patch: Patch) -> dict[str, Any]:

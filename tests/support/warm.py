@@ -23,11 +23,11 @@ from tests.support.commands import SECONDS, Commands
 
 ROOT = Path(__file__).resolve().parents[2]
 _MOST_USE = (
-    "benchlock.api.wiring",
-    "benchlock.evaluator.bundles",
-    "benchlock.evaluator.runner.execute",
-    "benchlock.registry.locks",
-    "benchlock.registry.publishing",
+    "benchlock.api.local.local_registry",
+    "benchlock.evaluator.workflows.bundles",
+    "benchlock.evaluator.workflows.run",
+    "benchlock.registry.lock.lock_creation",
+    "benchlock.registry.publishing.publication",
 )
 """What commands import when they know that they need it."""
 _LONGEST = 1 << 17  # bytes of a question: the words and the variables

@@ -1,4 +1,4 @@
-"""Labelled samples, read one by one as the dataset holds them: encoded files, texts, or arrays.
+"""Labelled samples of a dataset split, read one by one from its files.
 
 Each format has a module, which opens a split, and imports the heavy library that it needs.
 """
@@ -7,24 +7,23 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 
-from ..failures import Failure, failing
-from ..job import Dataset
+from ..core.failures import Failure, classify_errors
+from ..core.job import Dataset
 from .labels import check_labels, read_names
-from .places import inside
-from .samples import Boxes, Label, Opening, Samples
+from .samples import Boxes, Label, Opening, Samples, resolve_inside
 
 __all__ = ["Boxes", "Label", "Samples", "open_samples"]
 
-_FORMATS: Mapping[str, str] = {
-    "image-index": "indices",
-    "wav-index": "indices",
-    "idx": "idx",
-    "npz": "arrays",
-    "jsonl": "records",
-    "parquet": "columns",
-    "coco": "annotations",
+_FORMATS: Mapping[str, tuple[str, str]] = {
+    "image-index": ("image_files", "open_csv_index"),
+    "wav-index": ("image_files", "open_csv_index"),
+    "idx": ("array_files", "open_idx"),
+    "npz": ("array_files", "open_npz"),
+    "jsonl": ("table_files", "open_json_lines"),
+    "parquet": ("table_files", "open_parquet"),
+    "coco": ("image_files", "open_coco"),
 }
-"""The module that opens a split of each format."""
+"""The module and the function that open a split of each format."""
 
 
 def open_samples(dataset: Dataset, folder: Path, task: str | None = None) -> Samples:
@@ -39,9 +38,10 @@ def open_samples(dataset: Dataset, folder: Path, task: str | None = None) -> Sam
     """
     if dataset.format not in _FORMATS:
         raise Failure("load", f"dataset: the format {dataset.format!r} is not built")
-    with failing("load", "dataset"):
-        open_split: Callable[[Opening], Samples] = import_module(f"{__name__}.{_FORMATS[dataset.format]}").open_split
-        names = read_names(inside(folder, dataset.labels)) if dataset.labels else None
+    with classify_errors("load", "dataset"):
+        module, function = _FORMATS[dataset.format]
+        open_split: Callable[[Opening], Samples] = getattr(import_module(f"{__name__}.{module}"), function)
+        names = read_names(resolve_inside(folder, dataset.labels)) if dataset.labels else None
         samples = open_split(
             Opening(dataset.format, dataset.split, folder, names, masks=task == "semantic-segmentation")
         )
@@ -51,6 +51,6 @@ def open_samples(dataset: Dataset, folder: Path, task: str | None = None) -> Sam
     if len(samples) != declared:
         raise Failure("load", f"dataset: the split has {len(samples)} samples, its manifest says {declared}")
     if task is not None and samples.labels is not None:
-        with failing("load", "dataset"):
+        with classify_errors("load", "dataset"):
             check_labels(samples.labels, task, samples.names)
     return samples

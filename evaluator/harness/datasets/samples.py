@@ -1,5 +1,6 @@
-"""What a split is once it is open: its samples, what messages call them, and their labels."""
+"""An open split: its samples, their names, labels and file paths."""
 
+import gzip
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.tensor import Source
+
+
+def choose_spread(count: int, wanted: int) -> list[int]:
+    """Return ``wanted`` of ``count`` numbers, or all of them, as far apart as they can be."""
+    return [number * count // min(wanted, count) for number in range(min(wanted, count))]
+
+
+_GZIP = b"\x1f\x8b"
+
+
+def resolve_inside(folder: Path, path: str) -> Path:
+    """``path`` in ``folder``, never outside it."""
+    found = folder / path
+    if not found.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{path}: leads out of the dataset")
+    return found
+
+
+def read_unpacked(path: Path) -> bytes:
+    """The content of a file, with gzip undone where it begins like it."""
+    content = path.read_bytes()
+    return gzip.decompress(content) if content.startswith(_GZIP) else content
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Timed phases: prepared tensors, stored bytes, cold starts, several rates."""
+"""Timed phases: scenarios, load generation and measurement."""

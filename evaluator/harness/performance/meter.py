@@ -1,4 +1,4 @@
-"""The clock and the counters around what is timed; one row each time."""
+"""The clock and the counters of timed calls, as columns checked against LoadGen's log."""
 
 import resource
 import time
@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..audits import Kept
+from ..core.failures import classify_errors
+from ..core.scenarios import Offline, Queried, Server
+from ..inference.audits import AnswerReservoir
+from ..inference.predictions import save_tensors
 from ..predictors import Predictor
-from ..tensorfiles import save_tensors
+from .timing_facts import TRACE, Log, compare_log, read_trace
 
 Columns = dict[str, NDArray[Any]]
 
@@ -30,7 +33,7 @@ class Meter:
 
     def __init__(self, predictor: Predictor, threads: int, share: float = 1.0) -> None:
         self.scope = "thread" if predictor.in_caller and threads == 1 else "process"
-        self.kept = Kept(share)
+        self.kept = AnswerReservoir(share)
         self.index = array("q")
         self._rows = array("q")
 
@@ -100,3 +103,37 @@ def save(columns: Columns, warmup: Sequence[int], path: Path, metadata: Mapping[
         metadata: What the file says of itself.
     """
     save_tensors(path, columns | {"warmup_ns": np.asarray(warmup, np.int64)}, metadata)
+
+
+def columns_of(meter: Meter, scenario: Queried, log: Log, folder: Path) -> tuple[Columns, list[dict[str, float]]]:
+    """The raw samples, a row a unit, and LoadGen's percentiles beside those of the same samples.
+
+    In ``server`` a latency is from the time at which the query was scheduled, out of LoadGen's trace in ``folder``,
+    which is then removed; ``service_ns`` is what our own clock saw.
+
+    Raises:
+        Failure: ``loadgen-invalid``: LoadGen tells of other queries, or its clock and ours disagree.
+    """
+    columns = meter.columns()
+    with classify_errors("loadgen-invalid", "LoadGen's account"):
+        if isinstance(scenario, Server):
+            columns = _scheduled(columns, folder / TRACE)
+        return columns, compare_log(log, columns, _name(scenario))
+
+
+def _name(scenario: Queried) -> str:
+    if isinstance(scenario, Offline):
+        return "offline"
+    return "server" if isinstance(scenario, Server) else "sequential"
+
+
+def _scheduled(columns: Columns, trace: Path) -> Columns:
+    found = read_trace(trace, columns["index"])
+    trace.unlink()
+    return columns | {
+        "latency_ns": found.latency,
+        "service_ns": columns["latency_ns"],
+        "start_ns": found.at,
+        "end_ns": found.at + found.latency,
+        "issue_delay_ns": found.issued,
+    }

@@ -1,4 +1,4 @@
-"""Predictors: one module a framework, found by its name; a new one touches no other file.
+"""Predictors: one module per framework, found by its name.
 
 A module has ``load(folder, model, place) -> Predictor``, and is the only one that imports its framework.
 """
@@ -11,8 +11,8 @@ from typing import Any, Protocol, cast
 
 from numpy.typing import NDArray
 
-from ..failures import Failure, failing
-from ..job import Model
+from ..core.failures import Failure, classify_errors
+from ..core.job import Model
 
 Tensors = dict[str, NDArray[Any]]
 
@@ -61,7 +61,7 @@ def load(model: Model, folder: Path, place: Place) -> Predictor:
         Failure: ``load``, with the framework's reason, or since it runs on another device; ``out-of-memory``.
     """
     where = f"model, predictor {model.predictor}, format {model.format}"
-    with failing("load", where):
+    with classify_errors("load", where):
         module = import_module(f".{model.predictor}", __name__)
         predictor = cast(Predictor, module.load(folder, model, place))
     if predictor.device != place.device:
@@ -71,19 +71,19 @@ def load(model: Model, folder: Path, place: Place) -> Predictor:
 
 def import_framework(model: Model) -> None:
     """What ``load`` would import, before it: so that either can be timed apart. ``Failure`` (``load``)."""
-    with failing("load", f"predictor {model.predictor}"):
+    with classify_errors("load", f"predictor {model.predictor}"):
         import_module(f".{model.predictor}", __name__)
 
 
-def graph(folder: Path, model: Model) -> Path:
+def find_graph(folder: Path, model: Model) -> Path:
     """The model's file, or tree, of role ``graph``; there must be exactly one."""
-    paths = files(folder, model, "graph")
+    paths = list_files(folder, model, "graph")
     if len(paths) != 1:
         raise Failure("load", f"model: {len(paths)} files of role graph, one is needed")
     return paths[0]
 
 
-def files(folder: Path, model: Model, role: str) -> list[Path]:
+def list_files(folder: Path, model: Model, role: str) -> list[Path]:
     """The model's files, or trees, of a role, in the manifest's order."""
     return [folder / file.path for file in model.files if file.role == role]
 
@@ -112,3 +112,26 @@ def by_position(model: Model, values: object) -> Tensors:
         if not hasattr(value, "numpy"):
             raise ValueError(f"the model returns {type(value).__name__} at position {number}, which is no tensor")
     return {name: cast(Any, tensor).numpy() for name, tensor in zip(names, several, strict=True)}
+
+
+CPU = "cpu"
+_CUDA = "cuda"
+
+
+def check_cuda(device: str, built_for: str | None, found: int) -> None:
+    """Nothing, where ``device`` (``cuda12``) can be used.
+
+    ``built_for`` is the version of CUDA that the framework was built for, ``None`` where it was built for CPUs alone;
+    ``found`` is how many accelerators the framework sees.
+
+    Raises:
+        ValueError: it cannot; says why.
+    """
+    if not device.startswith(_CUDA):
+        raise ValueError(f"the device {device!r} is not built")
+    if not built_for:
+        raise ValueError(f"{device} was asked for, and this framework is built for CPUs alone")
+    if built_for.partition(".")[0] != device.removeprefix(_CUDA):
+        raise ValueError(f"{device} was asked for, and this framework is built for CUDA {built_for}")
+    if not found:
+        raise ValueError(f"{device} was asked for, and this framework, built for CUDA {built_for}, sees no accelerator")

@@ -1,14 +1,14 @@
-"""TFLite graphs in LiteRT."""
+"""LiteRT: TFLite graphs."""
 
 from pathlib import Path
 
 from ai_edge_litert.interpreter import Interpreter
 
-from ..job import Model
-from . import Place, graph
-from .interpreter import Interpreted, checked
+from ..core.job import Model
+from . import Place, find_graph
+from .tflite import TfliteInterpreter, check_tflite
 
 
-def load(folder: Path, model: Model, place: Place) -> Interpreted:
-    interpreter = Interpreter(model_path=checked(graph(folder, model)), num_threads=place.threads)
-    return Interpreted(interpreter, model, place.threads)
+def load(folder: Path, model: Model, place: Place) -> TfliteInterpreter:
+    interpreter = Interpreter(model_path=check_tflite(find_graph(folder, model)), num_threads=place.threads)
+    return TfliteInterpreter(interpreter, model, place.threads)

@@ -1,4 +1,4 @@
-"""ONNX graphs in ONNX Runtime."""
+"""ONNX Runtime: ONNX graphs."""
 
 import os
 from collections.abc import Iterator
@@ -8,9 +8,8 @@ from typing import Any
 
 import onnxruntime
 
-from ..job import Model
-from . import Place, Tensors, check_names, graph
-from .accelerators import CPU, check_cuda
+from ..core.job import Model
+from . import CPU, Place, Tensors, check_cuda, check_names, find_graph
 
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
@@ -45,7 +44,7 @@ class OnnxRuntime:
 
 
 def load(folder: Path, model: Model, place: Place) -> OnnxRuntime:
-    return OnnxRuntime(graph(folder, model), model, place)
+    return OnnxRuntime(find_graph(folder, model), model, place)
 
 
 @contextmanager

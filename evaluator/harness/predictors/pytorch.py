@@ -1,4 +1,4 @@
-"""TorchScript files, exported programs, and weights around which code builds a network, in PyTorch."""
+"""PyTorch: TorchScript files, exported programs, and weights of a network built by code."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from ..job import Model
+from ..core.job import Model
 from ..steps.code import load_function
-from . import Place, Tensors, by_position, files, graph
-from .accelerators import CPU, check_cuda
+from . import CPU, Place, Tensors, by_position, check_cuda, find_graph, list_files
 
 _CUDA = "cuda"
 # Before it says what is wrong, torch.load tells at length how to let a file execute code.
@@ -58,7 +57,7 @@ class PyTorch:
         return found
 
 
-class Accelerated(PyTorch):
+class AcceleratedPyTorch(PyTorch):
     """On the first accelerator that the process sees; a call takes its tensors there and its answers back."""
 
     in_caller = False
@@ -80,15 +79,15 @@ def load(folder: Path, model: Model, place: Place) -> PyTorch:
     if place.device == CPU:
         return PyTorch(_read(folder, model, CPU), model, place.threads)
     check_cuda(place.device, torch.version.cuda, torch.cuda.device_count())
-    return Accelerated(_read(folder, model, _CUDA), model, place.threads, place.device)
+    return AcceleratedPyTorch(_read(folder, model, _CUDA), model, place.threads, place.device)
 
 
 def _read(folder: Path, model: Model, place: str) -> Any:  # noqa: ANN401 - torch has no types here
     """The module, its parameters at ``place``, the CPU or the first accelerator."""
     if model.format == "torchscript":
-        return torch.jit.load(str(graph(folder, model)), map_location=place).eval()
+        return torch.jit.load(str(find_graph(folder, model)), map_location=place).eval()
     if model.format == "torch-export":
-        program = torch.export.load(str(graph(folder, model)))
+        program = torch.export.load(str(find_graph(folder, model)))
         if place != CPU:
             from torch.export.passes import move_to_device_pass  # noqa: PLC0415 - absent from older releases
 
@@ -96,9 +95,9 @@ def _read(folder: Path, model: Model, place: str) -> Any:  # noqa: ANN401 - torc
         # An exported program was fixed in its mode when it was exported: it has no eval().
         return program.module()
     if model.format == "safetensors":
-        return _built(folder, model, _union(files(folder, model, "weights"))).to(place)
+        return _built(folder, model, _union(list_files(folder, model, "weights"))).to(place)
     if model.format == "state-dict":
-        return _built(folder, model, _unpickled(files(folder, model, "weights"), unsafe=model.unsafe)).to(place)
+        return _built(folder, model, _unpickled(list_files(folder, model, "weights"), unsafe=model.unsafe)).to(place)
     raise ValueError(f"the format {model.format!r} is not built")
 
 

@@ -1,4 +1,4 @@
-"""SavedModels, Keras files, frozen graphs and TFLite graphs in TensorFlow."""
+"""TensorFlow: SavedModels, Keras files, frozen graphs and TFLite graphs."""
 
 import tempfile
 import zipfile
@@ -9,10 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..job import Model
-from . import Place, Predictor, Tensors, by_position, check_names, graph
-from .accelerators import CPU, check_cuda
-from .interpreter import Interpreted, checked
+from ..core.job import Model
+from . import CPU, Place, Predictor, Tensors, by_position, check_cuda, check_names, find_graph
+from .tflite import TfliteInterpreter, check_tflite
 
 _ACCELERATOR = "GPU"
 _SUFFIXES = {"keras": ".keras", "hdf5": ".h5"}
@@ -111,10 +110,10 @@ def load(folder: Path, model: Model, place: Place) -> Predictor:
     tf.config.threading.set_intra_op_parallelism_threads(place.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     _choose(place.device)
-    path = graph(folder, model)
+    path = find_graph(folder, model)
     if model.format == "tflite":
-        return Interpreted(
-            tf.lite.Interpreter(model_path=checked(path), num_threads=place.threads), model, place.threads
+        return TfliteInterpreter(
+            tf.lite.Interpreter(model_path=check_tflite(path), num_threads=place.threads), model, place.threads
         )
     if model.format not in _FUNCTIONS:
         raise ValueError(f"the format {model.format!r} is not built")

@@ -1,4 +1,4 @@
-"""The step vocabulary: a table from a step's name to the function that does it.
+"""The table of steps: which function implements each step name.
 
 A step takes one sample, without the batch axis, and its arguments by keyword, all that change a result demanded.
 Wherever numbers are rounded, half goes to even.
@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from ..failures import Failure, reason
-from ..job import Step
-from . import audio, code, numeric, outputs, picture, spectrum, text
+from ..core.failures import Failure, describe_error
+from ..core.job import Step
+from . import audio, code, image, numeric, text
 from .tensor import Source, StepError, Tensor
 
-__all__ = ["OF_FILES", "STEPS", "Bound", "Kind", "Source", "StepError", "Tensor", "bind"]
+__all__ = ["OF_FILES", "STEPS", "BoundStep", "Kind", "Source", "StepError", "Tensor", "bind"]
 
 Kind = Literal["image", "audio", "text", "tensor", "output"]
 """What a step is done to: the type of an input, or an output."""
@@ -35,26 +35,26 @@ _NUMERIC: Mapping[str, _Step] = {
 STEPS: Mapping[Kind, Mapping[str, _Step]] = {
     "image": {
         **_NUMERIC,
-        "decode": picture.decode,
-        "resize": picture.resize,
-        "center_crop": picture.center_crop,
+        "decode": image.decode,
+        "resize": image.resize,
+        "center_crop": image.center_crop,
     },
     "audio": {
         **_NUMERIC,
         "decode": audio.decode,
         "resample": audio.resample,
         "frame": audio.frame,
-        "spectrogram": spectrum.spectrogram,
-        "mfcc": spectrum.mfcc,
+        "spectrogram": audio.spectrogram,
+        "mfcc": audio.mfcc,
     },
     "text": {**_NUMERIC, "decode": text.decode},
     "tensor": _NUMERIC,
     "output": {
         **_NUMERIC,
-        "softmax": outputs.softmax,
-        "sigmoid": outputs.sigmoid,
-        "argmax": outputs.argmax,
-        "topk": outputs.topk,
+        "softmax": numeric.softmax,
+        "sigmoid": numeric.sigmoid,
+        "argmax": numeric.argmax,
+        "topk": numeric.topk,
     },
 }
 """What each step does, by the kind of what it is done to."""
@@ -67,7 +67,7 @@ OF_FILES: Mapping[str, Callable[..., Callable[[Tensor], Tensor]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundStep:
     """A step with its arguments. After one with ``each`` every row of the first axis is a call of its own."""
 
     name: str
@@ -75,7 +75,7 @@ class Bound:
     each: bool = False
 
 
-def bind(kind: Kind, steps: Sequence[Step], folder: Path) -> tuple[Bound, ...]:
+def bind(kind: Kind, steps: Sequence[Step], folder: Path) -> tuple[BoundStep, ...]:
     """``steps`` ready to be done; ``folder`` has the model's files, which are read here and never again.
 
     Raises:
@@ -102,7 +102,7 @@ def _antialiased(resize: Step) -> bool:
     }
 
 
-def _at_once(steps: Sequence[Step]) -> tuple[Bound, Bound]:
+def _at_once(steps: Sequence[Step]) -> tuple[BoundStep, BoundStep]:
     """Decoding that resamples too, and what is left of the second step.
 
     It also does a ``center_crop`` that follows. That step stays: to crop twice to one size is to crop once.
@@ -113,20 +113,20 @@ def _at_once(steps: Sequence[Step]) -> tuple[Bound, Bound]:
     if after is not None and after.name == "center_crop" and {"size"} <= set(after.arguments) <= {"size", "offset"}:
         resizing["crop"] = after.arguments
     return (
-        Bound("decode", partial(picture.decode_and_resample, decoding=decoding, **resizing)),
-        Bound("resize", lambda tensor: tensor),
+        BoundStep("decode", partial(image.decode_and_resample, decoding=decoding, **resizing)),
+        BoundStep("resize", lambda tensor: tensor),
     )
 
 
-def _bound(kind: Kind, step: Step, folder: Path, where: str) -> Bound:
+def _bound(kind: Kind, step: Step, folder: Path, where: str) -> BoundStep:
     if step.name in OF_FILES and (kind == "text" or step.name != "tokenize"):
         try:
-            return Bound(step.name, OF_FILES[step.name](folder, **step.arguments))
+            return BoundStep(step.name, OF_FILES[step.name](folder, **step.arguments))
         except (MemoryError, Failure):
             raise
         except Exception as error:
-            raise StepError(f"{where}: {reason(error)}") from error
+            raise StepError(f"{where}: {describe_error(error)}") from error
     if step.name not in STEPS[kind]:
         raise StepError(f"{where}: no such step")
     each = step.arguments.get("calls") == "each"
-    return Bound(step.name, partial(STEPS[kind][step.name], **step.arguments), each)
+    return BoundStep(step.name, partial(STEPS[kind][step.name], **step.arguments), each)

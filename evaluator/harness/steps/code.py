@@ -1,4 +1,4 @@
-"""Steps of code: a function out of a file that travels with the model. Nothing else of it is called."""
+"""The python step: a function loaded from a file of the model."""
 
 import re
 import sys

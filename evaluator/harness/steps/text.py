@@ -1,4 +1,4 @@
-"""Steps of texts. A text is a tensor without axes, of the type object, that holds a ``str``."""
+"""Steps for texts: decoding and tokenizers."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..libraries import needed_by
+from ..core.environment import explain_missing_library
 from .tensor import Source, StepError, Tensor, as_file
 
 _ENTRY = re.compile(r"(.*\S)\s+([0-9]+)")
@@ -182,7 +182,7 @@ def _of_json(folder: Path, *, file: str, length: int, truncate: str, pad_side: s
 
 
 def _load(path: Path) -> Any:  # noqa: ANN401 - the library has no types
-    with needed_by("the step tokenize of the kind tokenizer-json"):
+    with explain_missing_library("the step tokenize of the kind tokenizer-json"):
         from tokenizers import Tokenizer  # noqa: PLC0415 - heavy, and for these alone
     content = path.read_text(encoding="utf-8")
     try:

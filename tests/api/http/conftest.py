@@ -9,12 +9,12 @@ from litestar import Litestar
 from litestar.testing import TestClient
 from sqlalchemy import Engine
 
-from benchlock.api.http.app import create_app
-from benchlock.api.wiring import Registry
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.evaluator.evidence.examination import Examiner
-from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.run_store import Records
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogued import CataloguedStore
+from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -33,15 +33,15 @@ class Clock:
 
 
 @pytest.fixture
-def registry(database: Engine, tmp_path: Path) -> Registry:
+def registry(database: Engine, tmp_path: Path) -> LocalRegistry:
     catalogue = Catalogue(database, Clock())
     store = CataloguedStore(tmp_path / "blobs", catalogue.text_of)
-    return Registry(
+    return LocalRegistry(
         tmp_path, store, catalogue, Records(database), database, Examiner(store, tmp_path, catalogue.get_lock)
     )
 
 
 @pytest.fixture
-def client(registry: Registry) -> Iterator[Client]:
+def client(registry: LocalRegistry) -> Iterator[Client]:
     with TestClient(create_app(registry), raise_server_exceptions=False) as client:
         yield client

@@ -11,19 +11,18 @@ from litestar.testing import TestClient
 from litestar.types import Receive, Scope, Send
 from sqlalchemy import select
 
-from benchlock.api.http.app import create_app
-from benchlock.api.http.guards import READ, Open, check_guarded
-from benchlock.api.http.logs import JsonLines
-from benchlock.api.http.settings import Settings
-from benchlock.api.wiring import Registry, now, open_log
-from benchlock.registry.access.gate import Gate
-from benchlock.registry.access.refusals import Refusals
-from benchlock.registry.access.scopes import NEEDS, Scopes
-from benchlock.registry.access.secret import Secret, new_secret
-from benchlock.registry.access.tables import actions
-from benchlock.registry.access.tokens import Token, Tokens
-from benchlock.registry.catalogue.database import reading
-from benchlock.registry.catalogue.tables import metadata, record_chain
+from benchlock.api.http.request_authorization import READ, OpenAuthority, check_guarded
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.http.service_settings import Settings
+from benchlock.api.local.local_registry import LocalRegistry, now, open_log
+from benchlock.api.service_log import JsonLines
+from benchlock.registry.auth.access_schema import actions
+from benchlock.registry.auth.audit_log import DenialLog
+from benchlock.registry.auth.permissions import NEEDS, Scopes
+from benchlock.registry.auth.token_format import Secret, new_secret
+from benchlock.registry.auth.tokens import Authenticator, Token, Tokens
+from benchlock.registry.database.catalogue_schema import metadata, record_chain
+from benchlock.registry.database.engine import read_transaction
 from tests.api.http.conftest import Client
 from tests.support.clocks import Standing
 from tests.support.queues import facts
@@ -47,14 +46,14 @@ def standing() -> Standing:
 
 
 @pytest.fixture
-def tokens(registry: Registry, standing: Standing) -> Tokens:
+def tokens(registry: LocalRegistry, standing: Standing) -> Tokens:
     return Tokens(registry.database, standing)
 
 
 @pytest.fixture
-def closed(registry: Registry, tokens: Tokens, standing: Standing) -> Iterator[Client]:
+def closed(registry: LocalRegistry, tokens: Tokens, standing: Standing) -> Iterator[Client]:
     """The service as it is unless it was told to be open."""
-    app = create_app(registry, Settings(strangers=1e6), Gate(tokens, standing))
+    app = create_app(registry, Settings(strangers=1e6), Authenticator(tokens, standing))
     with TestClient(app, raise_server_exceptions=False) as client:
         yield client
 
@@ -73,9 +72,9 @@ def operations(app: Litestar) -> list[tuple[str, str, str]]:
     return sorted(found)
 
 
-def content(registry: Registry) -> dict[str, list[Any]]:
+def content(registry: LocalRegistry) -> dict[str, list[Any]]:
     """All rows but what was refused."""
-    with reading(registry.database) as connection:
+    with read_transaction(registry.database) as connection:
         tables = [table for table in metadata.sorted_tables if table not in (actions, record_chain)]
         done = select(actions).where(actions.c.outcome == "done")
         rows = {table.name: [tuple(row) for row in connection.execute(select(table))] for table in tables}
@@ -152,7 +151,7 @@ def strangers(tokens: Tokens, standing: Standing) -> dict[str, dict[str, str]]:
 
 
 def test_nobody_without_a_valid_token_gets_anything_or_changes_anything(
-    closed: Client, registry: Registry, tokens: Tokens, standing: Standing
+    closed: Client, registry: LocalRegistry, tokens: Tokens, standing: Standing
 ) -> None:
     asking = strangers(tokens, standing)
     before = content(registry)
@@ -171,7 +170,7 @@ def test_nobody_without_a_valid_token_gets_anything_or_changes_anything(
 
 
 def test_no_token_gets_what_its_scopes_do_not_allow_or_changes_anything(
-    closed: Client, registry: Registry, tokens: Tokens
+    closed: Client, registry: LocalRegistry, tokens: Tokens
 ) -> None:
     made = {scope: bearer(tokens.create("some", Scopes.parse([scope]))[1]) for scope in SCOPES}
     before, seen = content(registry), 0
@@ -195,7 +194,7 @@ def test_a_token_with_the_scope_is_let_in(closed: Client, tokens: Tokens) -> Non
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_other_methods_get_nowhere_without_a_token(closed: Client, registry: Registry, method: str) -> None:
+def test_other_methods_get_nowhere_without_a_token(closed: Client, registry: LocalRegistry, method: str) -> None:
     before = content(registry)
     own = {(one, path) for one, path, _ in operations(closed.app)}
     paths = {path for _, path in own} | {
@@ -265,7 +264,7 @@ def test_a_token_is_made_listed_and_revoked_by_an_administrator(closed: Client, 
     ],
 )
 def test_what_is_no_token_to_make_is_refused(
-    closed: Client, registry: Registry, tokens: Tokens, asked: dict[str, Any]
+    closed: Client, registry: LocalRegistry, tokens: Tokens, asked: dict[str, Any]
 ) -> None:
     closed.headers.update(bearer(tokens.create("root", Scopes.parse(["admin"]))[1]))
     before = content(registry)
@@ -283,7 +282,7 @@ def test_a_revocation_elsewhere_is_known_after_two_seconds(closed: Client, token
 
 
 def test_who_has_no_valid_token_is_looked_up_so_often_and_who_has_one_is_not_in_the_way(
-    registry: Registry, tokens: Tokens, standing: Standing, monkeypatch: pytest.MonkeyPatch
+    registry: LocalRegistry, tokens: Tokens, standing: Standing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up: list[Secret] = []
     find = tokens.find
@@ -295,7 +294,7 @@ def test_who_has_no_valid_token_is_looked_up_so_often_and_who_has_one_is_not_in_
     monkeypatch.setattr(tokens, "find", found)
     _, known = tokens.create("known", Scopes.parse(["read"]))
     _, unused = tokens.create("unused", Scopes.parse(["read"]))
-    app = create_app(registry, Settings(strangers=0.001), Gate(tokens, standing))
+    app = create_app(registry, Settings(strangers=0.001), Authenticator(tokens, standing))
     with TestClient(app, raise_server_exceptions=False) as client:
 
         def asked(headers: dict[str, str]) -> tuple[int, str]:
@@ -313,25 +312,25 @@ def test_who_has_no_valid_token_is_looked_up_so_often_and_who_has_one_is_not_in_
         assert looked_up == [known]
 
 
-def test_nobody_fills_the_disk_with_refusals(closed: Client, registry: Registry, tokens: Tokens) -> None:
+def test_nobody_fills_the_disk_with_refusals(closed: Client, registry: LocalRegistry, tokens: Tokens) -> None:
     """Refusals for many reasons are bounded in number; those for the same reason are one line, and counted."""
     closed.headers.update(bearer(tokens.create("some", Scopes.parse(["publish:acme"]))[1]))
-    for number in range(Refusals.MOST + 20):
+    for number in range(DenialLog.MOST + 20):
         assert closed.post(f"/v1/artifacts/model/other{number}/versions/1.0.0/yank", json={}).status_code >= 400
         assert closed.get(f"/v1/log?limit={number + 1}").status_code == 403
     entries = open_log(registry).list(limit=1000)
-    assert len(entries) <= 2 * Refusals.MOST + 2  # a minute may have ended meanwhile
+    assert len(entries) <= 2 * DenialLog.MOST + 2  # a minute may have ended meanwhile
     assert [one.action for one in entries].count("GET /v1/log") == 1
 
 
 def test_a_refused_token_is_logged_once_and_then_counted(
-    registry: Registry, tokens: Tokens, standing: Standing, caplog: pytest.LogCaptureFixture
+    registry: LocalRegistry, tokens: Tokens, standing: Standing, caplog: pytest.LogCaptureFixture
 ) -> None:
     """150 requests of a revoked worker are one line of each log, and a line that counts them."""
     caplog.set_level(logging.INFO, logger="benchlock")
     made, secret = tokens.create("a-worker", Scopes.parse(["run"]))
     tokens.revoke(made.id)
-    app = create_app(registry, Settings(strangers=1e6), Gate(tokens, standing))
+    app = create_app(registry, Settings(strangers=1e6), Authenticator(tokens, standing))
     with TestClient(app, raise_server_exceptions=False) as client:
         for _ in range(150):
             asked = {"machine": "m1", "boot": "a boot"}
@@ -350,9 +349,9 @@ def test_a_refused_token_is_logged_once_and_then_counted(
     assert len([one for one in open_log(registry).list(limit=1000) if one.outcome == "refused"]) == 2
 
 
-def test_a_rotated_token_keeps_its_identity_and_its_machines(registry: Registry) -> None:
+def test_a_rotated_token_keeps_its_identity_and_its_machines(registry: LocalRegistry) -> None:
     tokens = Tokens(registry.database, now)
-    app = create_app(registry, Settings(strangers=1e6), Gate(tokens, now))
+    app = create_app(registry, Settings(strangers=1e6), Authenticator(tokens, now))
     with TestClient(app, raise_server_exceptions=False) as closed:
         rotate_and_check(closed, tokens)
 
@@ -396,16 +395,16 @@ def rotate_and_check(closed: Client, tokens: Tokens) -> None:
     ],
 )
 def test_an_open_service_answers_no_page_of_another_host(
-    registry: Registry, headers: dict[str, str], status: int
+    registry: LocalRegistry, headers: dict[str, str], status: int
 ) -> None:
-    app = create_app(registry, authority=Open(local=True))
+    app = create_app(registry, authority=OpenAuthority(local=True))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         assert client.get("/v1/artifacts", headers=headers).status_code == status
         assert client.get("/v1/health", headers=headers).status_code == 200
 
 
 def test_no_token_is_in_a_log_an_answer_the_figures_or_the_database(
-    closed: Client, registry: Registry, tokens: Tokens, caplog: pytest.LogCaptureFixture
+    closed: Client, registry: LocalRegistry, tokens: Tokens, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, known = tokens.create("root", Scopes.parse(["admin"]))
     canaries = [known, new_secret()]
@@ -445,7 +444,9 @@ def test_no_token_is_in_a_log_an_answer_the_figures_or_the_database(
         assert not [one for one in shown if secret.text[10:-6] in one]
 
 
-def test_what_is_done_for_a_request_is_done_as_its_token(closed: Client, registry: Registry, tokens: Tokens) -> None:
+def test_what_is_done_for_a_request_is_done_as_its_token(
+    closed: Client, registry: LocalRegistry, tokens: Tokens
+) -> None:
     own, secret = tokens.create("root", Scopes.parse(["admin"]))
     answer = closed.post(
         "/v1/tokens", headers=bearer(secret) | {"x-request-id": "request-1"}, json={"name": "ci", "scopes": ["read"]}

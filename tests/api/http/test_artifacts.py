@@ -6,11 +6,11 @@ from itertools import chain, repeat
 import msgspec
 import pytest
 
-from benchlock.api.http.kept import UntilCommitted
-from benchlock.api.wire.artifacts import VersionDocument, VersionPage, entry_of
-from benchlock.api.wiring import Registry
+from benchlock.api.http.service import CommitCache
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas.artifact_schemas import VersionDocument, VersionPage, decode_version_entry
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.registry.catalogue.entries import Entry
+from benchlock.registry.catalogue.catalogue_protocol import Entry
 from benchlock.registry.names import Reference, parse_reference
 from tests.api.http.conftest import Client
 from tests.support.frameworks import publish_framework
@@ -19,19 +19,19 @@ VERSIONS = {"acme/ort": ("1.0.0", "1.1.0", "2.0.0-rc.1"), "ort": ("1.0.0+build.5
 
 
 @pytest.fixture
-def shelf(registry: Registry) -> Registry:
+def shelf(registry: LocalRegistry) -> LocalRegistry:
     for name, versions in VERSIONS.items():
         for version in versions:
             publish_framework(registry.catalogue, registry.store, name, version)
     return registry
 
 
-def test_pages_in_a_row_are_what_is_published(client: Client, shelf: Registry) -> None:
+def test_pages_in_a_row_are_what_is_published(client: Client, shelf: LocalRegistry) -> None:
     found: list[Entry] = []
     query = "limit=3"
     while query:
         page = msgspec.json.decode(client.get(f"/v1/artifacts?{query}").content, type=VersionPage)
-        found += map(entry_of, page.artifacts)
+        found += map(decode_version_entry, page.artifacts)
         query = "" if page.next is msgspec.UNSET else f"limit=3&cursor={page.next}"
     assert tuple(found) == shelf.catalogue.list()
 
@@ -58,16 +58,16 @@ def test_a_list_is_narrowed(client: Client, query: str, names: list[str]) -> Non
         ("ort@1.0.0+other", "1.0.0+build.5"),
     ],
 )
-def test_one_version_comes_with_its_manifest(client: Client, shelf: Registry, target: str, version: str) -> None:
+def test_one_version_comes_with_its_manifest(client: Client, shelf: LocalRegistry, target: str, version: str) -> None:
     answer = client.get(f"/v1/artifacts/framework/{target}")
     document = msgspec.json.decode(answer.content, type=VersionDocument)
     assert document.version == version
     assert digest_bytes(bytes(document.manifest)) == document.digest
-    assert entry_of(document) == shelf.catalogue.get(entry_of(document).reference)
+    assert decode_version_entry(document) == shelf.catalogue.get(decode_version_entry(document).reference)
     assert answer.headers["etag"] == f'"{document.digest}"'
 
 
-def test_what_the_client_has_is_not_sent_again_until_it_is_yanked(client: Client, shelf: Registry) -> None:
+def test_what_the_client_has_is_not_sent_again_until_it_is_yanked(client: Client, shelf: LocalRegistry) -> None:
     path, catalogue = "/v1/artifacts/framework/acme/ort@1.0.0", shelf.catalogue
     tag = client.get(path).headers["etag"]
     for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
@@ -83,7 +83,7 @@ def test_what_the_client_has_is_not_sent_again_until_it_is_yanked(client: Client
 
 
 def test_of_a_version_that_was_read_nothing_but_its_yank_is_read_again(
-    client: Client, shelf: Registry, monkeypatch: pytest.MonkeyPatch
+    client: Client, shelf: LocalRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, reference = "/v1/artifacts/framework/acme/ort@1.0.0", parse_reference("framework/acme/ort@1.0.0")
     reads: list[Reference] = []
@@ -107,7 +107,7 @@ def test_of_a_version_that_was_read_nothing_but_its_yank_is_read_again(
 
 
 def test_the_newest_is_the_newest_again_as_soon_as_another_process_has_published_one(
-    client: Client, shelf: Registry
+    client: Client, shelf: LocalRegistry
 ) -> None:
     path = "/v1/artifacts/framework/acme/ort@latest"
     assert [client.get(path).json()["version"] for _ in range(3)] == ["1.1.0"] * 3
@@ -117,7 +117,7 @@ def test_the_newest_is_the_newest_again_as_soon_as_another_process_has_published
 
 def test_what_was_read_holds_until_anyone_commits_and_the_oldest_goes_first() -> None:
     numbers = chain(repeat(7, 11), repeat(8))
-    current: UntilCommitted[str] = UntilCommitted(lambda: next(numbers), most=16)
+    current: CommitCache[str] = CommitCache(lambda: next(numbers), most=16)
     _, number = current.get(0)
     for key in range(10):
         current.put(key, "found", 2, number)
@@ -128,7 +128,7 @@ def test_what_was_read_holds_until_anyone_commits_and_the_oldest_goes_first() ->
 def test_what_was_read_before_a_commit_is_not_kept_after_it() -> None:
     """One asks and reads, somebody commits, another asks, and only then the first has read."""
     numbers = iter([7, 8, 8])
-    current: UntilCommitted[str] = UntilCommitted(lambda: next(numbers), 1024)
+    current: CommitCache[str] = CommitCache(lambda: next(numbers), 1024)
     _, number = current.get("one")
     current.get("two")
     current.put("one", "old", 1, number)
@@ -136,7 +136,7 @@ def test_what_was_read_before_a_commit_is_not_kept_after_it() -> None:
 
 
 def test_without_a_number_of_commits_nothing_is_kept() -> None:
-    current: UntilCommitted[int] = UntilCommitted(None, 1024)
+    current: CommitCache[int] = CommitCache(None, 1024)
     _, number = current.get("one")
     current.put("one", 1, 1, number)
     assert current.get("one")[0] is None

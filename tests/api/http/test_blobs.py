@@ -12,15 +12,12 @@ import httpx
 import pytest
 from litestar.testing import TestClient
 
-from benchlock.api.http.app import create_app
-from benchlock.api.http.logs import JsonLines
-from benchlock.api.wiring import Registry
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.service_log import JsonLines
 from benchlock.artifacts.digest import Digest, digest_bytes
-from benchlock.artifacts.http.client import connect, session_with
-from benchlock.artifacts.http.server import parse_server
-from benchlock.artifacts.http.store import HttpStore
-from benchlock.registry.access.actors import Actor
-from benchlock.registry.access.scopes import EVERYTHING
+from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client, open_session, parse_server
+from benchlock.registry.auth.permissions import EVERYTHING, Actor
 from tests.support import web
 
 from .conftest import Client
@@ -50,7 +47,7 @@ def pieces(content: bytes) -> Iterator[bytes]:
     yield from (content[at : at + 10_000] for at in range(0, len(content), 10_000))
 
 
-def test_a_blob_that_was_sent_in_pieces_is_read(client: Client, registry: Registry) -> None:
+def test_a_blob_that_was_sent_in_pieces_is_read(client: Client, registry: LocalRegistry) -> None:
     location = begun(client)
     for start in range(0, len(CONTENT), 1_000_000):
         piece = CONTENT[start : start + 1_000_000]
@@ -145,7 +142,7 @@ def test_a_piece_that_does_not_fit_is_refused_with_the_offset(client: Client) ->
     assert client.get(location).headers["range"] == "0-4"
 
 
-def test_other_bytes_are_refused_and_nothing_is_visible(client: Client, registry: Registry) -> None:
+def test_other_bytes_are_refused_and_nothing_is_visible(client: Client, registry: LocalRegistry) -> None:
     location = begun(client)
     for answer in (
         client.put(location, params={"digest": OTHER}, content=CONTENT),
@@ -185,7 +182,7 @@ def test_other_bytes_are_refused_and_nothing_is_visible(client: Client, registry
     ],
 )
 def test_what_is_wrong_is_told(
-    client: Client, registry: Registry, verb: str, path: str, headers: dict[str, str], status: int
+    client: Client, registry: LocalRegistry, verb: str, path: str, headers: dict[str, str], status: int
 ) -> None:
     path = path.replace(f"{UPLOADS}/BEGUN", begun(client)) if "BEGUN" in path else path
     answer = client.request(verb, path, headers=headers, content=b"five!" if verb in ("PATCH", "PUT") else None)
@@ -213,7 +210,7 @@ class Authority:
     def forget(self) -> None: ...
 
 
-def test_an_upload_is_its_callers_alone(registry: Registry) -> None:
+def test_an_upload_is_its_callers_alone(registry: LocalRegistry) -> None:
     def asked(client: Client, verb: str, url: str, name: str) -> httpx.Response:
         return client.request(verb, url, headers={"authorization": f"Bearer {name}"})
 
@@ -243,13 +240,13 @@ def behind(client: Client, prefix: str, *, rewrites: bool) -> Iterator[HttpStore
     with web.serving(tls=False) as proxy:
         proxy.otherwise = passed_on
         server = parse_server(f"{proxy.origin}{prefix}")
-        yield HttpStore(connect(session_with(server), piece=1_000_000))
+        yield HttpStore(make_blob_client(open_session(server), piece=1_000_000))
 
 
 @pytest.mark.parametrize("prefix", ["/team/registry", "/v1", ""])
 @pytest.mark.parametrize("rewrites", [False, True])
 def test_blobs_come_in_behind_a_proxy_with_a_prefix(
-    client: Client, registry: Registry, prefix: str, rewrites: bool
+    client: Client, registry: LocalRegistry, prefix: str, rewrites: bool
 ) -> None:
     with behind(client, prefix, rewrites=rewrites) as store:
         assert store.put(io.BytesIO(CONTENT)).digest == DIGEST

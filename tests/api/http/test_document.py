@@ -29,15 +29,15 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from benchlock.api.http.app import create_app
-from benchlock.api.http.limits import Buckets
-from benchlock.api.http.settings import Settings
-from benchlock.api.wiring import Registry
-from benchlock.artifacts.local import LocalStore
+from benchlock.api.http.admission_control import TokenBuckets
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.http.service_settings import Settings
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.examination import Examiner
-from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.run_store import Records
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.database.engine import open_engine
 from tests.api.http.conftest import Clock
 from tests.support.questions import Question, Questions
 
@@ -86,10 +86,10 @@ def desk(schema: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Des
     database = open_engine(home / "registry.db")
     store, catalogue = LocalStore(home / "blobs"), Catalogue(database, Clock())
     examiner = Examiner(store, home, catalogue.get_lock)
-    registry = Registry(home, store, catalogue, Records(database), database, examiner)
+    registry = LocalRegistry(home, store, catalogue, Records(database), database, examiner)
     app: Any = create_app(registry, Settings(rate=1e9))
     with pytest.MonkeyPatch.context() as patched, get_client(app) as client:
-        patched.setattr(Buckets, "take", lambda *_: True)
+        patched.setattr(TokenBuckets, "take", lambda *_: True)
         document = schemathesis.openapi.from_asgi("/v1/openapi.json", create_app(registry))  # it ends what it asks
         yield Desk(document, Questions(registry, client), client)
     database.dispose()

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchlock.api.wire.runs import begun_on_wire, over_on_wire
-from benchlock.api.wiring import Registry
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
 from benchlock.evaluator import harness_releases
-from benchlock.evaluator.evidence.records import ExaminedRecords
-from benchlock.registry.lockfile import Lock, dump, read
-from benchlock.registry.manifests.identity import content
+from benchlock.evaluator.evidence.examination import ExaminedRecords
+from benchlock.registry.lock.lockfile import Lock, dump, read
+from benchlock.registry.manifests.manifest_content import content
 from tests.api.http.conftest import Client
 from tests.support.evidence import IDX, make_run
 from tests.support.releases import release
@@ -27,7 +27,7 @@ def with_labels(labels: bytes) -> Variant:
 
 
 @pytest.fixture
-def published(registry: Registry) -> Variant:
+def published(registry: LocalRegistry) -> Variant:
     shelf = with_labels(IDX["dataset/labels.idx"])
     shelf.publish(registry.catalogue, registry.store)
     for blob in (HARNESS.encode(), OTHER_LABELS):
@@ -53,7 +53,7 @@ def test_a_lock_with_other_labels_than_its_dataset_is_refused(client: Client, pu
 
 
 @pytest.mark.usefixtures("published")
-def test_a_lock_of_another_dataset_under_a_published_name_is_refused(client: Client, registry: Registry) -> None:
+def test_a_lock_of_another_dataset_under_a_published_name_is_refused(client: Client, registry: LocalRegistry) -> None:
     """Its own manifest says the same, and is not the one that has the name here."""
     forged = with_labels(OTHER_LABELS)
     for manifest in forged.manifests.values():
@@ -79,7 +79,7 @@ def test_a_lock_that_names_a_released_harness_under_a_false_version_is_refused(
 
 
 def test_a_run_with_a_harness_that_nobody_released_is_marked_over_http(
-    client: Client, published: Variant, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    client: Client, published: Variant, registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Quality too, although the client that ran it says nothing of it: its build may know the harness."""
     lock = published.lock
@@ -89,9 +89,9 @@ def test_a_run_with_a_harness_that_nobody_released_is_marked_over_http(
         run = make_run(lock, registry.store, isolation="container")
     assert run.end is not None
     assert not any(metric.self_reported for metric in run.end.metrics)
-    assert client.post("/v1/runs", json=msgspec.to_builtins(begun_on_wire(run.start))).status_code == 201
+    assert client.post("/v1/runs", json=msgspec.to_builtins(encode_run_start(run.start))).status_code == 201
     path = f"/v1/runs/{run.id.removeprefix('run/')}"
-    answer = client.put(f"{path}/end", json=msgspec.to_builtins(over_on_wire(run.end)))
+    answer = client.put(f"{path}/end", json=msgspec.to_builtins(encode_run_end(run.end)))
     assert answer.status_code == 200, answer.text
     metrics = answer.json()["end"]["metrics"]
     assert "top1" in {metric["name"] for metric in metrics}
@@ -109,16 +109,16 @@ def test_a_lock_without_the_files_of_its_dataset_is_refused(client: Client, publ
 
 
 def test_a_run_of_such_a_lock_is_refused_and_its_figures_are_withheld(
-    client: Client, registry: Registry, published: Variant
+    client: Client, registry: LocalRegistry, published: Variant
 ) -> None:
     """However the lock came to be there: by a version that did not compare it, for example."""
     forged = forge_labels(published.lock)
     registry.catalogue.put_lock(forged)
     run = make_run(forged, registry.store, right=2)
     assert run.end is not None
-    assert client.post("/v1/runs", json=msgspec.to_builtins(begun_on_wire(run.start))).status_code == 201
+    assert client.post("/v1/runs", json=msgspec.to_builtins(encode_run_start(run.start))).status_code == 201
     path = f"/v1/runs/{run.id.removeprefix('run/')}"
-    refused = client.put(f"{path}/end", json=msgspec.to_builtins(over_on_wire(run.end)))
+    refused = client.put(f"{path}/end", json=msgspec.to_builtins(encode_run_end(run.end)))
     assert refused.status_code == 422, refused.text
     registry.records.finish(run.id, run.end)
     found = registry.examiner.examine(registry.records.get(run.id))

@@ -11,15 +11,15 @@ import httpx
 import msgspec
 import pytest
 
-from benchlock.api.dispatching import open_queue
-from benchlock.api.wire.runs import begun_on_wire, over_on_wire
-from benchlock.api.wiring import Registry
-from benchlock.evaluator.dispatch.matching import Wants
-from benchlock.evaluator.dispatch.queue import JobWish, new_job_id
-from benchlock.evaluator.evidence.status import REPORTED_FIELDS
-from benchlock.evaluator.records.documents import encode_run
-from benchlock.evaluator.records.runs import Run, new_run_id
-from benchlock.registry.lockfile import Lock
+from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
+from benchlock.evaluator.queue.matching import Wants
+from benchlock.evaluator.queue.queue_model import JobWish, new_job_id
+from benchlock.evaluator.records.evidence_status import REPORTED_FIELDS
+from benchlock.evaluator.records.run_document import encode_run
+from benchlock.evaluator.records.run_model import Run, new_run_id
+from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.forged_records import Document, forge, is_reported, leaves, name_of, run_from
@@ -33,7 +33,7 @@ STARTS = ("id", "lock", "isolation", "platform", "image_id")
 
 
 @pytest.fixture
-def lock(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Lock:
+def lock(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> Lock:
     made = variant({"lock": CURRENT, "files": IDX})
     release(monkeypatch, made.lock.harness)
     made.publish(registry.catalogue, registry.store)
@@ -42,7 +42,7 @@ def lock(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Lock:
 
 
 @pytest.fixture
-def run(registry: Registry, lock: Lock) -> Run:
+def run(registry: LocalRegistry, lock: Lock) -> Run:
     return make_run(lock, registry.store)
 
 
@@ -53,27 +53,27 @@ def document(run: Run) -> Document:
 
 
 def by_client(client: Client, run: Run) -> Send:
-    begun = client.post("/v1/runs", json=msgspec.to_builtins(begun_on_wire(run.start)))
+    begun = client.post("/v1/runs", json=msgspec.to_builtins(encode_run_start(run.start)))
     assert begun.status_code == 201, begun.text
     path = f"/v1/runs/{run.id.removeprefix('run/')}/end"
     return lambda end: client.put(path, json=end)
 
 
-def by_worker(client: Client, run: Run, registry: Registry) -> Send:
+def by_worker(client: Client, run: Run, registry: LocalRegistry) -> Send:
     queue = open_queue(registry)
     queue.enrol(machine(1), BOOT, facts())
     queue.submit(JobWish(new_job_id(NOON), run.start.lock, Wants((CPU,), {}, cpus=1)))
     lease = queue.lease(machine(1), BOOT)
     assert lease is not None
     path = f"/v1/leases/{lease.fence}/run"
-    begun = client.post(path, json=msgspec.to_builtins(begun_on_wire(run.start)))
+    begun = client.post(path, json=msgspec.to_builtins(encode_run_start(run.start)))
     assert begun.status_code == 200, begun.text
     return lambda end: client.put(path, json={"run": run.id, "end": end})
 
 
 @pytest.mark.parametrize("sender", ["client", "worker"])
 def test_every_forged_field_of_an_end_is_refused(
-    client: Client, registry: Registry, run: Run, document: Document, sender: str
+    client: Client, registry: LocalRegistry, run: Run, document: Document, sender: str
 ) -> None:
     send = by_client(client, run) if sender == "client" else by_worker(client, run, registry)
     for path in leaves(document["end"], ("end",)):
@@ -90,7 +90,7 @@ def test_every_forged_field_of_an_end_is_refused(
 
 @pytest.mark.parametrize("sender", ["client", "worker"])
 def test_a_run_that_is_posted_again_under_another_id_is_refused(
-    client: Client, registry: Registry, run: Run, document: Document, sender: str
+    client: Client, registry: LocalRegistry, run: Run, document: Document, sender: str
 ) -> None:
     first = by_client(client, run)(end_of(document))
     assert first.status_code == 200, first.text
@@ -136,19 +136,19 @@ def test_two_metrics_of_one_name_are_refused(client: Client, run: Run, document:
 
 
 def test_a_start_that_does_not_fit_is_refused_at_the_latest_with_its_end(
-    client: Client, registry: Registry, run: Run, document: Document
+    client: Client, registry: LocalRegistry, run: Run, document: Document
 ) -> None:
     paths = [path for name in STARTS[1:] for path in leaves(document[name], (name,))]
     for number, path in enumerate(paths):
         at = NOON + timedelta(seconds=number)
         forged = run_from(forge(document, path))
         start = replace(forged.start, id=new_run_id(at), started_at=at)
-        begun = client.post("/v1/runs", json=msgspec.to_builtins(begun_on_wire(start)))
+        begun = client.post("/v1/runs", json=msgspec.to_builtins(encode_run_start(start)))
         if begun.status_code == 201:
             end = replace(run.end, ended_at=at + timedelta(minutes=1)) if run.end is not None else None
             assert end is not None
             ended = client.put(
-                f"/v1/runs/{start.id.removeprefix('run/')}/end", json=msgspec.to_builtins(over_on_wire(end))
+                f"/v1/runs/{start.id.removeprefix('run/')}/end", json=msgspec.to_builtins(encode_run_end(end))
             )
             assert ended.status_code == 422, (path, ended.text)
             assert registry.records.get(start.id).end is None
@@ -171,7 +171,7 @@ def end_of(document: Document) -> dict[str, Any]:
 @pytest.mark.parametrize("role", ["../../escaped", "{tmp}/escaped", "a/b", "a\0b", "predictions/x", "a\n", "", "Ä"])
 @pytest.mark.parametrize("sender", ["client", "worker"])
 def test_a_role_of_a_blob_is_no_path(
-    client: Client, registry: Registry, run: Run, document: Document, sender: str, role: str, tmp_path: Path
+    client: Client, registry: LocalRegistry, run: Run, document: Document, sender: str, role: str, tmp_path: Path
 ) -> None:
     send = by_client(client, run) if sender == "client" else by_worker(client, run, registry)
     end = end_of(document)

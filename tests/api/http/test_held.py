@@ -10,18 +10,18 @@ import msgspec
 import pytest
 from litestar.testing import TestClient
 
-from benchlock.api.dispatching import open_queue
-from benchlock.api.http.app import create_app
-from benchlock.api.http.logs import JsonLines
-from benchlock.api.http.settings import Settings
-from benchlock.api.wire.runs import RunOnWire, begun_on_wire, over_on_wire, run_of
-from benchlock.api.wiring import Registry
+from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.http.service_settings import Settings
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas.run_schemas import RunOnWire, decode_recorded_run, encode_run_end, encode_run_start
+from benchlock.api.service_log import JsonLines
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.dispatch.held import HeldRuns
-from benchlock.evaluator.dispatch.sql import SqlQueue
-from benchlock.evaluator.records.runs import RunEnd, RunId
-from benchlock.registry.lockfile import Lock
+from benchlock.evaluator.queue.client_runs import ClientRuns
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.run_model import RunEnd, RunId
+from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.dispatch.test_held import END, start_of
 from tests.support.queues import BOOT, facts, keep_lock, machine, wish
@@ -32,7 +32,7 @@ BLOB = b"predictions"
 
 
 @pytest.fixture
-def lock(registry: Registry) -> Lock:
+def lock(registry: LocalRegistry) -> Lock:
     made = variant({})
     made.publish(registry.catalogue, registry.store)
     registry.catalogue.put_lock(made.lock)
@@ -43,7 +43,7 @@ def sent(value: Any) -> Any:  # noqa: ANN401 - a JSON value
     return msgspec.to_builtins(value)
 
 
-def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: Registry, lock: Lock) -> None:
+def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: LocalRegistry, lock: Lock) -> None:
     start = start_of(lock)
     # Of a failed run nothing follows from its blobs: tests of forged records have runs with figures.
     failure: dict[str, Any] = {"outcome": "failed", "failure_class": "timeout", "failure_message": "it took too long"}
@@ -53,18 +53,21 @@ def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: R
     path = f"/v1/runs/{start.id.removeprefix('run/')}"
     held = {"run": start.id, "seconds": 60.0}
     for _ in range(2):
-        begun = client.post("/v1/runs", json=sent(begun_on_wire(start)))
+        begun = client.post("/v1/runs", json=sent(encode_run_start(start)))
         assert (begun.status_code, begun.json()) == (201, held)
     assert client.put(f"{path}/hold").json() == held
     assert (client.get(path).json()["end"], client.get(path).json()["position"]) == (None, None)
-    refused = client.put(f"{path}/end", json=sent(over_on_wire(end)))
+    refused = client.put(f"{path}/end", json=sent(encode_run_end(end)))
     assert (refused.status_code, refused.json()["blobs"]) == (409, [digest_bytes(BLOB)])
     (registry.home / "file").write_bytes(BLOB)
     registry.store.put_file(registry.home / "file")
     for _ in range(2):
-        done = client.put(f"{path}/end", json=sent(over_on_wire(end)))
+        done = client.put(f"{path}/end", json=sent(encode_run_end(end)))
         assert done.status_code == 200, done.text
-        told, kept = run_of(msgspec.json.decode(done.content, type=RunOnWire)), registry.records.get(start.id)
+        told, kept = (
+            decode_recorded_run(msgspec.json.decode(done.content, type=RunOnWire)),
+            registry.records.get(start.id),
+        )
         assert (told, told.order) == (kept, kept.order)
         assert kept.position is not None
     late = client.put(f"{path}/hold")
@@ -87,7 +90,7 @@ def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: R
     ],
 )
 def test_a_start_with_a_gap_is_a_problem(client: Client, lock: Lock, changed: dict[str, Any], status: int) -> None:
-    answer = client.post("/v1/runs", json=sent(begun_on_wire(start_of(lock))) | changed)
+    answer = client.post("/v1/runs", json=sent(encode_run_start(start_of(lock))) | changed)
     assert answer.status_code == status, answer.text
 
 
@@ -99,9 +102,9 @@ def test_a_start_with_a_gap_is_a_problem(client: Client, lock: Lock, changed: di
     ],
 )
 def test_a_start_that_does_not_fit_its_lock_is_refused(
-    client: Client, registry: Registry, lock: Lock, changed: dict[str, Any], reason: str
+    client: Client, registry: LocalRegistry, lock: Lock, changed: dict[str, Any], reason: str
 ) -> None:
-    start = sent(begun_on_wire(start_of(lock))) | changed
+    start = sent(encode_run_start(start_of(lock))) | changed
     queue = open_queue(registry)
     queue.enrol(machine(1), BOOT, facts())
     queue.submit(wish(lock=lock.id))
@@ -126,19 +129,19 @@ def test_a_start_that_does_not_fit_its_lock_is_refused(
 )
 def test_an_end_with_a_gap_is_a_problem(client: Client, lock: Lock, changed: dict[str, Any], status: int) -> None:
     start = start_of(lock)
-    client.post("/v1/runs", json=sent(begun_on_wire(start)))
-    document = sent(over_on_wire(replace(END, blobs={}, outcome="done"))) | {"blobs": {}} | changed
+    client.post("/v1/runs", json=sent(encode_run_start(start)))
+    document = sent(encode_run_end(replace(END, blobs={}, outcome="done"))) | {"blobs": {}} | changed
     answer = client.put(f"/v1/runs/{start.id.removeprefix('run/')}/end", json=document)
     assert answer.status_code == status, answer.text
 
 
 @pytest.fixture
-def impatient(registry: Registry) -> Iterator[Client]:
+def impatient(registry: LocalRegistry) -> Iterator[Client]:
     with TestClient(create_app(registry, Settings(lease_seconds=0.2)), raise_server_exceptions=False) as client:
         yield client
 
 
-def await_end(client: Client, registry: Registry, run: RunId) -> RunEnd:
+def await_end(client: Client, registry: LocalRegistry, run: RunId) -> RunEnd:
     """How it ended, once somebody saw that it has."""
     deadline = time.monotonic() + 120
     while (end := registry.records.get(run).end) is None:
@@ -148,7 +151,7 @@ def await_end(client: Client, registry: Registry, run: RunId) -> RunEnd:
 
 
 def test_a_leased_run_of_which_nothing_is_heard_is_abandoned_though_nobody_asks_for_its_job(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
+    registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BENCHLOCK_LEASE", "0.2")
     keep_lock(registry.database)
@@ -163,27 +166,31 @@ def test_a_leased_run_of_which_nothing_is_heard_is_abandoned_though_nobody_asks_
         assert await_end(client, registry, begun.id).outcome == "abandoned"
 
 
-def test_a_run_of_which_nothing_is_heard_is_abandoned(impatient: Client, registry: Registry, lock: Lock) -> None:
+def test_a_run_of_which_nothing_is_heard_is_abandoned(impatient: Client, registry: LocalRegistry, lock: Lock) -> None:
     start = start_of(lock)
-    assert impatient.post("/v1/runs", json=sent(begun_on_wire(start))).json()["seconds"] == 0.2
+    assert impatient.post("/v1/runs", json=sent(encode_run_start(start))).json()["seconds"] == 0.2
     assert await_end(impatient, registry, start.id).outcome == "abandoned"
     assert impatient.put(f"/v1/runs/{start.id.removeprefix('run/')}/hold").status_code == 409
 
 
 def test_runs_are_looked_at_again_after_a_fault_that_nobody_foresaw(
-    impatient: Client, registry: Registry, lock: Lock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    impatient: Client,
+    registry: LocalRegistry,
+    lock: Lock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     faults = [KeyError("a row that nobody foresaw"), UnavailableError("the disk is full")]
-    look = HeldRuns.is_any
+    look = ClientRuns.is_any
 
-    def looked(held: HeldRuns) -> bool:
+    def looked(held: ClientRuns) -> bool:
         if faults:
             raise faults.pop(0)
         return look(held)
 
-    monkeypatch.setattr(HeldRuns, "is_any", looked)
+    monkeypatch.setattr(ClientRuns, "is_any", looked)
     start = start_of(lock)
-    impatient.post("/v1/runs", json=sent(begun_on_wire(start)))
+    impatient.post("/v1/runs", json=sent(encode_run_start(start)))
     await_end(impatient, registry, start.id)
     assert not faults
     told = [json.loads(JsonLines().format(one)) for one in caplog.records if one.levelname == "ERROR"]
@@ -191,12 +198,12 @@ def test_runs_are_looked_at_again_after_a_fault_that_nobody_foresaw(
 
 
 def test_held_runs_are_looked_at_though_the_queue_cannot_be(
-    impatient: Client, registry: Registry, lock: Lock, monkeypatch: pytest.MonkeyPatch
+    impatient: Client, registry: LocalRegistry, lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def settle(_: SqlQueue) -> bool:
         raise KeyError("a lease that nobody foresaw")
 
     monkeypatch.setattr(SqlQueue, "settle", settle)
     start = start_of(lock)
-    impatient.post("/v1/runs", json=sent(begun_on_wire(start)))
+    impatient.post("/v1/runs", json=sent(encode_run_start(start)))
     assert await_end(impatient, registry, start.id).outcome == "abandoned"

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchlock.api.wiring import open_registry
+from benchlock.api.local.local_registry import open_registry
 from tests.support.hostile import cases
 from tests.support.hostile_locks import LockCase, lock_cases, lock_naming, publish_framework
 from tests.support.hostile_service import Outcome, ask, publish, send, table

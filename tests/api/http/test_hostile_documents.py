@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.registry.toml import loads
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
+from benchlock.registry.text.toml import loads
 from tests.support.bundled import bundled, packed, root_of, unpacked, with_root
 from tests.support.probing import memory_of, watch
 from tests.support.serving import Served, service

@@ -8,15 +8,14 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from benchlock.api.http.app import create_app
-from benchlock.api.http.routes import jobs
+from benchlock.api.http.routes import job_routes
+from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service import Service
-from benchlock.api.wiring import Registry
+from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.dispatch.queue import Job, Queue, parse_job_id
-from benchlock.evaluator.dispatch.states import Tally
-from benchlock.registry.lockfile import load
-from benchlock.registry.requests import read_request
+from benchlock.evaluator.queue.queue_model import Job, Queue, Tally, parse_job_id
+from benchlock.registry.lock.lockfile import load
+from benchlock.registry.requests.request import read_request
 from tests.api.http.conftest import Client
 from tests.support.locks import REQUEST
 from tests.support.variants import variant
@@ -55,13 +54,13 @@ class Looks:
 
 
 def test_who_watches_a_job_that_waits_hears_nothing_until_something_changes(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
+    registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "_LOOKS", 0.0)
+    monkeypatch.setattr(job_routes, "_LOOKS", 0.0)
     service: Service = create_app(registry).state.service
 
     async def watched() -> list[dict[str, object]]:
-        events = jobs._events(service, cast("Queue", Looks()), ID)
+        events = job_routes._events(service, cast("Queue", Looks()), ID)
         found = [msgspec.json.decode(str(event.data)) async for event in events]
         await service.work.end(60)
         return found
@@ -71,13 +70,13 @@ def test_who_watches_a_job_that_waits_hears_nothing_until_something_changes(
     assert seen == [("delayed", 10.0), ("queued", None), ("cancelled", None)]
 
 
-def test_a_sign_of_life_is_a_comment_and_no_event(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "_LOOKS", 0.0)
-    monkeypatch.setattr(jobs, "_ALIVE", 0.0)
+def test_a_sign_of_life_is_a_comment_and_no_event(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_routes, "_LOOKS", 0.0)
+    monkeypatch.setattr(job_routes, "_ALIVE", 0.0)
     service: Service = create_app(registry).state.service
 
     async def first() -> list[bytes]:
-        events = jobs._events(service, cast("Queue", Looks()), ID)
+        events = job_routes._events(service, cast("Queue", Looks()), ID)
         found = [(await anext(events)).encode() for _ in range(2)]
         await events.aclose()
         await service.work.end(60)
@@ -91,12 +90,12 @@ def test_a_sign_of_life_is_a_comment_and_no_event(registry: Registry, monkeypatc
 REQUESTED = read_request(REQUEST, "request.yaml").document
 
 
-def publish(registry: Registry, version: str) -> None:
+def publish(registry: LocalRegistry, version: str) -> None:
     """What the request asks for."""
     variant({"model": {"version": version}}).publish(registry.catalogue, registry.store)
 
 
-def test_who_was_cut_off_hears_of_what_is_new(client: Client, registry: Registry) -> None:
+def test_who_was_cut_off_hears_of_what_is_new(client: Client, registry: LocalRegistry) -> None:
     publish(registry, "1.0.0")
     path = f"/v1/jobs/{client.post('/v1/jobs', json={'request': REQUESTED}).json()['job'].removeprefix('job/')}"
     asked = client.head(f"{path}/events")  # it ends, though the job still waits
@@ -109,7 +108,7 @@ def test_who_was_cut_off_hears_of_what_is_new(client: Client, registry: Registry
     assert client.get(f"{path}/events", headers={"last-event-id": "another"}).text == whole.text
 
 
-def test_the_lock_of_a_request_is_made_kept_and_queued(client: Client, registry: Registry) -> None:
+def test_the_lock_of_a_request_is_made_kept_and_queued(client: Client, registry: LocalRegistry) -> None:
     publish(registry, "1.0.0")
     answer = client.post("/v1/jobs", json={"request": REQUESTED})
     assert answer.status_code == 201, answer.text
@@ -121,7 +120,7 @@ def test_the_lock_of_a_request_is_made_kept_and_queued(client: Client, registry:
 
 
 def test_a_request_under_the_same_id_is_the_same_job_whatever_was_published_meanwhile(
-    client: Client, registry: Registry
+    client: Client, registry: LocalRegistry
 ) -> None:
     publish(registry, "1.0.0")
     asked = {"request": REQUESTED, "job": ID}
@@ -134,7 +133,7 @@ def test_a_request_under_the_same_id_is_the_same_job_whatever_was_published_mean
 
 
 def test_a_request_that_nothing_answers_is_no_job_and_the_conflict_is_that_of_resolving(
-    client: Client, registry: Registry
+    client: Client, registry: LocalRegistry
 ) -> None:
     publish(registry, "1.0.0")
     asked = {"request": REQUESTED | {"model": {"name": "digits", "version": "^9.0"}}}

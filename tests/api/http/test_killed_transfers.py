@@ -14,14 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchlock.artifacts.blob_store import verify
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, UnavailableError
-from benchlock.artifacts.http.client import connect, session_with
-from benchlock.artifacts.http.server import parse_server
-from benchlock.artifacts.http.store import HttpStore
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.mirrored import MirroredStore
-from benchlock.artifacts.store import verify
+from benchlock.artifacts.stores.cached_store import CachedStore
+from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client, open_session, parse_server
+from benchlock.artifacts.stores.local_store import LocalStore
 from tests.support.faulty_proxy import Fault, FaultyProxy, proxy_to
 from tests.support.serving import Served, service
 
@@ -35,9 +33,9 @@ LATE = 30.0  # seconds after which what should come is taken to hang
 SENDS = """
 import io, os, signal, sys
 from pathlib import Path
-from benchlock.artifacts.http.client import connect, session_with
-from benchlock.artifacts.http.server import parse_server
-from benchlock.artifacts.http.store import HttpStore
+from benchlock.artifacts.stores.http_store import connect, session_with
+from benchlock.artifacts.stores.http_store import parse_server
+from benchlock.artifacts.stores.http_store import HttpStore
 
 sent = 0
 def advance(step):
@@ -55,11 +53,11 @@ FETCHES = """
 import os, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
-from benchlock.artifacts.http.client import connect, session_with
-from benchlock.artifacts.http.server import parse_server
-from benchlock.artifacts.http.store import HttpStore
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.mirrored import MirroredStore
+from benchlock.artifacts.stores.http_store import connect, session_with
+from benchlock.artifacts.stores.http_store import parse_server
+from benchlock.artifacts.stores.http_store import HttpStore
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.cached_store import MirroredStore
 
 class Killing:
     @contextmanager
@@ -99,7 +97,7 @@ def kept(served: Served) -> LocalStore:
 
 
 def store_at(port: int, notes: Path | None = None) -> HttpStore:
-    return HttpStore(connect(session_with(parse_server(f"http://127.0.0.1:{port}")), notes, piece=MIB))
+    return HttpStore(make_blob_client(open_session(parse_server(f"http://127.0.0.1:{port}")), notes, piece=MIB))
 
 
 def killed(script: str, *arguments: object) -> None:
@@ -193,7 +191,7 @@ def test_a_download_goes_on_after_the_client_was_killed(
     here = LocalStore(tmp_path / "here")
     assert not here.exists(BLOB.digest)
 
-    MirroredStore(here, store_at(proxy.port)).path(BLOB.digest)
+    CachedStore(here, store_at(proxy.port)).path(BLOB.digest)
 
     verify(here, BLOB.digest, name="weights")
     assert proxy.passed["down"] < BLOB.size - 4 * MIB

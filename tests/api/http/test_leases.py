@@ -8,18 +8,17 @@ import msgspec
 import pytest
 from litestar.testing import TestClient
 
-from benchlock.api.dispatching import open_queue
-from benchlock.api.http.app import create_app
+from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service import Service
-from benchlock.api.wire.runs import begun_on_wire, over_on_wire
-from benchlock.api.wiring import Registry, now
-from benchlock.evaluator.dispatch.matching import Wants
-from benchlock.evaluator.dispatch.queue import JobWish, Lease, new_job_id
-from benchlock.evaluator.records.runs import RunEnd
-from benchlock.registry.access.gate import Gate
-from benchlock.registry.access.scopes import Scopes
-from benchlock.registry.access.tokens import Tokens
-from benchlock.registry.lockfile import Lock
+from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
+from benchlock.evaluator.queue.matching import Wants
+from benchlock.evaluator.queue.queue_model import JobWish, Lease, new_job_id
+from benchlock.evaluator.records.run_model import RunEnd
+from benchlock.registry.auth.permissions import Scopes
+from benchlock.registry.auth.tokens import Authenticator, Tokens
+from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.dispatch.test_held import END, start_of
 from tests.support.queues import BOOT, CPU, facts, machine
@@ -30,14 +29,14 @@ CANCELLED = RunEnd(outcome="cancelled", ended_at=END.ended_at)
 
 
 @pytest.fixture
-def lock(registry: Registry) -> Lock:
+def lock(registry: LocalRegistry) -> Lock:
     made = variant({}).lock
     registry.catalogue.put_lock(made)
     return made
 
 
 @pytest.fixture
-def lease(registry: Registry, lock: Lock) -> Lease:
+def lease(registry: LocalRegistry, lock: Lock) -> Lease:
     queue = open_queue(registry)
     queue.enrol(machine(1), BOOT, facts())
     queue.submit(JobWish(new_job_id(NOON), lock.id, Wants((CPU,), {}, cpus=1)))
@@ -47,11 +46,11 @@ def lease(registry: Registry, lock: Lock) -> Lease:
 
 
 @pytest.mark.usefixtures("lease")
-def test_no_token_speaks_for_the_machine_of_another(registry: Registry) -> None:
+def test_no_token_speaks_for_the_machine_of_another(registry: LocalRegistry) -> None:
     tokens = Tokens(registry.database, now)
     made = [tokens.create("a-worker", Scopes.parse(["run"])) for _ in range(2)]
     mine, other = ({"authorization": f"Bearer {secret.text}"} for _, secret in made)
-    app = create_app(registry, authority=Gate(tokens, now))
+    app = create_app(registry, authority=Authenticator(tokens, now))
     what_it_is = {"boot": BOOT, "facts": facts().document()}
     asked = {"machine": "m2", "boot": BOOT}
     with TestClient(app, raise_server_exceptions=False) as client:
@@ -69,33 +68,33 @@ def test_no_token_speaks_for_the_machine_of_another(registry: Registry) -> None:
 
 
 def test_whatever_the_service_is_doing_runs_are_held_begun_and_ended(
-    registry: Registry, lease: Lease, lock: Lock
+    registry: LocalRegistry, lease: Lease, lock: Lock
 ) -> None:
     app = create_app(registry)
     service: Service = app.state.service
     service.work._free = 0
     path, start = f"/v1/leases/{lease.fence}", start_of(lock)
-    end = msgspec.to_builtins(over_on_wire(CANCELLED))
+    end = msgspec.to_builtins(encode_run_end(CANCELLED))
     with TestClient(app, raise_server_exceptions=False) as client:
         assert client.get(f"/v1/locks/{lock.id}").json()["code"] == "busy"
         assert client.patch(path, json={"phase": "measuring"}).json() == {"answer": "keep"}
         assert client.get(path).json() == {"holds": True}
-        assert client.post(f"{path}/run", json=msgspec.to_builtins(begun_on_wire(start))).status_code == 200
+        assert client.post(f"{path}/run", json=msgspec.to_builtins(encode_run_start(start))).status_code == 200
         done = client.put(f"{path}/run", json={"run": start.id, "end": end})
         assert (done.status_code, done.json()["state"]) == (200, "queued"), done.text
         own = start_of(lock)
-        assert client.post("/v1/runs", json=msgspec.to_builtins(begun_on_wire(own))).status_code == 201
+        assert client.post("/v1/runs", json=msgspec.to_builtins(encode_run_start(own))).status_code == 201
         assert client.put(f"/v1/runs/{own.id.removeprefix('run/')}/end", json=end).status_code == 200
 
 
 def test_an_end_that_does_not_fit_the_lock_is_refused(client: Client, lease: Lease, lock: Lock) -> None:
     path, start = f"/v1/leases/{lease.fence}/run", start_of(lock)
-    assert client.post(path, json=msgspec.to_builtins(begun_on_wire(start))).status_code == 200
+    assert client.post(path, json=msgspec.to_builtins(encode_run_start(start))).status_code == 200
     odd = replace(CANCELLED, metrics=(replace(metric("top1", 1.0), version=7),))
-    refused = client.put(path, json={"run": start.id, "end": msgspec.to_builtins(over_on_wire(odd))})
+    refused = client.put(path, json={"run": start.id, "end": msgspec.to_builtins(encode_run_end(odd))})
     assert refused.json()["code"] == "integrity", refused.text
     assert "by definition 7" in refused.json()["detail"]
-    fitting = msgspec.to_builtins(over_on_wire(CANCELLED))
+    fitting = msgspec.to_builtins(encode_run_end(CANCELLED))
     done = client.put(path, json={"run": start.id, "end": fitting})
     assert (done.status_code, done.json()["state"]) == (200, "queued"), done.text
 
@@ -122,7 +121,7 @@ HOSTILE = [
 @pytest.mark.usefixtures("lease")
 @pytest.mark.parametrize(("method", "path", "body"), HOSTILE)
 def test_what_no_worker_says_is_a_problem_and_changes_nothing(
-    client: Client, registry: Registry, method: str, path: str, body: dict[str, Any]
+    client: Client, registry: LocalRegistry, method: str, path: str, body: dict[str, Any]
 ) -> None:
     before = open_queue(registry).jobs(), [one.id for one in open_queue(registry).machines()]
     answer = client.request(method, path, content=json.dumps(body), headers={"content-type": "application/json"})
@@ -131,7 +130,7 @@ def test_what_no_worker_says_is_a_problem_and_changes_nothing(
 
 
 @pytest.mark.parametrize("clock", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
-def test_the_clock_of_a_machine_may_say_anything(client: Client, registry: Registry, clock: str) -> None:
+def test_the_clock_of_a_machine_may_say_anything(client: Client, registry: LocalRegistry, clock: str) -> None:
     answer = client.put("/v1/machines/m9", json={"boot": BOOT, "facts": FACTS, "clock": clock})
     assert answer.status_code == 204, answer.text
     (found,) = open_queue(registry).machines()
@@ -140,10 +139,10 @@ def test_the_clock_of_a_machine_may_say_anything(client: Client, registry: Regis
 
 
 def test_a_lease_that_is_over_or_another_s_takes_nothing_whoever_says_it(
-    client: Client, registry: Registry, lease: Lease, lock: Lock
+    client: Client, registry: LocalRegistry, lease: Lease, lock: Lock
 ) -> None:
     """Ends that are replayed, fences that are guessed, runs of another lease."""
-    sent, end = begun_on_wire(start_of(lock)), over_on_wire(END)
+    sent, end = encode_run_start(start_of(lock)), encode_run_end(END)
     for fence in (lease.fence + 1, 10**17):
         assert client.post(f"/v1/leases/{fence}/run", content=msgspec.json.encode(sent)).json() == {"start": None}
         body = msgspec.json.encode({"run": sent.id, "end": end})

@@ -19,39 +19,43 @@ from litestar.routes import HTTPRoute
 from litestar.testing import TestClient
 from litestar.types import HTTPScope
 
-from benchlock.api.client.embedded import EmbeddedRegistry
-from benchlock.api.http.app import create_app
-from benchlock.api.http.guards import Open, guard_with
-from benchlock.api.http.limits import Buckets, Strangers, TooManyRequestsError
-from benchlock.api.http.patience import (
-    IncompleteBodyError,
-    PatientSend,
-    SlowReaderError,
-    TooSlowError,
-    announced,
-    patiently_received,
-    without_body,
+from benchlock.api.client.embedded_registry import EmbeddedRegistry
+from benchlock.api.http.admission_control import (
+    AnonymousLimiter,
+    ConcurrencyLimiter,
+    TokenBuckets,
+    TooManyRequestsError,
 )
-from benchlock.api.http.places import Places
-from benchlock.api.http.send_window import MIN_CHUNK, SendMemory
-from benchlock.api.http.serving import CONNECTIONS
-from benchlock.api.http.settings import AT_ONCE, Bound, Settings
-from benchlock.api.http.work import Work
-from benchlock.api.wiring import Registry, open_tokens
+from benchlock.api.http.request_authorization import OpenAuthority, make_authorization_guard
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.http.server_process import CONNECTIONS
+from benchlock.api.http.service_settings import CONCURRENCY_BOUNDS, ConcurrencyBound, Settings
+from benchlock.api.http.slow_clients import (
+    MIN_CHUNK,
+    IncompleteBodyError,
+    SendMemory,
+    SlowReaderError,
+    TimedSend,
+    TooSlowError,
+    announced_length,
+    drop_body,
+    receive_with_timeout,
+)
+from benchlock.api.http.thread_pools import FairThreadPool
+from benchlock.api.local.local_registry import LocalRegistry, open_tokens
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import BusyError
-from benchlock.artifacts.isolation.slots import CLAIM, ChildSlots
-from benchlock.evaluator.records.records import Records
-from benchlock.registry.access.actors import Actor, acting, acting_as
-from benchlock.registry.access.gate import Gate
-from benchlock.registry.access.scopes import NOTHING, Scopes
+from benchlock.artifacts.isolation.resource_limits import SLOT_CLAIM, ChildSlots
+from benchlock.evaluator.records.run_store import Records
+from benchlock.registry.auth.permissions import NOTHING, Actor, Scopes, get_actor, use_actor
+from benchlock.registry.auth.tokens import Authenticator
 from tests.api.http.conftest import Client
 
 RUN = "run/01kam1v3mz4w0q3d5g7h9j2k4m"
 
 
 def test_a_bucket_gives_as_many_as_it_holds_and_is_refilled() -> None:
-    buckets = Buckets()
+    buckets = TokenBuckets()
     assert [buckets.take("one", 2.0, 0.0) for _ in range(5)] == [True] * 4 + [False]
     assert buckets.take("another", 2.0, 0.0)
     assert [buckets.take("one", 2.0, 0.5) for _ in range(2)] == [True, False]
@@ -59,7 +63,7 @@ def test_a_bucket_gives_as_many_as_it_holds_and_is_refilled() -> None:
     assert [buckets.take("one", 0.1, at) for at in (0.0, 5.0, 10.0)] == [True, False, True]
 
 
-def test_who_asks_too_often_is_told_to_wait(registry: Registry) -> None:
+def test_who_asks_too_often_is_told_to_wait(registry: LocalRegistry) -> None:
     with TestClient(create_app(registry, Settings(rate=1.0)), raise_server_exceptions=False) as client:
         answers = [client.get("/v1/artifacts") for _ in range(20)]
     refused = next(answer for answer in answers if answer.status_code == 429)
@@ -70,7 +74,7 @@ def test_who_asks_too_often_is_told_to_wait(registry: Registry) -> None:
 
 def test_what_waits_is_bounded_and_goes_on_when_there_is_room() -> None:
     async def crowd() -> None:
-        work, gate = Work(1, 1, at_once=False), threading.Event()
+        work, gate = FairThreadPool(1, 1, at_once=False), threading.Event()
         waiting = [asyncio.create_task(work.do(gate.wait)) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(BusyError):
@@ -85,7 +89,7 @@ def test_what_waits_is_bounded_and_goes_on_when_there_is_room() -> None:
 
 def test_what_takes_too_long_is_not_waited_for() -> None:
     async def asked() -> None:
-        work, gate = Work(1, 1, at_once=False, seconds=0.01), threading.Event()
+        work, gate = FairThreadPool(1, 1, at_once=False, seconds=0.01), threading.Event()
         with pytest.raises(BusyError, match="seconds"):
             await work.do(gate.wait)
         gate.set()
@@ -96,7 +100,7 @@ def test_what_takes_too_long_is_not_waited_for() -> None:
 
 def test_an_end_waits_for_what_is_being_done_so_long_and_no_longer() -> None:
     async def ended() -> None:
-        work, gate = Work(1, 1, at_once=False), threading.Event()
+        work, gate = FairThreadPool(1, 1, at_once=False), threading.Event()
         long, waiting = (asyncio.create_task(work.do(gate.wait)) for _ in range(2))
         await asyncio.sleep(0)
         await work.end(0.01)
@@ -132,7 +136,7 @@ def test_the_end_of_a_run_may_be_large_wherever_it_is_told(
 
 
 def test_places_are_so_many_for_each_and_for_all_and_are_given_back() -> None:
-    places = Places({"wait": Bound(2, 3)})
+    places = ConcurrencyLimiter({"wait": ConcurrencyBound(2, 3)})
     mine = [places.take("wait", "me") for _ in range(2)]
     with pytest.raises(TooManyRequestsError):
         places.take("wait", "me")
@@ -146,15 +150,15 @@ def test_places_are_so_many_for_each_and_for_all_and_are_given_back() -> None:
 @pytest.mark.parametrize(
     ("bound", "statuses", "code"),
     [
-        (Bound(0, 1), {429}, "too-many-requests"),
-        (Bound(1, 0), {503}, "busy"),
-        (Bound(1, 1), {422}, "invalid-input"),
+        (ConcurrencyBound(0, 1), {429}, "too-many-requests"),
+        (ConcurrencyBound(1, 0), {503}, "busy"),
+        (ConcurrencyBound(1, 1), {422}, "invalid-input"),
     ],
 )
 def test_what_takes_long_has_a_place_until_it_is_answered(
-    registry: Registry, bound: Bound, statuses: set[int], code: str
+    registry: LocalRegistry, bound: ConcurrencyBound, statuses: set[int], code: str
 ) -> None:
-    settings = Settings(at_once={**AT_ONCE, "ask": bound})
+    settings = Settings(at_once={**CONCURRENCY_BOUNDS, "ask": bound})
     with TestClient(create_app(registry, settings), raise_server_exceptions=False) as client:
         found = [client.post("/v1/resolve", json={"request": {}}) for _ in range(3)]
         assert client.get("/v1/artifacts").status_code == 200
@@ -165,11 +169,11 @@ def test_what_takes_long_has_a_place_until_it_is_answered(
 def test_every_sort_of_place_has_a_bound_that_leaves_room_for_the_rest(client: Client) -> None:
     routes = [one for one in client.app.routes if isinstance(one, HTTPRoute)]
     sorts = {handler.opt["at_once"] for one in routes for handler in one.route_handlers if "at_once" in handler.opt}
-    assert sorts | {"body"} == set(AT_ONCE)
-    assert sum(bound.together for bound in AT_ONCE.values()) <= CONNECTIONS * 2 // 3
+    assert sorts | {"body"} == set(CONCURRENCY_BOUNDS)
+    assert sum(bound.together for bound in CONCURRENCY_BOUNDS.values()) <= CONNECTIONS * 2 // 3
 
 
-def test_what_reads_everything_keeps_nobody_waiting(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_reads_everything_keeps_nobody_waiting(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     began, gate = threading.Event(), threading.Event()
 
     def stuck(*_: object, **__: object) -> None:
@@ -200,7 +204,7 @@ def test_a_wait_for_a_slot_ends_with_its_request() -> None:
             pass
 
     async def ask() -> None:
-        work = Work(1, 1, at_once=False, seconds=0.05)
+        work = FairThreadPool(1, 1, at_once=False, seconds=0.05)
         with pytest.raises(BusyError):
             await work.do(take)
         await work.end(60)
@@ -213,7 +217,7 @@ def test_a_wait_for_a_slot_ends_with_its_request() -> None:
 
 
 @pytest.mark.parametrize("name", ["inspect", "compare"])
-def test_publications_and_comparisons_wait_for_a_slot_as_long_as_a_search(registry: Registry, name: str) -> None:
+def test_publications_and_comparisons_wait_for_a_slot_as_long_as_a_search(registry: LocalRegistry, name: str) -> None:
     slots, service = ChildSlots(0), create_app(registry, Settings(ask_seconds=0.05)).state.service
 
     def take() -> None:
@@ -230,17 +234,17 @@ def test_publications_and_comparisons_wait_for_a_slot_as_long_as_a_search(regist
         asyncio.run(ask())
 
 
-def test_child_processes_of_ends_of_runs_are_served_first(registry: Registry) -> None:
+def test_child_processes_of_ends_of_runs_are_served_first(registry: LocalRegistry) -> None:
     service = create_app(registry).state.service
 
-    async def find_urgent() -> list[Work]:
-        return [work for work in service.works if (await work.do(CLAIM.get)).urgent]
+    async def find_urgent() -> list[FairThreadPool]:
+        return [work for work in service.works if (await work.do(SLOT_CLAIM.get)).urgent]
 
     assert asyncio.run(find_urgent()) == [service.ends]
 
 
 def test_a_read_that_recomputes_figures_keeps_no_other_read_waiting(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
+    registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, begun = threading.Event(), threading.Event()
 
@@ -284,7 +288,7 @@ async def _drop() -> Any:  # noqa: ANN401
 )
 def test_a_body_that_does_not_come_is_not_waited_for(receive: Receive, settings: Settings) -> None:
     async def read() -> None:
-        received = patiently_received(receive, settings)
+        received = receive_with_timeout(receive, settings)
         while True:
             await received()
 
@@ -294,7 +298,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(receive: Receive, settings:
 
 def test_a_body_may_take_the_time_that_its_bytes_give_it() -> None:
     async def read() -> int:
-        received = patiently_received(_drop, Settings(body_seconds=60, least_rate=0.001))
+        received = receive_with_timeout(_drop, Settings(body_seconds=60, least_rate=0.001))
         return len([await received() for _ in range(20)])
 
     assert asyncio.run(read()) == 20
@@ -302,7 +306,7 @@ def test_a_body_may_take_the_time_that_its_bytes_give_it() -> None:
 
 def test_a_body_is_over_when_the_bytes_have_come_that_its_head_announced() -> None:
     async def read() -> list[bool]:
-        received = patiently_received(_drop, Settings(), 3)
+        received = receive_with_timeout(_drop, Settings(), 3)
         return [bool(dict(await received())["more_body"]) for _ in range(3)]
 
     assert asyncio.run(read()) == [True, True, False]
@@ -319,7 +323,7 @@ def test_a_body_is_over_when_the_bytes_have_come_that_its_head_announced() -> No
     ],
 )
 def test_what_a_head_announces(headers: list[tuple[bytes, bytes]], size: int | None) -> None:
-    assert announced(cast("HTTPScope", {"headers": headers})) == size
+    assert announced_length(cast("HTTPScope", {"headers": headers})) == size
 
 
 def test_an_answer_that_nobody_takes_is_not_sent_for_ever() -> None:
@@ -327,7 +331,7 @@ def test_an_answer_that_nobody_takes_is_not_sent_for_ever() -> None:
         async def taken(_: object) -> None:
             await _never()
 
-        sent = PatientSend(taken, Settings(body_seconds=0.01), SendMemory(0))
+        sent = TimedSend(taken, Settings(body_seconds=0.01), SendMemory(0))
         await sent({"type": "http.response.body", "body": b"x", "more_body": True})
 
     with pytest.raises(TooSlowError):
@@ -342,7 +346,7 @@ def test_a_large_piece_may_take_the_time_that_its_bytes_give_it() -> None:
             await asyncio.sleep(0.05)
             came.append(message)
 
-        sent = PatientSend(taken, Settings(body_seconds=0.01, least_rate=1000), SendMemory(0))
+        sent = TimedSend(taken, Settings(body_seconds=0.01, least_rate=1000), SendMemory(0))
         await sent({"type": "http.response.body", "body": b"x" * 60_000, "more_body": True})
         return len(came)
 
@@ -360,7 +364,7 @@ def test_a_client_that_was_fast_must_go_on() -> None:
             taken += 1
             await asyncio.sleep(0 if taken < 20 else 0.02)
 
-        sent = PatientSend(take, settings, SendMemory(0))
+        sent = TimedSend(take, settings, SendMemory(0))
         for _ in range(20):
             await sent({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
         with suppress(SlowReaderError):
@@ -379,7 +383,7 @@ def test_a_large_answer_goes_in_pieces_and_has_memory_until_it_is_sent() -> None
         came.append(message)
 
     async def send(size: int) -> None:
-        sent = PatientSend(take, Settings(), memory)
+        sent = TimedSend(take, Settings(), memory)
         await sent({"type": "http.response.start", "status": 200, "headers": []})
         assert came == []
         await sent({"type": "http.response.body", "body": b"x" * size, "more_body": False})
@@ -402,7 +406,7 @@ def test_a_body_that_ends_in_the_middle_is_the_clients_fault() -> None:
         return {"type": "http.disconnect"}
 
     with pytest.raises(IncompleteBodyError):
-        asyncio.run(patiently_received(receive, Settings())())  # type: ignore[arg-type]
+        asyncio.run(receive_with_timeout(receive, Settings())())  # type: ignore[arg-type]
 
 
 def test_what_answers_head_has_no_body() -> None:
@@ -412,7 +416,7 @@ def test_what_answers_head_has_no_body() -> None:
         came.append(message)
 
     async def send() -> None:
-        sent = without_body(take)
+        sent = drop_body(take)
         await sent({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         for more in (True, False):
             await sent({"type": "http.response.body", "body": b"x", "more_body": more})
@@ -424,7 +428,7 @@ def test_what_answers_head_has_no_body() -> None:
     ]
 
 
-def test_who_would_write_while_garbage_is_removed_is_told_to_come_again(registry: Registry) -> None:
+def test_who_would_write_while_garbage_is_removed_is_told_to_come_again(registry: LocalRegistry) -> None:
     with TestClient(create_app(registry, Settings(lock_seconds=0.01)), raise_server_exceptions=False) as client:
         put = partial(client.post, "/v1/blobs/uploads", params={"digest": digest_bytes(b"a blob")}, content=b"a blob")
         with registry.store.collecting():
@@ -443,12 +447,12 @@ def opened_at_last(gate: threading.Event) -> Iterator[None]:
 
 def test_one_caller_never_has_all_threads() -> None:
     async def crowd() -> None:
-        work, gate = Work(2, 8, at_once=False), threading.Event()
+        work, gate = FairThreadPool(2, 8, at_once=False), threading.Event()
         with opened_at_last(gate):
-            with acting_as(Actor("first", NOTHING)):
+            with use_actor(Actor("first", NOTHING)):
                 mine = [asyncio.create_task(work.do(gate.wait)) for _ in range(3)]
             await asyncio.sleep(0)
-            with acting_as(Actor("second", NOTHING)):
+            with use_actor(Actor("second", NOTHING)):
                 assert not await asyncio.wait_for(work.do(gate.is_set), 10)
         assert await asyncio.gather(*mine) == [True] * 3
         await work.end(60)
@@ -458,16 +462,16 @@ def test_one_caller_never_has_all_threads() -> None:
 
 def test_a_thread_counts_as_its_callers_until_it_is_free_though_they_have_left() -> None:
     async def crowd() -> None:
-        work, gate = Work(2, 8, at_once=False), threading.Event()
+        work, gate = FairThreadPool(2, 8, at_once=False), threading.Event()
         with opened_at_last(gate):
-            with acting_as(Actor("first", NOTHING)):
+            with use_actor(Actor("first", NOTHING)):
                 for _ in range(3):
                     left = asyncio.create_task(work.do(gate.wait))
                     await asyncio.sleep(0.1)
                     left.cancel()
                     with pytest.raises(asyncio.CancelledError):
                         await left
-            with acting_as(Actor("second", NOTHING)):
+            with use_actor(Actor("second", NOTHING)):
                 assert not await asyncio.wait_for(work.do(gate.is_set), 10)
         await work.end(60)
 
@@ -477,7 +481,7 @@ def test_a_thread_counts_as_its_callers_until_it_is_free_though_they_have_left()
 def test_lookups_of_tokens_from_one_network_keep_no_other_network_waiting() -> None:
     gate = threading.Event()
 
-    class Slow(Open):
+    class Slow(OpenAuthority):
         def known(self, *_: str | None) -> None:  # type: ignore[override] # a token that is not known yet
             return None
 
@@ -486,8 +490,11 @@ def test_lookups_of_tokens_from_one_network_keep_no_other_network_waiting() -> N
             return super().known(authorization, request)
 
     async def crowd() -> None:
-        work = Work(2, 8, at_once=False)
-        guard, route = guard_with(Slow(), work, Strangers(1e6)), SimpleNamespace(opt={"needs": "read"})
+        work = FairThreadPool(2, 8, at_once=False)
+        guard, route = (
+            make_authorization_guard(Slow(), work, AnonymousLimiter(1e6)),
+            SimpleNamespace(opt={"needs": "read"}),
+        )
 
         def ask(host: str, said: str) -> asyncio.Task[None]:
             client, headers = SimpleNamespace(host=host), Headers({"authorization": said})
@@ -505,15 +512,15 @@ def test_lookups_of_tokens_from_one_network_keep_no_other_network_waiting() -> N
 
 def test_one_caller_never_has_all_places_of_those_who_wait() -> None:
     async def crowd() -> None:
-        work, gate = Work(2, 8, at_once=False), threading.Event()
+        work, gate = FairThreadPool(2, 8, at_once=False), threading.Event()
         with opened_at_last(gate):
-            with acting_as(Actor("first", NOTHING)):
+            with use_actor(Actor("first", NOTHING)):
                 mine = [asyncio.create_task(work.do(gate.wait)) for _ in range(6)]
                 await asyncio.sleep(0)
                 with pytest.raises(BusyError, match="6 requests of the same caller") as refused:
                     await asyncio.wait_for(work.do(gate.is_set), 10)
             assert refused.value.next_step
-            with acting_as(Actor("second", NOTHING)):
+            with use_actor(Actor("second", NOTHING)):
                 assert not await asyncio.wait_for(work.do(gate.is_set), 10)
         await asyncio.gather(*mine)
         await work.end(60)
@@ -530,7 +537,7 @@ def test_one_caller_never_has_all_places_of_those_who_wait() -> None:
     ],
 )
 def test_what_recomputes_figures_of_one_token_keeps_no_other_token_waiting(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch, method: str, path: str, body: object, target: str
+    registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch, method: str, path: str, body: object, target: str
 ) -> None:
     gate, begun = threading.Event(), Semaphore(0)
     tokens = open_tokens(registry)
@@ -538,13 +545,13 @@ def test_what_recomputes_figures_of_one_token_keeps_no_other_token_waiting(
     slow = {tokens.list()[0].id}
 
     def act(*_: object) -> None:
-        if acting().id in slow:
+        if get_actor().id in slow:
             begun.release()
             assert gate.wait(60)
         raise BusyError("enough")
 
-    monkeypatch.setattr(f"benchlock.api.http.routes.{target}", act)
-    authority = Gate(tokens, lambda: datetime.now(UTC))
+    monkeypatch.setattr(f"benchlock.api.http.routes.app.{target}", act)
+    authority = Authenticator(tokens, lambda: datetime.now(UTC))
 
     def ask(text: str) -> Any:  # noqa: ANN401 - a response
         return client.request(method, path, json=body, headers={"authorization": f"Bearer {text}"})
@@ -565,8 +572,10 @@ def test_what_recomputes_figures_of_one_token_keeps_no_other_token_waiting(
         assert {one.result().status_code for one in mine} == {503}
 
 
-def test_ends_and_judgements_have_bounds_with_a_next_step(registry: Registry) -> None:
-    settings = Settings(at_once={**AT_ONCE, "end": Bound(0, 1), "compare": Bound(0, 1)})
+def test_ends_and_judgements_have_bounds_with_a_next_step(registry: LocalRegistry) -> None:
+    settings = Settings(
+        at_once={**CONCURRENCY_BOUNDS, "end": ConcurrencyBound(0, 1), "compare": ConcurrencyBound(0, 1)}
+    )
     end = {"outcome": "cancelled", "ended_at": "2026-11-21T12:01:00Z"}
     with TestClient(create_app(registry, settings), raise_server_exceptions=False) as client:
         answers = [
@@ -579,8 +588,8 @@ def test_ends_and_judgements_have_bounds_with_a_next_step(registry: Registry) ->
     assert all(one.headers["retry-after"] and one.json()["next"] for one in answers)
 
 
-def test_long_documents_have_places_of_their_own_whatever_they_are_sent_to(registry: Registry) -> None:
-    settings = Settings(at_once={**AT_ONCE, "body": Bound(0, 1)})
+def test_long_documents_have_places_of_their_own_whatever_they_are_sent_to(registry: LocalRegistry) -> None:
+    settings = Settings(at_once={**CONCURRENCY_BOUNDS, "body": ConcurrencyBound(0, 1)})
     long, short = ({"lock": "sha256:12345678", "target": "x" * size} for size in (300_000, 10))
     with TestClient(create_app(registry, settings), raise_server_exceptions=False) as client:
         for path in ("/v1/locks/why", "/v1/comparisons", "/v1/artifacts", "/v1/jobs", "/v1/tokens"):
@@ -631,13 +640,13 @@ def _publication(attributes: int) -> dict[str, Any]:
     ("attributes", "decoded", "sort"), [(10, 0, "work"), (2_000, 1, "work"), (30_000, 1, "inspect")]
 )
 def test_a_long_publication_is_decoded_and_read_where_few_are(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch, attributes: int, decoded: int, sort: str
+    registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch, attributes: int, decoded: int, sort: str
 ) -> None:
     """One thread decodes, and two read, since nothing else runs while a call works on megabytes."""
     app = create_app(registry)
     done = list[str]()
 
-    def record(name: str, work: Work) -> None:
+    def record(name: str, work: FairThreadPool) -> None:
         do = work.do
 
         async def recorded(act: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as Work.do

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchlock.api.http.routes import locks
-from benchlock.api.wire.locks import KeptLock, Resolved, resolution_of
-from benchlock.api.wiring import Registry
-from benchlock.registry.lockfile import Lock, dump, from_content, load
-from benchlock.registry.locks import resolve_request
+from benchlock.api.http.routes import lock_routes
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas.lock_schemas import KeptLock, Resolved, decode_resolution
+from benchlock.registry.lock.lock_creation import resolve_request
+from benchlock.registry.lock.lockfile import Lock, dump, from_content, load
 from benchlock.registry.names import parse_reference
-from benchlock.registry.requests import read_request
+from benchlock.registry.requests.request import read_request
 from tests.api.http.conftest import Client
 from tests.support.locks import REQUEST
 from tests.support.variants import Variant, variant
@@ -23,7 +23,7 @@ UNKNOWN = "sha256:" + "0" * 64
 
 
 @pytest.fixture
-def whole(registry: Registry) -> Variant:
+def whole(registry: LocalRegistry) -> Variant:
     """What the request asks for is published."""
     made = variant({})
     made.publish(registry.catalogue, registry.store)
@@ -38,9 +38,9 @@ def made(client: Client, whole: Variant) -> KeptLock:
 
 
 @pytest.mark.usefixtures("whole")
-def test_a_request_is_resolved_as_it_is_here(client: Client, registry: Registry) -> None:
+def test_a_request_is_resolved_as_it_is_here(client: Client, registry: LocalRegistry) -> None:
     answer = client.post("/v1/resolve", json={"request": DOCUMENT})
-    found = resolution_of(msgspec.json.decode(answer.content, type=Resolved))
+    found = decode_resolution(msgspec.json.decode(answer.content, type=Resolved))
     here = resolve_request(REQUESTED, registry.catalogue, {})
     for kind, candidate in here.chosen().items():
         chosen = found.chosen()[kind]
@@ -76,7 +76,7 @@ def test_what_is_no_request_is_a_problem(client: Client, changed: dict[str, Any]
     assert answer.status_code == status, answer.text
 
 
-def test_a_lock_is_made_kept_and_read_again(client: Client, registry: Registry, made: KeptLock) -> None:
+def test_a_lock_is_made_kept_and_read_again(client: Client, registry: LocalRegistry, made: KeptLock) -> None:
     lock = load(made.text, "answer")
     assert (lock.id, dump(lock)) == (made.lock, made.text)
     assert registry.catalogue.get_lock(lock.id) == made.text
@@ -105,13 +105,15 @@ def test_a_lock_is_read_once_and_beside_the_loop(
         threads.append(threading.current_thread().name)
         return load(text, where)
 
-    monkeypatch.setattr(locks, "load", read)
+    monkeypatch.setattr(lock_routes, "load", read)
     answers = {client.get(f"/v1/locks/{made.lock}", headers={"accept": accept}).content for _ in range(3)}
     assert len(answers) == 1
     assert [name.partition("_")[0] for name in threads] == ["work"]
 
 
-def test_preferences_are_kept_and_a_yanked_version_is_said(client: Client, registry: Registry, made: KeptLock) -> None:
+def test_preferences_are_kept_and_a_yanked_version_is_said(
+    client: Client, registry: LocalRegistry, made: KeptLock
+) -> None:
     registry.catalogue.yank(parse_reference("model/digits@1.0.0"), "worse")
     assert client.post("/v1/locks", json={"request": DOCUMENT}).status_code == 409
     kept = [{"kind": "model", "name": "digits", "version": "1.0.0"}]
@@ -130,7 +132,7 @@ def test_a_lock_of_before_may_have_a_margin_that_a_request_may_not(client: Clien
 
 
 def test_a_lock_of_somebody_else_is_kept_where_its_blobs_are_here(
-    client: Client, registry: Registry, made: KeptLock
+    client: Client, registry: LocalRegistry, made: KeptLock
 ) -> None:
     seeded = client.post("/v1/locks", json={"request": DOCUMENT | {"seed": 8}}).json()
     assert client.post("/v1/locks", json={"text": seeded["text"]}).json()["lock"] == seeded["lock"] != made.lock

@@ -7,12 +7,12 @@ from datetime import datetime
 import httpx
 import pytest
 
-from benchlock.api.http.app import create_app
-from benchlock.api.http.proxies import behind
-from benchlock.api.http.settings import Settings
-from benchlock.api.wiring import Registry, open_tokens
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.http.server_process import trust_proxies
+from benchlock.api.http.service_settings import Settings
+from benchlock.api.local.local_registry import LocalRegistry, open_tokens
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.access.gate import Gate
+from benchlock.registry.auth.tokens import Authenticator
 from tests.api.http.conftest import NOON
 
 PROXY, HERE, THERE = "10.0.0.7", "203.0.113.1", "203.0.113.2"
@@ -20,13 +20,15 @@ Request = tuple[str, str]
 """Who sends it, and what it says of who asked: nothing where that is empty."""
 
 
-def answered(registry: Registry, proxies: Sequence[str], requests: Sequence[Request]) -> list[int]:
+def answered(registry: LocalRegistry, proxies: Sequence[str], requests: Sequence[Request]) -> list[int]:
     """The statuses of requests without a token, of which each address has one in a quarter of an hour."""
 
     def now() -> datetime:
         return NOON
 
-    app = behind(create_app(registry, Settings(strangers=0.001), Gate(open_tokens(registry), now)), proxies)
+    app = trust_proxies(
+        create_app(registry, Settings(strangers=0.001), Authenticator(open_tokens(registry), now)), proxies
+    )
 
     async def asked(sender: str, said: str) -> int:
         transport = httpx.ASGITransport(app=app, client=(sender, 1234))
@@ -40,17 +42,17 @@ def answered(registry: Registry, proxies: Sequence[str], requests: Sequence[Requ
     return asyncio.run(every())
 
 
-def test_who_asks_through_a_proxy_is_told_apart(registry: Registry) -> None:
+def test_who_asks_through_a_proxy_is_told_apart(registry: LocalRegistry) -> None:
     requests = [(PROXY, HERE), (PROXY, HERE), (PROXY, THERE), (PROXY, ""), (PROXY, "")]
     assert answered(registry, ["10.0.0.0/24"], requests) == [401, 429, 401, 401, 429]
 
 
-def test_the_last_that_is_no_proxy_counts_whatever_it_said_before(registry: Registry) -> None:
+def test_the_last_that_is_no_proxy_counts_whatever_it_said_before(registry: LocalRegistry) -> None:
     requests = [(PROXY, f"192.0.2.1, {HERE}"), (PROXY, f"192.0.2.2, {HERE}"), (PROXY, f"{THERE}, 10.0.0.8")]
     assert answered(registry, [PROXY, "10.0.0.8"], requests) == [401, 429, 401]
 
 
-def test_what_nobody_trusts_says_is_not_believed(registry: Registry) -> None:
+def test_what_nobody_trusts_says_is_not_believed(registry: LocalRegistry) -> None:
     requests = [(HERE, "192.0.2.1"), (HERE, "192.0.2.2")]
     assert answered(registry, [PROXY], requests) == [401, 429]
     assert answered(registry, [], requests) == [401, 429]
@@ -67,7 +69,7 @@ def test_what_nobody_trusts_says_is_not_believed(registry: Registry) -> None:
     ],
 )
 def test_what_one_machine_may_have_of_addresses_is_one(
-    registry: Registry, first: str, second: str, are_one: bool
+    registry: LocalRegistry, first: str, second: str, are_one: bool
 ) -> None:
     assert answered(registry, [], [(first, ""), (second, "")]) == [401, 429 if are_one else 401]
 
@@ -75,16 +77,16 @@ def test_what_one_machine_may_have_of_addresses_is_one(
 @pytest.mark.parametrize(
     ("first", "second"), [(f"{HERE}:1234", f"{HERE}:1235"), ("[2001:db8::1]:1", "[2001:db8::1]:2"), (HERE, f"{HERE}:1")]
 )
-def test_ports_that_a_proxy_writes_make_nobody_another(registry: Registry, first: str, second: str) -> None:
+def test_ports_that_a_proxy_writes_make_nobody_another(registry: LocalRegistry, first: str, second: str) -> None:
     assert answered(registry, [PROXY], [(PROXY, first), (PROXY, second)]) == [401, 429]
 
 
-def test_a_proxy_is_known_whatever_kind_of_socket_it_comes_to(registry: Registry) -> None:
+def test_a_proxy_is_known_whatever_kind_of_socket_it_comes_to(registry: LocalRegistry) -> None:
     mapped = f"::ffff:{PROXY}"
     assert answered(registry, ["10.0.0.0/24"], [(mapped, HERE), (mapped, THERE), (mapped, HERE)]) == [401, 401, 429]
 
 
 @pytest.mark.parametrize("text", ["proxy.example.org", "10.0.0.1/24", "", "*"])
-def test_what_is_no_address_is_refused(registry: Registry, text: str) -> None:
+def test_what_is_no_address_is_refused(registry: LocalRegistry, text: str) -> None:
     with pytest.raises(InvalidInputError, match="no address of a proxy"):
-        behind(create_app(registry), [text])
+        trust_proxies(create_app(registry), [text])

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchlock.api.image_lookup import public_look_up
+from benchlock.api.local.image_lookup import make_public_lookup
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.memory import MemoryStore
-from benchlock.artifacts.transfer import network
+from benchlock.artifacts.net import http_session
+from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.manifests import plain
 from tests.api.http.conftest import Client
 from tests.support.frameworks import framework
@@ -56,14 +56,14 @@ def test_a_connection_for_strangers_is_made_to_no_address_of_ones_own_network(
     host: str, inside: tuple[int, list[str]]
 ) -> None:
     port, asked = inside
-    with network.connect(frozenset()) as client, pytest.raises(InvalidInputError, match="not public"):
+    with http_session.open_connections(frozenset()) as client, pytest.raises(InvalidInputError, match="not public"):
         client.get(f"http://{host}:{port}/")
     assert asked == []
 
 
 def test_a_host_that_was_admitted_is_asked_by_its_name(inside: tuple[int, list[str]]) -> None:
     port, asked = inside
-    with network.connect(frozenset({"localhost"})) as client:
+    with http_session.open_connections(frozenset({"localhost"})) as client:
         assert client.get(f"http://localhost:{port}/").status_code == 204
     assert asked == [f"localhost:{port}"]
 
@@ -72,9 +72,9 @@ def test_the_address_that_was_looked_at_is_the_one_that_is_asked(
     inside: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port, asked = inside
-    monkeypatch.setattr(network, "addresses", lambda *_: [PRIVATE])
-    monkeypatch.setattr(network, "refuse_private", lambda *_: None)
-    with network.connect(frozenset()) as client:
+    monkeypatch.setattr(http_session, "addresses", lambda *_: [PRIVATE])
+    monkeypatch.setattr(http_session, "refuse_private", lambda *_: None)
+    with http_session.open_connections(frozenset()) as client:
         assert client.get(f"http://registry.example.org:{port}/").status_code == 204
     assert asked == [f"registry.example.org:{port}"]
 
@@ -87,7 +87,7 @@ def test_an_image_is_looked_up_in_no_registry_of_ones_own_network(
     monkeypatch.setattr(socket, "getaddrinfo", meaning(*addresses))
     reference = f"registry.example.org:{port}/some/image@sha256:{'0' * 64}"
     with pytest.raises(InvalidInputError, match="not public"):
-        public_look_up(MemoryStore())(reference, "linux", "amd64")
+        make_public_lookup(MemoryStore())(reference, "linux", "amd64")
     assert asked == []
 
 
@@ -99,10 +99,10 @@ def test_no_credentials_of_the_service_are_sent_for_strangers(
     def unwanted(*_: object) -> None:
         pytest.fail("the credentials of whoever runs the service were asked for")
 
-    monkeypatch.setattr("benchlock.api.credentials.credentials_for", unwanted)
+    monkeypatch.setattr("benchlock.api.local.image_lookup.credentials_for", unwanted)
     monkeypatch.setattr(socket, "getaddrinfo", meaning(PUBLIC, PRIVATE))
     with pytest.raises(InvalidInputError, match="not public"):
-        public_look_up(MemoryStore())(f"registry.example.org:{port}/some/image@sha256:{'0' * 64}", "linux", "amd64")
+        make_public_lookup(MemoryStore())(f"registry.example.org:{port}/some/image@sha256:{'0' * 64}", "linux", "amd64")
 
 
 def test_a_source_that_a_publisher_names_is_written_down_and_asked_by_nobody(

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from onnx import TensorProto
 
-from benchlock.api.wiring import Registry
-from benchlock.artifacts.canonical import canonical
+from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.artifacts.digest import Digest, digest_bytes
-from benchlock.artifacts.local import LocalStore
-from benchlock.registry.catalogue.entries import Provenance
-from benchlock.registry.drafts import read_draft
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.manifests import parse_published, plain
 from benchlock.registry.names import parse_reference
-from benchlock.registry.publishing import take
+from benchlock.registry.publishing.drafts import read_draft
+from benchlock.registry.publishing.publication import store_draft
 from tests.api.http.conftest import Client
 from tests.registry.test_geometry_checks import CODE, DECODE, FULL, WIDE, detector
 from tests.support.frameworks import framework
@@ -31,17 +31,17 @@ def sender(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Lo
     """A manifest as it would be published, and a store of the sender's own with its files."""
     store = LocalStore(tmp_path_factory.mktemp("sender"))
     with store.writing():
-        manifest = take(read_draft(DATASET.read_text(), "dataset.yaml", DATASET), store)
+        manifest = store_draft(read_draft(DATASET.read_text(), "dataset.yaml", DATASET), store)
     return plain(manifest), store
 
 
-def send(registry: Registry, store: LocalStore, digests: list[str]) -> None:
+def send(registry: LocalRegistry, store: LocalStore, digests: list[str]) -> None:
     for digest in digests:
         registry.store.put_file(store.path(Digest(digest)))
 
 
 def test_a_sender_is_told_what_to_send_and_then_it_is_published(
-    client: Client, registry: Registry, sender: tuple[dict[str, Any], LocalStore]
+    client: Client, registry: LocalRegistry, sender: tuple[dict[str, Any], LocalStore]
 ) -> None:
     manifest, store = sender
     publication = {"manifest": manifest, "authored": "its text", "sources": {"labels.txt": "./labels.txt"}}
@@ -57,12 +57,12 @@ def test_a_sender_is_told_what_to_send_and_then_it_is_published(
     assert (rehearsed.status_code, rehearsed.json()["changed"]) == (200, True)
     assert registry.catalogue.list() == ()
 
-    done = client.post("/v1/artifacts", json=publication | {"digest": digest_bytes(canonical(manifest))})
+    done = client.post("/v1/artifacts", json=publication | {"digest": digest_bytes(encode_canonical(manifest))})
     assert (done.status_code, done.json()["changed"]) == (201, True)
     again = client.post("/v1/artifacts", json=publication)
     assert (again.status_code, again.json()) == (200, done.json() | {"changed": False})
     (entry,) = registry.catalogue.list()
-    assert entry.digest == done.json()["digest"] == digest_bytes(canonical(manifest))
+    assert entry.digest == done.json()["digest"] == digest_bytes(encode_canonical(manifest))
     assert registry.catalogue.provenance(entry.reference).authored == "its text"
     assert registry.store.exists(entry.digest)
 
@@ -93,7 +93,7 @@ def changed(manifest: dict[str, Any], path: str, value: object) -> dict[str, Any
 )
 def test_what_the_bytes_or_the_rules_contradict_is_not_published(
     client: Client,
-    registry: Registry,
+    registry: LocalRegistry,
     sender: tuple[dict[str, Any], LocalStore],
     path: str,
     value: object,
@@ -108,7 +108,7 @@ def test_what_the_bytes_or_the_rules_contradict_is_not_published(
 
 
 def test_of_a_blob_that_was_cut_on_the_server_the_manifest_is_not_to_blame(
-    client: Client, registry: Registry, sender: tuple[dict[str, Any], LocalStore]
+    client: Client, registry: LocalRegistry, sender: tuple[dict[str, Any], LocalStore]
 ) -> None:
     manifest, store = sender
     digests = [f"sha256:{file['sha256']}" for file in manifest["files"]]
@@ -123,7 +123,7 @@ def test_of_a_blob_that_was_cut_on_the_server_the_manifest_is_not_to_blame(
 
 
 def test_a_new_detector_whose_code_moves_pixels_is_refused_and_one_that_is_there_is_not(
-    client: Client, registry: Registry, tmp_path: Path
+    client: Client, registry: LocalRegistry, tmp_path: Path
 ) -> None:
     picture: dict[str, Port] = {"picture": (TensorProto.UINT8, ["batch", 320, 320, 3])}
     found: dict[str, Port] = {
@@ -134,12 +134,12 @@ def test_a_new_detector_whose_code_moves_pixels_is_refused_and_one_that_is_there
     (tmp_path / "code" / "steps.py").write_text("def prepare(value):\n    return value\n")
     text = json.dumps(detector([DECODE, FULL, CODE]))
     with registry.store.writing():
-        followed = plain(take(read_draft(text, "model.yaml", tmp_path / "model.yaml"), registry.store))
+        followed = plain(store_draft(read_draft(text, "model.yaml", tmp_path / "model.yaml"), registry.store))
     moved = changed(followed, "inputs.0.steps.1", WIDE)
     refused = client.post("/v1/artifacts", json={"manifest": moved})
     assert (refused.status_code, "code makes 320 x 320 pixels of 240 x 320" in refused.text) == (422, True)
     assert registry.catalogue.list() == ()
-    registry.catalogue.publish(parse_published(canonical(moved)), Provenance(text, {}))
+    registry.catalogue.publish(parse_published(encode_canonical(moved)), Provenance(text, {}))
     again = client.post("/v1/artifacts", json={"manifest": moved})
     assert (again.status_code, again.json()["changed"]) == (200, False)
     taken = client.post("/v1/artifacts", json={"manifest": followed | {"version": "1.0.1"}})
@@ -172,7 +172,7 @@ def test_a_body_that_is_too_large_is_not_read(client: Client) -> None:
 
 
 def test_other_content_under_the_same_version_is_refused_and_so_is_a_lying_digest(
-    client: Client, registry: Registry
+    client: Client, registry: LocalRegistry
 ) -> None:
     assert client.post("/v1/artifacts", json={"manifest": FRAMEWORK}).status_code == 201
     other = client.post("/v1/artifacts", json={"manifest": FRAMEWORK | {"license": "MIT"}})
@@ -183,7 +183,7 @@ def test_other_content_under_the_same_version_is_refused_and_so_is_a_lying_diges
     assert len(registry.catalogue.list()) == 1
 
 
-def test_a_version_is_yanked_and_admitted_again(client: Client, registry: Registry) -> None:
+def test_a_version_is_yanked_and_admitted_again(client: Client, registry: LocalRegistry) -> None:
     client.post("/v1/artifacts", json={"manifest": FRAMEWORK})
     target, reference = "framework/acme/ort@1.0.0", parse_reference("framework/acme/ort@1.0.0")
     yank = {"target": target, "reason": "broken"}
@@ -197,8 +197,10 @@ def test_a_version_is_yanked_and_admitted_again(client: Client, registry: Regist
     assert client.post("/v1/yanks", json=yank | {"target": "model/nobody@1.0.0"}).status_code == 404
 
 
-def test_a_published_manifest_is_read_as_a_blob_and_reading_writes_nothing(client: Client, registry: Registry) -> None:
-    content = canonical(FRAMEWORK)
+def test_a_published_manifest_is_read_as_a_blob_and_reading_writes_nothing(
+    client: Client, registry: LocalRegistry
+) -> None:
+    content = encode_canonical(FRAMEWORK)
     digest = client.post("/v1/artifacts", json={"manifest": FRAMEWORK}).json()["digest"]
     with registry.store.collecting():  # whoever writes waits for it
         whole, part = (client.get(f"/v1/blobs/{digest}", headers=more) for more in ({}, {"range": "bytes=5-9"}))

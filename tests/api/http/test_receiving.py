@@ -12,13 +12,13 @@ from typing import Any, ParamSpec, TypeVar, cast
 import pytest
 from litestar import Request
 
-from benchlock.api.http.receiving import append
-from benchlock.api.http.work import Work
+from benchlock.api.http.blob_transfer import append_body
+from benchlock.api.http.thread_pools import FairThreadPool
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import BusyError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.pieces import Piece
-from benchlock.artifacts.uploads import Uploads
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.uploads.resumable_uploads import Uploads
+from benchlock.artifacts.uploads.upload_file import UploadFile
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,11 +39,11 @@ class Uploaded:
         (path,) = self.uploads._open.iterdir()
         return path.read_bytes()
 
-    async def send(self, start: int, work: Work, piece: Piece | None = None) -> None:
+    async def send(self, start: int, work: FairThreadPool, piece: UploadFile | None = None) -> None:
         """Append ``CONTENT`` from ``start`` on."""
         piece = piece or self.uploads.opened(OWNER, self.id, start)
         try:
-            await append(_request(CONTENT[start:]), piece, None, work)
+            await append_body(_request(CONTENT[start:]), piece, None, work)
         finally:
             self.uploads.close(piece)
 
@@ -65,7 +65,7 @@ def _request(body: bytes) -> Request[Any, Any, Any]:
     return cast("Request[Any, Any, Any]", SimpleNamespace(headers={}, receive=receive))
 
 
-class Refusing(Work):
+class Refusing(FairThreadPool):
     """It has too much to do once: at the ``turn``-th thing that it is asked."""
 
     def __init__(self, turn: int) -> None:
@@ -99,16 +99,16 @@ def test_who_is_cancelled_ends_once_nothing_is_being_written_and_all_is_in_order
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload, gate, begun = Uploaded(tmp_path), threading.Event(), threading.Event()
-    write = Piece.write
+    write = UploadFile.write
 
-    def held(piece: Piece, chunk: bytes) -> None:
+    def held(piece: UploadFile, chunk: bytes) -> None:
         if not begun.is_set():
             begun.set()
             assert gate.wait(60)
         write(piece, chunk)
 
     async def cut() -> None:
-        work = Work(4, 8, at_once=False)
+        work = FairThreadPool(4, 8, at_once=False)
         task = asyncio.create_task(upload.send(0, work))
         assert await asyncio.to_thread(begun.wait, 60)
         await asyncio.sleep(0.05)  # the next lot is gathered meanwhile
@@ -120,7 +120,7 @@ def test_who_is_cancelled_ends_once_nothing_is_being_written_and_all_is_in_order
             await task
         await work.end(60)
 
-    monkeypatch.setattr(Piece, "write", held)
+    monkeypatch.setattr(UploadFile, "write", held)
     asyncio.run(cut())
     kept = upload.content()
     assert len(kept) >= 1 << 20

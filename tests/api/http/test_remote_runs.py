@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.api.client import records as client_records
-from benchlock.api.client.opening import reach
-from benchlock.api.client.records import RemoteRuns
-from benchlock.api.wiring import open_registry
-from benchlock.evaluator.records.runs import RunEnd, new_run_id
+from benchlock.api.client import remote_records as client_records
+from benchlock.api.client.remote_records import RemoteRuns
+from benchlock.api.client.remote_registry import connect_server
+from benchlock.api.local.local_registry import open_registry
+from benchlock.evaluator.records.run_model import RunEnd, new_run_id
 from tests.evaluator.dispatch.test_held import start_of
 from tests.support.recorded import NOON
 from tests.support.serving import service
@@ -18,7 +18,7 @@ from tests.support.variants import variant
 
 def test_entries_before_a_run_are_those_of_the_registry_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(client_records, "_PAGE", 2)  # so that a list takes several pages
+    monkeypatch.setattr(client_records, "_RUN_PAGE", 2)  # so that a list takes several pages
     registry = open_registry(str(tmp_path / "registry"), print)
     lock = variant({}).lock
     registry.catalogue.put_lock(lock)
@@ -29,7 +29,7 @@ def test_entries_before_a_run_are_those_of_the_registry_itself(tmp_path: Path, m
         registry.records.start(type(begun)(**{name: getattr(begun, name) for name in begun.__slots__} | {"id": run}))
         registry.records.finish(run, RunEnd(outcome="cancelled" if number % 3 else "abandoned", ended_at=at))
     with service(tmp_path / "registry") as served:
-        remote = RemoteRuns(reach(served.url).talk, lambda _: False)
+        remote = RemoteRuns(connect_server(served.url).talk, lambda _: False)
         for before in (None, *ids):
             for limit in (1, 3, 100):
                 for outcome in (None, "cancelled"):

@@ -12,19 +12,18 @@ import pytest
 from litestar.testing import TestClient
 from sqlalchemy import text
 
-from benchlock.api.http.app import create_app
-from benchlock.api.wire.runs import RunOnWire, RunPage, entries_of, run_of
-from benchlock.api.wiring import Registry
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas.run_schemas import RunOnWire, RunPage, decode_recorded_run, decode_run_entries
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
-from benchlock.evaluator.evidence.records import ExaminedRecords
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import DamagedRun, Outcome, Run, RunEnd, new_run_id
-from benchlock.evaluator.statistics.figures import Interval
-from benchlock.registry.access.actors import Actor
-from benchlock.registry.access.scopes import Scopes
-from benchlock.registry.catalogue.damage import DamagedDatabaseError
-from benchlock.registry.catalogue.insertion import insert_lock
-from benchlock.registry.lockfile import Lock
+from benchlock.evaluator.evidence.examination import ExaminedRecords
+from benchlock.evaluator.records.run_model import DamagedRun, Outcome, Run, RunEnd, new_run_id
+from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.registry.auth.permissions import Actor, Scopes
+from benchlock.registry.catalogue.version_rows import insert_lock
+from benchlock.registry.database.engine import DamagedDatabaseError
+from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.names import KINDS
 from tests.api.http.conftest import Client
 from tests.support.evidence import CURRENT, IDX, make_run
@@ -62,7 +61,7 @@ def path_of(run: Run) -> str:
 
 
 @pytest.fixture
-def lock(registry: Registry) -> Lock:
+def lock(registry: LocalRegistry) -> Lock:
     made = variant({})
     made.publish(registry.catalogue, registry.store)
     registry.catalogue.put_lock(made.lock)
@@ -70,7 +69,7 @@ def lock(registry: Registry) -> Lock:
 
 
 @pytest.fixture
-def runs(registry: Registry, lock: Lock) -> list[Run]:
+def runs(registry: LocalRegistry, lock: Lock) -> list[Run]:
     """One of each outcome, and one that is running; newest first."""
     for number, end in enumerate(ENDS):
         start = recorded(lock=lock.id).start
@@ -88,12 +87,12 @@ def test_pages_in_a_row_are_all_runs_newest_first(client: Client, runs: list[Run
     query = f"limit={limit}"
     while query:
         page = msgspec.json.decode(client.get(f"/v1/runs?{query}").content, type=RunPage)
-        found += map(run_of, page.runs)
+        found += map(decode_recorded_run, page.runs)
         query = "" if page.next is msgspec.UNSET else f"limit={limit}&cursor={page.next}"
     assert found == runs
 
 
-def damage_value(registry: Registry, run: Run) -> None:
+def damage_value(registry: LocalRegistry, run: Run) -> None:
     """Change the value of a metric of a run behind the back of the guards."""
     with registry.database.begin() as connection:
         if connection.dialect.name == "sqlite":
@@ -107,7 +106,7 @@ def damage_value(registry: Registry, run: Run) -> None:
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
 def test_a_damaged_run_is_listed_as_damaged_beside_the_others(
-    client: Client, registry: Registry, runs: list[Run], limit: int
+    client: Client, registry: LocalRegistry, runs: list[Run], limit: int
 ) -> None:
     broken = next(run for run in runs if run.end is not None and run.end.metrics)
     damage_value(registry, broken)
@@ -117,7 +116,7 @@ def test_a_damaged_run_is_listed_as_damaged_beside_the_others(
         answer = client.get(f"/v1/runs?{query}")
         assert "0.999" not in answer.text
         page = msgspec.json.decode(answer.content, type=RunPage)
-        found += entries_of(page)
+        found += decode_run_entries(page)
         query = "" if page.next is msgspec.UNSET else f"limit={limit}&cursor={page.next}"
     assert [one.id for one in found] == [run.id for run in runs]
     assert [one for one in found if isinstance(one, Run)] == [run for run in runs if run.id != broken.id]
@@ -170,7 +169,7 @@ def test_a_page_has_two_hundred_runs_at_most(client: Client, monkeypatch: pytest
         return ()
 
     monkeypatch.setattr(Records, "list_entries", listed)
-    monkeypatch.setattr("benchlock.api.http.routes.runs._AT_ONCE", 10_000)
+    monkeypatch.setattr("benchlock.api.http.routes.run_routes._AT_ONCE", 10_000)
     assert client.get("/v1/runs?limit=1000").json() == {"runs": [], "damaged": []}
     assert asked == [201]
 
@@ -179,7 +178,7 @@ def test_a_page_has_two_hundred_runs_at_most(client: Client, monkeypatch: pytest
 def test_runs_are_narrowed(client: Client, runs: list[Run], lock: Lock, outcome: Outcome) -> None:
     expected = [run for run in runs if run.end is not None and run.end.outcome == outcome]
     page = msgspec.json.decode(client.get(f"/v1/runs?outcome={outcome}&lock={lock.id}").content, type=RunPage)
-    assert [run_of(one) for one in page.runs] == expected
+    assert [decode_recorded_run(one) for one in page.runs] == expected
     assert client.get(f"/v1/runs?lock=sha256:{'0' * 64}").json()["runs"] == []
     assert client.get(f"/v1/runs/count?lock={lock.id}").json() == {"count": len(runs)}
 
@@ -198,16 +197,16 @@ def test_runs_are_counted_beside_the_loop(
     assert threads == ["work"]
 
 
-def test_a_run_is_read_as_it_is_recorded(client: Client, registry: Registry, runs: list[Run]) -> None:
+def test_a_run_is_read_as_it_is_recorded(client: Client, registry: LocalRegistry, runs: list[Run]) -> None:
     for run in runs:
         answer = client.get(path_of(run))
-        assert run_of(msgspec.json.decode(answer.content, type=RunOnWire)) == registry.records.get(run.id)
+        assert decode_recorded_run(msgspec.json.decode(answer.content, type=RunOnWire)) == registry.records.get(run.id)
         again = client.get(path_of(run), headers={"if-none-match": answer.headers["etag"]})
         assert again.status_code == 304
         assert "no-cache" in answer.headers["cache-control"]
 
 
-def test_a_run_that_was_read_before_its_blob_was_damaged_is_no_longer_verified(registry: Registry) -> None:
+def test_a_run_that_was_read_before_its_blob_was_damaged_is_no_longer_verified(registry: LocalRegistry) -> None:
     made = variant({"files": IDX, "lock": CURRENT, "request": {"metrics": ["top1"]}})
     made.publish(registry.catalogue, registry.store)
     registry.catalogue.put_lock(made.lock)
@@ -229,7 +228,9 @@ def test_a_run_that_was_read_before_its_blob_was_damaged_is_no_longer_verified(r
         assert (later.json()["evidence"]["state"], later.json()["end"]["metrics"]) == ("unverified", [])
 
 
-def test_a_run_that_ends_is_no_longer_what_the_client_has(client: Client, registry: Registry, runs: list[Run]) -> None:
+def test_a_run_that_ends_is_no_longer_what_the_client_has(
+    client: Client, registry: LocalRegistry, runs: list[Run]
+) -> None:
     running = runs[0]
     tag = client.get(path_of(running)).headers["etag"]
     registry.records.finish(running.id, RunEnd(outcome="cancelled", ended_at=NOON + timedelta(minutes=1)))
@@ -254,7 +255,7 @@ def test_a_run_that_is_not_there_is_a_problem(client: Client, path: str, status:
     assert client.get(path).status_code == status
 
 
-def test_runs_are_compared(client: Client, registry: Registry, runs: list[Run], lock: Lock) -> None:
+def test_runs_are_compared(client: Client, registry: LocalRegistry, runs: list[Run], lock: Lock) -> None:
     again = replace(
         recorded(lock=lock.id).start, id=new_run_id(NOON + timedelta(hours=1)), started_at=NOON + timedelta(hours=1)
     )
@@ -275,7 +276,7 @@ def test_runs_are_compared(client: Client, registry: Registry, runs: list[Run], 
     assert client.post("/v1/comparisons", json={"runs": [again.id, OTHER]}).status_code == 404
 
 
-def test_quality_is_compared_sample_by_sample(client: Client, registry: Registry) -> None:
+def test_quality_is_compared_sample_by_sample(client: Client, registry: LocalRegistry) -> None:
     runs = []
     for number, name in enumerate(("digits", "other", "third")):
         request = {"metrics": ["top1"], "model": {"name": name, "version": "*"}}
@@ -297,7 +298,7 @@ def test_quality_is_compared_sample_by_sample(client: Client, registry: Registry
     assert [(one["test"]["comparisons"], one["test"]["only_first"]) for one in several] == [(2, 1), (2, 2)]
 
 
-def test_a_verdict_is_given(client: Client, registry: Registry, runs: list[Run], lock: Lock) -> None:
+def test_a_verdict_is_given(client: Client, registry: LocalRegistry, runs: list[Run], lock: Lock) -> None:
     failed = next(run for run in runs if run.end and run.end.outcome == "failed")
     document = client.post("/v1/verdicts", json={"run": failed.id}).json()
     assert (document["verdict"], document["original"]) == ("not reproduced", runs[-1].id)
@@ -316,7 +317,7 @@ def test_a_verdict_is_given(client: Client, registry: Registry, runs: list[Run],
 
 
 def test_a_verdict_skips_damaged_runs_and_names_them(
-    client: Client, registry: Registry, runs: list[Run], lock: Lock
+    client: Client, registry: LocalRegistry, runs: list[Run], lock: Lock
 ) -> None:
     at = NOON + timedelta(minutes=1)
     damaged, again = (
@@ -347,7 +348,7 @@ def test_a_hidden_run_is_for_administrators_alone(client: Client, runs: list[Run
     seen = client.get(path_of(failed))
     assert seen.json()["hidden"]["reason"] == "noise"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("benchlock.api.http.guards.OPEN", reader)
+        patched.setattr("benchlock.api.http.request_authorization.OPEN", reader)
         assert client.get(path_of(failed)).status_code == 404
         compared = client.post("/v1/comparisons", json={"runs": [failed.id, failed.id]})
         assert compared.status_code == 404
@@ -356,7 +357,7 @@ def test_a_hidden_run_is_for_administrators_alone(client: Client, runs: list[Run
     assert failed.id in client.get("/v1/runs").text
 
 
-def test_a_figure_of_a_list_is_marked_as_in_the_run(client: Client, registry: Registry, lock: Lock) -> None:
+def test_a_figure_of_a_list_is_marked_as_in_the_run(client: Client, registry: LocalRegistry, lock: Lock) -> None:
     start = recorded(lock=lock.id).start
     registry.records.start(start)
     calls = {"calls": {"n": 1}, "self_reported": ["latency_p50"], "other": "x" * 100}
@@ -367,7 +368,7 @@ def test_a_figure_of_a_list_is_marked_as_in_the_run(client: Client, registry: Re
     whole = registry.records.get(start.id)
     (listed,) = msgspec.json.decode(client.get("/v1/runs").content, type=RunPage).runs
     assert whole.end is not None
-    found = run_of(listed).end
+    found = decode_recorded_run(listed).end
     assert found is not None
     assert found.metrics == whole.end.metrics
     assert any(one.self_reported for one in found.metrics)

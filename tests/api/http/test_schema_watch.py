@@ -6,11 +6,11 @@ import pytest
 from litestar.testing import TestClient
 from sqlalchemy import Engine, text
 
-from benchlock.api.http.app import create_app
-from benchlock.api.http.settings import Settings
-from benchlock.api.wiring import Registry
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.http.service_settings import Settings
+from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.migrations import HEAD, prepare
-from benchlock.registry.catalogue.database import writing
+from benchlock.registry.database.engine import write_transaction
 from tests.api.http.conftest import Client
 from tests.support.tiny import FRAMEWORK
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.databases
 
 
 @pytest.fixture
-def watched(registry: Registry) -> Iterator[Client]:
+def watched(registry: LocalRegistry) -> Iterator[Client]:
     """A service that compares the revision with every request."""
     prepare(registry.database)
     with TestClient(create_app(registry, Settings(schema_seconds=0, ready_seconds=0))) as client:
@@ -52,13 +52,13 @@ def test_requests_are_refused_while_the_revision_differs(watched: Client, databa
     assert watched.get("/v1/artifacts").status_code == 200
 
 
-def test_a_write_between_two_looks_is_refused_all_the_same(registry: Registry, database: Engine) -> None:
+def test_a_write_between_two_looks_is_refused_all_the_same(registry: LocalRegistry, database: Engine) -> None:
     prepare(database)
     with TestClient(create_app(registry, Settings(schema_seconds=3600))) as client:
         set_revision(database, "9999")
         answer = client.post("/v1/artifacts", json={"manifest": FRAMEWORK})
         assert (answer.status_code, answer.json()["code"]) == (503, "schema-revision")
         set_revision(database, HEAD)
-        with writing(database) as connection:
+        with write_transaction(database) as connection:
             assert connection.execute(text("SELECT count(*) FROM versions")).scalar() == 0
         assert client.post("/v1/artifacts", json={"manifest": FRAMEWORK}).status_code == 201

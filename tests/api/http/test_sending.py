@@ -12,15 +12,20 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from benchlock.api.http.app import create_app
-from benchlock.api.http.observed import Observed
-from benchlock.api.http.patience import ClientLeftError
-from benchlock.api.http.ranges import Part
-from benchlock.api.http.send_window import CHUNKS_IN_MEMORY, MAX_CHUNK, MIN_CHUNK, SendMemory, SendWindow
-from benchlock.api.http.sending import BlobResponse
-from benchlock.api.http.work import Work
-from benchlock.api.wiring import Registry, now
-from benchlock.registry.access.refusals import Refusals
+from benchlock.api.http.blob_transfer import BlobResponse, ByteRange
+from benchlock.api.http.middleware import RequestMiddleware
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.http.slow_clients import (
+    CHUNKS_IN_MEMORY,
+    MAX_CHUNK,
+    MIN_CHUNK,
+    ClientLeftError,
+    SendMemory,
+    SendWindow,
+)
+from benchlock.api.http.thread_pools import FairThreadPool
+from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.registry.auth.audit_log import DenialLog
 
 Message = dict[str, Any]
 
@@ -28,7 +33,12 @@ Message = dict[str, Any]
 MEMORY = 16 << 20
 
 
-def sent(path: Path, part: Part | None = None, whole: int | None = None, take: Callable[[bytes], None] = len) -> bytes:  # type: ignore[assignment]
+def sent(
+    path: Path,
+    part: ByteRange | None = None,
+    whole: int | None = None,
+    take: Callable[[bytes], object] = len,
+) -> bytes:
     """What comes of a blob, over the whole way; ``take`` is called with each piece."""
     messages: list[Message] = []
     memory = SendMemory(MEMORY)
@@ -44,7 +54,7 @@ def sent(path: Path, part: Part | None = None, whole: int | None = None, take: C
         await asyncio.Event().wait()  # the client stays
 
     async def answer() -> None:
-        work = Work(2, 8, at_once=True)
+        work = FairThreadPool(2, 8, at_once=True)
         try:
             await BlobResponse(path, size, part, {}, work=work, memory=memory)({}, receive, send)  # type: ignore[arg-type]
         finally:
@@ -73,8 +83,10 @@ def test_all_of_it_comes_in_its_order(tmp_path: Path, size: int) -> None:
     assert sent(tmp_path / "blob") == content
 
 
-@pytest.mark.parametrize("part", [Part(0, 1), Part(5, 2 * MAX_CHUNK), Part(2 * MAX_CHUNK, MAX_CHUNK + 3)])
-def test_a_part_is_what_lies_there(tmp_path: Path, part: Part) -> None:
+@pytest.mark.parametrize(
+    "part", [ByteRange(0, 1), ByteRange(5, 2 * MAX_CHUNK), ByteRange(2 * MAX_CHUNK, MAX_CHUNK + 3)]
+)
+def test_a_part_is_what_lies_there(tmp_path: Path, part: ByteRange) -> None:
     content = os.urandom(3 * MAX_CHUNK + 7)
     (tmp_path / "blob").write_bytes(content)
     assert sent(tmp_path / "blob", part) == content[part.start : part.start + part.size]
@@ -139,7 +151,7 @@ def test_a_client_that_leaves_is_sent_no_more(tmp_path: Path) -> None:
         return {"type": "http.disconnect"}
 
     async def answer() -> None:
-        work = Work(2, 8, at_once=True)
+        work = FairThreadPool(2, 8, at_once=True)
         try:
             size = 20 * MAX_CHUNK
             response = BlobResponse(tmp_path / "blob", size, None, {}, work=work, memory=SendMemory(0))
@@ -156,7 +168,7 @@ class Held:
     """Stands for what is being sent."""
 
 
-def test_an_answer_that_was_cut_leaves_nothing_in_memory(registry: Registry) -> None:
+def test_an_answer_that_was_cut_leaves_nothing_in_memory(registry: LocalRegistry) -> None:
     """No cycle of errors and frames keeps what was being sent until the interpreter looks for cycles."""
     service = create_app(registry).state.service
     held = list[weakref.ref[Held]]()
@@ -173,7 +185,7 @@ def test_an_answer_that_was_cut_leaves_nothing_in_memory(registry: Registry) -> 
     scope |= {"query_string": b"", "client": ("127.0.0.1", 1)}
 
     async def observe() -> bool:
-        observed = Observed(answering, service, Refusals(registry.database, now))
+        observed = RequestMiddleware(answering, service, DenialLog(registry.database, now))
         with suppress(ClientLeftError):
             await observed(scope, AsyncMock(), AsyncMock())
         return held[0]() is None

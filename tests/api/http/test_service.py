@@ -12,20 +12,17 @@ from litestar import Router, get
 from litestar.routes import HTTPRoute
 from litestar.testing import TestClient
 
-from benchlock.api.http import app as application
-from benchlock.api.http.app import create_app
-from benchlock.api.http.guards import READ, is_loopback
-from benchlock.api.http.logs import JsonLines
-from benchlock.api.http.routes import ROUTERS
+from benchlock.api.http.request_authorization import READ, is_loopback
+from benchlock.api.http.routes import app as application
+from benchlock.api.http.routes.app import ROUTERS, create_app
 from benchlock.api.http.service import Service
-from benchlock.api.http.settings import Settings
-from benchlock.api.wire.problems import Problem
-from benchlock.api.wiring import Registry
+from benchlock.api.http.service_settings import Settings
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas.problem_details import Problem
+from benchlock.api.service_log import JsonLines
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.registry.access.actors import Actor, acting
-from benchlock.registry.access.errors import UnauthorizedError
-from benchlock.registry.access.scopes import NEEDS, Scopes
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.registry.auth.permissions import NEEDS, Actor, Scopes, UnauthorizedError, get_actor
 from tests.api.http.conftest import Client
 
 JSON = {"content-type": "application/json"}
@@ -68,13 +65,13 @@ def odd_routes(_: Service) -> Router:
 
     @get("/special", opt=READ)
     async def special() -> None:
-        acting().require_publishing("acme/resnet8")
+        get_actor().require_publishing("acme/resnet8")
 
     return Router("", route_handlers=[broken, away, special])
 
 
 def test_a_stranger_who_cannot_be_looked_up_does_not_hear_where_the_database_is(
-    registry: Registry, caplog: pytest.LogCaptureFixture
+    registry: LocalRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
     with TestClient(create_app(registry, authority=NoDatabase()), raise_server_exceptions=False) as client:
         answer = client.get("/v1/artifacts", headers={"authorization": f"Bearer {SECRET}"})
@@ -91,7 +88,7 @@ def forgotten(_: Service) -> Router:
 
 
 @pytest.fixture
-def odd(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Client:
+def odd(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> Client:
     monkeypatch.setattr(application, "ROUTERS", (*ROUTERS, odd_routes))
     return TestClient(create_app(registry, authority=OneToken()), raise_server_exceptions=False)
 
@@ -112,7 +109,7 @@ def test_what_only_public_routes_may_be_asked_without_a_token(odd: Client) -> No
 
 
 def test_an_application_with_an_undeclared_route_does_not_start(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
+    registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(application, "ROUTERS", (*ROUTERS, forgotten))
     with pytest.raises(ValueError, match="/v1/forgotten needs None"):
@@ -209,14 +206,14 @@ def test_figures_are_by_route_and_not_by_path(client: Client) -> None:
 
 
 @pytest.fixture
-def looking(registry: Registry) -> Iterator[Client]:
+def looking(registry: LocalRegistry) -> Iterator[Client]:
     """It looks whether it can work each time that it is asked."""
     with TestClient(create_app(registry, Settings(ready_seconds=0)), raise_server_exceptions=False) as client:
         yield client
 
 
 def test_ready_says_what_does_not_answer_and_the_log_alone_why(
-    looking: Client, registry: Registry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    looking: Client, registry: LocalRegistry, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert looking.get("/v1/ready").json()["status"] == "ok"
     registry.database.dispose()
@@ -246,7 +243,7 @@ def test_a_store_that_does_not_answer_is_said_and_is_never_listed(
 
 @pytest.mark.parametrize("status", [200, 503])
 def test_anybody_may_ask_whether_it_is_ready_and_it_looks_once(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch, status: int
+    registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     looks: list[object] = []
 

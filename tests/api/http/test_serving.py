@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchlock.api.http.listening import listen
+from benchlock.api.http.server_process import listen
 from benchlock.artifacts.errors import UnavailableError
 from tests.support.commands import BENCHLOCK, Commands
 from tests.support.registry_server import free_port
@@ -99,10 +99,10 @@ STAYS = """
 import sys, time
 from litestar import Router, get
 from benchlock.api.http import app
-from benchlock.api.http.guards import PUBLIC
-from benchlock.api.http.serving import serve
-from benchlock.api.http.settings import Settings
-from benchlock.api.wiring import open_registry
+from benchlock.api.http.request_authorization import PUBLIC
+from benchlock.api.http.server_process import serve
+from benchlock.api.http.service_settings import Settings
+from benchlock.api.local.local_registry import open_registry
 
 def stuck(service):
     @get("/stuck", opt=PUBLIC)
@@ -170,7 +170,7 @@ def _until(holds: Callable[[], bool]) -> None:
 # Writes to standard error in all the ways that a Python program has.
 WRITES = """
 import logging, sys, threading, warnings
-from benchlock.api.http.logs import log_to_stderr
+from benchlock.api.service_log import log_to_stderr
 log_to_stderr()
 warnings.warn("of a warning")
 logging.getLogger("library").error("of a library")

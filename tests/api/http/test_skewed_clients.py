@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.api.client.opening import reach
-from benchlock.api.client.queue import HttpQueue
-from benchlock.api.client.records import RemoteRuns
-from benchlock.api.dispatching import open_queue
-from benchlock.api.wiring import open_registry
-from benchlock.evaluator.dispatch.matching import Wants
-from benchlock.evaluator.dispatch.queue import JobWish, new_job_id
-from benchlock.evaluator.records.runs import RunEnd
+from benchlock.api.client.remote_queue import RemoteQueue
+from benchlock.api.client.remote_records import RemoteRuns
+from benchlock.api.client.remote_registry import connect_server
+from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.local.local_registry import open_registry
+from benchlock.evaluator.queue.matching import Wants
+from benchlock.evaluator.queue.queue_model import JobWish, new_job_id
+from benchlock.evaluator.records.run_model import RunEnd
 from tests.evaluator.dispatch.test_held import start_of
 from tests.support.queues import BOOT, CPU, facts, machine
 from tests.support.serving import service
@@ -31,9 +31,9 @@ def test_runs_of_a_skewed_machine_are_recorded_with_the_service_s_time(
     registry.catalogue.put_lock(lock)
     jobs = [open_queue(registry).submit(JobWish(new_job_id(datetime.now(UTC)), lock.id, Wants((CPU,), {}, cpus=1)))]
     with service(tmp_path / "registry") as served:
-        talk = reach(served.url).talk
+        talk = connect_server(served.url).talk
         talk.clock._own = lambda: datetime.now(UTC) + skew
-        queue, runs = HttpQueue(talk), RemoteRuns(talk, lambda _: False)
+        queue, runs = RemoteQueue(talk), RemoteRuns(talk, lambda _: False)
         queue.enrol(machine(1), BOOT, facts(), datetime.now(UTC) + skew)
         lease = queue.lease(machine(1), BOOT)
         assert lease is not None

@@ -11,18 +11,18 @@ import pytest
 from litestar.routes import HTTPRoute
 from litestar.testing import TestClient
 
-from benchlock.api.client.embedded import EmbeddedRegistry
-from benchlock.api.http.app import create_app
-from benchlock.api.http.routes.runs import BEGUN
-from benchlock.api.http.settings import Settings
-from benchlock.api.wiring import DISK_RESERVE, UNNAMED_BYTES, Registry, open_reserve, open_tokens
+from benchlock.api.client.embedded_registry import EmbeddedRegistry
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.http.routes.run_routes import RUN_START_EXAMPLE
+from benchlock.api.http.service_settings import Settings
+from benchlock.api.local.local_registry import DISK_RESERVE, UNNAMED_BYTES, LocalRegistry, open_reserve, open_tokens
 from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.progress import SILENT
-from benchlock.artifacts.space import DiskReserve, LowSpaceError, Space
-from benchlock.artifacts.uploads import Uploads
-from benchlock.registry.access.gate import Gate
-from benchlock.registry.access.scopes import Scopes
+from benchlock.artifacts.uploads.disk_quotas import DiskReserve, DiskSpace, LowSpaceError
+from benchlock.artifacts.uploads.resumable_uploads import Uploads
+from benchlock.registry.auth.permissions import Scopes
+from benchlock.registry.auth.tokens import Authenticator
 from tests.api.http.conftest import Client
 
 UPLOADS = "/v1/blobs/uploads"
@@ -39,7 +39,7 @@ DATASET = {
 
 
 @pytest.fixture
-def tokens(registry: Registry) -> dict[str, dict[str, str]]:
+def tokens(registry: LocalRegistry) -> dict[str, dict[str, str]]:
     """Headers of a publisher and of a worker."""
     made = open_tokens(registry)
     scopes = {"publisher": ["read", "publish:acme"], "worker": ["read", "run"], "other": ["publish:other"]}
@@ -50,18 +50,18 @@ def tokens(registry: Registry) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture
-def closed(registry: Registry, tokens: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+def closed(registry: LocalRegistry, tokens: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     del tokens
     monkeypatch.setenv(DISK_RESERVE, str(RESERVE))
     monkeypatch.setenv(UNNAMED_BYTES, "1MiB")
-    gate = Gate(open_tokens(registry), lambda: datetime.now(UTC))
+    gate = Authenticator(open_tokens(registry), lambda: datetime.now(UTC))
     with TestClient(create_app(registry, Settings(ready_seconds=0), gate), raise_server_exceptions=False) as client:
         yield client
 
 
 def leave(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     """Leave so many bytes free on every disk."""
-    monkeypatch.setattr(DiskReserve, "measure", lambda self: Space(1 << 40, free, self.size or 0))
+    monkeypatch.setattr(DiskReserve, "measure", lambda self: DiskSpace(1 << 40, free, self.size or 0))
 
 
 def send(client: Client, content: bytes, headers: dict[str, str]) -> int:
@@ -94,15 +94,15 @@ def test_a_full_disk_is_left_to_reading_and_to_the_ends_of_runs(
 
     leave(monkeypatch, RESERVE // 2 - 1)
     assert send(closed, b"more of a run", worker) == 507
-    assert closed.post("/v1/runs", json=BEGUN, headers=worker).json()["code"] == "low-space"
+    assert closed.post("/v1/runs", json=RUN_START_EXAMPLE, headers=worker).json()["code"] == "low-space"
     leave(monkeypatch, RESERVE * 2)
     assert closed.post("/v1/artifacts", json=publication, headers=publisher).status_code == 201
-    assert closed.post("/v1/runs", json=BEGUN, headers=worker).json()["code"] == "incomplete-record"
+    assert closed.post("/v1/runs", json=RUN_START_EXAMPLE, headers=worker).json()["code"] == "incomplete-record"
     assert closed.get("/v1/ready").json()["status"] == "ok"
 
 
 def test_a_token_has_a_bound_on_bytes_that_nothing_names(
-    closed: Client, registry: Registry, tokens: dict[str, dict[str, str]]
+    closed: Client, registry: LocalRegistry, tokens: dict[str, dict[str, str]]
 ) -> None:
     publisher = tokens["publisher"]
     assert send(closed, b"1" * 700_000, publisher) == 201
@@ -118,7 +118,7 @@ def test_a_token_has_a_bound_on_bytes_that_nothing_names(
 
 
 def test_a_nearly_full_disk_takes_nothing_that_adds_to_the_registry(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
+    registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Routes that change something are refused unless they are named here: these free space, or end what was begun."""
     free = {
@@ -177,7 +177,7 @@ def test_every_blob_counts_a_block_at_least(closed: Client, tokens: dict[str, di
     assert closed.post(UPLOADS, headers=publisher).json()["code"] == "unnamed-bytes"
 
 
-def test_holds_are_forgotten_while_nothing_is_written(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holds_are_forgotten_while_nothing_is_written(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, inside, seen = type(registry.store), list[bool](), list[bool]()
     genuine = kind.collecting
 
@@ -197,7 +197,7 @@ def test_holds_are_forgotten_while_nothing_is_written(registry: Registry, monkey
 
 
 def test_a_bundle_needs_the_space_that_it_takes(
-    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry: LocalRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = tmp_path / "a.bundle"
     bundle.write_bytes(b"0" * 100)
@@ -213,13 +213,13 @@ def test_a_bundle_needs_the_space_that_it_takes(
 
 @pytest.mark.parametrize(("text", "size"), [("8GiB", 8 << 30), ("123", 123), ("", None)])
 def test_the_reserve_is_a_setting(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch, text: str, size: int | None
+    registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch, text: str, size: int | None
 ) -> None:
     monkeypatch.setenv(DISK_RESERVE, text)
     assert open_reserve(registry).size == size
 
 
-def test_a_reserve_that_is_no_amount_is_refused(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reserve_that_is_no_amount_is_refused(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DISK_RESERVE, "a lot")
     with pytest.raises(InvalidInputError, match="invalid BENCHLOCK_DISK_RESERVE 'a lot'"):
         open_reserve(registry)

@@ -10,19 +10,19 @@ import msgspec
 import pytest
 from sqlalchemy import Engine, select, text
 
-from benchlock.api.http.routes.locks import REQUEST
-from benchlock.api.wire.runs import RunOnWire, RunPage, begun_on_wire, over_on_wire
-from benchlock.api.wiring import Registry
-from benchlock.artifacts import limits
+from benchlock.api.http.routes.lock_routes import REQUEST
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas.run_schemas import RunOnWire, RunPage, encode_run_end, encode_run_start
+from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.evaluator.records.runs import RunId, new_run_id
-from benchlock.evaluator.records.tables import open_runs, run_ends
-from benchlock.migrations.text_limits import text_limits
-from benchlock.registry.catalogue.chain import insert_record
-from benchlock.registry.catalogue.database import reading, writing
-from benchlock.registry.catalogue.tables import versions, yanks
-from benchlock.registry.catalogue.text_limits import leftovers
-from benchlock.registry.lockfile import Lock
+from benchlock.evaluator.records.run_model import RunId, new_run_id
+from benchlock.evaluator.records.runs_schema import open_runs, run_ends
+from benchlock.migrations.schema_check import list_text_limits
+from benchlock.registry.database.catalogue_schema import versions, yanks
+from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.record_chain import insert_record
+from benchlock.registry.database.triggers import limit_cleanup_statements
+from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.dispatch.test_held import END, start_of
 from tests.support.queues import BOOT, facts
@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def lock(registry: Registry) -> Lock:
+def lock(registry: LocalRegistry) -> Lock:
     made = variant({}).lock
     registry.catalogue.put_lock(made)
     return made
@@ -97,24 +97,24 @@ LONG_ENDS: dict[str, dict[str, Any]] = {
     "message": {
         "outcome": "failed",
         "failure_class": "crash",
-        "failure_message": "é" * (limits.FAILURE_MESSAGE // 2 + 1),
+        "failure_message": "é" * (size_limits.FAILURE_MESSAGE // 2 + 1),
     },
     "class": {"outcome": "failed", "failure_class": "é" * 128, "failure_message": "m"},
-    "details": {"details": {"a": "x" * limits.DETAILS}},
+    "details": {"details": {"a": "x" * size_limits.DETAILS}},
     "package": {"packages": {"numpy": "é" * 128}},
-    "packages": {"packages": {str(number): "1" for number in range(limits.PACKAGES + 1)}},
+    "packages": {"packages": {str(number): "1" for number in range(size_limits.PACKAGES + 1)}},
     "timings": {"timings": {"é" * 128: 1.0}},
-    "phases": {"timings": {str(number): 1.0 for number in range(limits.PHASES + 1)}},
+    "phases": {"timings": {str(number): 1.0 for number in range(size_limits.PHASES + 1)}},
 }
 
 
 @pytest.mark.parametrize("what", LONG_ENDS)
-def test_an_end_with_a_long_text_is_refused(client: Client, registry: Registry, lock: Lock, what: str) -> None:
+def test_an_end_with_a_long_text_is_refused(client: Client, registry: LocalRegistry, lock: Lock, what: str) -> None:
     start = start_of(lock)
     registry.store.put(io.BytesIO(b"predictions"))
-    assert client.post("/v1/runs", json=sent(begun_on_wire(start))).status_code == 201
+    assert client.post("/v1/runs", json=sent(encode_run_start(start))).status_code == 201
     predictions = Descriptor(digest_bytes(b"predictions"), len(b"predictions"))
-    end = sent(over_on_wire(replace(END, blobs={"predictions": predictions}))) | LONG_ENDS[what]
+    end = sent(encode_run_end(replace(END, blobs={"predictions": predictions}))) | LONG_ENDS[what]
     answer = client.put(f"/v1/runs/{start.id.removeprefix('run/')}/end", json=end)
     assert answer.status_code in (400, 422), answer.text
     assert registry.records.get(start.id).end is None
@@ -122,8 +122,8 @@ def test_an_end_with_a_long_text_is_refused(client: Client, registry: Registry, 
 
 @pytest.mark.parametrize("what", ["host", "process", "platform"])
 def test_a_start_with_a_long_document_is_refused(client: Client, lock: Lock, what: str) -> None:
-    start = sent(begun_on_wire(start_of(lock)))
-    start[what] |= {"more": "x" * limits.HOST}
+    start = sent(encode_run_start(start_of(lock)))
+    start[what] |= {"more": "x" * size_limits.HOST}
     answer = client.post("/v1/runs", json=start)
     assert (answer.status_code, answer.json()["code"]) in ((422, "too-long"), (400, "malformed")), answer.text
 
@@ -138,10 +138,14 @@ def test_a_start_with_a_long_document_is_refused(client: Client, lock: Lock, wha
         (
             "PUT",
             "/v1/machines/m1",
-            {"boot": BOOT, "facts": facts().document() | {"kernel": "x" * limits.MACHINE_FACTS}},
+            {"boot": BOOT, "facts": facts().document() | {"kernel": "x" * size_limits.MACHINE_FACTS}},
         ),
-        ("POST", "/v1/resolve", {"request": REQUEST | {"hardware": {"accelerator": {"name": "x" * limits.REQUEST}}}}),
-        ("POST", "/v1/jobs", {"request": REQUEST | {"hardware": {"accelerator": {"name": "x" * limits.REQUEST}}}}),
+        (
+            "POST",
+            "/v1/resolve",
+            {"request": REQUEST | {"hardware": {"accelerator": {"name": "x" * size_limits.REQUEST}}}},
+        ),
+        ("POST", "/v1/jobs", {"request": REQUEST | {"hardware": {"accelerator": {"name": "x" * size_limits.REQUEST}}}}),
         ("POST", "/v1/tokens", {"name": "a" * 65, "scopes": ["read"]}),
         ("POST", "/v1/locks/why", {"lock": "x", "target": "x" * 401}),
     ],
@@ -154,14 +158,14 @@ def test_a_long_text_is_refused(client: Client, method: str, path: str, body: di
 
 def grow_old(database: Engine) -> None:
     """Make of the database one that is older than the limits."""
-    with writing(database) as connection:
-        for one in text_limits():
-            for statement in leftovers(one, connection.dialect.name):
+    with write_transaction(database) as connection:
+        for one in list_text_limits():
+            for statement in limit_cleanup_statements(one, connection.dialect.name):
                 connection.execute(text(statement))
 
 
 @pytest.fixture
-def old(registry: Registry, lock: Lock) -> list[RunId]:
+def old(registry: LocalRegistry, lock: Lock) -> list[RunId]:
     """Twelve failed runs with messages of 15 MB; newest first."""
     grow_old(registry.database)
     ids = list[RunId]()
@@ -170,34 +174,36 @@ def old(registry: Registry, lock: Lock) -> list[RunId]:
         start = replace(recorded(lock=lock.id).start, id=new_run_id(at), started_at=at)
         registry.records.start(start)
         end = {"run": start.id, "outcome": "failed", "failure_class": "crash", "failure_message": "x" * 15_000_000}
-        with writing(registry.database) as connection:
+        with write_transaction(registry.database) as connection:
             insert_record(connection, run_ends, end | {"timings": {}, "details": {"a": "y" * MIB}, "ended_at": at})
             connection.execute(open_runs.delete())
         ids.append(start.id)
     return ids[::-1]
 
 
-def test_a_list_of_runs_is_small_whatever_was_recorded(client: Client, registry: Registry, old: list[RunId]) -> None:
+def test_a_list_of_runs_is_small_whatever_was_recorded(
+    client: Client, registry: LocalRegistry, old: list[RunId]
+) -> None:
     answer = client.get("/v1/runs")
     assert len(answer.content) < 100_000
     page = msgspec.json.decode(answer.content, type=RunPage)
     assert [run.start.id for run in page.runs] == old
     ends = [run.end for run in page.runs]
-    assert all(end is not None and len(end.failure_message or "") == limits.SUMMARY for end in ends)
+    assert all(end is not None and len(end.failure_message or "") == size_limits.SUMMARY for end in ends)
     assert [run.id for run in registry.records.list()] == old
     one = client.get(f"/v1/runs/{old[0].removeprefix('run/')}")
     assert len(one.content) < 2 * MIB
     whole = msgspec.json.decode(one.content, type=RunOnWire).end
     assert whole is not None
     assert str(whole.failure_message).endswith("… [truncated: 15000000 bytes]")
-    with reading(registry.database) as connection:
+    with read_transaction(registry.database) as connection:
         assert len(connection.execute(select(run_ends.c.failure_message)).scalars().first() or "") == 15_000_000
 
 
-def test_a_page_is_bounded_in_bytes_and_goes_on(client: Client, registry: Registry) -> None:
+def test_a_page_is_bounded_in_bytes_and_goes_on(client: Client, registry: LocalRegistry) -> None:
     """Versions whose yanks have reasons from before the limits: each page has fewer, and all come."""
     grow_old(registry.database)
-    with writing(registry.database) as connection:
+    with write_transaction(registry.database) as connection:
         for number in range(12):
             key = {"kind": "model", "name": "acme/m", "precedence": f"{number:04}"}
             row = {"version": f"{number}.0.0", "digest": f"sha256:{number:064x}", "published_at": NOON}
@@ -211,5 +217,5 @@ def test_a_page_is_bounded_in_bytes_and_goes_on(client: Client, registry: Regist
         found += [one["version"] for one in answer.json()["artifacts"]]
         query = f"limit=100&cursor={answer.json()['next']}" if "next" in answer.json() else ""
     assert found == [f"{number}.0.0" for number in range(12)]
-    assert max(sizes) <= limits.PAGE + 1024
+    assert max(sizes) <= size_limits.PAGE + 1024
     assert len(sizes) >= 3

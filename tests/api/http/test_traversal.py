@@ -10,15 +10,15 @@ from urllib.parse import quote
 import pytest
 from litestar.testing import TestClient
 
-from benchlock.api.http.app import create_app
-from benchlock.api.http.limits import Buckets
-from benchlock.api.http.settings import Settings
-from benchlock.api.wiring import Registry
-from benchlock.artifacts.local import LocalStore
+from benchlock.api.http.admission_control import TokenBuckets
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.http.service_settings import Settings
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.examination import Examiner
-from benchlock.evaluator.records.records import Records
+from benchlock.evaluator.records.run_store import Records
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import open_engine
+from benchlock.registry.database.engine import open_engine
 from tests.api.http.conftest import Client, Clock
 from tests.support.questions import Question, Questions
 
@@ -40,9 +40,9 @@ def site(schema: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
     database = open_engine(home / "registry.db")
     store, catalogue = LocalStore(home / "blobs"), Catalogue(database, Clock())
     examiner = Examiner(store, home, catalogue.get_lock)
-    registry = Registry(home, store, catalogue, Records(database), database, examiner)
+    registry = LocalRegistry(home, store, catalogue, Records(database), database, examiner)
     with pytest.MonkeyPatch.context() as patched, TestClient(create_app(registry, Settings(rate=1e9))) as client:
-        patched.setattr(Buckets, "take", lambda *_: True)
+        patched.setattr(TokenBuckets, "take", lambda *_: True)
         yield client, Questions(registry, client), folder
     database.dispose()
 

@@ -7,17 +7,24 @@ import msgspec
 import pytest
 from litestar.testing import TestClient
 
-from benchlock.api.client.embedded import EmbeddedRegistry
-from benchlock.api.http.app import create_app
-from benchlock.api.wire.upkeep import BundleTold, CollectedTold, VerifiedTold, bundle_of, collected_of, verified_of
-from benchlock.api.wiring import UNNAMED_BYTES, Registry, now, open_tokens
-from benchlock.artifacts.bundles.reading import open_bundle
+from benchlock.api.client.embedded_registry import EmbeddedRegistry
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.local.local_registry import UNNAMED_BYTES, LocalRegistry, now, open_tokens
+from benchlock.api.schemas.maintenance_schemas import (
+    BundleTold,
+    CollectedTold,
+    VerifiedTold,
+    decode_gc_report,
+    decode_import_report,
+    decode_verification,
+)
+from benchlock.artifacts.atomic_files import RemovedFiles
+from benchlock.artifacts.bundles.bundle_reader import open_bundle
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.artifacts.leftovers import RemovedFiles
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
-from benchlock.registry.access.gate import Gate
-from benchlock.registry.access.scopes import Scopes
+from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.registry.auth.permissions import Scopes
+from benchlock.registry.auth.tokens import Authenticator
 from tests.api.http.conftest import Client
 from tests.support.bundled import Bundled, bundled
 
@@ -37,7 +44,7 @@ def bundle(original: Bundled, tmp_path: Path) -> Path:
 
 
 def test_a_bundle_comes_in_once_and_for_all(
-    client: Client, registry: Registry, original: Bundled, bundle: Path
+    client: Client, registry: LocalRegistry, original: Bundled, bundle: Path
 ) -> None:
     blob = {"blob": digest_bytes(bundle.read_bytes())}
     refused = client.post("/v1/bundles", json=blob)
@@ -45,9 +52,9 @@ def test_a_bundle_comes_in_once_and_for_all(
     registry.store.put_file(bundle)
     answer = client.post("/v1/bundles", json=blob)
     assert answer.status_code == 200, answer.text
-    told = bundle_of(msgspec.json.decode(answer.content, type=BundleTold))
+    told = decode_import_report(msgspec.json.decode(answer.content, type=BundleTold))
     assert (told.lock, told.changed, dict(told.runs)) == (original.lock.id, True, {original.run.id: True})
-    again = bundle_of(msgspec.json.decode(client.post("/v1/bundles", json=blob).content, type=BundleTold))
+    again = decode_import_report(msgspec.json.decode(client.post("/v1/bundles", json=blob).content, type=BundleTold))
     assert again == EmbeddedRegistry(registry).import_bundle(bundle, SILENT)
     assert not again.changed
     assert client.get(f"/v1/runs/{original.run.id.removeprefix('run/')}").json()["imported_at"]
@@ -64,12 +71,12 @@ def test_a_bundle_comes_in_once_and_for_all(
     ],
 )
 def test_who_brings_runs_and_artifacts_may_do_both(
-    registry: Registry, bundle: Path, scopes: list[str], status: int
+    registry: LocalRegistry, bundle: Path, scopes: list[str], status: int
 ) -> None:
     blob = {"blob": registry.store.put_file(bundle).digest}
     tokens = open_tokens(registry)
     _, secret = tokens.create("some", Scopes.parse(scopes))
-    app = create_app(registry, authority=Gate(tokens, now))
+    app = create_app(registry, authority=Authenticator(tokens, now))
     with TestClient(app, raise_server_exceptions=False) as client:
         client.headers["authorization"] = f"Bearer {secret.text}"
         answer = client.post("/v1/bundles", json=blob)
@@ -78,20 +85,20 @@ def test_who_brings_runs_and_artifacts_may_do_both(
     assert bool(runs) == bool(versions) == (status == 200)
 
 
-def test_what_is_no_bundle_is_a_problem(client: Client, registry: Registry) -> None:
+def test_what_is_no_bundle_is_a_problem(client: Client, registry: LocalRegistry) -> None:
     found = registry.store.put(io.BytesIO(b"no bundle"))
     answer = client.post("/v1/bundles", json={"blob": found.digest})
     assert answer.status_code == 422
     assert str(registry.home) not in answer.text
 
 
-def test_bytes_are_read_again(client: Client, registry: Registry, bundle: Path, original: Bundled) -> None:
+def test_bytes_are_read_again(client: Client, registry: LocalRegistry, bundle: Path, original: Bundled) -> None:
     registry.store.put_file(bundle)
     client.post("/v1/bundles", json={"blob": digest_bytes(bundle.read_bytes())})
     targets = ["model/digits", original.run.id, original.lock.id, original.lock.id[:20]]
     for some in (targets, []):
         answer = client.post("/v1/verifications", json={"targets": some})
-        found = verified_of(msgspec.json.decode(answer.content, type=VerifiedTold))
+        found = decode_verification(msgspec.json.decode(answer.content, type=VerifiedTold))
         assert found.blobs
         assert found.damaged == ()
     registry.store.delete(original.lock.harness.digest)
@@ -103,21 +110,21 @@ def test_bytes_are_read_again(client: Client, registry: Registry, bundle: Path, 
     assert client.post("/v1/verifications", json={"remote": True}).status_code == 422
 
 
-def test_garbage_is_freed(client: Client, registry: Registry) -> None:
+def test_garbage_is_freed(client: Client, registry: LocalRegistry) -> None:
     registry.store.put(io.BytesIO(b"nothing"))
     half = registry.home / "blobs" / "incoming" / "0123"
     half.write_bytes(b"half")
     for dry_run in (True, False):
         answer = client.post("/v1/collections", json={"dry_run": dry_run})
         told = msgspec.json.decode(answer.content, type=CollectedTold)
-        assert (collected_of(told).blobs, told.bytes, told.dry_run) == (1, 7, dry_run)
-        assert (collected_of(told).leftovers, half.exists()) == (RemovedFiles(1, 4), dry_run)
+        assert (decode_gc_report(told).blobs, told.bytes, told.dry_run) == (1, 7, dry_run)
+        assert (decode_gc_report(told).leftovers, half.exists()) == (RemovedFiles(1, 4), dry_run)
         assert registry.store.exists(NOTHING) == dry_run
     assert client.post("/v1/collections", json={"local": True}).status_code == 422
 
 
 def test_blobs_of_a_refused_bundle_count_as_their_senders(
-    registry: Registry, bundle: Path, monkeypatch: pytest.MonkeyPatch
+    registry: LocalRegistry, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blob = {"blob": registry.store.put_file(bundle).digest}
     tokens = open_tokens(registry)
@@ -125,7 +132,7 @@ def test_blobs_of_a_refused_bundle_count_as_their_senders(
 
     def send(limit: str) -> tuple[int, str, int, int]:
         monkeypatch.setenv(UNNAMED_BYTES, limit)
-        app = create_app(registry, authority=Gate(tokens, now))
+        app = create_app(registry, authority=Authenticator(tokens, now))
         with TestClient(app, raise_server_exceptions=False) as client:
             client.headers["authorization"] = f"Bearer {secret.text}"
             answer = client.post("/v1/bundles", json=blob)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.artifacts.blob_store import verify
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.sources import Access, DvcSource, fetch_file, fetch_tree, open_source, settled
-from benchlock.artifacts.store import verify
+from benchlock.artifacts.sources import DvcSource, SourceAccess, fetch_file, fetch_tree, open_source, pin_revision
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.trees import TreeEntry, encode_listing
 from tests.support.repository import DvcRepository
 
@@ -47,7 +47,7 @@ def source(text: str, base: Path = Path("/nowhere")) -> DvcSource:
 def taken(text: str, content: bytes, store: LocalStore, base: Path = Path("/nowhere")) -> str:
     """Fetch what ``text`` names, which must be ``content``; the source as it is recorded."""
     digest = digest_bytes(content)
-    found = settled(source(text, base), digest, store)
+    found = pin_revision(source(text, base), digest, store)
     fetch_file(found, digest, store, name="file")
     with store.open(digest) as stream:
         assert stream.read() == content
@@ -68,7 +68,7 @@ def test_a_branch_or_tag_is_recorded_as_its_commit(
 
 
 def test_all_files_of_one_publication_are_of_one_commit(tmp_path: Path) -> None:
-    made, access, found = DvcRepository(tmp_path), Access(), list[str]()
+    made, access, found = DvcRepository(tmp_path), SourceAccess(), list[str]()
     made.path.mkdir()
     made.git("init", "-q", "-b", "main")
     for path in ("a.txt", "b.txt"):

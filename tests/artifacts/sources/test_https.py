@@ -13,16 +13,16 @@ import pytest
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.sources import Access, HttpsSource, Network, open_source
+from benchlock.artifacts.sources import HttpsSource, NetworkPolicy, SourceAccess, open_source
+from benchlock.artifacts.stores.local_store import LocalStore
 from tests.support.web import File, Handler, Web, in_turn, redirect, status
 
 CONTENT = random.Random(4).randbytes(5_000_000)
-SWIFT = Network(pauses=(0.01,) * 3)
+SWIFT = NetworkPolicy(pauses=(0.01,) * 3)
 
 
-def remote(url: str, network: Network = SWIFT) -> HttpsSource:
-    source = open_source(url, Path("/nowhere"), Access(network))
+def remote(url: str, network: NetworkPolicy = SWIFT) -> HttpsSource:
+    source = open_source(url, Path("/nowhere"), SourceAccess(network))
     assert isinstance(source, HttpsSource)
     return source
 
@@ -227,7 +227,7 @@ def test_a_name_that_changes_its_address_gains_nothing(web: Web, monkeypatch: py
         redirect("https://rebinding.test/x")(handler),
     )[1]
     with pytest.raises(UnavailableError):
-        fetch(remote(f"{web.origin}/a", Network(pauses=())))
+        fetch(remote(f"{web.origin}/a", NetworkPolicy(pauses=())))
     assert (looked, connected) == (["rebinding.test"], ["93.184.216.34"])
 
 
@@ -247,7 +247,7 @@ def test_a_server_that_falls_silent(web: Web) -> None:
 
     web.pages["/silent"] = silent
     with pytest.raises(UnavailableError, match=r"cannot be read: .*timed out"):
-        fetch(remote(f"{web.origin}/silent", Network(silence=0.2, pauses=())))
+        fetch(remote(f"{web.origin}/silent", NetworkPolicy(silence=0.2, pauses=())))
     done.set()
 
 
@@ -296,11 +296,11 @@ def test_no_server() -> None:
         unused.bind(("127.0.0.1", 0))
         url = f"https://127.0.0.1:{unused.getsockname()[1]}/file"
         with pytest.raises(UnavailableError, match="cannot be read"):
-            fetch(remote(url, Network()))
+            fetch(remote(url, NetworkPolicy()))
 
 
 def test_a_proxy_is_asked_for_what_the_network_says(plain: Web) -> None:
-    network = Network(proxies={"https": plain.origin, "no": "near.test"}, pauses=())
+    network = NetworkPolicy(proxies={"https": plain.origin, "no": "near.test"}, pauses=())
     with pytest.raises(UnavailableError, match=r"501 Unsupported method .'CONNECT'"):
         fetch(remote("https://far.test/file", network))
     assert network.proxy(urlsplit("https://near.test/file")) is None
@@ -308,7 +308,7 @@ def test_a_proxy_is_asked_for_what_the_network_says(plain: Web) -> None:
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_no_proxy_is_asked_for_this_machine(web: Web, plain: Web, host: str) -> None:
-    network = Network(loopback_http=True, proxies={"https": "http://127.0.0.1:9", "http": "http://127.0.0.1:9"})
+    network = NetworkPolicy(loopback_http=True, proxies={"https": "http://127.0.0.1:9", "http": "http://127.0.0.1:9"})
     for server in (web, plain):
         server.pages["/file"] = File(CONTENT)
         assert fetch(remote(f"{server.origin}/file".replace("localhost", host), network)) == CONTENT
@@ -320,7 +320,7 @@ def test_plain_http_on_this_machine_alone_and_only_when_told(plain: Web, tmp_pat
     assert fetch(remote(f"{plain.origin}/file", told)) == CONTENT
     for url in ("http://example.com/file", "http://10.0.0.1/file", "http://localhost.example.com/"):
         with pytest.raises(InvalidInputError, match="is no https: URL"):
-            open_source(url, tmp_path, Access(told))
+            open_source(url, tmp_path, SourceAccess(told))
     with pytest.raises(InvalidInputError, match="is no https: URL"):
         fetch(remote(f"{plain.origin}/out", told))
     with pytest.raises(InvalidInputError, match="is no https: URL"):

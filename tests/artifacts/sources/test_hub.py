@@ -13,14 +13,22 @@ import pytest
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.sources import Access, Hub, HubSource, Network, fetch_file, open_source, settled
+from benchlock.artifacts.sources import (
+    Hub,
+    HubSource,
+    NetworkPolicy,
+    SourceAccess,
+    fetch_file,
+    open_source,
+    pin_revision,
+)
+from benchlock.artifacts.stores.local_store import LocalStore
 from tests.support.hub import HubServer, serving_hub
 from tests.support.web import File, redirect, status
 
 WEIGHTS = random.Random(7).randbytes(2_000_000)
 LABELS = b"cat\ndog\n"
-SWIFT = Network(pauses=(0.01,) * 3)
+SWIFT = NetworkPolicy(pauses=(0.01,) * 3)
 
 
 @pytest.fixture
@@ -39,7 +47,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 def source(hub: HubServer, text: str, token: str | None = None) -> HubSource:
-    found = open_source(text, Path("/nowhere"), Access(SWIFT, Hub(hub.web.origin, token)))
+    found = open_source(text, Path("/nowhere"), SourceAccess(SWIFT, Hub(hub.web.origin, token)))
     assert isinstance(found, HubSource)
     return found
 
@@ -47,7 +55,7 @@ def source(hub: HubServer, text: str, token: str | None = None) -> HubSource:
 def taken(hub: HubServer, text: str, content: bytes, store: LocalStore, token: str | None = None) -> str:
     """Fetch what ``text`` names, which must be ``content``; the source as it is recorded."""
     digest = digest_bytes(content)
-    found = settled(source(hub, text, token), digest, store)
+    found = pin_revision(source(hub, text, token), digest, store)
     fetch_file(found, digest, store, name="file")
     with store.open(digest) as stream:
         assert stream.read() == content
@@ -77,7 +85,7 @@ def test_tags_and_branches_with_slashes(hub: HubServer, store: LocalStore, revis
 
 
 def test_all_files_of_one_publication_are_of_one_commit(hub: HubServer) -> None:
-    access = Access(SWIFT, Hub(hub.web.origin))
+    access = SourceAccess(SWIFT, Hub(hub.web.origin))
     commit = hub.repo.revisions["main"]
     for path in ("net.onnx", "sub/labels.txt"):
         found = open_source(f"hf://org/net@main/{path}", Path("/nowhere"), access)
@@ -100,7 +108,7 @@ def test_nothing_is_kept_but_in_the_store(hub: HubServer, tmp_path: Path) -> Non
     """In a process of its own: the client reads its settings when it is loaded."""
     script = (
         "import sys; from pathlib import Path; from benchlock.artifacts.digest import Digest\n"
-        "from benchlock.artifacts.local import *\n"
+        "from benchlock.artifacts.stores.local_store import *\n"
         "from benchlock.artifacts.sources import *\n"
         "found = open_source(sys.argv[1], Path('/'), Access(hub=Hub(sys.argv[2])))\n"
         "fetch_file(found, Digest(sys.argv[3]), LocalStore(Path(sys.argv[4])), name='x')\n"
@@ -128,7 +136,7 @@ def test_a_token_goes_to_the_hub_alone(hub: HubServer, store: LocalStore) -> Non
 def refused(hub: HubServer, text: str, error: type[BenchlockError], match: str, store: LocalStore) -> str:
     digest = digest_bytes(WEIGHTS)
     with pytest.raises(error, match=match) as caught:
-        fetch_file(settled(source(hub, text, "hf_secret"), digest, store), digest, store, name="net.onnx")
+        fetch_file(pin_revision(source(hub, text, "hf_secret"), digest, store), digest, store, name="net.onnx")
     assert "secret" not in str(caught.value)
     assert list(store.list()) == []
     return str(caught.value)

@@ -9,18 +9,18 @@ import pytest
 from sqlalchemy import Engine as Database
 
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
-from benchlock.evaluator.dispatch.agent import Agent, Workshop
-from benchlock.evaluator.dispatch.queue import Job, JobId, MachineId, Queue
-from benchlock.evaluator.dispatch.sql import SqlQueue
-from benchlock.evaluator.dispatch.submission import wish_of
-from benchlock.evaluator.dispatch.times import Times
-from benchlock.evaluator.records.records import Records
+from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.queue.admission import wish_of
+from benchlock.evaluator.queue.agent import Agent, WorkerEnvironment
+from benchlock.evaluator.queue.lease_clock import Times
+from benchlock.evaluator.queue.queue_model import Job, JobId, MachineId, Queue
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.runner.engine import Engine
-from benchlock.evaluator.runner.execute import Journal, Runner, Turn
+from benchlock.evaluator.workflows.run import HostTurn, Journal, Runner
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.lockfile import Lock, load
+from benchlock.registry.lock.lockfile import Lock, load
 from tests.support.stub_harness import Stubbed, stubbed
 
 
@@ -57,11 +57,11 @@ class Site:
         def fetch(lock: Digest) -> Lock:
             return load(self.catalogue.get_lock(lock), lock)
 
-        def build(journal: Journal, turn: Turn, engine: Engine | None) -> Runner:
+        def build(journal: Journal, turn: HostTurn, engine: Engine | None) -> Runner:
             keep = self.catalogue.put_lock
             return Runner(self.home, self.store, journal, engine, now, SILENT, self.said.append, keep, turn)
 
-        workshop = Workshop(self.home, connect, fetch, build, self.said.append)
+        workshop = WorkerEnvironment(self.home, connect, fetch, build, self.said.append)
         return Agent(queue or self.queue, MachineId(name), workshop, self.home / "host.lock", processes=True, poll=0.05)
 
     def job(self, job: JobId) -> Job:

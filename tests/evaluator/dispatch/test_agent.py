@@ -14,22 +14,27 @@ from sqlalchemy import select, text
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.artifacts.limits import REASON
-from benchlock.evaluator.dispatch.agent import facts_of
-from benchlock.evaluator.dispatch.hostlock import host_lock
-from benchlock.evaluator.dispatch.matching import MachineFacts
-from benchlock.evaluator.dispatch.queue import Beat, Fence, Job, Lease, MachineId
-from benchlock.evaluator.dispatch.sql import SqlQueue
-from benchlock.evaluator.dispatch.states import Ended, Phase
-from benchlock.evaluator.dispatch.tables import jobs
-from benchlock.evaluator.dispatch.times import boot_id
-from benchlock.evaluator.records.runs import RunEnd, RunId, RunStart
-from benchlock.evaluator.runner.host import this_host
-from benchlock.registry.access.actors import Actor, acting_as
-from benchlock.registry.access.errors import ForbiddenError, MachineRefusedError, TokenRefusedError, UnauthorizedError
-from benchlock.registry.access.scopes import Scopes
-from benchlock.registry.catalogue.database import changing, reading
-from benchlock.registry.lockfile import Lock, load
+from benchlock.artifacts.size_limits import REASON
+from benchlock.evaluator.queue.agent import facts_of
+from benchlock.evaluator.queue.lease_clock import boot_id
+from benchlock.evaluator.queue.matching import MachineFacts
+from benchlock.evaluator.queue.queue_model import Beat, Fence, Job, Lease, LeaseEnd, MachineId, Phase
+from benchlock.evaluator.queue.queue_schema import jobs
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.queue.worker_lease import host_lock
+from benchlock.evaluator.records.run_model import RunEnd, RunId, RunStart
+from benchlock.evaluator.runner.host_platform import this_host
+from benchlock.registry.auth.permissions import (
+    Actor,
+    ForbiddenError,
+    MachineRefusedError,
+    Scopes,
+    TokenRefusedError,
+    UnauthorizedError,
+    use_actor,
+)
+from benchlock.registry.database.engine import read_transaction, row_lock_transaction
+from benchlock.registry.lock.lockfile import Lock, load
 from tests.evaluator.runner.evaluation import damage, locked_file
 from tests.support.stub_harness import events
 
@@ -89,7 +94,7 @@ def test_a_job_shows_nothing_of_a_hidden_run_but_to_administrators(site: Site) -
     assert failed.run is not None
     site.records.hide(failed.run, "noise")
     assert site.job(job) == failed
-    with acting_as(Actor("reader", Scopes.parse(["read"]))):
+    with use_actor(Actor("reader", Scopes.parse(["read"]))):
         for found in (site.job(job), *site.queue.jobs(), site.queue.explain(job).job):
             assert found == replace(failed, run=None, failure=None, reason=None)
         assert site.queue.explain(job).sentence == "it failed"
@@ -147,7 +152,7 @@ def test_an_agent_that_hears_nothing_ends_its_measurement_before_its_lease_ends(
 
     def cut() -> None:
         queue.away = True
-        with reading(site.database) as connection:
+        with read_transaction(site.database) as connection:
             left = connection.execute(select(jobs.c.lease_until).where(jobs.c.id == job)).scalar_one()
             ends.append(time.monotonic() + left - queue._clock.now(connection))
 
@@ -167,7 +172,7 @@ def test_a_job_that_is_given_back_for_a_reason_of_many_words_is_given_back(site:
     class Strict(SqlQueue):
         """As a server is, which takes a reason of so many characters."""
 
-        def release(self, fence: Fence, ended: Ended, reason: str) -> None:
+        def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:
             if len(reason.encode(errors="surrogatepass")) > REASON:
                 raise InvalidInputError("the reason is too long")
             super().release(fence, ended, reason)
@@ -191,7 +196,7 @@ def test_an_agent_whose_machine_is_forgotten_says_again_what_it_is(site: Site) -
         def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
             self.asked += 1
             if self.asked == 1:
-                with changing(site.database) as connection:
+                with row_lock_transaction(site.database) as connection:
                     for table in ("eligible", "machines"):
                         connection.execute(text(f"DELETE FROM {table}"))
             if self.asked > 5:
@@ -249,7 +254,7 @@ def test_the_runs_of_a_machine_whose_clock_is_wrong_are_recorded_and_its_clock_i
     def ahead(**values: object) -> RunEnd:
         return ended(**(values | {"ended_at": datetime.now(UTC) + timedelta(days=1)}))  # type: ignore[arg-type]
 
-    monkeypatch.setattr("benchlock.evaluator.runner.recording.RunEnd", ahead)
+    monkeypatch.setattr("benchlock.evaluator.workflows.run_record.RunEnd", ahead)
     for job in jobs:
         agent.work(once=True)
         found = site.job(job)
@@ -315,7 +320,7 @@ def test_a_machine_that_changed_since_it_was_enrolled_gives_the_job_back(
     def governor(_folder: object) -> str:
         return next(found, "powersave")
 
-    monkeypatch.setattr("benchlock.evaluator.runner.host._governor", governor)
+    monkeypatch.setattr("benchlock.evaluator.runner.host_platform._governor", governor)
     site.agent().work(once=True)
     assert site.job(job).state == "done"
     with site.database.connect() as connection:
@@ -343,7 +348,7 @@ def test_a_lease_that_cannot_be_used_nor_given_back_yet_is_given_again_and_costs
             self._lose("enrol")
             super().enrol(machine, boot, facts, clock)
 
-        def release(self, fence: Fence, ended: Ended, reason: str) -> None:
+        def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:
             self._lose("release")
             super().release(fence, ended, reason)
 
@@ -358,7 +363,7 @@ def test_a_lease_that_cannot_be_used_nor_given_back_yet_is_given_again_and_costs
     def governor(_folder: object) -> str:
         return next(found, "powersave")
 
-    monkeypatch.setattr("benchlock.evaluator.runner.host._governor", governor)
+    monkeypatch.setattr("benchlock.evaluator.runner.host_platform._governor", governor)
     site.agent(queue=Away(site.database, site.queue._now, site.times)).work(once=True)
     done = site.job(job)
     assert (done.state, done.tally.total) == ("done", 0)
@@ -413,7 +418,7 @@ class Refusing(SqlQueue):
         self._check()
         return super().commit(fence, run, end)
 
-    def release(self, fence: Fence, ended: Ended, reason: str) -> None:
+    def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:
         self._check()
         super().release(fence, ended, reason)
 

@@ -3,9 +3,9 @@
 import pytest
 from sqlalchemy import Engine, text
 
-from benchlock.evaluator.dispatch.claiming import POSTGRESQL, SQLITE, heads
-from benchlock.evaluator.dispatch.matching import Wants
-from benchlock.registry.catalogue.database import changing, reading
+from benchlock.evaluator.queue.job_leases import POSTGRESQL, SQLITE, list_oldest_jobs
+from benchlock.evaluator.queue.matching import Wants
+from benchlock.registry.database.engine import read_transaction, row_lock_transaction
 from tests.support.queues import BOOT, CPU, Ticking, facts, machine, queue_of, wish
 
 pytestmark = pytest.mark.databases
@@ -25,14 +25,14 @@ def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
     queue.enrol(machine(1), BOOT, facts(cpus=8))
     for number in range(CLASSES):
         queue.submit(wish(Wants((CPU,), {}, cpus=1 + number)))
-    with changing(database) as connection:
+    with row_lock_transaction(database) as connection:
         connection.execute(text(MORE))
         connection.execute(text("ANALYZE"))
     is_server = database.dialect.name == "postgresql"
     question = f"EXPLAIN {POSTGRESQL[0]}" if is_server else f"EXPLAIN QUERY PLAN {SQLITE}"
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         told = " ".join(str(row) for row in connection.execute(text(question), {"machine": "m1"}))
-        found = heads(connection, machine(1))
+        found = list_oldest_jobs(connection, machine(1))
     assert "ix_jobs_queued" in told
     assert "pk_jobs" not in told
     assert "SCAN jobs" not in told

@@ -8,15 +8,13 @@ from sqlalchemy import Connection, Engine
 
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnknownNameError
-from benchlock.evaluator.dispatch.held import HeldRuns
-from benchlock.evaluator.records.documents import check_fit
-from benchlock.evaluator.records.records import Records, record_end
-from benchlock.evaluator.records.runs import Run, RunEnd, RunEndedError, RunId, RunStart, new_run_id
-from benchlock.registry.access.actors import Actor, acting_as
-from benchlock.registry.access.errors import ForbiddenError
-from benchlock.registry.access.scopes import EVERYTHING, Scopes
+from benchlock.evaluator.queue.client_runs import ClientRuns
+from benchlock.evaluator.records.run_document import check_fit
+from benchlock.evaluator.records.run_model import Run, RunEnd, RunEndedError, RunId, RunStart, new_run_id
+from benchlock.evaluator.records.run_store import Records, record_end
+from benchlock.registry.auth.permissions import EVERYTHING, Actor, ForbiddenError, Scopes, use_actor
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.lockfile import Lock
+from benchlock.registry.lock.lockfile import Lock
 from tests.support.queues import TIMES, Ticking
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.variants import variant
@@ -41,14 +39,14 @@ def lock(database: Engine) -> Lock:
 
 
 @pytest.fixture
-def held(database: Engine) -> HeldRuns:
-    return HeldRuns(database, lambda: NOON + timedelta(hours=1))
+def held(database: Engine) -> ClientRuns:
+    return ClientRuns(database, lambda: NOON + timedelta(hours=1))
 
 
 @pytest.fixture
-def begun(held: HeldRuns, lock: Lock) -> RunStart:
+def begun(held: ClientRuns, lock: Lock) -> RunStart:
     start = start_of(lock)
-    with acting_as(Actor("ours", RUNNER)):
+    with use_actor(Actor("ours", RUNNER)):
         held.start(start)
     return start
 
@@ -70,10 +68,10 @@ def start_of(lock: Lock, at: datetime = NOON) -> RunStart:
 
 
 def test_a_run_is_begun_renewed_and_ended_and_each_may_be_said_twice(
-    held: HeldRuns, begun: RunStart, lock: Lock, database: Engine
+    held: ClientRuns, begun: RunStart, lock: Lock, database: Engine
 ) -> None:
     records = Records(database)
-    with acting_as(Actor("ours", RUNNER)):
+    with use_actor(Actor("ours", RUNNER)):
         held.start(begun)
         held.renew(begun.id)
         assert held.is_any()
@@ -90,9 +88,9 @@ def test_a_run_is_begun_renewed_and_ended_and_each_may_be_said_twice(
         held.start(begun)
 
 
-def test_it_belongs_to_whoever_began_it(held: HeldRuns, begun: RunStart) -> None:
+def test_it_belongs_to_whoever_began_it(held: ClientRuns, begun: RunStart) -> None:
     examined: list[Run] = []
-    with acting_as(Actor("theirs", RUNNER)):
+    with use_actor(Actor("theirs", RUNNER)):
         for foreign in (
             lambda: held.start(begun),
             lambda: held.renew(begun.id),
@@ -101,18 +99,18 @@ def test_it_belongs_to_whoever_began_it(held: HeldRuns, begun: RunStart) -> None
             with pytest.raises(ForbiddenError, match="belongs to another token"):
                 foreign()
     assert examined == []  # a stranger causes no examination
-    with acting_as(Actor("an administrator", EVERYTHING)):
+    with use_actor(Actor("an administrator", EVERYTHING)):
         held.renew(begun.id)
 
 
 def test_a_hidden_run_is_there_for_its_owner_until_it_has_ended(
-    held: HeldRuns, begun: RunStart, database: Engine
+    held: ClientRuns, begun: RunStart, database: Engine
 ) -> None:
     ended = RunEnd(outcome="cancelled", ended_at=END.ended_at)
     Records(database).hide(begun.id, "noise")
 
     def refused(actor: str) -> None:
-        with acting_as(Actor(actor, RUNNER)):
+        with use_actor(Actor(actor, RUNNER)):
             for ask in (
                 lambda: held.start(begun),
                 lambda: held.renew(begun.id),
@@ -122,7 +120,7 @@ def test_a_hidden_run_is_there_for_its_owner_until_it_has_ended(
                     ask()
 
     refused("theirs")
-    with acting_as(Actor("ours", RUNNER)):
+    with use_actor(Actor("ours", RUNNER)):
         held.renew(begun.id)
         held.finish(begun.id, ended, lambda _: None)
     refused("theirs")
@@ -131,7 +129,7 @@ def test_a_hidden_run_is_there_for_its_owner_until_it_has_ended(
 
 
 def test_silence_ends_it_as_abandoned_and_its_end_comes_too_late(database: Engine, lock: Lock) -> None:
-    held, start, clock = HeldRuns(database, lambda: NOON + timedelta(minutes=1), TIMES), start_of(lock), Ticking()
+    held, start, clock = ClientRuns(database, lambda: NOON + timedelta(minutes=1), TIMES), start_of(lock), Ticking()
     held._clock = clock
     held.start(start)
     assert held.reap() == ()
@@ -151,7 +149,7 @@ def test_silence_ends_it_as_abandoned_and_its_end_comes_too_late(database: Engin
 def test_a_run_that_cannot_be_ended_keeps_no_other_from_its_end(
     database: Engine, lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, clock = HeldRuns(database, lambda: NOON + timedelta(minutes=1), TIMES), Ticking()
+    held, clock = ClientRuns(database, lambda: NOON + timedelta(minutes=1), TIMES), Ticking()
     held._clock = clock
     first, second = (replace(start_of(lock), id=new_run_id(NOON)) for _ in range(2))
     held.start(first)
@@ -164,7 +162,7 @@ def test_a_run_that_cannot_be_ended_keeps_no_other_from_its_end(
         record_end(connection, run, end)
 
     with monkeypatch.context() as patch:
-        patch.setattr("benchlock.evaluator.dispatch.held.record_end", broken)
+        patch.setattr("benchlock.evaluator.queue.client_runs.record_end", broken)
         assert held.reap() == (second.id,)
     assert held.reap() == (first.id,)
 
@@ -174,7 +172,7 @@ def test_whoever_opens_the_registry_leaves_it_alone(begun: RunStart, database: E
     assert Records(database).unfinished() == ()
 
 
-def test_a_run_in_other_hands_is_not_taken_over(held: HeldRuns, lock: Lock, database: Engine) -> None:
+def test_a_run_in_other_hands_is_not_taken_over(held: ClientRuns, lock: Lock, database: Engine) -> None:
     start = start_of(lock)
     Records(database).start(start)
     for refused in (lambda: held.renew(start.id), lambda: held.finish(start.id, END, lambda run: check_fit(run, lock))):
@@ -182,9 +180,9 @@ def test_a_run_in_other_hands_is_not_taken_over(held: HeldRuns, lock: Lock, data
             refused()
 
 
-def test_reported_times_of_the_future_are_bounded_and_refuse_nothing(held: HeldRuns, lock: Lock) -> None:
+def test_reported_times_of_the_future_are_bounded_and_refuse_nothing(held: ClientRuns, lock: Lock) -> None:
     start, future = start_of(lock), datetime.now(UTC) + timedelta(days=9999)
-    with acting_as(Actor("ours", RUNNER)):
+    with use_actor(Actor("ours", RUNNER)):
         held.start(replace(start, started_at=future))
         held.start(replace(start, started_at=future))
         run = held.finish(start.id, replace(END, ended_at=future), lambda run: check_fit(run, lock))
@@ -192,8 +190,8 @@ def test_reported_times_of_the_future_are_bounded_and_refuse_nothing(held: HeldR
     assert run.start.started_at == run.end.ended_at == held._now()
 
 
-def test_what_does_not_fit_is_refused(held: HeldRuns, begun: RunStart, lock: Lock) -> None:
-    with acting_as(Actor("ours", RUNNER)):
+def test_what_does_not_fit_is_refused(held: ClientRuns, begun: RunStart, lock: Lock) -> None:
+    with use_actor(Actor("ours", RUNNER)):
         with pytest.raises(InvalidInputError, match="another run has the id"):
             held.start(replace(begun, attempt=2))
         with pytest.raises(UnknownNameError, match="no lock"):

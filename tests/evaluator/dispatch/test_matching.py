@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchlock.evaluator.dispatch.matching import MachineFacts, WantedPlatform, Wants, lacks
+from benchlock.evaluator.queue.matching import MachineFacts, WantedPlatform, Wants, list_lacks
 from tests.support.queues import ANY, CONFINED, CPU, facts
 
 BARE = WantedPlatform("linux", "amd64", "cpu", layered=False, finished=False)
@@ -38,7 +38,7 @@ NO_CODE = "its worker runs no model's code as a process (worker --allow-code)"
     ],
 )
 def test_a_machine_takes_what_its_worker_allows(wants: Wants, machine: MachineFacts, expected: tuple[str, ...]) -> None:
-    assert lacks(wants, machine) == expected
+    assert list_lacks(wants, machine) == expected
 
 
 def test_what_a_machine_said_of_itself_before_it_could_say_more_allows_containers_alone() -> None:

@@ -5,11 +5,10 @@ from typing import cast
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.dispatch.pulse import Pulse
-from benchlock.evaluator.dispatch.queue import Beat, Fence, Lease, Queue, new_job_id
-from benchlock.evaluator.dispatch.states import Phase
-from benchlock.evaluator.dispatch.times import Times, since_boot
-from benchlock.registry.access.errors import ForbiddenError, UnauthorizedError
+from benchlock.evaluator.queue.lease_clock import Times, since_boot
+from benchlock.evaluator.queue.queue_model import Beat, Fence, Lease, Phase, Queue, new_job_id
+from benchlock.evaluator.queue.worker_lease import Heartbeat
+from benchlock.registry.auth.permissions import ForbiddenError, UnauthorizedError
 from tests.support.recorded import NOON
 
 LEASE = Lease(Fence(1), new_job_id(NOON), digest_bytes(b"a lock"), None, False, "a queue", Times(3))
@@ -32,14 +31,14 @@ class Away:
 
 def test_beats_without_an_answer_are_said_again_at_once_and_the_lease_goes_on() -> None:
     queue = Away(3)
-    with Pulse(cast("Queue", queue), LEASE, lambda: None, since_boot()) as found:
+    with Heartbeat(cast("Queue", queue), LEASE, lambda: None, since_boot()) as found:
         assert queue.enough.wait(60)
         assert found.verdict is None
 
 
 def test_a_lease_whose_answer_came_late_is_over_as_soon_as_one_whose_answer_came_at_once() -> None:
     over = threading.Event()
-    with Pulse(cast("Queue", Away(1000)), LEASE, over.set, since_boot() - LEASE.times.grace) as found:
+    with Heartbeat(cast("Queue", Away(1000)), LEASE, over.set, since_boot() - LEASE.times.grace) as found:
         assert over.wait(60)
         assert found.verdict == "lost"
 
@@ -51,7 +50,7 @@ def test_a_lease_whose_token_is_refused_is_over_at_the_first_beat() -> None:
             raise UnauthorizedError("the token is revoked")
 
     queue, over = Refusing(0), threading.Event()
-    with Pulse(cast("Queue", queue), LEASE, over.set, since_boot()) as found:
+    with Heartbeat(cast("Queue", queue), LEASE, over.set, since_boot()) as found:
         assert over.wait(60)
         assert (found.verdict, queue.beats) == ("refused", 1)
         assert isinstance(found.refusal, UnauthorizedError)
@@ -66,6 +65,6 @@ def test_a_forbidden_beat_does_not_end_the_token_and_is_repeated() -> None:
                 raise ForbiddenError("a proxy does not let this request through") from error
 
     queue = Forbidding(3)
-    with Pulse(cast("Queue", queue), LEASE, lambda: None, since_boot()) as found:
+    with Heartbeat(cast("Queue", queue), LEASE, lambda: None, since_boot()) as found:
         assert queue.enough.wait(60)
         assert (found.verdict, found.refusal) == (None, None)

@@ -6,10 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlock.evaluator.dispatch.states import LONGEST, LOST_MACHINES, MOST, TERMINAL, Ended, Tally, after
-from benchlock.evaluator.runner.results import FailureClass
+from benchlock.evaluator.queue.queue_model import (
+    LONGEST,
+    LOST_MACHINES,
+    MOST,
+    TERMINAL,
+    LeaseEnd,
+    Tally,
+    decide_next_state,
+)
+from benchlock.evaluator.runner.outcome import FailureClass
 
-ENDS: list[Ended] = [
+ENDS: list[LeaseEnd] = [
     *("done", "cancelled", "returned", "lost", "integrity", "invalid"),
     *get_args(FailureClass),
 ]
@@ -18,8 +26,8 @@ FINAL = sorted({*get_args(FailureClass)} - {"engine", "crash"})
 
 
 @given(ended=st.sampled_from(ENDS), tally=TALLIES, cancel=st.booleans())
-def test_a_job_is_waiting_or_over_and_never_counts_backwards(ended: Ended, tally: Tally, cancel: bool) -> None:
-    found = after(ended, tally, cancel_asked=cancel)
+def test_a_job_is_waiting_or_over_and_never_counts_backwards(ended: LeaseEnd, tally: Tally, cancel: bool) -> None:
+    found = decide_next_state(ended, tally, cancel_asked=cancel)
     assert found.state in {*TERMINAL, "queued", "delayed"}
     counted = found.tally.total - tally.total
     assert counted == (ended in ("lost", "engine", "integrity", "crash"))
@@ -31,10 +39,10 @@ def test_a_job_is_waiting_or_over_and_never_counts_backwards(ended: Ended, tally
 
 
 @given(st.lists(st.sampled_from([one for one in ENDS if one not in ("cancelled", "returned")]), max_size=40))
-def test_a_job_that_keeps_failing_ends(ends: list[Ended]) -> None:
+def test_a_job_that_keeps_failing_ends(ends: list[LeaseEnd]) -> None:
     tally, most = Tally(), LOST_MACHINES + MOST["engine"] + MOST["crash"] - 2
     for tries, ended in enumerate(ends, start=1):
-        found = after(ended, tally, cancel_asked=False)
+        found = decide_next_state(ended, tally, cancel_asked=False)
         if found.state in TERMINAL:
             assert tries <= most
             return
@@ -44,14 +52,14 @@ def test_a_job_that_keeps_failing_ends(ends: list[Ended]) -> None:
 
 @pytest.mark.parametrize("failure", FINAL)
 def test_what_the_run_says_of_the_lock_is_the_answer_at_once(failure: FailureClass) -> None:
-    assert after(failure, Tally(lost=2, engine=3, crash=1), cancel_asked=True).state == "failed"
+    assert decide_next_state(failure, Tally(lost=2, engine=3, crash=1), cancel_asked=True).state == "failed"
 
 
 def test_the_third_machine_lost_sets_a_job_aside() -> None:
     states = []
     tally = Tally()
     for _ in range(LOST_MACHINES):
-        found = after("lost", tally, cancel_asked=False)
+        found = decide_next_state("lost", tally, cancel_asked=False)
         states.append(found.state)
         tally = found.tally
     assert states == ["delayed", "delayed", "quarantined"]
@@ -59,9 +67,9 @@ def test_the_third_machine_lost_sets_a_job_aside() -> None:
 
 def test_waits_grow_by_three() -> None:
     tallies = [Tally(engine=count) for count in range(3)]
-    assert [after("engine", tally, cancel_asked=False).delay for tally in tallies] == [1, 3, 9]
+    assert [decide_next_state("engine", tally, cancel_asked=False).delay for tally in tallies] == [1, 3, 9]
 
 
 def test_given_back_counts_nothing_and_waits_for_nothing() -> None:
-    found = after("returned", Tally(crash=1), cancel_asked=False)
+    found = decide_next_state("returned", Tally(crash=1), cancel_asked=False)
     assert (found.state, found.tally, found.delay, found.elsewhere) == ("queued", Tally(crash=1), 0, False)

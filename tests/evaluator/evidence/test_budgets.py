@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.artifacts.isolation.limits import Limits
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.isolation.resource_limits import Limits
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence import examination, recomputation
 from benchlock.evaluator.evidence.examination import Examiner
-from benchlock.evaluator.records.runs import Run
-from benchlock.registry.lockfile import Lock, dump
-from benchlock.registry.manifests.identity import content
+from benchlock.evaluator.records.run_model import Run
+from benchlock.registry.lock.lockfile import Lock, dump
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.evidence import IDX, make_run
 from tests.support.variants import Variant, variant
 

@@ -16,24 +16,30 @@ import sqlalchemy
 from msgspec.structs import fields
 from sqlalchemy import Engine, Table, delete
 
-from benchlock.api.wire.runs import BlobOnWire, MetricOnWire, RunBegun, RunOver
-from benchlock.artifacts.canonical import canonical
+from benchlock.api.schemas.run_schemas import BlobOnWire, MetricOnWire, RunBegun, RunOver
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import BenchlockError
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence import examination
-from benchlock.evaluator.evidence.examination import Examiner
-from benchlock.evaluator.evidence.records import ExaminedRecords
-from benchlock.evaluator.evidence.status import HOST_FAILURES, REPORTED_FIELDS
-from benchlock.evaluator.records.documents import decode_run, encode_run
-from benchlock.evaluator.records.records import _insert_end, _insert_start
-from benchlock.evaluator.records.runs import Run, RunEnd, RunStart
-from benchlock.evaluator.records.tables import run_batch_metrics, run_blobs, run_ends, run_metrics, run_packages, runs
-from benchlock.evaluator.statistics.figures import Metric
+from benchlock.evaluator.evidence.examination import ExaminedRecords, Examiner
+from benchlock.evaluator.records.evidence_status import HOST_FAILURES, REPORTED_FIELDS
+from benchlock.evaluator.records.run_document import decode_run, encode_run
+from benchlock.evaluator.records.run_model import Run, RunEnd, RunStart
+from benchlock.evaluator.records.run_store import _insert_end, _insert_start
+from benchlock.evaluator.records.runs_schema import (
+    run_batch_metrics,
+    run_blobs,
+    run_ends,
+    run_metrics,
+    run_packages,
+    runs,
+)
+from benchlock.evaluator.statistics.metric_model import Metric
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import writing
-from benchlock.registry.lockfile import Lock, dump
-from benchlock.registry.manifests.identity import content
+from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.lock.lockfile import Lock, dump
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.forged_records import Document, forge, is_reported, leaves, name_of, run_from
 from tests.support.recorded import NOON
@@ -208,7 +214,7 @@ def test_every_forged_row_of_the_database_is_withheld(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where whoever forged it made the digests of its rows anew."""
-    monkeypatch.setattr("benchlock.evaluator.records.records.check_records", lambda *_: None)
+    monkeypatch.setattr("benchlock.evaluator.records.run_store.check_records", lambda *_: None)
     catalogue = Catalogue(database, lambda: NOON)
     catalogue.put_lock(lock)
     records = ExaminedRecords(database, Examiner(store, tmp_path, catalogue.get_lock))
@@ -220,7 +226,7 @@ def test_every_forged_row_of_the_database_is_withheld(
     def is_refused(forged: Document) -> bool:
         try:
             run = run_from(forged)
-            with writing(database) as connection:
+            with write_transaction(database) as connection:
                 connection.execute(sqlalchemy.text("PRAGMA defer_foreign_keys = ON"))
                 for table in (run_metrics, run_batch_metrics, run_packages, run_blobs, run_ends):
                     connection.execute(delete(table))
@@ -258,7 +264,7 @@ def test_a_failed_run_says_what_its_evidence_says(document: Document, examiner: 
 
 
 def test_a_document_is_decoded_as_it_was(document: Document) -> None:
-    assert json.loads(encode_run(decode_run(canonical(document), "here"))) == document
+    assert json.loads(encode_run(decode_run(encode_canonical(document), "here"))) == document
 
 
 def test_every_field_of_the_schema_is_forged(document: Document) -> None:

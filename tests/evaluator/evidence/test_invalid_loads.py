@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.examination import Examiner
-from benchlock.evaluator.records.runs import Run
-from benchlock.registry.lockfile import dump
-from benchlock.registry.manifests.identity import content
+from benchlock.evaluator.records.run_model import Run
+from benchlock.registry.lock.lockfile import dump
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.variants import variant
 

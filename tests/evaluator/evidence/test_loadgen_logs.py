@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
-from benchlock.evaluator.evidence.logs import check_settings, read_detail_log, read_probe_logs
-from benchlock.evaluator.evidence.phases import PERFORMANCE, PhaseReader
-from benchlock.evaluator.harness.account import compare_log, describe_account, describe_phase
-from benchlock.evaluator.harness.loadgen_log import SEPARATOR, Log, read_log
-from benchlock.evaluator.statistics.timing import Performance
+from benchlock.evaluator.evidence.loadgen_checks import check_settings, read_detail_log, read_probe_logs
+from benchlock.evaluator.evidence.timed_phases import PERFORMANCE, PhaseReader
+from benchlock.evaluator.harness.performance.timing_facts import (
+    SEPARATOR,
+    Log,
+    compare_log,
+    describe_account,
+    describe_phase,
+    read_log,
+)
+from benchlock.evaluator.statistics.time_metrics import Performance
 from tests.support.loadgen_logs import LOGS, columns_of_log, lock_of_log
 
 REAL = (LOGS / "single_stream.txt").read_bytes()

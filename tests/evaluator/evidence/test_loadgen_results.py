@@ -13,15 +13,14 @@ import pytest
 from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.examination import Examiner
-from benchlock.evaluator.evidence.loadgen_results import check_results, check_samples, check_verdict
-from benchlock.evaluator.evidence.phases import PERFORMANCE, PhaseReader
-from benchlock.evaluator.harness.account import describe_phase
-from benchlock.evaluator.harness.loadgen_log import SEPARATOR, Log, read_log
-from benchlock.evaluator.runner.trust import InvalidLoadError
-from benchlock.registry.lockfile import dump
-from benchlock.registry.manifests.identity import content
+from benchlock.evaluator.evidence.loadgen_checks import check_results, check_samples, check_verdict
+from benchlock.evaluator.evidence.timed_phases import PERFORMANCE, PhaseReader
+from benchlock.evaluator.harness.performance.timing_facts import SEPARATOR, Log, describe_phase, read_log
+from benchlock.evaluator.runner.self_reported import InvalidLoadError
+from benchlock.registry.lock.lockfile import dump
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.evidence import CURRENT, IDX, QUERIES, make_run, single_stream_results
 from tests.support.loadgen_logs import LOGS, columns_of_log, lock_of_log
 from tests.support.variants import variant

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.examination import Examiner
-from benchlock.registry.lockfile import Lock, dump
-from benchlock.registry.manifests.identity import content
+from benchlock.registry.lock.lockfile import Lock, dump
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.variants import variant
 

@@ -9,20 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchlock.artifacts import limits
+from benchlock.artifacts import size_limits
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.examination import Examiner
 from benchlock.evaluator.evidence.recomputation import _Evidence
-from benchlock.evaluator.evidence.status import EvidenceStatus, UnverifiedError, refuse_unverified
-from benchlock.evaluator.records.runs import SELF_REPORTED, Run, RunEnd
-from benchlock.evaluator.statistics.clusters import mean_iou_interval, share_interval
-from benchlock.evaluator.statistics.quality import Judged, bootstrap_mean_iou, bootstrap_share
-from benchlock.evaluator.statistics.samples import Samples
-from benchlock.evaluator.statistics.timing import Performance, Phases
-from benchlock.registry.lockfile import Lock, dump
-from benchlock.registry.manifests.identity import content
-from benchlock.registry.metrics import DEFINITIONS
+from benchlock.evaluator.records.evidence_status import EvidenceStatus, UnverifiedError, refuse_unverified
+from benchlock.evaluator.records.run_model import SELF_REPORTED, Run, RunEnd
+from benchlock.evaluator.statistics.intervals import mean_iou_interval, share_interval
+from benchlock.evaluator.statistics.quality_metrics import QualityEstimate, bootstrap_mean_iou, bootstrap_share
+from benchlock.evaluator.statistics.time_metrics import Performance, Phases, Samples
+from benchlock.registry.lock.lockfile import Lock, dump
+from benchlock.registry.manifests.manifest_content import content
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS
 from tests.support.evidence import IDX, make_run
 from tests.support.releases import release
 from tests.support.variants import variant
@@ -87,7 +86,7 @@ def test_quality_is_recomputed_by_the_definition_of_the_lock(metric: str, versio
     result: Any = None
     evidence = _Evidence(subject, result, {"quality": {metric: scores[metric]}}, {})
     found = evidence.quality({metric: scores[metric]}, measures)[metric]
-    assert isinstance(found, Judged)
+    assert isinstance(found, QualityEstimate)
     assert found.ci == ends[metric, version]
     assert len(set(ends.values())) == len(ends)
 
@@ -108,7 +107,7 @@ def test_no_latency_without_the_hosts_delay_is_expected_of_an_older_harness(
 
 
 def test_a_failure_message_that_is_longer_than_the_limit_contradicts_nothing(store: LocalStore, tmp_path: Path) -> None:
-    assert len(LONG) > limits.FAILURE_MESSAGE
+    assert len(LONG) > size_limits.FAILURE_MESSAGE
     run, examiner, _ = made(store, tmp_path)
     assert run.end is not None
     details = {name: value for name, value in run.end.details.items() if name != "calls"}
@@ -124,7 +123,7 @@ def test_figures_without_a_mark_are_marked_on_reading_where_the_harness_is_older
     run, examiner, _ = made(store, tmp_path)
     assert run.end is not None
     assert SELF_REPORTED not in run.end.details
-    monkeypatch.setattr("benchlock.evaluator.runner.trust.carries_code", lambda _: True)
+    monkeypatch.setattr("benchlock.evaluator.runner.self_reported.carries_code", lambda _: True)
     for module in ("runner.trust", "runner.stages", "evidence.discrepancies"):
         monkeypatch.setattr(f"benchlock.evaluator.{module}.has_stages", lambda _: has_stages)
     for _ in range(2):  # compared, and remembered
@@ -149,7 +148,9 @@ def test_an_exported_program_that_was_run_before_it_counted_as_code_is_marked_on
     run, examiner, _ = made(store, tmp_path)
     assert run.end is not None
     assert SELF_REPORTED not in run.end.details
-    monkeypatch.setattr("benchlock.evaluator.runner.choice._EXPORTED", "onnx")  # the format of the model of this run
+    monkeypatch.setattr(
+        "benchlock.evaluator.runner.host_platform._EXPORTED", "onnx"
+    )  # the format of the model of this run
     for _ in range(2):  # compared, and remembered
         examined = examiner.examine(run)
         assert examined.evidence is not None

@@ -9,14 +9,14 @@ import pytest
 
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.isolation.limits import Limits
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.comparing import compare_runs
-from benchlock.evaluator.evidence import pairing
-from benchlock.evaluator.evidence.pairing import PredictionPairs
-from benchlock.evaluator.records.runs import Run
-from benchlock.registry.lockfile import Lock
-from benchlock.registry.manifests.identity import content
+from benchlock.artifacts.isolation.resource_limits import Limits
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.evidence import prediction_scores
+from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.workflows.compare import compare_runs
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.evidence import CURRENT, make_run
 from tests.support.releases import release
 from tests.support.variants import variant
@@ -117,7 +117,7 @@ def test_the_time_and_the_memory_of_a_comparison_are_bounded(
     pairs = pairs_of(store, 2, 1)
     found = PredictionPairs(store, tmp_path, seconds=0).compare(pairs[0], pairs[1])
     assert found.reason == "the 0 seconds for comparisons sample by sample are used up"
-    monkeypatch.setattr(pairing, "LIMITS", Limits(memory=64 << 20, seconds=60.0))
+    monkeypatch.setattr(prediction_scores, "LIMITS", Limits(memory=64 << 20, seconds=60.0))
     found = PredictionPairs(store, tmp_path).compare(pairs[0], pairs[1])
     assert found.tests == {}
     assert "the comparison sample by sample" in (found.reason or "")

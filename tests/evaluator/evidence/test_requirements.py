@@ -13,12 +13,12 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.examination import Examiner
 from benchlock.evaluator.evidence.requirements import requirements_of
-from benchlock.evaluator.records.runs import Run
-from benchlock.registry.lockfile import Lock, dump
-from benchlock.registry.manifests.identity import content
+from benchlock.evaluator.records.run_model import Run
+from benchlock.registry.lock.lockfile import Lock, dump
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.variants import variant
 

@@ -17,8 +17,8 @@ import pytest
 from PIL import Image
 
 from benchlock.evaluator.harness_archive import build_harness
-from benchlock.evaluator.records.validity import validity_of
-from benchlock.evaluator.runner.jobs import INTERPRETER
+from benchlock.evaluator.records.timing_validity import validity_of
+from benchlock.evaluator.runner.job_folder import INTERPRETER
 from tests.support.recorded import DONE, recorded
 
 PREDICTORS = Path(__file__).parent / "predictors"

@@ -7,13 +7,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from benchlock.evaluator.harness.account import clocks_agree, describe_account
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.loadgen_log import Log
-from benchlock.evaluator.harness.performance.accounts import columns_of
-from benchlock.evaluator.harness.performance.meter import Columns, Meter
-from benchlock.evaluator.harness.scenarios import MultiStream, Offline, Queried, Server, SingleStream
-from benchlock.evaluator.harness.trace import TRACE, read_trace
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.scenarios import MultiStream, Offline, Queried, Server, SingleStream
+from benchlock.evaluator.harness.performance.meter import Columns, Meter, columns_of
+from benchlock.evaluator.harness.performance.timing_facts import TRACE, Log, clocks_agree, describe_account, read_trace
 
 SINGLE = SingleStream(3, 4, 0)
 MULTI = MultiStream(3, 2, 0, 2)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.predictions import join_outputs
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.inference.predictions import join_outputs
 
 
 def test_calls_that_are_kept_apart_follow_one_another_where_samples_have_more_or_fewer() -> None:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from benchlock.evaluator.harness.ahead import Ahead
+from benchlock.evaluator.harness.inference.pipeline import Ahead
 
 WAIT = 30
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness, with_bytecode
+from benchlock.evaluator.harness_archive import HARNESS_VERSION, add_bytecode, build_harness
 
 SOURCES = Path(__file__).parents[3] / "evaluator" / "harness"
 
@@ -83,24 +83,24 @@ def test_the_process_that_watches_loads_no_library(archive: Path) -> None:
 
 
 def test_its_byte_code_stands_in_for_its_sources(archive: Path) -> None:
-    replaced(archive, with_bytecode(archive.read_bytes()), "harness/__init__.py", b"this is no Python")
+    replaced(archive, add_bytecode(archive.read_bytes()), "harness/__init__.py", b"this is no Python")
     assert said_version(archive) == HARNESS_VERSION
 
 
 def test_byte_code_of_another_interpreter_is_ignored(archive: Path) -> None:
-    replaced(archive, with_bytecode(archive.read_bytes()), "harness/__init__.pyc", b"\0" * 64)
+    replaced(archive, add_bytecode(archive.read_bytes()), "harness/__init__.pyc", b"\0" * 64)
     assert said_version(archive) == HARNESS_VERSION
 
 
 def test_byte_code_changes_no_source() -> None:
-    plain, more = (zipfile.ZipFile(BytesIO(held)) for held in (build_harness(), with_bytecode(build_harness())))
+    plain, more = (zipfile.ZipFile(BytesIO(held)) for held in (build_harness(), add_bytecode(build_harness())))
     assert set(more.namelist()) == {*plain.namelist(), *(f"{name}c" for name in plain.namelist())}
     assert all(more.read(name) == plain.read(name) for name in plain.namelist())
 
 
 def test_a_harness_of_others_is_left_as_it_is() -> None:
     for other in (b"no archive", build_harness() + b"more"):
-        assert with_bytecode(other) == other
+        assert add_bytecode(other) == other
 
 
 def replaced(archive: Path, content: bytes, name: str, other: bytes) -> None:

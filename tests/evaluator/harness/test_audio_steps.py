@@ -16,11 +16,10 @@ from scipy.fft import dct, fft
 from scipy.linalg import hankel
 from scipy.signal import get_window, resample_poly
 
-from benchlock.evaluator.harness.job import Step
+from benchlock.evaluator.harness.core.job import Step
 from benchlock.evaluator.harness.steps import StepError, Tensor, bind
-from benchlock.evaluator.harness.steps.audio import frame, resample
-from benchlock.evaluator.harness.steps.spectrum import filters, mfcc, spectrogram
-from benchlock.registry.yaml import read
+from benchlock.evaluator.harness.steps.audio import filters, frame, mfcc, resample, spectrogram
+from benchlock.registry.text.yaml import read_yaml
 from tests.support.sounds import htk_filters, triangles, wav
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -241,7 +240,9 @@ def test_the_documented_front_end_of_mlperf_tiny_is_its_own(tmp_path: Path) -> N
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "tiny.py").write_text(*re.findall(r"```python\n(.*?)```", documented, re.DOTALL))
     told = [
-        Step(name, arguments) for step in read(steps, "steps.md").value["steps"] for name, arguments in step.items()
+        Step(name, arguments)
+        for step in read_yaml(steps, "steps.md").value["steps"]
+        for name, arguments in step.items()
     ]
     tensor: Any = wav((chirp() * 2**15), 16000)
     for bound in bind("audio", told, tmp_path):

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchlock.evaluator.harness.audits import UNKEPT, Unkept, check_answers, check_caching
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.job import Axes, Model, Output
-from benchlock.evaluator.harness.predictions import join_outputs
-from benchlock.evaluator.harness.tensorfiles import save_tensors
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job import Axes, Model, Output
+from benchlock.evaluator.harness.inference.audits import UNKEPT_OUTPUTS, UnkeptOutputs, check_answers, check_caching
+from benchlock.evaluator.harness.inference.predictions import join_outputs, save_tensors
 
 NAMES = ("boxes", "scores")
 DETECTOR = Model(
@@ -35,10 +34,10 @@ def answer(sample: int) -> dict[str, NDArray[Any]]:
 @pytest.fixture
 def predictions(tmp_path: Path) -> Path:
     """The file of a phase that answered two samples and kept the boxes that it made, which the audit does not read."""
-    unkept = Unkept(NAMES)
+    unkept = UnkeptOutputs(NAMES)
     for sample in range(2):
         unkept.take(answer(sample))
-    save_tensors(tmp_path / UNKEPT, join_outputs(unkept.predictions))
+    save_tensors(tmp_path / UNKEPT_OUTPUTS, join_outputs(unkept.predictions))
     save_tensors(tmp_path / "predictions.safetensors", {"detections": np.zeros((0, 7))})
     return tmp_path / "predictions.safetensors"
 
@@ -100,7 +99,7 @@ def test_samples_that_tell_nothing_are_left_out() -> None:
 def test_an_infinity_excuses_nothing(predictions: Path) -> None:
     expected = answer(0)
     expected["boxes"][0, 0] = -np.inf
-    save_tensors(predictions.with_name(UNKEPT), join_outputs([expected]))
+    save_tensors(predictions.with_name(UNKEPT_OUTPUTS), join_outputs([expected]))
     other = {**expected, "boxes": expected["boxes"] + 1}
     model = replace(DETECTOR, outputs=tuple(replace(port, allow_non_finite=True) for port in DETECTOR.outputs))
     assert check_answers([(0, expected)], model, predictions) is not None

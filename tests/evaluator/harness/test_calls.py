@@ -10,13 +10,13 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from benchlock.evaluator.harness.calling import Session, query
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job import Model
+from benchlock.evaluator.harness.core.job_parser import parse_job
+from benchlock.evaluator.harness.core.scenarios import JobError
 from benchlock.evaluator.harness.datasets import Samples
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.job import Model
-from benchlock.evaluator.harness.pipeline import Pipeline, Prediction
-from benchlock.evaluator.harness.reading import parse_job
-from benchlock.evaluator.harness.tables import JobError
+from benchlock.evaluator.harness.inference.model_session import Session, query
+from benchlock.evaluator.harness.inference.pipeline import Pipeline, Prediction
 from tests.evaluator.harness.predictors.reference import Reference
 
 FLOAT = TensorProto.FLOAT

@@ -7,10 +7,10 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from benchlock.evaluator.harness.failures import reason
-from benchlock.evaluator.harness.job import Step
+from benchlock.evaluator.harness.core.failures import describe_error
+from benchlock.evaluator.harness.core.job import Step
 from benchlock.evaluator.harness.steps import StepError, Tensor, bind
-from benchlock.evaluator.harness.steps.geometry import Geometry
+from benchlock.evaluator.harness.steps.tensor import Geometry
 
 
 def applied(folder: Path, tensor: Tensor, file: str = "code/steps.py", function: str = "halve") -> Tensor:
@@ -123,7 +123,7 @@ def test_a_function_that_fails_is_named_with_file_and_line(folder: Path) -> None
         applied(folder, Tensor(np.zeros(1)), function="fail")
     lines = (folder / "code" / "steps.py").read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "no such thing" in text)
-    assert reason(caught.value) == f"ValueError: no such thing (code/steps.py, line {line})"
+    assert describe_error(caught.value) == f"ValueError: no such thing (code/steps.py, line {line})"
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from pyarrow import parquet
 
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job import Dataset
 from benchlock.evaluator.harness.datasets import Boxes, Samples, open_samples
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.job import Dataset
 
 
 def opened(
@@ -344,8 +344,8 @@ import sys
 from pathlib import Path
 sys.modules["pyarrow"] = None
 from benchlock.evaluator.harness.datasets import open_samples
-from benchlock.evaluator.harness.job import Dataset
-from benchlock.evaluator.harness.failures import Failure
+from benchlock.evaluator.harness.core.job import Dataset
+from benchlock.evaluator.harness.core.failures import Failure
 try:
     open_samples(Dataset("parquet", {split!r}, None), Path({str(tmp_path)!r}))
 except Failure as error:

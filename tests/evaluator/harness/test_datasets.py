@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job import Dataset
 from benchlock.evaluator.harness.datasets import open_samples
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.job import Dataset
 
 TYPES = {"uint8": 0x08, "int32": 0x0C, "float32": 0x0D}
 

@@ -11,14 +11,14 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from benchlock.evaluator.harness.detections import detect
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.finiteness import FiniteCheck
-from benchlock.evaluator.harness.predictions import PREDICTIONS
-from benchlock.evaluator.harness.quality import open_tally
-from benchlock.evaluator.harness.reading import parse_job
-from benchlock.evaluator.harness.scoring import score
-from benchlock.evaluator.harness.steps.geometry import Geometry
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job_parser import parse_job
+from benchlock.evaluator.harness.inference.detections import detect
+from benchlock.evaluator.harness.inference.finiteness import FiniteCheck
+from benchlock.evaluator.harness.inference.predictions import PREDICTIONS
+from benchlock.evaluator.harness.phases.scoring import score
+from benchlock.evaluator.harness.quality.tally import open_tally
+from benchlock.evaluator.harness.steps.tensor import Geometry
 
 from .conftest import JOB, Finished
 

@@ -13,25 +13,26 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
 
-from benchlock.evaluator.harness.calling import Session
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job import Model, Step, Tolerance
+from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.datasets import Samples
-from benchlock.evaluator.harness.deviations import deviation, explanation
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.finiteness import FiniteCheck
-from benchlock.evaluator.harness.golden import (
-    Made,
+from benchlock.evaluator.harness.datasets.samples import choose_spread
+from benchlock.evaluator.harness.inference.finiteness import FiniteCheck
+from benchlock.evaluator.harness.inference.golden_tensors import (
+    GoldenSample,
     check_golden,
+    explain_deviation,
+    find_deviation,
     inputs_of,
+    open_golden_samples,
     predict_sample,
     read_golden,
-    sources,
     write_golden,
 )
-from benchlock.evaluator.harness.job import Model, Step, Tolerance
-from benchlock.evaluator.harness.pipeline import Pipeline
-from benchlock.evaluator.harness.reading import parse_job
-from benchlock.evaluator.harness.selection import spread
-from benchlock.evaluator.harness.variations import unnoticed
+from benchlock.evaluator.harness.inference.model_session import Session
+from benchlock.evaluator.harness.inference.pipeline import Pipeline
+from benchlock.evaluator.harness.phases.golden_phase import list_unnoticed_faults
 from tests.evaluator.harness.conftest import CELLS, JOB, Finished
 from tests.evaluator.harness.predictors.linear import Linear
 
@@ -225,7 +226,7 @@ def test_a_model_that_answers_otherwise_is_caught(folder: Path, predictor: Linea
     for number in range(3):
         prepared = pipeline.prepare(samples, number)
         answer = predict_sample(pipeline, session, prepared, (number, "here"), FiniteCheck(found))
-        made.append(Made(samples.read(number), inputs_of(prepared), answer))
+        made.append(GoldenSample(samples.read(number), inputs_of(prepared), answer))
     write_golden(tmp_path / "golden.npz", found, made)
     assert check_golden(found, predictor, pipeline, tmp_path) == {
         "samples": 3,
@@ -246,7 +247,7 @@ def test_an_answer_of_one_number_a_sample_is_compared(folder: Path, predictor: L
     prepared = [pipeline.prepare(samples, number) for number in range(3)]
     answers = [predict_sample(pipeline, session, one, (0, "here"), FiniteCheck(found)) for one in prepared]
     assert answers[0]["scores"].shape == ()
-    made = [Made(samples.read(number), {}, answers[number]) for number in range(3)]
+    made = [GoldenSample(samples.read(number), {}, answers[number]) for number in range(3)]
     write_golden(tmp_path / "golden.npz", found, made)
     assert check_golden(found, predictor, pipeline, tmp_path) == {
         "samples": 3,
@@ -263,13 +264,17 @@ def test_an_answer_of_one_number_a_sample_is_compared(folder: Path, predictor: L
 
 def test_one_number_may_be_none_or_infinite() -> None:
     one, inf, nan = (np.asarray(value, np.float32) for value in (1.0, np.inf, np.nan))
-    largest = [deviation(*pair, Tolerance(1, 0)).largest for pair in ((inf, inf), (nan, nan), (one, nan), (one, inf))]
+    largest = [
+        find_deviation(*pair, Tolerance(1, 0)).largest for pair in ((inf, inf), (nan, nan), (one, nan), (one, inf))
+    ]
     assert largest == [0, 0, np.inf, np.inf]
 
 
 def test_what_is_written_twice_is_the_same_bytes(tmp_path: Path) -> None:
     found = model(STEPS)
-    made = [Made({"image": pictures()[0]}, {"picture": by_hand(pictures()[0])}, {"scores": np.zeros(6, np.float32)})]
+    made = [
+        GoldenSample({"image": pictures()[0]}, {"picture": by_hand(pictures()[0])}, {"scores": np.zeros(6, np.float32)})
+    ]
     write_golden(tmp_path / "a.npz", found, made)
     write_golden(tmp_path / "b.npz", found, made)
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
@@ -312,10 +317,10 @@ def test_texts_and_arrays_come_back_as_a_dataset_holds_them(tmp_path: Path) -> N
     )
     found = replace(base, inputs=(text, tensor))
     values = np.arange(6, dtype=np.uint8)
-    made = [Made({"a": "grün\0", "b": values}, {"words": np.zeros(2)}, {"scores": np.zeros(6)})]
+    made = [GoldenSample({"a": "grün\0", "b": values}, {"words": np.zeros(2)}, {"scores": np.zeros(6)})]
     write_golden(tmp_path / "golden.npz", found, made)
     golden = read_golden(tmp_path / "golden.npz", found)
-    samples = sources(found, golden.raw)
+    samples = open_golden_samples(found, golden.raw)
     fields = samples.read(0)
     assert fields["a"] == "grün\0"
     assert np.array_equal(np.asarray(fields["b"]), values)
@@ -325,11 +330,11 @@ def test_texts_and_arrays_come_back_as_a_dataset_holds_them(tmp_path: Path) -> N
 def test_a_deviation_says_how_much_and_where() -> None:
     expected = np.asarray([[1.0, 2.0], [np.inf, np.nan]], np.float32)
     found = np.asarray([[1.0, 2.5], [np.inf, np.nan]], np.float32)
-    difference = deviation(found, expected, Tolerance(0.1, 0.1))
+    difference = find_deviation(found, expected, Tolerance(0.1, 0.1))
     assert (difference.values, difference.beyond, difference.largest, difference.worst) == (4, 1, 0.5, (0, 1))
     assert str(difference) == "1 of 4 values deviate, most at [0, 1], where it is 2.5 and 2 is expected"
-    assert deviation(found, expected, Tolerance(0.1, 0.25)).beyond == 0
-    assert deviation(-expected, expected, Tolerance(1e9, 1e9)).beyond == 1  # no finite tolerance spans infinity
+    assert find_deviation(found, expected, Tolerance(0.1, 0.25)).beyond == 0
+    assert find_deviation(-expected, expected, Tolerance(1e9, 1e9)).beyond == 1  # no finite tolerance spans infinity
 
 
 @pytest.mark.parametrize(
@@ -347,33 +352,33 @@ def test_a_deviation_says_how_much_and_where() -> None:
 )
 def test_the_advice_names_the_fault(change: Callable[[Array], Array], advice: str) -> None:
     values = np.random.default_rng(1).integers(0, 255, (12, 12, 3)).astype(np.float32)
-    assert advice in explanation(change(values), values)
+    assert advice in explain_deviation(change(values), values)
 
 
-def made_of(found: Model, folder: Path, sources: list[bytes]) -> list[Made]:
+def made_of(found: Model, folder: Path, sources: list[bytes]) -> list[GoldenSample]:
     """What the steps make of pictures; of the model nothing."""
     samples = Samples(lambda number: {"image": sources[number]}, sources, None, frozenset())  # type: ignore[arg-type]
     prepared = [Pipeline(found, folder).prepare(samples, number) for number in range(len(sources))]
-    return [Made(samples.read(number), inputs_of(one), {}) for number, one in enumerate(prepared)]
+    return [GoldenSample(samples.read(number), inputs_of(one), {}) for number, one in enumerate(prepared)]
 
 
 def test_faults_that_no_sample_would_show_are_told(folder: Path) -> None:
     upright, turned, grey = pictures()
     found = model(STEPS)
-    assert unnoticed(found, folder, made_of(found, folder, [upright, turned])) == []
-    assert unnoticed(found, folder, made_of(found, folder, [upright])) == ["exif: no picture is turned"]
-    told = unnoticed(found, folder, made_of(found, folder, [grey]))
+    assert list_unnoticed_faults(found, folder, made_of(found, folder, [upright, turned])) == []
+    assert list_unnoticed_faults(found, folder, made_of(found, folder, [upright])) == ["exif: no picture is turned"]
+    told = list_unnoticed_faults(found, folder, made_of(found, folder, [grey]))
     assert told == ["exif: no picture is turned", "color: every picture is grey"]
     small = _encoded(Image.new("RGB", (32, 32), (1, 2, 3)))
     same = model([DECODE, {"resize": {"shorter": 32, "method": "bilinear", "antialias": True}}, *STEPS[2:]])
-    told = unnoticed(same, folder, made_of(same, folder, [small]))
+    told = list_unnoticed_faults(same, folder, made_of(same, folder, [small]))
     assert "resize: every picture has that size" in told
     assert "crop: of no picture anything is cut off" in told
 
 
 def test_samples_are_spread_over_a_split() -> None:
-    assert spread(1000, 4) == [0, 250, 500, 750]
-    assert spread(3, 4) == [0, 1, 2]
+    assert choose_spread(1000, 4) == [0, 250, 500, 750]
+    assert choose_spread(3, 4) == [0, 1, 2]
 
 
 def test_a_run_whose_golden_tensors_deviate_times_nothing(run: Run, job: dict[str, Any], tmp_path: Path) -> None:

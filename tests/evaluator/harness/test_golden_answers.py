@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.golden import check_golden
-from benchlock.evaluator.harness.pipeline import Pipeline
-from benchlock.evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job_parser import parse_job
+from benchlock.evaluator.harness.inference.golden_tensors import check_golden
+from benchlock.evaluator.harness.inference.pipeline import Pipeline
 from tests.evaluator.harness.conftest import JOB
 from tests.support.sounds import wav
 

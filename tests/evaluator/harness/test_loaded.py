@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchlock.evaluator.harness.calling import Session
+from benchlock.evaluator.harness.core.job_parser import parse_job
+from benchlock.evaluator.harness.core.reports import Timings
 from benchlock.evaluator.harness.datasets import open_samples
-from benchlock.evaluator.harness.performance.loaded import Loaded
-from benchlock.evaluator.harness.performance.stage import Stage
-from benchlock.evaluator.harness.pipeline import Pipeline
-from benchlock.evaluator.harness.reading import parse_job
-from benchlock.evaluator.harness.reports import Timings
+from benchlock.evaluator.harness.inference.model_session import Session
+from benchlock.evaluator.harness.inference.pipeline import Pipeline
+from benchlock.evaluator.harness.performance.phase_setup import PreparedSamples, Stage
 from tests.evaluator.harness.conftest import write_job
 from tests.evaluator.harness.predictors.linear import Linear
 
@@ -40,8 +39,8 @@ def stacked(stage: Stage, indices: list[int]) -> NDArray[Any]:
     return stage.pipeline.stack(calls)["picture"]
 
 
-def loaded(stage: Stage, per_unit: int) -> Loaded:
-    found = Loaded(stage, per_unit)
+def loaded(stage: Stage, per_unit: int) -> PreparedSamples:
+    found = PreparedSamples(stage, per_unit)
     found.load(range(LOADED))
     return found
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from benchlock.evaluator.harness.loadgen_log import read_log
+from benchlock.evaluator.harness.performance.timing_facts import read_log
 from tests.evaluator.harness.conftest import Finished
 
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.job import Seeds
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job import Seeds
 from benchlock.evaluator.harness import loadgen
-from benchlock.evaluator.harness.loadgen import Settings, Source
+from benchlock.evaluator.harness.performance.loadgen import Settings, Source
 
 folder, scenario, qps, break_in = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4]
 seeds = Seeds(*map(int, sys.argv[5:]))

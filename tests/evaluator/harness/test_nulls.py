@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchlock.evaluator.harness.performance.nulls import Null
+from benchlock.evaluator.harness.performance.measurement_overhead import NullPredictor
 from benchlock.evaluator.harness.predictors import Tensors
 from tests.evaluator.harness.conftest import Finished
 
@@ -33,7 +33,7 @@ class Counting:
 
 def test_the_null_predictor_asks_the_other_once_and_is_one_like_it() -> None:
     counting = Counting()
-    null = Null(counting)
+    null = NullPredictor(counting)
     answers = [null.predict({})["calls"][0] for _ in range(3)]
     null.close()
     assert (answers, counting.calls) == ([1, 1, 1], 1)

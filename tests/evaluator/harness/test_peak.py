@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.performance.peak import RESOLUTION, repeating, search
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.performance.peak_search import RESOLUTION, repeating, search
 
 
 @given(peak=st.floats(0.1, 1e6), away=st.floats(1 / 900, 900))

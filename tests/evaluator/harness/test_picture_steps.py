@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms
 from scipy.ndimage import map_coordinates
 
-from benchlock.evaluator.harness.datasets.masks import read_mask
-from benchlock.evaluator.harness.job import Step
+from benchlock.evaluator.harness.core.job import Step
+from benchlock.evaluator.harness.datasets.labels import read_mask
 from benchlock.evaluator.harness.steps import StepError, Tensor, bind
+from benchlock.evaluator.harness.steps.image import center_crop, decode, resize
 from benchlock.evaluator.harness.steps.numeric import cast
-from benchlock.evaluator.harness.steps.picture import center_crop, decode, resize
 
 METHODS = {
     "nearest": Image.Resampling.NEAREST,

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.datasets import Samples
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.pipeline import Pipeline
-from benchlock.evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.inference.pipeline import Pipeline
 
 Piped = Callable[[dict[str, Any]], Pipeline]
 

@@ -9,15 +9,15 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job import Axes, Job, Output
+from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.datasets import Boxes, Label
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.job import Axes, Job, Output
-from benchlock.evaluator.harness.predictions import PredictionRecorder, add_detections, check_picture
-from benchlock.evaluator.harness.quality import Tally, open_tally
-from benchlock.evaluator.harness.quality.classes import Classes, decisions
-from benchlock.evaluator.harness.reading import parse_job
-from benchlock.evaluator.harness.steps.geometry import Geometry
-from benchlock.evaluator.harness.steps.picture import decode
+from benchlock.evaluator.harness.inference.predictions import PredictionRecorder, add_detections, check_picture
+from benchlock.evaluator.harness.quality.classification import ClassificationTally, decisions
+from benchlock.evaluator.harness.quality.tally import Tally, open_tally
+from benchlock.evaluator.harness.steps.image import decode
+from benchlock.evaluator.harness.steps.tensor import Geometry
 
 
 def output(kind: str = "class-scores", offset: int = 0, threshold: float | None = None) -> Output:
@@ -56,7 +56,7 @@ def test_all_samples_at_once_count_as_one_by_one(width: int, offset: int, dtype:
         scores[random.random(scores.shape) < 0.1] = np.nan
         scores[random.random(scores.shape) < 0.05] = -np.inf
     labels = random.integers(-2, width + 2, 300).tolist()
-    one, all_ = (Classes(output(offset=offset), ("top1", "top5")) for _ in range(2))
+    one, all_ = (ClassificationTally(output(offset=offset), ("top1", "top5")) for _ in range(2))
     for row, label in zip(scores, labels, strict=True):
         one.add({"scores": row}, label, None)
     assert all_.add_all(scores[:, np.newaxis, :], labels)
@@ -65,10 +65,10 @@ def test_all_samples_at_once_count_as_one_by_one(width: int, offset: int, dtype:
 
 
 def test_samples_that_need_more_than_scores_are_added_one_by_one() -> None:
-    assert not Classes(output(threshold=0.5), ("top1",)).add_all(np.zeros((3, 1)), [0, 1, 0])
-    assert not Classes(output("class-index"), ("top1",)).add_all(np.zeros((3, 5)), [0, 1, 0])
-    assert not Classes(output(), ("top1",)).add_all(np.zeros((3, 2, 5)), [0, 1, 0])
-    assert not Classes(output(), ("top1",)).add_all(np.zeros((3, 5)), [np.zeros(2), 1, 0])
+    assert not ClassificationTally(output(threshold=0.5), ("top1",)).add_all(np.zeros((3, 1)), [0, 1, 0])
+    assert not ClassificationTally(output("class-index"), ("top1",)).add_all(np.zeros((3, 5)), [0, 1, 0])
+    assert not ClassificationTally(output(), ("top1",)).add_all(np.zeros((3, 2, 5)), [0, 1, 0])
+    assert not ClassificationTally(output(), ("top1",)).add_all(np.zeros((3, 5)), [np.zeros(2), 1, 0])
 
 
 def test_calls_that_are_kept_apart_are_decided_one_by_one(job: dict[str, Any]) -> None:

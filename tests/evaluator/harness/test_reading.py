@@ -7,13 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchlock.evaluator.harness.job import Axes
-from benchlock.evaluator.harness.reading import parse_job, read_job
-from benchlock.evaluator.harness.scenarios import Accuracy, SingleStream
-from benchlock.evaluator.harness.tables import JobError
+from benchlock.evaluator.harness.core.job import Axes
+from benchlock.evaluator.harness.core.job_parser import parse_job, read_job
+from benchlock.evaluator.harness.core.scenarios import Accuracy, JobError, SingleStream
 from benchlock.registry.manifests import Output
-from benchlock.registry.manifests.tensors import batch_axis as axis_of_manifest
-from benchlock.registry.yaml import Document, Place
+from benchlock.registry.manifests.tensor_shapes import batch_axis as axis_of_manifest
+from benchlock.registry.text.yaml import Document, Place
 
 
 def test_a_job_is_read_in_full(job: dict[str, Any], tmp_path: Path) -> None:

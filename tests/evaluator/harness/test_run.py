@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from benchlock.evaluator.harness.predictions import PREDICTIONS
+from benchlock.evaluator.harness.inference.predictions import PREDICTIONS
 from tests.evaluator.harness.conftest import CELLS, SAMPLES, Finished, mark, run_in, write_job
 
 Run = Callable[[dict[str, Any]], Finished]

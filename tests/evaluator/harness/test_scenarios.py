@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from benchlock.evaluator.evidence.logs import read_probe_logs
-from benchlock.evaluator.harness.account import describe_probe
+from benchlock.evaluator.evidence.loadgen_checks import read_probe_logs
+from benchlock.evaluator.harness.performance.timing_facts import describe_probe
 from tests.evaluator.harness.conftest import SAMPLES, Finished, mark
 
 Run = Callable[[dict[str, Any]], Finished]

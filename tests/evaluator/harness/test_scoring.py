@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.predictions import PREDICTIONS, PredictionRecorder, StoredPredictions
-from benchlock.evaluator.harness.reading import parse_job
-from benchlock.evaluator.harness.scoring import score
-from benchlock.evaluator.harness.steps.geometry import Geometry
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job_parser import parse_job
+from benchlock.evaluator.harness.inference.predictions import PREDICTIONS, PredictionRecorder, StoredPredictions
+from benchlock.evaluator.harness.phases.scoring import score
+from benchlock.evaluator.harness.steps.tensor import Geometry
 
 from .conftest import Finished
 

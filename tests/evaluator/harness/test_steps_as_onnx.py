@@ -12,10 +12,21 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from benchlock.evaluator.harness.steps import Tensor
-from benchlock.evaluator.harness.steps.numeric import dequantize, normalize, pad, quantize, reshape, scale, transpose
-from benchlock.evaluator.harness.steps.outputs import argmax, sigmoid, softmax, topk
-from benchlock.evaluator.harness.steps.picture import resize
-from benchlock.evaluator.harness.steps.spectrum import spectrogram
+from benchlock.evaluator.harness.steps.audio import spectrogram
+from benchlock.evaluator.harness.steps.image import resize
+from benchlock.evaluator.harness.steps.numeric import (
+    argmax,
+    dequantize,
+    normalize,
+    pad,
+    quantize,
+    reshape,
+    scale,
+    sigmoid,
+    softmax,
+    topk,
+    transpose,
+)
 
 COORDINATES = {"half_pixel": "half_pixel", "asymmetric": "asymmetric", "align_corners": "align_corners"}
 NEAREST = {"half_pixel": "round_prefer_ceil", "asymmetric": "floor", "align_corners": "round_prefer_floor"}

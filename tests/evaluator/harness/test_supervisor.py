@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.memory import oom_kills
-from benchlock.evaluator.harness.supervisor import death, fork_phase
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.supervisor import death, fork_phase, oom_kills
 from tests.evaluator.harness.conftest import write_job
 
 

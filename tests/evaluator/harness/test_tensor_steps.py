@@ -7,6 +7,7 @@ from scipy.special import softmax as scipy_softmax
 
 from benchlock.evaluator.harness.steps import StepError, Tensor
 from benchlock.evaluator.harness.steps.numeric import (
+    argmax,
     cast,
     dequantize,
     normalize,
@@ -14,9 +15,11 @@ from benchlock.evaluator.harness.steps.numeric import (
     quantize,
     reshape,
     scale,
+    sigmoid,
+    softmax,
+    topk,
     transpose,
 )
-from benchlock.evaluator.harness.steps.outputs import argmax, sigmoid, softmax, topk
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from benchlock.evaluator.harness.failures import Failure
-from benchlock.evaluator.harness.job import Step
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job import Step
 from benchlock.evaluator.harness.steps import StepError, Tensor, bind
 from benchlock.evaluator.harness.steps.text import decode
 

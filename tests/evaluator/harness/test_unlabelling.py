@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from benchlock.evaluator.harness.core.job import Dataset, sample_path
+from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.datasets import open_samples
-from benchlock.evaluator.harness.job import Dataset
-from benchlock.evaluator.harness.naming import sample_path
-from benchlock.evaluator.harness.predictions import PREDICTIONS, restore_order
-from benchlock.evaluator.harness.reading import parse_job
+from benchlock.evaluator.harness.inference.predictions import PREDICTIONS, restore_order, save_tensors
+from benchlock.evaluator.harness.phases.unlabelling import FILES, ORDER, UNLABELLED, read_order, run, shuffle
 from benchlock.evaluator.harness.steps.tensor import Source
-from benchlock.evaluator.harness.tensorfiles import save_tensors
-from benchlock.evaluator.harness.unlabelling import FILES, ORDER, UNLABELLED, read_order, run, shuffle
 
 from .conftest import write_job
 

@@ -10,11 +10,11 @@ import pytest
 from msgspec import UNSET, Struct
 from msgspec.structs import fields
 
-from benchlock.evaluator.harness.job import Step
+from benchlock.evaluator.harness.core.job import Step
 from benchlock.evaluator.harness.steps import OF_FILES, STEPS, Kind, Tensor, bind
 from benchlock.evaluator.harness.steps.text import KINDS
-from benchlock.registry.manifests import tensors
-from benchlock.registry.manifests.effects import follow
+from benchlock.registry.manifests import tensor_shapes
+from benchlock.registry.manifests.step_shapes import apply_steps
 from benchlock.registry.manifests.steps import (
     AudioStep,
     ImageStep,
@@ -24,7 +24,7 @@ from benchlock.registry.manifests.steps import (
     TokenizerJson,
     Words,
 )
-from benchlock.registry.yaml import Place, read
+from benchlock.registry.text.yaml import Place, read_yaml
 from tests.support.sounds import wav
 
 TYPES: dict[Kind, type[TensorStep]] = {
@@ -164,7 +164,7 @@ def test_tokens_have_the_shape_and_type_that_the_registry_foresees(tmp_path: Pat
     [{"softmax": {"axis": -1}}, {"sigmoid": {}}, {"argmax": {"axis": 0}}, {"argmax": {"axis": -1}}, {"topk": {"k": 2}}],
 )
 def test_an_output_has_the_shape_and_type_that_the_registry_foresees(dtype: str, step: dict[str, Any]) -> None:
-    known = foreseen("output", [step], tensors.Tensor((4, 5), dtype))
+    known = foreseen("output", [step], tensor_shapes.Tensor((4, 5), dtype))
     agree(done("output", Tensor(np.zeros((4, 5), dtype)), [step]), known)
 
 
@@ -176,12 +176,14 @@ def done(kind: Kind, start: object, steps: list[dict[str, Any]], folder: Path = 
     return tensor
 
 
-def foreseen(kind: Kind, steps: list[dict[str, Any]], start: tensors.Tensor | None = None) -> tensors.Tensor:
+def foreseen(
+    kind: Kind, steps: list[dict[str, Any]], start: tensor_shapes.Tensor | None = None
+) -> tensor_shapes.Tensor:
     typed = tuple(msgspec.convert(step, TYPES[kind]) for step in steps)
-    return follow(start or tensors.Tensor(), typed, Place(read("{}", "steps")))
+    return apply_steps(start or tensor_shapes.Tensor(), typed, Place(read_yaml("{}", "steps")))
 
 
-def agree(tensor: Tensor, known: tensors.Tensor) -> None:
+def agree(tensor: Tensor, known: tensor_shapes.Tensor) -> None:
     assert known.sizes is not None
     assert len(tensor.values.shape) == len(known.sizes)
     for size, expected in zip(tensor.values.shape, known.sizes, strict=True):

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.io import wavfile
 
 from benchlock.evaluator.harness.steps import StepError
-from benchlock.evaluator.harness.steps.audio import decode
-from benchlock.evaluator.harness.steps.wav import read_wav
+from benchlock.evaluator.harness.steps.audio import decode, read_wav
 
 FULL_SCALE = {1: 2**7, 2: 2**15, 3: 2**23, 4: 2**31}
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
-from benchlock.evaluator.images.workspaces import workspace
+from benchlock.evaluator.images.subprocesses import workspace
 
 
 def write_wheel(

@@ -13,15 +13,14 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
-from benchlock.evaluator.images.archive import write_docker_archive
-from benchlock.evaluator.images.assemble import layer_path
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.base import debian_tarball, open_base
-from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
-from benchlock.evaluator.images.target import host_target, running_python
-from benchlock.registry.manifests.model import File
+from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage, layer_path
+from benchlock.evaluator.images.image_format import write_docker_archive
+from benchlock.evaluator.images.wheels import host_target, running_python
+from benchlock.registry.manifests.manifest_types import File
 from tests.support.same_image import another_user
 
 Builds = tuple[BuiltImage, ...]

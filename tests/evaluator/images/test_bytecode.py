@@ -7,9 +7,9 @@ from types import CodeType
 
 import pytest
 
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.progress import SILENT
-from benchlock.evaluator.images.bytecode import Sources, compile_all
+from benchlock.evaluator.images.wheel_install import Sources, compile_all
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}
 SOURCE = "NAMES = {'b', 'a', 'c'}\n\ndef f(x):\n    return x in {'one', 'two', 3, None}\n"

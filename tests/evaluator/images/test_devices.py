@@ -5,7 +5,7 @@ from packaging.utils import canonicalize_name
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.images.devices import check_device
+from benchlock.evaluator.images.frameworks import check_device
 from benchlock.evaluator.images.wheels import Wheel
 
 

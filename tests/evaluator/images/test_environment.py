@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
-from benchlock.evaluator.images.environment import Environments
-from benchlock.evaluator.images.interpreters import find_interpreter
-from benchlock.evaluator.images.target import host_target, running_python
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.images.environment import Environments, find_interpreter
+from benchlock.evaluator.images.wheels import host_target, running_python
 
 Wheels = list[tuple[str, Digest]]
 LIST = "import json, sys, importlib.metadata as m; print(json.dumps(sorted(d.name for d in m.distributions())))"
@@ -137,8 +136,8 @@ def test_a_name_that_is_no_wheel_is_invalid(environments: Environments) -> None:
 
 def test_two_processes_make_one_environment(environments: Environments, wheels: Wheels) -> None:
     code = (
-        "import sys, json; from pathlib import Path; from benchlock.artifacts.local import LocalStore;"
-        "from benchlock.artifacts.progress import SILENT;"
+        "import sys, json; from pathlib import Path; from benchlock.artifacts.stores.local_store import LocalStore;"
+        "from benchlock.artifacts.display import SILENT;"
         "from benchlock.evaluator.images.environment import Environments;"
         "print(Environments(Path(sys.argv[1]), LocalStore(Path(sys.argv[2])), SILENT)"
         ".materialise(json.loads(sys.argv[3]), sys.argv[4]))"

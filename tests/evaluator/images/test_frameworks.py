@@ -1,7 +1,7 @@
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.evaluator.images.frameworks import FRAMEWORKS, choose, parse_requirement
+from benchlock.evaluator.images.frameworks import FRAMEWORKS, choose_framework, parse_requirement
 
 
 @pytest.mark.parametrize(
@@ -16,14 +16,14 @@ from benchlock.evaluator.images.frameworks import FRAMEWORKS, choose, parse_requ
 def test_a_framework_is_installed_as_its_distribution_for_the_device(
     spec: str, framework: str, requirement: str
 ) -> None:
-    chosen = choose(spec, "cpu")
+    chosen = choose_framework(spec, "cpu")
     assert (chosen.framework.name, chosen.requirement) == (framework, requirement)
     assert chosen.distribution in chosen.framework.distributions
 
 
 def test_an_unknown_framework_is_named_with_the_known_ones() -> None:
     with pytest.raises(UnknownNameError) as raised:
-        choose("jax==0.4.0", "cpu")
+        choose_framework("jax==0.4.0", "cpu")
     assert "jax" in str(raised.value)
     assert all(name in str(raised.value) for name in FRAMEWORKS)
 
@@ -43,7 +43,7 @@ def test_an_unknown_framework_is_named_with_the_known_ones() -> None:
 )
 def test_what_pins_no_version_is_refused(spec: str) -> None:
     with pytest.raises(InvalidInputError):
-        choose(spec, "cpu")
+        choose_framework(spec, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_pins_no_version_is_refused(spec: str) -> None:
     ],
 )
 def test_an_accelerator_has_a_distribution_of_its_own(spec: str, distribution: str, requirement: str) -> None:
-    chosen = choose(spec, "cuda12")
+    chosen = choose_framework(spec, "cuda12")
     assert (chosen.distribution, chosen.requirement) == (distribution, requirement)
     assert distribution in chosen.framework.distributions
 
@@ -63,7 +63,7 @@ def test_an_accelerator_has_a_distribution_of_its_own(spec: str, distribution: s
 @pytest.mark.parametrize(("spec", "device"), [("onnxruntime==1.31.1", "cuda"), ("litert==2.3.0", "cuda12")])
 def test_another_device_is_refused(spec: str, device: str) -> None:
     with pytest.raises(InvalidInputError, match="not built yet"):
-        choose(spec, device)
+        choose_framework(spec, device)
 
 
 def test_a_direct_reference_is_no_requirement() -> None:

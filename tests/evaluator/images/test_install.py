@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.images.files import files_below
-from benchlock.evaluator.images.install import Layout, install_wheel
+from benchlock.evaluator.images.image_format import list_files
+from benchlock.evaluator.images.wheel_install import Layout, install_wheel
 
 LAYOUT = Layout("/opt/x", "/opt/x/site-packages", "/usr/bin/python3")
 
@@ -24,7 +24,7 @@ def test_each_part_of_a_wheel_has_its_place(tmp_path: Path, make_wheel: Callable
         },
     )
     install_wheel(wheel, tmp_path / "tree", LAYOUT)
-    files = dict(files_below(tmp_path / "tree"))
+    files = dict(list_files(tmp_path / "tree"))
     assert set(files) == {
         "opt/x/bin/tool",
         "opt/x/bin/tool-script",

@@ -5,9 +5,8 @@ from packaging.pylock import Pylock
 from packaging.utils import canonicalize_name
 
 from benchlock.artifacts.digest import Digest
-from benchlock.evaluator.images.pylock import encode_pylock
-from benchlock.evaluator.images.target import Target
-from benchlock.evaluator.images.wheels import Wheel
+from benchlock.evaluator.images.build import encode_pylock
+from benchlock.evaluator.images.wheels import Target, Wheel
 
 CASES = Path(__file__).parents[2] / "cases" / "images"
 TARGET = Target("3.11", "x86_64", 36)

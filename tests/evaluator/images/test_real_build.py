@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.digest import from_hex
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
 from benchlock.evaluator.images.environment import Environments
 from benchlock.registry.manifests import plain

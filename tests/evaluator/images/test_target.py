@@ -2,7 +2,7 @@ import pytest
 from packaging.tags import sys_tags
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.images.target import Target, host_target, read_target
+from benchlock.evaluator.images.wheels import Target, host_target, read_target
 
 
 def test_the_tags_of_the_running_interpreter_are_those_that_packaging_finds() -> None:

@@ -6,9 +6,8 @@ import pytest
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.images.target import Target, host_target
-from benchlock.evaluator.images.wheels import IndexOptions, Wheel, fetch, resolve
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.images.wheels import IndexOptions, Target, Wheel, fetch, host_target, resolve
 
 NOWHERE = IndexOptions()
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from benchlock.evaluator.records.calls import KEY, calls_document, calls_of, flag_of
-from benchlock.evaluator.records.documents import decode_run, encode_run
-from benchlock.evaluator.records.runs import Run
-from benchlock.evaluator.statistics.figures import Calls, Interval, Metric
+from benchlock.evaluator.records.run_document import decode_run, encode_run
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.timing_validity import KEY, calls_document, calls_of, flag_of
+from benchlock.evaluator.statistics.metric_model import Calls, Interval, Metric
 
 from .test_records import end, start
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, insert
 
-from benchlock.artifacts import limits
-from benchlock.artifacts.canonical import canonical
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import RunEnd, check_end, fit_end
-from benchlock.evaluator.runner.ending import Failure
-from benchlock.evaluator.runner.recording import cut_short
-from benchlock.registry.catalogue.database import writing
-from benchlock.registry.catalogue.tables import locks
+from benchlock.artifacts import size_limits
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.evaluator.records.run_model import RunEnd, check_end, fit_end
+from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.runner.outcome import Failure
+from benchlock.evaluator.workflows.run_record import make_interrupted_end
+from benchlock.registry.database.catalogue_schema import locks
+from benchlock.registry.database.engine import write_transaction
 from tests.evaluator.records.test_records import FAILED, LOCK, NOON, end, start
 
 LONG = "é" * 7_500_000
@@ -28,11 +28,11 @@ EVERYTHING = replace(
 
 @pytest.mark.parametrize("made", [EVERYTHING, replace(FAILED, failure_message=LONG, failure_class=LONG)])
 def test_every_end_fits(made: RunEnd, database: Engine) -> None:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         columns = {column.name: "x" for column in locks.columns} | {"id": LOCK, "created_at": NOON}
         connection.execute(insert(locks).values(columns))
     begun, fitted = start(), fit_end(made)
-    with pytest.raises(limits.TooLongError):
+    with pytest.raises(size_limits.TooLongError):
         check_end(begun, made)
     check_end(begun, fitted)
     records = Records(database)
@@ -45,7 +45,7 @@ def test_what_is_truncated_says_so() -> None:
     found = fit_end(replace(FAILED, failure_message=LONG))
     assert str(found.failure_message).endswith("… [truncated: 15000000 bytes]")
     details = fit_end(EVERYTHING).details
-    size = len(canonical([LONG]))
+    size = len(encode_canonical([LONG]))
     assert details == {"golden": f"[truncated: {size} bytes]", "loadgen": {"valid": True}}
 
 
@@ -55,7 +55,7 @@ def test_what_fits_stays_as_it_is() -> None:
 
 
 def test_the_runner_fits_the_message_of_a_run_that_fell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchlock.evaluator.runner.recording._details", lambda _: {})
+    monkeypatch.setattr("benchlock.evaluator.workflows.run_record._details", lambda _: {})
     attempt: Any = SimpleNamespace()
-    found = cut_short(attempt, Failure("crash", LONG), {}, NOON)
-    assert len(str(found.failure_message).encode()) <= limits.FAILURE_MESSAGE
+    found = make_interrupted_end(attempt, Failure("crash", LONG), {}, NOON)
+    assert len(str(found.failure_message).encode()) <= size_limits.FAILURE_MESSAGE

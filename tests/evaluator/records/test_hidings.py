@@ -4,16 +4,14 @@ import pytest
 from sqlalchemy import Engine, insert, select
 
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.artifacts.limits import REASON
-from benchlock.evaluator.records.documents import encode_run
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import RunId, new_run_id
-from benchlock.registry.access.actors import Actor, acting_as
-from benchlock.registry.access.errors import ForbiddenError
-from benchlock.registry.access.scopes import Scopes
-from benchlock.registry.access.tables import actions
-from benchlock.registry.catalogue.database import reading, writing
-from benchlock.registry.catalogue.tables import locks
+from benchlock.artifacts.size_limits import REASON
+from benchlock.evaluator.records.run_document import encode_run
+from benchlock.evaluator.records.run_model import RunId, new_run_id
+from benchlock.evaluator.records.run_store import Records
+from benchlock.registry.auth.access_schema import actions
+from benchlock.registry.auth.permissions import Actor, ForbiddenError, Scopes, use_actor
+from benchlock.registry.database.catalogue_schema import locks
+from benchlock.registry.database.engine import read_transaction, write_transaction
 from tests.evaluator.records.test_records import LOCK, NOON, end, start
 
 both = pytest.mark.databases
@@ -22,7 +20,7 @@ READER = Actor("token/reader", Scopes.parse(["read", "run", "publish:*"]))
 
 @pytest.fixture
 def records(database: Engine) -> Records:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         columns = {column.name: "x" for column in locks.columns} | {"id": LOCK, "created_at": NOON}
         connection.execute(insert(locks).values(columns))
     return Records(database)
@@ -59,10 +57,10 @@ def test_a_hidden_run_is_in_no_list_and_shown_again(records: Records) -> None:
 def test_others_do_not_see_it(records: Records) -> None:
     run = ran(records)
     records.hide(run, "throttled")
-    with acting_as(READER), pytest.raises(UnknownNameError) as caught:
+    with use_actor(READER), pytest.raises(UnknownNameError) as caught:
         records.get(run)
     absent = new_run_id(NOON)
-    with acting_as(READER), pytest.raises(UnknownNameError) as never:
+    with use_actor(READER), pytest.raises(UnknownNameError) as never:
         records.get(absent)
     assert str(caught.value) == str(never.value).replace(absent, run), "nobody learns that it is there"
 
@@ -70,9 +68,9 @@ def test_others_do_not_see_it(records: Records) -> None:
 @both
 def test_administrators_alone_hide(records: Records) -> None:
     run = ran(records)
-    with acting_as(READER), pytest.raises(ForbiddenError):
+    with use_actor(READER), pytest.raises(ForbiddenError):
         records.hide(run, "mine looks better")
-    with acting_as(READER), pytest.raises(ForbiddenError):
+    with use_actor(READER), pytest.raises(ForbiddenError):
         records.unhide(run)
 
 
@@ -91,6 +89,6 @@ def test_hiding_is_in_the_audit_log(records: Records, database: Engine) -> None:
     run = ran(records)
     records.hide(run, "throttled")
     records.unhide(run)
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         rows = connection.execute(select(actions.c.action, actions.c.target).order_by(actions.c.id)).all()
     assert [tuple(row) for row in rows][-2:] == [("run.hide", f"{run} throttled"), ("run.unhide", run)]

@@ -10,9 +10,8 @@ from sqlalchemy import Engine, insert, select
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.evaluator.records.documents import decode_run, encode_run
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import (
+from benchlock.evaluator.records.run_document import decode_run, encode_run
+from benchlock.evaluator.records.run_model import (
     HOST_FACTS,
     IncompleteRecordError,
     Run,
@@ -23,11 +22,12 @@ from benchlock.evaluator.records.runs import (
     new_run_id,
     parse_run_id,
 )
-from benchlock.evaluator.records.tables import open_runs, runs
-from benchlock.evaluator.runner.host import this_host
-from benchlock.evaluator.statistics.figures import Interval, Metric
-from benchlock.registry.catalogue.database import reading, writing
-from benchlock.registry.catalogue.tables import locks
+from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.runs_schema import open_runs, runs
+from benchlock.evaluator.runner.host_platform import this_host
+from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.registry.database.catalogue_schema import locks
+from benchlock.registry.database.engine import read_transaction, write_transaction
 from tests.support.plans import sources
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -46,7 +46,7 @@ both = pytest.mark.databases
 @pytest.fixture
 def records(database: Engine) -> Records:
     """Records of a registry that has two locks."""
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         for lock in (LOCK, OTHER_LOCK):
             columns = {column.name: "x" for column in locks.columns} | {"id": lock, "created_at": NOON}
             connection.execute(insert(locks).values(columns))
@@ -156,7 +156,7 @@ def test_unfinished_runs_are_found_until_they_end(records: Records, database: En
         records.start(one)
     records.finish(begun[1].id, end())
     assert [run.id for run in records.unfinished()] == [begun[0].id, begun[2].id]
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         assert connection.execute(select(open_runs.c.run).order_by(open_runs.c.run)).scalars().all() == [
             begun[0].id,
             begun[2].id,
@@ -182,7 +182,7 @@ def test_runs_are_listed_newest_first_by_lock_and_outcome(records: Records) -> N
 @both
 def test_lists_are_answered_from_indexes(records: Records, database: Engine) -> None:
     assert records.list() == ()
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         for condition in ("", "WHERE lock = 'x'"):
             plan = " ".join(sources(connection, f"SELECT id FROM runs {condition} ORDER BY id DESC LIMIT 10"))
             assert "TEMP B-TREE" not in plan
@@ -238,7 +238,7 @@ END_GAPS: dict[str, RunEnd] = {
 def test_a_start_with_a_gap_is_refused(records: Records, database: Engine, gap: str) -> None:
     with pytest.raises(IncompleteRecordError, match=gap):
         records.start(START_GAPS[gap]())
-    with reading(database) as connection:
+    with read_transaction(database) as connection:
         assert connection.execute(select(runs)).all() == []
 
 

@@ -14,21 +14,21 @@ from safetensors import safe_open
 from safetensors.numpy import load, save
 from sqlalchemy import Engine, insert
 
-from benchlock.api.wire.runs import run_of, run_on_wire
+from benchlock.api.schemas.run_schemas import decode_recorded_run, encode_recorded_run
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.comparing import compare_runs
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.examination import Examiner
 from benchlock.evaluator.evidence.recomputation import _digest_latencies
-from benchlock.evaluator.records.records import Records, keep_imported
-from benchlock.evaluator.records.replays import SAMPLES, ReplayedRunError, drop_replays, is_replay
-from benchlock.evaluator.records.runs import Run, RunEnd, new_run_id
-from benchlock.evaluator.rerunning import find_sides, judge_rerun
-from benchlock.registry.catalogue.database import writing
-from benchlock.registry.catalogue.tables import locks
-from benchlock.registry.lockfile import Lock, dump
-from benchlock.registry.manifests.identity import content
+from benchlock.evaluator.records.run_model import Run, RunEnd, new_run_id
+from benchlock.evaluator.records.run_store import Records, keep_imported
+from benchlock.evaluator.records.runs_schema import SAMPLES, ReplayedRunError, drop_replays, is_replay
+from benchlock.evaluator.workflows.compare import compare_runs
+from benchlock.evaluator.workflows.rerun import find_sides, judge_rerun
+from benchlock.registry.database.catalogue_schema import locks
+from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.lock.lockfile import Lock, dump
+from benchlock.registry.manifests.manifest_content import content
 from tests.support.evidence import CURRENT, IDX, make_run
 from tests.support.recorded import DONE, NOON, metric, recorded
 from tests.support.variants import variant
@@ -40,7 +40,7 @@ SOME, MORE = (Descriptor(digest_bytes(text), 5) for text in (b"some samples", b"
 
 @pytest.fixture
 def records(database: Engine) -> Records:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         for lock in (LOCK, OTHER):
             columns = {column.name: "x" for column in locks.columns} | {"id": lock.id, "created_at": NOON}
             connection.execute(insert(locks).values(columns))
@@ -70,7 +70,7 @@ def finish(records: Records, run: Run) -> None:
 
 
 def take(records: Records, run: Run) -> None:
-    with writing(records._engine) as connection:
+    with write_transaction(records._engine) as connection:
         keep_imported(connection, run, NOON)
 
 
@@ -161,7 +161,7 @@ def test_equal_latencies_count_once_whatever_else_differs_in_the_samples(tmp_pat
     kept, sentences = drop_replays(examined)
     assert kept == tuple(examined[:2])
     assert len(sentences) == len(copies)
-    told = run_of(run_on_wire(examined[2]))
+    told = decode_recorded_run(encode_recorded_run(examined[2]))
     assert is_replay(told, examined[0])
 
 
@@ -175,7 +175,7 @@ def test_few_latencies_are_no_measurement_that_is_known_again(count: int, *, is_
 def test_a_replay_that_is_recorded_counts_once_in_a_rerun(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     first, later, again = timed(SOME, 0), timed(SOME, 1), timed(MORE, 2)
     with monkeypatch.context() as before:
-        before.setattr("benchlock.evaluator.records.records.refuse_replay", lambda *_: None)
+        before.setattr("benchlock.evaluator.records.run_store.refuse_replay", lambda *_: None)
         for run in (first, later, again):
             finish(records, run)
     found = find_sides(records, LOCK, records.get(later.id), records.get(again.id))
@@ -207,7 +207,7 @@ def test_a_rerun_that_replays_an_earlier_run_has_no_times_of_its_own(
 ) -> None:
     first, other, again = timed(SOME, 0), timed(MORE, 1), timed(SOME, 2)
     with monkeypatch.context() as before:
-        before.setattr("benchlock.evaluator.records.records.refuse_replay", lambda *_: None)
+        before.setattr("benchlock.evaluator.records.run_store.refuse_replay", lambda *_: None)
         for run in (first, other, again):
             finish(records, run)
     store = LocalStore(tmp_path / "blobs")

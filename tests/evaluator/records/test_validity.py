@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from benchlock.evaluator.records.runs import Run
-from benchlock.evaluator.records.validity import Validity, validity_of
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.timing_validity import Validity, validity_of
 from tests.support.recorded import DONE, recorded
 
 EARLY = " * Run unsuccessful.  * Processed 100 queries.  * Would need to run at least 359 more queries,  with ..."

@@ -7,15 +7,21 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.records.calls import KEY, QUIET_HOST, calls_document
-from benchlock.evaluator.records.comparison import comparable, host_differences
-from benchlock.evaluator.records.predictions import Agreed, Agreement
-from benchlock.evaluator.records.runs import Outcome, Run, RunEnd
-from benchlock.evaluator.records.verdicts import Sides, Verdict, differing_processors, judge
-from benchlock.evaluator.statistics.figures import Calls, Metric
-from benchlock.registry.lockfile import (
-    Content,
+from benchlock.evaluator.records.prediction_agreement import Agreement, PredictionAgreement
+from benchlock.evaluator.records.run_model import Outcome, Run, RunEnd
+from benchlock.evaluator.records.timing_validity import KEY, QUIET_HOST, calls_document
+from benchlock.evaluator.records.verdicts import (
+    Sides,
+    Verdict,
+    differing_processors,
+    host_differences,
+    judge,
+    list_incomparabilities,
+)
+from benchlock.evaluator.statistics.metric_model import Calls, Metric
+from benchlock.registry.lock.lockfile import (
     Lock,
+    LockContent,
     LockedArtifact,
     LockedDataset,
     LockedHarness,
@@ -31,12 +37,12 @@ def ended(*metrics: Metric) -> Run:
     return run(end=dataclasses.replace(DONE, metrics=metrics))
 
 
-def agreed(agreement: Agreement | None = "bit-equal", top1: int = 0, top5: int = 0) -> Agreed:
+def agreed(agreement: Agreement | None = "bit-equal", top1: int = 0, top5: int = 0) -> PredictionAgreement:
     reasons = () if agreement == "bit-equal" else ("output p: because",)
-    return Agreed(agreement, reasons, 1000, {1: top1, 5: top5})
+    return PredictionAgreement(agreement, reasons, 1000, {1: top1, 5: top5})
 
 
-def verdict(again: Run, found: Agreed | None = None, **equivalence: float) -> Verdict:
+def verdict(again: Run, found: PredictionAgreement | None = None, **equivalence: float) -> Verdict:
     return judge(run(), again, agreed() if found is None else found, equivalence)
 
 
@@ -50,7 +56,7 @@ def test_bit_equal_predictions_and_equal_metrics_are_reproduced() -> None:
 
 
 def test_one_sample_is_not_called_all_samples() -> None:
-    assert verdict(run(), Agreed("bit-equal", (), 1, {1: 0})).reasons == (
+    assert verdict(run(), PredictionAgreement("bit-equal", (), 1, {1: 0})).reasons == (
         "the predictions of the 1 sample are bit-equal",
     )
 
@@ -242,8 +248,8 @@ def test_a_metric_that_decides_alone_is_equal_but_for_the_processor(
     assert found.verdict == word
 
 
-@pytest.mark.parametrize("found", [None, Agreed(None, ("output p: because",), 1000, {})])
-def test_where_nothing_but_the_outcome_decides_that_is_said(found: Agreed | None) -> None:
+@pytest.mark.parametrize("found", [None, PredictionAgreement(None, ("output p: because",), 1000, {})])
+def test_where_nothing_but_the_outcome_decides_that_is_said(found: PredictionAgreement | None) -> None:
     timed = ended(METRICS[2])
     assert judge(timed, timed, found, {}).reasons[-1] == (
         "no metric of quality was asked for, so the outcome alone decides"
@@ -351,12 +357,12 @@ def lock(**changes: Any) -> Lock:  # noqa: ANN401 - parts of any type
         "scenario": {"name": "accuracy", "batch": 1},
         "metrics": {"top1": 1},
     }
-    return from_content(Content(**(parts | changes)))
+    return from_content(LockContent(**(parts | changes)))
 
 
 def test_other_models_frameworks_and_images_are_what_is_compared() -> None:
     other = LockedArtifact(name="b", version="2.0.0", digest=digest_bytes(b"b"))
-    assert comparable((lock(), run()), (lock(model=other, framework=other), run())) == ()
+    assert list_incomparabilities((lock(), run()), (lock(model=other, framework=other), run())) == ()
 
 
 @pytest.mark.parametrize(
@@ -372,14 +378,14 @@ def test_other_models_frameworks_and_images_are_what_is_compared() -> None:
     ],
 )
 def test_the_question_must_be_the_same(changes: dict[str, Any], reason: str) -> None:
-    (found,) = comparable((lock(), run()), (lock(**changes), run()))
+    (found,) = list_incomparabilities((lock(), run()), (lock(**changes), run()))
     assert found.startswith(reason)
 
 
 def test_metrics_that_only_one_asks_for_are_no_difference() -> None:
-    assert comparable((lock(), run()), (lock(metrics={"top1": 1, "top5": 7}), run())) == ()
+    assert list_incomparabilities((lock(), run()), (lock(metrics={"top1": 1, "top5": 7}), run())) == ()
 
 
 def test_a_run_without_a_result_is_comparable_with_none() -> None:
     cut = run(end=None)
-    assert comparable((lock(), run()), (lock(), cut)) == (f"{cut.id} has no result",)
+    assert list_incomparabilities((lock(), run()), (lock(), cut)) == (f"{cut.id} has no result",)

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from benchlock.artifacts.canonical import canonical
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
-from benchlock.artifacts.local import LocalStore
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.trees import put_tree
 from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
-from benchlock.registry.lockfile import (
-    Content,
+from benchlock.registry.lock.lockfile import (
     Lock,
+    LockContent,
     LockedArtifact,
     LockedDataset,
     LockedFile,
@@ -86,7 +86,7 @@ class Evaluation:
         """The lock, with every blob that it names in the store."""
         image = self._image(platforms)
         return from_content(
-            Content(
+            LockContent(
                 schema="1.0",
                 request={"schema": 1, "kind": "evaluation", **request},
                 model=self._model(),
@@ -165,7 +165,7 @@ class Evaluation:
         return LockedHarness(version=HARNESS_VERSION, digest=kept.digest, size=kept.size)
 
     def _artifact(self, manifest: dict[str, Any]) -> LockedArtifact:
-        text = content(parse_published(canonical(manifest)))
+        text = content(parse_published(encode_canonical(manifest)))
         files = tuple(
             LockedFile(path=file["path"], sha256=file["sha256"], size=file["size"])
             for file in manifest.get("files", ())

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.evaluator.runner.accelerators import read_accelerators
-from benchlock.evaluator.runner.host import this_host
-from benchlock.registry.hosts import Accelerator
+from benchlock.evaluator.runner.host_platform import read_accelerators, this_host
+from benchlock.registry.requests.hardware_requirements import Accelerator
 from tests.support.nvidia_smi import A100, H200, NO_DRIVER, install
 
 MIB = 1 << 20

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.runner.agreement import check_agreement
-from benchlock.evaluator.runner.verification import read_manifests
-from benchlock.registry.lockfile import Lock, read
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests
+from benchlock.registry.lock.lockfile import Lock, read
 
 from .evaluation import NOTHING, Evaluation
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from benchlock.evaluator.records.observed import observed_of
-from benchlock.evaluator.records.runs import Run, RunEnd
+from benchlock.evaluator.records.run_model import Run, RunEnd
+from benchlock.evaluator.records.timing_validity import find_observed_times
 from benchlock.evaluator.runner.container_init import MARK
 from benchlock.evaluator.runner.engine import Engine
-from benchlock.evaluator.runner.trial import Making
+from benchlock.evaluator.runner.stages import GoldenTask
 from tests.evaluator.harness.conftest import CELLS, SAMPLES, WRONG
 from tests.support.releases import release
 
@@ -159,7 +159,7 @@ def test_golden_tensors_are_made_without_labels(bench: Bench, layered: Evaluatio
     if code is LOOKING:  # a trial keeps no log, so it fails where there are labels
         code = code.replace("paint(values, 0) if found else values", "1 / 0 if found else values")
     lock = cheating(layered, code).lock(metrics=("top1",))
-    trial = bench.runner(engine).trial(lock, Making(2, (), SAMPLES))
+    trial = bench.runner(engine).trial(lock, GoldenTask(2, (), SAMPLES))
     assert trial.failure is None
     assert trial.quality == {"top1": {"correct": round(HONEST * SAMPLES), "n": SAMPLES}}
     assert trial.golden is not None
@@ -378,7 +378,7 @@ def step(values):
     check_marked(end)
     assert end.outcome == "done" or end.failure_class in ("loadgen-invalid", "crash"), bench.log(found)
     assert end.timings["container_cpu"] > 0
-    observed = observed_of(found)
+    observed = find_observed_times(found)
     assert observed is None or observed.cpu_seconds == end.timings["container_cpu"]
 
 

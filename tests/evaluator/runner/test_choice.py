@@ -8,14 +8,20 @@ import pytest
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.runner.choice import Choice, carries_code, check_code, choose_isolation, choose_platform
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.runner.engine import Engine
-from benchlock.evaluator.runner.host import this_host
-from benchlock.evaluator.runner.verification import read_manifests
-from benchlock.registry.hosts import Accelerator, HostFacts
-from benchlock.registry.lockfile import Lock, LockedPlatform
+from benchlock.evaluator.runner.host_platform import (
+    Choice,
+    carries_code,
+    check_code,
+    choose_isolation,
+    choose_platform,
+    this_host,
+)
+from benchlock.evaluator.runner.lock_verification import read_manifests
+from benchlock.registry.lock.lockfile import Lock, LockedPlatform
 from benchlock.registry.manifests import Model
+from benchlock.registry.requests.hardware_requirements import Accelerator, HostFacts
 
 from .evaluation import NOTHING, Evaluation
 from .test_surroundings import FINISHED

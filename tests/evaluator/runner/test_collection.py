@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.artifacts.progress import SILENT
-from benchlock.evaluator.runner.collection import OutputCollector, init_arguments
+from benchlock.artifacts.display import SILENT
+from benchlock.evaluator.runner.container import OutputCollector, init_arguments
 from benchlock.evaluator.runner.container_init import MARK
-from benchlock.evaluator.runner.output import Output
-from benchlock.evaluator.runner.quota import Quota
+from benchlock.evaluator.runner.output_limits import ConsoleOutput, Quota
 
 QUOTA = Quota(size=1 << 20, entries=10)
 NAMES = ("result.json", "loadgen/log.txt", "predictions")
@@ -24,8 +23,8 @@ def printed(files: dict[str, bytes], entries: int = 1, size: int | None = None) 
     return MARK + json.dumps(header).encode() + b"\n" + b"".join(files.values())
 
 
-def collect(folder: Path, *pieces: bytes) -> tuple[OutputCollector, Output]:
-    log = Output(SILENT)
+def collect(folder: Path, *pieces: bytes) -> tuple[OutputCollector, ConsoleOutput]:
+    log = ConsoleOutput(SILENT)
     collector = OutputCollector(folder, QUOTA, log, NAMES)
     for piece in pieces:
         collector.feed(piece, b"")
@@ -50,7 +49,7 @@ def test_files_and_text_are_taken_apart_wherever_pieces_end(step: int, tmp_path:
 
 
 def test_text_is_handed_on_as_it_comes(tmp_path: Path) -> None:
-    log = Output(SILENT)
+    log = ConsoleOutput(SILENT)
     collector = OutputCollector(tmp_path, QUOTA, log, NAMES)
     collector.feed(b"a line\n", b"an error\n")
     log.close()
@@ -135,7 +134,7 @@ def test_the_first_process_prints_regular_files_alone_and_ends_as_the_harness_di
     (folder / "predictions.safetensors").write_bytes(b"predictions END")
     ended = initiate(folder, "import sys; print('text', flush=True); sys.exit(3)")
     assert ended.returncode == 3
-    log = Output(SILENT)
+    log = ConsoleOutput(SILENT)
     collector = OutputCollector(target, Quota(size=2 << 20, entries=10), log)
     collector.feed(ended.stdout, b"")
     log.close()

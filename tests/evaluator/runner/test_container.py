@@ -7,11 +7,11 @@ import pytest
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.evaluator.images.config import encode_config
+from benchlock.evaluator.images.image_format import encode_config
 from benchlock.evaluator.runner.container import ContainerRun, check_image, confinement
 from benchlock.evaluator.runner.engine import LoadedImage, Mount
-from benchlock.evaluator.runner.jobs import Place
-from benchlock.registry.lockfile import LockedLimits
+from benchlock.evaluator.runner.job_folder import Place
+from benchlock.registry.lock.lockfile import LockedLimits
 
 LAYERS = [digest_bytes(b"lower"), digest_bytes(b"upper")]
 CONFIG = encode_config("amd64", LAYERS)

@@ -14,9 +14,9 @@ from safetensors.numpy import save_file
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.evidence.examination import Examiner
 from benchlock.evaluator.evidence.requirements import check_requirements, requirements_of
-from benchlock.evaluator.harness.loadgen_log import SEPARATOR
-from benchlock.evaluator.records.runs import Run
-from benchlock.registry.lockfile import Lock, dump
+from benchlock.evaluator.harness.performance.timing_facts import SEPARATOR
+from benchlock.evaluator.records.run_model import Run
+from benchlock.registry.lock.lockfile import Lock, dump
 from tests.evaluator.runner.evaluation import LIMITS, SCENARIO, Evaluation
 from tests.evaluator.runner.test_execute import Bench, bare, bench  # noqa: F401
 

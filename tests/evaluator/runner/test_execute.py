@@ -18,20 +18,19 @@ import sqlalchemy
 from sqlalchemy import insert
 
 from benchlock.artifacts.digest import Digest, to_hex
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
-from benchlock.evaluator.records.calls import calls_of
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import Run
-from benchlock.evaluator.records.validity import validity_of
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.timing_validity import calls_of, validity_of
 from benchlock.evaluator.runner.engine import Engine
-from benchlock.evaluator.runner.execute import Runner
-from benchlock.evaluator.runner.reaping import sweep
-from benchlock.evaluator.statistics.samples import read_samples
-from benchlock.registry.catalogue.database import writing
-from benchlock.registry.catalogue.tables import locks
-from benchlock.registry.lockfile import Lock, LockedFile, LockedLayer, LockedLimits, LockedPlatform, dump
+from benchlock.evaluator.runner.orphans import sweep
+from benchlock.evaluator.statistics.time_metrics import read_samples
+from benchlock.evaluator.workflows.run import Runner
+from benchlock.registry.database.catalogue_schema import locks
+from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedLayer, LockedLimits, LockedPlatform, dump
 from tests.support.python_image import PythonImage
 
 from .evaluation import MIB, NOTHING, Evaluation, damage, huge_weights, locked_file
@@ -56,7 +55,7 @@ class Bench:
 
     def stored(self, lock: Lock) -> Lock:
         """The lock, known to the registry."""
-        with writing(self.database) as connection:
+        with write_transaction(self.database) as connection:
             columns = {column.name: "x" for column in locks.columns} | {"id": lock.id, "created_at": now()}
             connection.execute(insert(locks).values(columns))
         return lock
@@ -248,13 +247,13 @@ def test_a_killed_runner_leaves_an_abandoned_run(
     code = f"""
         from datetime import UTC, datetime
         from pathlib import Path
-        from benchlock.artifacts.local import LocalStore
-        from benchlock.artifacts.progress import SILENT
-        from benchlock.evaluator.records.records import Records
+        from benchlock.artifacts.stores.local_store import LocalStore
+        from benchlock.artifacts.display import SILENT
+        from benchlock.evaluator.records.run_store import Records
         from benchlock.evaluator.runner.engine import Engine
-        from benchlock.evaluator.runner.execute import Runner
-        from benchlock.registry.catalogue.database import open_engine
-        from benchlock.registry.lockfile import load
+        from benchlock.evaluator.workflows.run import Runner
+        from benchlock.registry.database.engine import open_engine
+        from benchlock.registry.lock.lockfile import load
         home = Path({str(bench.home)!r})
         database = open_engine(Path({bench.database.url.database!r}))
         lock = load(Path({str(tmp_path / "the.lock")!r}).read_text(), "lock")

@@ -13,12 +13,12 @@ import pytest
 
 from benchlock.artifacts.digest import to_hex
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import Run
-from benchlock.evaluator.runner.results import FailureClass
-from benchlock.registry.catalogue.database import open_engine
-from benchlock.registry.lockfile import Lock, LockedFile, LockedPlatform
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.runner.outcome import FailureClass
+from benchlock.registry.database.engine import open_engine
+from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedPlatform
 
 from .evaluation import NOTHING, Evaluation
 from .test_execute import Bench, limits

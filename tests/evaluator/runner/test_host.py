@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.records.runs import HOST_FACTS, MAY_BE_NONE
-from benchlock.evaluator.runner.host import _cpuinfo, _governor, choose_cpus, this_host
+from benchlock.evaluator.records.run_model import HOST_FACTS, MAY_BE_NONE
+from benchlock.evaluator.runner.host_platform import _cpuinfo, _governor, choose_cpus, this_host
 
 CPUINFO = """\
 processor	: 0

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
-from benchlock.evaluator.harness.reading import parse_job
-from benchlock.evaluator.runner.jobs import Place, job_document, write_job
-from benchlock.evaluator.runner.verification import Verified, verify_lock
-from benchlock.registry.lockfile import Lock
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.harness.core.job_parser import parse_job
+from benchlock.evaluator.runner.job_folder import Place, job_document, write_job
+from benchlock.evaluator.runner.lock_verification import VerifiedFiles, verify_lock
+from benchlock.registry.lock.lockfile import Lock
 
 from .evaluation import NOTHING, Evaluation, locked_file
 
@@ -31,7 +31,7 @@ def lock(store: LocalStore, tmp_path: Path) -> Lock:
 
 
 @pytest.fixture
-def verified(store: LocalStore, lock: Lock) -> Verified:
+def verified(store: LocalStore, lock: Lock) -> VerifiedFiles:
     return verify_lock(lock, lock.image.platforms[0], store, SILENT)
 
 
@@ -54,7 +54,7 @@ def modes(folder: Path, *, folders: bool) -> set[int]:
 
 @pytest.mark.usefixtures("strict_umask")
 def test_every_file_is_a_link_that_anybody_may_read(
-    place: Place, lock: Lock, verified: Verified, store: LocalStore
+    place: Place, lock: Lock, verified: VerifiedFiles, store: LocalStore
 ) -> None:
     said: list[str] = []
     write_job(place, job_document(lock, "cpu", verified.manifests), lock, verified, store, said.append)
@@ -71,14 +71,14 @@ def test_every_file_is_a_link_that_anybody_may_read(
 
 @pytest.mark.usefixtures("strict_umask")
 def test_only_the_output_folder_is_open_and_only_to_who_gets_there(
-    place: Place, lock: Lock, verified: Verified, store: LocalStore
+    place: Place, lock: Lock, verified: VerifiedFiles, store: LocalStore
 ) -> None:
     write_job(place, job_document(lock, "cpu", verified.manifests), lock, verified, store, print)
     found = [stat.S_IMODE(path.stat().st_mode) for path in (place.root, place.output, place.scratch)]
     assert found == [0o700, 0o777, 0o700]
 
 
-def test_the_harness_understands_the_job(lock: Lock, verified: Verified) -> None:
+def test_the_harness_understands_the_job(lock: Lock, verified: VerifiedFiles) -> None:
     document = job_document(lock, "cuda12", verified.manifests)
     job = parse_job(json.loads(json.dumps(document)))
     assert (job.model.predictor, job.model.files[0].path, job.threads) == ("onnxruntime", "weights.npz", 1)
@@ -88,7 +88,7 @@ def test_the_harness_understands_the_job(lock: Lock, verified: Verified) -> None
 
 
 def test_another_file_system_means_copies_and_is_said_once(
-    tmp_path: Path, lock: Lock, verified: Verified, store: LocalStore
+    tmp_path: Path, lock: Lock, verified: VerifiedFiles, store: LocalStore
 ) -> None:
     memory = Path("/dev/shm")
     if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
@@ -109,7 +109,7 @@ def test_another_file_system_means_copies_and_is_said_once(
 
 
 def test_a_folder_that_cannot_be_written_is_said(
-    place: Place, lock: Lock, verified: Verified, store: LocalStore
+    place: Place, lock: Lock, verified: VerifiedFiles, store: LocalStore
 ) -> None:
     place.job.write_text("in the way")
     with pytest.raises(UnavailableError, match="the job folder cannot be written"):

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from benchlock.artifacts.progress import SILENT, Advance
-from benchlock.evaluator.runner.output import Output
+from benchlock.artifacts.display import SILENT, Advance
+from benchlock.evaluator.runner.output_limits import ConsoleOutput
 
 
 class Watcher:
@@ -24,7 +24,7 @@ class Watcher:
 
 def test_progress_lines_become_tasks_and_are_not_kept() -> None:
     watcher = Watcher()
-    output = Output(watcher)
+    output = ConsoleOutput(watcher)
     output.feed(b'{"phase": "accuracy", "done": 0, "total": 30}\n{"phase": "accur', b"")
     output.feed(b'acy", "done": 20, "total": 30}\nprinted\n', b"a warning\n")
     output.feed(
@@ -48,7 +48,7 @@ def test_progress_lines_become_tasks_and_are_not_kept() -> None:
 )
 def test_what_is_no_progress_is_kept(line: bytes) -> None:
     watcher = Watcher()
-    output = Output(watcher)
+    output = ConsoleOutput(watcher)
     output.feed(line + b"\n", b"")
     output.close()
     assert output.log == line + b"\n"
@@ -56,7 +56,7 @@ def test_what_is_no_progress_is_kept(line: bytes) -> None:
 
 
 def test_a_last_line_without_an_end_is_kept() -> None:
-    output = Output(SILENT)
+    output = ConsoleOutput(SILENT)
     output.feed(b"the last words", b"")
     assert output.log == b""
     output.close()
@@ -64,7 +64,7 @@ def test_a_last_line_without_an_end_is_kept() -> None:
 
 
 def test_a_flood_keeps_its_beginning_and_its_end() -> None:
-    output = Output(SILENT)
+    output = ConsoleOutput(SILENT)
     output.feed(b"", b"first")
     for _ in range(1000):
         output.feed(b"x" * 10_000, b"")

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.progress import SILENT
-from benchlock.evaluator.runner.ending import Ending
-from benchlock.evaluator.runner.jobs import HARNESS, Place
+from benchlock.evaluator.runner.job_folder import HARNESS, Place
+from benchlock.evaluator.runner.outcome import Ending
 from benchlock.evaluator.runner.process import MARK, ProcessRun, birth, end_abandoned, run_process
-from benchlock.registry.lockfile import LockedLimits
+from benchlock.registry.lock.lockfile import LockedLimits
 
 CPUS = (min(os.sched_getaffinity(0)),)
 

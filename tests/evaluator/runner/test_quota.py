@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.runner.quota import OutputWatch, Quota, choose_quota, find_excess
+from benchlock.evaluator.runner.output_limits import OutputWatch, Quota, choose_quota, find_excess
 
 QUOTA = Quota(size=1 << 20, entries=10)
 
@@ -61,7 +61,7 @@ def test_a_folder_that_cannot_be_read_is_excess(tmp_path: Path, monkeypatch: pyt
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return scandir(path)
 
-    monkeypatch.setattr("benchlock.evaluator.runner.quota.os.scandir", refuse)
+    monkeypatch.setattr("benchlock.evaluator.runner.output_limits.os.scandir", refuse)
     assert find_excess(tmp_path, QUOTA) == "a folder that cannot be read (Permission denied)"
 
 

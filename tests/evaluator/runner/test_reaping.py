@@ -11,20 +11,20 @@ import sqlalchemy
 from sqlalchemy import insert
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.records.records import Records
-from benchlock.evaluator.records.runs import RunEnd, RunId, RunStart, new_run_id
+from benchlock.evaluator.records.run_model import RunEnd, RunId, RunStart, new_run_id
+from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.runner import container, process
-from benchlock.evaluator.runner.host import this_host
+from benchlock.evaluator.runner.host_platform import this_host
+from benchlock.evaluator.runner.orphans import claim_folder, sweep
 from benchlock.evaluator.runner.process import birth
-from benchlock.evaluator.runner.reaping import claimed, sweep
-from benchlock.registry.catalogue.database import writing
-from benchlock.registry.catalogue.tables import locks
+from benchlock.registry.database.catalogue_schema import locks
+from benchlock.registry.database.engine import write_transaction
 
 LOCK = digest_bytes(b"a lock")
 HOLD = """
 import sys, time
 from pathlib import Path
-from benchlock.evaluator.runner.reaping import claimed
+from benchlock.evaluator.runner.orphans import claimed
 with claimed(Path(sys.argv[1]), sys.argv[2]):
     print("held", flush=True)
     time.sleep(600)
@@ -37,7 +37,7 @@ def now() -> datetime:
 
 @pytest.fixture
 def records(database: sqlalchemy.Engine) -> Records:
-    with writing(database) as connection:
+    with write_transaction(database) as connection:
         columns = {column.name: "x" for column in locks.columns} | {"id": LOCK, "created_at": now()}
         connection.execute(insert(locks).values(columns))
     return Records(database)
@@ -84,7 +84,7 @@ def outcome(records: Records, run: RunId) -> str | None:
 
 def test_a_claimed_folder_is_there_as_long_as_it_is_held(tmp_path: Path, records: Records) -> None:
     run = started(records)
-    with claimed(tmp_path, run) as place:
+    with claim_folder(tmp_path, run) as place:
         assert place.root == folder(tmp_path, run)
         (place.root / "file").touch()
         assert sweep(records, None, tmp_path, now) == ()
@@ -93,7 +93,7 @@ def test_a_claimed_folder_is_there_as_long_as_it_is_held(tmp_path: Path, records
 
 
 def test_a_folder_whose_container_may_be_left_stays(tmp_path: Path, records: Records) -> None:
-    with claimed(tmp_path, started(records)) as place:
+    with claim_folder(tmp_path, started(records)) as place:
         (place.root / container.MARK).touch()
     assert place.root.exists()
 

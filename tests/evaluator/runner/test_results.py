@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.harness.reports import write_json
-from benchlock.evaluator.runner.ending import Ending, Failure, failure_of
-from benchlock.evaluator.runner.results import RESULT, Failed, Result, open_output, read_result
+from benchlock.evaluator.harness.core.reports import write_json
+from benchlock.evaluator.runner.outcome import (
+    RESULT,
+    Ending,
+    Failure,
+    ReportedFailure,
+    Result,
+    failure_of,
+    open_output,
+    read_result,
+)
 
 DOCUMENT: dict[str, Any] = {
     "schema": 1,
@@ -93,7 +101,7 @@ def test_a_report_with_half_a_character_can_be_read_again(tmp_path: Path) -> Non
     write_json(tmp_path / RESULT, DOCUMENT | {"outcome": "failed", "failure": {"class": "step", "message": message}})
     found = read_result(tmp_path)
     assert found is not None
-    assert found[0].failure == Failed("step", "the step failed: ? and \u00e9 \U0001f600")
+    assert found[0].failure == ReportedFailure("step", "the step failed: ? and \u00e9 \U0001f600")
 
 
 def test_a_result_beyond_all_bounds_is_not_read(tmp_path: Path) -> None:
@@ -165,7 +173,9 @@ TRACE = b"""Traceback (most recent call last):
 BlockingIOError: [Errno 11] Resource temporarily unavailable
 """
 
-FAILED = {kind: result(outcome="failed", failure=Failed(kind, "why")) for kind in ("load", "crash", "out-of-memory")}
+FAILED = {
+    kind: result(outcome="failed", failure=ReportedFailure(kind, "why")) for kind in ("load", "crash", "out-of-memory")
+}
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,8 @@ import msgspec
 import pytest
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.runner.ending import Failure
-from benchlock.evaluator.runner.results import Package, Result, Surroundings
-from benchlock.evaluator.runner.surroundings import misfit
-from benchlock.registry.lockfile import LockedPlatform
+from benchlock.evaluator.runner.outcome import Failure, Package, Result, Surroundings, find_mismatch
+from benchlock.registry.lock.lockfile import LockedPlatform
 from benchlock.registry.manifests import Framework
 
 from .evaluation import NOTHING
@@ -39,19 +37,19 @@ def on(device: str, platform: LockedPlatform = NOTHING) -> LockedPlatform:
 
 @pytest.mark.parametrize(("locked", "ran"), [("cpu", "cpu"), ("cpu", None), ("cuda12", "cuda12")])
 def test_the_locked_device_is_the_one_that_ran(locked: str, ran: str | None) -> None:
-    assert misfit(result(ran), on(locked), FRAMEWORK) is None
+    assert find_mismatch(result(ran), on(locked), FRAMEWORK) is None
 
 
 @pytest.mark.parametrize("ran", ["cpu", "cuda11", None])
 def test_a_figure_of_another_device_is_none(ran: str | None) -> None:
     """``None`` is what a harness says that was made before there were others than CPUs."""
     said = f"the model ran on the device {ran or 'cpu'}, and cuda12 is locked"
-    assert misfit(result(ran), on("cuda12"), FRAMEWORK) == Failure("load", said)
+    assert find_mismatch(result(ran), on("cuda12"), FRAMEWORK) == Failure("load", said)
 
 
 def test_a_finished_image_has_the_framework_that_it_provides() -> None:
-    assert misfit(result(torch="2.13.0+cu129"), FINISHED, FRAMEWORK) is None
-    assert misfit(result(torch="2.12.0"), NOTHING, FRAMEWORK) is None  # its wheels are in the lock
+    assert find_mismatch(result(torch="2.13.0+cu129"), FINISHED, FRAMEWORK) is None
+    assert find_mismatch(result(torch="2.12.0"), NOTHING, FRAMEWORK) is None  # its wheels are in the lock
 
 
 @pytest.mark.parametrize(
@@ -64,5 +62,5 @@ def test_a_finished_image_has_the_framework_that_it_provides() -> None:
     ],
 )
 def test_another_framework_is_a_failure(packages: dict[str, str], has: str) -> None:
-    found = misfit(result(**packages), FINISHED, FRAMEWORK)
+    found = find_mismatch(result(**packages), FINISHED, FRAMEWORK)
     assert found == Failure("load", f"the image provides pytorch 2.13.0 by its manifest, and has {has}")

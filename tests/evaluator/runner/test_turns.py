@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.dispatch.hostlock import CONTAINER, free, host_lock, labels
-from benchlock.evaluator.dispatch.queue import Fence, Queue
+from benchlock.evaluator.queue.queue_model import Fence, Queue
+from benchlock.evaluator.queue.worker_lease import CONTAINER, host_lock, make_labels, remove_stale_container
 from benchlock.evaluator.runner.engine import Confinement, Engine
 from tests.support.python_image import PythonImage
 
@@ -61,9 +61,9 @@ def clean(engine: Engine) -> Iterator[Engine]:
 
 
 def test_a_second_measurement_finds_the_name_taken(clean: Engine, python_image: PythonImage) -> None:
-    started(clean, python_image, "run/one", labels("this queue", 7))
+    started(clean, python_image, "run/one", make_labels("this queue", 7))
     with pytest.raises(UnavailableError, match="this host is measuring already: the container benchlock-measure-0"):
-        started(clean, python_image, "run/two", labels("this queue", 8))
+        started(clean, python_image, "run/two", make_labels("this queue", 8))
     found = clean.named(CONTAINER)
     assert found is not None
     assert (found.lives, found.labels["benchlock.fence"], found.labels["benchlock.run"]) == (True, "7", "run/one")
@@ -72,9 +72,9 @@ def test_a_second_measurement_finds_the_name_taken(clean: Engine, python_image: 
 @pytest.mark.parametrize(
     ("told", "holding", "why"),
     [
-        (labels("this queue", 7), {7}, "this host is measuring run/one, whose lease holds"),
-        (labels("this queue", 7), set(), None),
-        (labels("another queue", 7), set(), "this host is measuring run/one, which is none of this queue's"),
+        (make_labels("this queue", 7), {7}, "this host is measuring run/one, whose lease holds"),
+        (make_labels("this queue", 7), set(), None),
+        (make_labels("another queue", 7), set(), "this host is measuring run/one, which is none of this queue's"),
         ({}, set(), "this host is measuring run/one, which is none of this queue's"),
     ],
 )
@@ -82,15 +82,15 @@ def test_a_container_whose_lease_is_over_is_removed_and_no_other(
     clean: Engine, python_image: PythonImage, told: dict[str, str], holding: set[int], why: str | None
 ) -> None:
     started(clean, python_image, "run/one", told)
-    assert free(clean, cast("Queue", Asked(holding))) == why
+    assert remove_stale_container(clean, cast("Queue", Asked(holding))) == why
     assert (clean.named(CONTAINER) is None) == (why is None)
 
 
 def test_a_container_that_has_ended_is_removed_whosever_it_was(clean: Engine, python_image: PythonImage) -> None:
-    container = started(clean, python_image, "run/one", labels("another queue", 7), seconds=0)
+    container = started(clean, python_image, "run/one", make_labels("another queue", 7), seconds=0)
     assert container.wait(60) is not None
     queue = Asked(set())
-    assert free(clean, cast("Queue", queue)) is None
+    assert remove_stale_container(clean, cast("Queue", queue)) is None
     assert (clean.named(CONTAINER), queue.asked) == (None, [])
 
 

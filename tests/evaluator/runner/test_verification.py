@@ -8,12 +8,12 @@ import pytest
 from msgspec import structs
 
 from benchlock.artifacts.digest import Digest, digest_bytes, from_hex
+from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.local import LocalStore
-from benchlock.artifacts.progress import SILENT
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.trees import parse_listing
-from benchlock.evaluator.runner.verification import verify_lock
-from benchlock.registry.lockfile import Lock, LockedFile, LockedLayer, LockedPlatform, from_content
+from benchlock.evaluator.runner.lock_verification import verify_lock
+from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedLayer, LockedPlatform, from_content
 
 from .evaluation import NOTHING, Evaluation, damage, locked_file
 

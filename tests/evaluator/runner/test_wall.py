@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from benchlock.evaluator.runner.wall import WallClock, move_phases, process_start
+from benchlock.evaluator.runner.wall_clock import WallClock, move_phases, process_start
 
 
 class _Clock:
@@ -81,7 +81,7 @@ def test_a_harness_cannot_name_parts_of_its_own(name: str) -> None:
 
 def test_the_start_of_a_process_is_before_its_first_import() -> None:
     program = (
-        "import time; from benchlock.evaluator.runner.wall import process_start; "
+        "import time; from benchlock.evaluator.runner.wall_clock import process_start; "
         "print(process_start(), time.perf_counter())"
     )
     before = time.perf_counter()

@@ -7,10 +7,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.statistics.calls import describe_calls, find_undelayed
-from benchlock.evaluator.statistics.figures import Calls
-from benchlock.evaluator.statistics.samples import Samples, read_samples
-from benchlock.evaluator.statistics.timing import Performance, Phases
+from benchlock.evaluator.statistics.metric_model import Calls
+from benchlock.evaluator.statistics.run_metrics import describe_calls, find_undelayed
+from benchlock.evaluator.statistics.time_metrics import Performance, Phases, Samples, read_samples
 
 MILLISECOND = 1_000_000
 

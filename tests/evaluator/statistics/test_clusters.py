@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from benchlock.evaluator.statistics.clusters import FEWEST, mean_iou_interval, share_interval
-from benchlock.evaluator.statistics.intervals import UNBOUNDED, fraction
+from benchlock.evaluator.statistics.intervals import (
+    FEWEST_SAMPLES,
+    UNBOUNDED,
+    fraction,
+    mean_iou_interval,
+    share_interval,
+)
 from benchmarks.simulation.quality import DECISIONS, MASKS, Decisions, Masks, coverage_of_decisions, coverage_of_masks
 
 
@@ -60,10 +65,10 @@ def test_an_interval_of_masks_that_are_all_right_has_a_width() -> None:
 
 
 def test_few_samples_bound_nothing() -> None:
-    rows = np.array([[sample, 0, 5, 10] for sample in range(FEWEST)])
-    counts = np.array([[1, 2]] * FEWEST)
-    assert mean_iou_interval(rows[:-1], FEWEST - 1) == UNBOUNDED
-    assert mean_iou_interval(rows, FEWEST) != UNBOUNDED
+    rows = np.array([[sample, 0, 5, 10] for sample in range(FEWEST_SAMPLES)])
+    counts = np.array([[1, 2]] * FEWEST_SAMPLES)
+    assert mean_iou_interval(rows[:-1], FEWEST_SAMPLES - 1) == UNBOUNDED
+    assert mean_iou_interval(rows, FEWEST_SAMPLES) != UNBOUNDED
     assert share_interval(counts[:-1]) == UNBOUNDED
     assert share_interval(np.array([*counts[:-1], [0, 0]])) == UNBOUNDED
     assert share_interval(counts) != UNBOUNDED

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchlock.evaluator.rerunning import REPEATS
+from benchlock.evaluator.workflows.rerun import REPEATS
 from benchmarks.simulation.decisions import HOSTS, Host, answers_of, interleaved_answer, paired_t_answer, rerun_answer
 
 EACH = pytest.mark.parametrize("host", HOSTS, ids=[host.name for host in HOSTS])

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchlock.evaluator.statistics.equivalence import judge, judge_quality
-from benchlock.evaluator.statistics.figures import Interval, Metric
+from benchlock.evaluator.statistics.equivalence import Ratio, judge, judge_quality, ratio
 from benchlock.evaluator.statistics.intervals import UNBOUNDED
-from benchlock.evaluator.statistics.pairing import PairedTest, PairedTests, compare_decisions
-from benchlock.evaluator.statistics.repeats import Ratio, ratio
+from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.statistics.paired_tests import PairedTest, PairedTests, compare_decisions
 
 QUIET = Ratio(1.001, Interval(0.995, 1.007), Interval(0.996, 1.006), 6, paired=True)
 LOUD = Ratio(1.01, Interval(0.90, 1.13), Interval(0.92, 1.11), 6, paired=True)

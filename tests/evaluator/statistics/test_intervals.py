@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchlock.evaluator.statistics.figures import Interval
 from benchlock.evaluator.statistics.intervals import (
     UNBOUNDED,
     fraction,
@@ -15,6 +14,7 @@ from benchlock.evaluator.statistics.intervals import (
     quantile_ranks,
     rate,
 )
+from benchlock.evaluator.statistics.metric_model import Interval
 
 
 @pytest.mark.parametrize(

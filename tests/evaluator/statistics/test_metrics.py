@@ -8,9 +8,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.statistics.metrics import Right, summarise
-from benchlock.evaluator.statistics.samples import read_samples
-from benchlock.evaluator.statistics.timing import Performance, Phases
+from benchlock.evaluator.statistics.run_metrics import CorrectCount, summarise
+from benchlock.evaluator.statistics.time_metrics import Performance, Phases, read_samples
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def performance(tmp_path: Path) -> Performance:
 
 
 def test_a_fraction_carries_its_definition_and_its_interval() -> None:
-    (metric,) = summarise([TOP1], {"top1": Right(751, 1000)}, Phases())
+    (metric,) = summarise([TOP1], {"top1": CorrectCount(751, 1000)}, Phases())
     assert (metric.name, metric.value, metric.unit, metric.direction) == ("top1", 0.751, "fraction", "higher")
     assert (metric.n, metric.version) == (1000, 3)
     assert metric.ci.low == pytest.approx(0.7230, abs=1e-4)
@@ -63,14 +62,14 @@ def test_throughput_counts_every_sample_over_the_whole_phase(performance: Perfor
 
 
 def test_metrics_come_in_the_order_asked(performance: Performance) -> None:
-    found = summarise([THROUGHPUT, TOP1, P99], {"top1": Right(1, 2)}, Phases(performance))
+    found = summarise([THROUGHPUT, TOP1, P99], {"top1": CorrectCount(1, 2)}, Phases(performance))
     assert [metric.name for metric in found] == ["throughput", "top1", "latency_p99"]
 
 
 @pytest.mark.parametrize("definition", [TOP1, P50, THROUGHPUT])
 def test_a_metric_without_its_measurement_is_refused(definition: Defined) -> None:
     with pytest.raises(InvalidInputError, match=f"nothing to compute {definition.name} from"):
-        summarise([definition], {"top1": Right(0, 0)}, Phases())
+        summarise([definition], {"top1": CorrectCount(0, 0)}, Phases())
 
 
 def test_a_metric_that_no_measurement_gives_is_refused(performance: Performance) -> None:

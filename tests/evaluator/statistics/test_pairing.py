@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from benchlock.evaluator.harness.quality.boxes import evaluate
-from benchlock.evaluator.statistics import pairing
-from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.harness.quality.detection import evaluate
+from benchlock.evaluator.statistics import paired_tests
 from benchlock.evaluator.statistics.intervals import UNBOUNDED
-from benchlock.evaluator.statistics.pairing import PairedTest, adjust, compare_decisions, compare_measures
-from benchlock.evaluator.statistics.quality import judged
+from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.statistics.paired_tests import PairedTest, adjust, compare_decisions, compare_measures
+from benchlock.evaluator.statistics.quality_metrics import estimate_quality
 from tests.support.boxes import Drawn, detections_of
 
 Bools = npt.NDArray[np.bool_]
@@ -101,7 +101,7 @@ def test_the_difference_is_that_of_the_values(metric: str) -> None:
     for measures in (first, second):
         n = int(measures["top1"][:, 1].sum()) if metric == "top1" else 30
         value = value_of(metric, measures)
-        values.append(judged(metric, value, n, measures).value)  # refuses another value
+        values.append(estimate_quality(metric, value, n, measures).value)  # refuses another value
     assert found.difference == pytest.approx(values[1] - values[0], abs=1e-12)
     assert (found.method, found.n) == ("resampling", 30)
     assert found.is_significant == (found.p <= 0.05 and found.ci.low is not None and abs(found.difference) > 0)
@@ -115,7 +115,9 @@ def value_of(metric: str, measures: dict[str, Any]) -> float:
     if metric == "top1":
         return float(measures["top1"][:, 0].sum() / measures["top1"][:, 1].sum())
     if metric == "map":
-        return float(pairing._average_precision("map", measures, measures, 30)[1](np.repeat(np.eye(2), 30, axis=1))[0])
+        return float(
+            paired_tests._average_precision("map", measures, measures, 30)[1](np.repeat(np.eye(2), 30, axis=1))[0]
+        )
     mean = float(measures[metric].mean())
     return mean if metric == "mae" else mean**0.5
 
@@ -181,7 +183,7 @@ def test_one_sample_bounds_nothing() -> None:
 def test_equal_models_are_seldom_called_different(
     metric: str, draw: Callable[[np.random.Generator, int], npt.NDArray[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairing, "DRAWS", 199)
+    monkeypatch.setattr(paired_tests, "DRAWS", 199)
     random = np.random.default_rng(12)
     found = [compare_measures(metric, {metric: draw(random, 20)}, {metric: draw(random, 20)}, 20) for _ in range(400)]
     assert sum(one.is_significant for one in found) <= 0.05 * 400 + 2 * (0.05 * 0.95 * 400) ** 0.5
@@ -189,7 +191,7 @@ def test_equal_models_are_seldom_called_different(
 
 def test_large_sets_are_resampled_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights of all draws at once would need 800 MB of 50,000 samples."""
-    monkeypatch.setattr(pairing, "_AT_ONCE", 1000)
+    monkeypatch.setattr(paired_tests, "_AT_ONCE", 1000)
     largest = 0
 
     def watched(random: np.random.RandomState, count: int, units: int) -> Any:  # noqa: ANN401 - as the original
@@ -197,8 +199,8 @@ def test_large_sets_are_resampled_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
         largest = max(largest, count * units)
         return draw(random, count, units)
 
-    draw = pairing._draw
-    monkeypatch.setattr(pairing, "_draw", watched)
+    draw = paired_tests._draw
+    monkeypatch.setattr(paired_tests, "_draw", watched)
     errors = np.random.default_rng(1).exponential(size=(2, 100))
     compare_measures("mae", {"mae": errors[0]}, {"mae": errors[1]}, 100)
     assert largest <= 500

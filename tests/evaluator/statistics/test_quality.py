@@ -15,12 +15,20 @@ from scipy import stats
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.datasets import Boxes
-from benchlock.evaluator.harness.quality.boxes import evaluate
-from benchlock.evaluator.statistics.clusters import mean_iou_interval, share_interval
-from benchlock.evaluator.statistics.figures import Interval
-from benchlock.evaluator.statistics.intervals import UNBOUNDED
-from benchlock.evaluator.statistics.precision import balanced_halves, interval_of, precisions, ranks
-from benchlock.evaluator.statistics.quality import _mean_iou, bootstrap, judged, mean_of, read_measures
+from benchlock.evaluator.harness.quality.detection import evaluate
+from benchlock.evaluator.statistics.intervals import UNBOUNDED, mean_iou_interval, share_interval
+from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.statistics.quality_metrics import (
+    _mean_iou,
+    balanced_halves,
+    bootstrap,
+    estimate_quality,
+    interval_of,
+    mean_of,
+    precisions,
+    ranks,
+    read_measures,
+)
 from tests.support.boxes import PICTURES, Drawn, Floats, coverage_of, detections_of
 
 
@@ -70,7 +78,7 @@ def test_average_precision_is_the_one_that_the_library_prints(seed: int) -> None
     expected = library(rows, labels)
     for metric, part, value in (("map", precision, expected[0]), ("map_50", precision[:1], expected[1])):
         assert part[part > -1].mean() == pytest.approx(value, abs=1e-12)
-        found = judged(metric, value, PICTURES, measures)
+        found = estimate_quality(metric, value, PICTURES, measures)
         assert (found.value, found.n) == (value, PICTURES)
         assert found.ci.low is not None
         assert found.ci.high is not None
@@ -146,16 +154,16 @@ def test_boxes_in_one_picture_bound_nothing() -> None:
     rows = np.array([[0, 1, 0.9, 0, 0, 10, 10]])
     for others in range(3):
         _, measures = evaluate(rows, [one] + [none] * others)
-        assert judged("map", 1.0, 1 + others, measures).ci == UNBOUNDED
+        assert estimate_quality("map", 1.0, 1 + others, measures).ci == UNBOUNDED
     _, measures = evaluate(np.array([rows[0], [1, *rows[0, 1:]]]), [one, one])
-    assert judged("map", 1.0, 2, measures).ci == Interval(1.0, 1.0)
+    assert estimate_quality("map", 1.0, 2, measures).ci == Interval(1.0, 1.0)
 
 
 def test_detections_of_what_is_nowhere_labelled_are_no_class_of_the_mean() -> None:
     labels = [Boxes(np.array([7]), np.array([[0.0, 0, 10, 10]]), np.array([100.0]), np.array([False]))] * 2
     rows = np.array([[0, 7, 0.9, 0, 0, 10, 10], [1, 7, 0.8, 0, 0, 10, 10], [1, 3, 0.99, 0, 0, 10, 10]])
     _, measures = evaluate(rows, labels)
-    assert judged("map", 1.0, 2, measures).ci == Interval(1.0, 1.0)
+    assert estimate_quality("map", 1.0, 2, measures).ci == Interval(1.0, 1.0)
 
 
 def rows_of_masks(seed: int, samples: int) -> npt.NDArray[np.int64]:
@@ -171,10 +179,10 @@ def rows_of_masks(seed: int, samples: int) -> npt.NDArray[np.int64]:
 
 def test_mean_iou_is_of_all_pixels_class_by_class() -> None:
     rows = np.array([[0, 0, 6, 10], [0, 1, 1, 2], [1, 0, 0, 10], [2, 1, 2, 2]])
-    found = judged("miou", (6 / 20 + 3 / 4) / 2, 3, {"miou": rows})
+    found = estimate_quality("miou", (6 / 20 + 3 / 4) / 2, 3, {"miou": rows})
     assert found.value == pytest.approx(0.525)
     with pytest.raises(InvalidInputError, match=r"says miou is 0.6, and its measures say 0.525"):
-        judged("miou", 0.6, 3, {"miou": rows})
+        estimate_quality("miou", 0.6, 3, {"miou": rows})
 
 
 def test_the_bootstrap_agrees_with_that_of_scipy() -> None:
@@ -189,11 +197,11 @@ def test_the_bootstrap_agrees_with_that_of_scipy() -> None:
 def test_the_version_of_the_definition_says_how_the_interval_is_made() -> None:
     rows = rows_of_masks(1, 60)
     value = judged_value(rows)
-    today, earlier = (judged("miou", value, 60, {"miou": rows}, version).ci for version in (2, 1))
-    assert today == judged("miou", value, 60, {"miou": rows}).ci == mean_iou_interval(rows, 60)
+    today, earlier = (estimate_quality("miou", value, 60, {"miou": rows}, version).ci for version in (2, 1))
+    assert today == estimate_quality("miou", value, 60, {"miou": rows}).ci == mean_iou_interval(rows, 60)
     assert earlier == bootstrap(_mean_iou(rows, 60), 60)
     counts = np.array([[2, 3], [1, 3], [3, 3], [0, 3]] * 5)
-    today, earlier = (judged("top1", 0.5, 60, {"top1": counts}, version).ci for version in (2, 1))
+    today, earlier = (estimate_quality("top1", 0.5, 60, {"top1": counts}, version).ci for version in (2, 1))
     assert today == share_interval(counts)
     assert earlier != today
 
@@ -210,7 +218,7 @@ def test_the_interval_of_errors_holds_the_truth(metric: str, truth: float) -> No
         errors = random.normal(size=80)
         measures = np.abs(errors) if metric == "mae" else errors**2
         value = float(measures.mean()) if metric == "mae" else float(np.sqrt(measures.mean()))
-        ci = judged(metric, value, 80, {metric: measures}).ci
+        ci = estimate_quality(metric, value, 80, {metric: measures}).ci
         assert ci.low is not None
         assert ci.high is not None
         held += bool(ci.low <= truth <= ci.high)
@@ -228,14 +236,14 @@ def test_the_interval_of_a_mean_is_student_s() -> None:
 def test_decisions_of_calls_are_drawn_by_the_sample() -> None:
     """A sample whose calls are all alike says no more than one decision."""
     counts = np.array([[10, 10], [0, 10]] * 10)
-    found = judged("top1", 0.5, 200, {"top1": counts}).ci
+    found = estimate_quality("top1", 0.5, 200, {"top1": counts}).ci
     assert found.low == pytest.approx(0.3, abs=0.06)
     assert found.high == pytest.approx(0.7, abs=0.06)
 
 
 def test_one_sample_bounds_nothing() -> None:
-    assert judged("miou", 0.5, 1, {"miou": np.array([[0, 0, 1, 2]])}).ci == UNBOUNDED
-    assert judged("rmse", 2.0, 1, {"rmse": np.array([4.0])}).ci == UNBOUNDED
+    assert estimate_quality("miou", 0.5, 1, {"miou": np.array([[0, 0, 1, 2]])}).ci == UNBOUNDED
+    assert estimate_quality("rmse", 2.0, 1, {"rmse": np.array([4.0])}).ci == UNBOUNDED
 
 
 BROKEN: dict[str, dict[str, npt.NDArray[Any]]] = {
@@ -252,7 +260,7 @@ BROKEN: dict[str, dict[str, npt.NDArray[Any]]] = {
 @pytest.mark.parametrize("metric", BROKEN)
 def test_measures_that_do_not_fit_are_refused(metric: str) -> None:
     with pytest.raises(InvalidInputError, match=metric):
-        judged(metric, 1.0, 3, BROKEN[metric])
+        estimate_quality(metric, 1.0, 3, BROKEN[metric])
 
 
 @pytest.mark.parametrize("write", [lambda path: path.write_bytes(b"no tensors"), lambda path: path.mkdir()])

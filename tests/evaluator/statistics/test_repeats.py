@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchlock.evaluator.statistics.figures import Interval
+from benchlock.evaluator.statistics.equivalence import (
+    FEWEST,
+    centre,
+    find_interval_over_runs,
+    ratio,
+    runs_to_decide,
+    width,
+)
 from benchlock.evaluator.statistics.intervals import UNBOUNDED
-from benchlock.evaluator.statistics.repeats import FEWEST, centre, over_runs, ratio, runs_to_decide, width
+from benchlock.evaluator.statistics.metric_model import Interval
 
 A = [1.00, 1.04, 0.98, 1.07, 1.01]
 B = [1.11, 1.12, 1.10, 1.20, 1.09]
@@ -23,15 +30,17 @@ def test_the_value_over_runs_is_their_median() -> None:
 
 def test_the_interval_over_runs_lies_between_order_statistics() -> None:
     values = [float(number) for number in (3, 1, 2, 10, 5, 4, 9, 7, 8, 6)]
-    assert over_runs(values) == Interval(2.0, 9.0)  # of 10 runs the chance of one below the median or none is 1.1 %
-    assert over_runs(values[:6]) == Interval(1.0, 10.0)
+    assert find_interval_over_runs(values) == Interval(
+        2.0, 9.0
+    )  # of 10 runs the chance of one below the median or none is 1.1 %
+    assert find_interval_over_runs(values[:6]) == Interval(1.0, 10.0)
 
 
 def test_fewer_than_six_runs_bound_nothing_and_equal_runs_everything() -> None:
-    assert over_runs([1.0] * 5) == UNBOUNDED
+    assert find_interval_over_runs([1.0] * 5) == UNBOUNDED
     assert width(1.0, UNBOUNDED) == math.inf
-    assert over_runs([2.0] * 6) == Interval(2.0, 2.0)
-    assert width(2.0, over_runs([2.0] * 6)) == 0.0
+    assert find_interval_over_runs([2.0] * 6) == Interval(2.0, 2.0)
+    assert width(2.0, find_interval_over_runs([2.0] * 6)) == 0.0
 
 
 def noise(random: np.random.Generator, runs: int, spikes: float) -> np.ndarray:
@@ -45,7 +54,7 @@ def test_the_interval_over_runs_holds_the_truth_on_a_host_with_spikes(spikes: fl
     random = np.random.default_rng(13)
     truth = float(np.median(noise(random, 400_000, spikes)))
     for runs in (6, 10, 20):
-        ends = [over_runs(list(noise(random, runs, spikes))) for _ in range(500)]
+        ends = [find_interval_over_runs(list(noise(random, runs, spikes))) for _ in range(500)]
         held = [ci.low is not None and ci.high is not None and ci.low <= truth <= ci.high for ci in ends]
         assert np.mean(held) >= 0.93  # of 95 %, two standard errors
 
@@ -57,7 +66,7 @@ def test_the_width_is_that_of_the_farther_end() -> None:
 
 def test_watching_costs_width() -> None:
     values = [float(number) for number in range(1, 41)]
-    plain, watched = over_runs(values), over_runs(values, watched=True)
+    plain, watched = find_interval_over_runs(values), find_interval_over_runs(values, watched=True)
     assert plain.low is not None
     assert watched.low is not None
     assert watched.low < plain.low
@@ -71,7 +80,7 @@ def test_who_stops_at_a_narrow_interval_holds_the_truth_95_times_in_100(wanted: 
         runs = np.exp(random.normal(scale=0.01, size=60))
         found = UNBOUNDED
         for number in range(FEWEST, len(runs) + 1):
-            found = over_runs(list(runs[:number]), watched=True)
+            found = find_interval_over_runs(list(runs[:number]), watched=True)
             if width(centre(list(runs[:number])), found) <= wanted:
                 break
         assert found.low is not None

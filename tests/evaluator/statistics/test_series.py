@@ -3,9 +3,15 @@
 import numpy as np
 import pytest
 
-from benchlock.evaluator.statistics.figures import Interval
-from benchlock.evaluator.statistics.intervals import UNBOUNDED, quantile
-from benchlock.evaluator.statistics.series import FEWEST, count_independent, mean_of_series, quantile_of_series
+from benchlock.evaluator.statistics.intervals import (
+    FEWEST_CALLS,
+    UNBOUNDED,
+    count_independent,
+    mean_of_series,
+    quantile,
+    quantile_of_series,
+)
+from benchlock.evaluator.statistics.metric_model import Interval
 from benchmarks.simulation.processes import Process, autoregressive, constant_queue, exponential_queue
 from benchmarks.simulation.within_runs import estimate_coverage
 
@@ -38,11 +44,11 @@ def test_what_takes_dependent_calls_for_independent_does_not() -> None:
 
 def test_a_run_that_is_too_short_for_its_dependence_has_no_interval() -> None:
     """Its slowest changes take longer than a batch of its calls."""
-    assert estimate_coverage(autoregressive(0.99), FEWEST, 200).given < 0.15
+    assert estimate_coverage(autoregressive(0.99), FEWEST_CALLS, 200).given < 0.15
 
 
 def test_few_calls_bound_nothing() -> None:
-    values = np.random.default_rng(1).normal(size=FEWEST)
+    values = np.random.default_rng(1).normal(size=FEWEST_CALLS)
     assert quantile_of_series(values[1:], 0.5)[1] == UNBOUNDED
     assert quantile_of_series(values, 0.5)[1] != UNBOUNDED
     assert mean_of_series(values[1:]) == UNBOUNDED

@@ -7,10 +7,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from benchlock.evaluator.statistics.figures import Interval
 from benchlock.evaluator.statistics.intervals import quantile
-from benchlock.evaluator.statistics.samples import Samples, read_samples
-from benchlock.evaluator.statistics.timing import Figure, Peak, Performance, Phases, optimal_batch, timed
+from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.statistics.time_metrics import (
+    Figure,
+    Peak,
+    Performance,
+    Phases,
+    Samples,
+    list_time_metrics,
+    optimal_batch,
+    read_samples,
+)
 
 MS = 1_000_000
 
@@ -23,7 +31,7 @@ def phase(folder: Path, duration: float, **columns: Any) -> Performance:  # noqa
 
 def figures(name: str, phases: Phases, version: int = 1) -> dict[int | None, Figure]:
     """By the definitions that take calls for independent, whose intervals can be derived by hand."""
-    return dict(timed(name, phases, version))
+    return dict(list_time_metrics(name, phases, version))
 
 
 def test_a_throughput_counts_the_samples_of_every_call(tmp_path: Path) -> None:

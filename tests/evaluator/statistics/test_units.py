@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchlock.evaluator.statistics.units import change, in_unit
+from benchlock.evaluator.statistics.metric_model import format_change, format_value
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,11 @@ from benchlock.evaluator.statistics.units import change, in_unit
     ],
 )
 def test_a_value_has_the_unit_that_keeps_its_digits(value: float | None, unit: str, text: str) -> None:
-    assert in_unit(value, unit) == text
+    assert format_value(value, unit) == text
 
 
 @pytest.mark.parametrize(
     ("share", "text"), [(0.018, "+1.8%"), (-0.018, "-1.8%"), (-1e-9, "0.0%"), (0.0, "0.0%"), (-0.101, "-10.1%")]
 )
 def test_a_change_that_rounds_to_nothing_has_no_sign(share: float, text: str) -> None:
-    assert change(share) == text
+    assert format_change(share) == text

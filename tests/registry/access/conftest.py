@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import Engine
 
-from benchlock.registry.access.tokens import Tokens
+from benchlock.registry.auth.tokens import Tokens
 from tests.support.clocks import Standing
 
 

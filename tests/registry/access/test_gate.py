@@ -4,26 +4,24 @@ from datetime import timedelta
 
 import pytest
 
-from benchlock.registry.access.errors import UnauthorizedError
-from benchlock.registry.access.gate import REMEMBERED, Gate
-from benchlock.registry.access.scopes import Scopes
-from benchlock.registry.access.secret import Secret, new_secret
-from benchlock.registry.access.tokens import Tokens
+from benchlock.registry.auth.permissions import Scopes, UnauthorizedError
+from benchlock.registry.auth.token_format import Secret, new_secret
+from benchlock.registry.auth.tokens import REMEMBERED, Authenticator, Tokens
 from tests.support.clocks import Standing
 
 READ = Scopes.parse(["read"])
 
 
 @pytest.fixture
-def gate(tokens: Tokens, standing: Standing) -> Gate:
-    return Gate(tokens, standing)
+def gate(tokens: Tokens, standing: Standing) -> Authenticator:
+    return Authenticator(tokens, standing)
 
 
 def bearer(secret: Secret) -> str:
     return f"Bearer {secret.text}"
 
 
-def test_a_token_is_let_in_with_its_scopes_and_no_more(gate: Gate, tokens: Tokens) -> None:
+def test_a_token_is_let_in_with_its_scopes_and_no_more(gate: Authenticator, tokens: Tokens) -> None:
     made, secret = tokens.create("ci", READ)
     assert gate.known(bearer(secret)) is None
     actor = gate.admit(bearer(secret), "request-1")
@@ -46,7 +44,7 @@ def test_a_token_is_let_in_with_its_scopes_and_no_more(gate: Gate, tokens: Token
     ],
     ids=["absent", "empty", "no token", "short", "basic", "bare", "unknown", "two"],
 )
-def test_nobody_else_is(gate: Gate, authorization: str | None, said: str) -> None:
+def test_nobody_else_is(gate: Authenticator, authorization: str | None, said: str) -> None:
     assert gate.known(authorization) is None
     with pytest.raises(UnauthorizedError, match=said) as caught:
         gate.admit(authorization)
@@ -54,7 +52,7 @@ def test_nobody_else_is(gate: Gate, authorization: str | None, said: str) -> Non
 
 
 def test_a_token_that_has_ended_is_not_let_in_although_it_was_a_moment_ago(
-    gate: Gate, tokens: Tokens, standing: Standing
+    gate: Authenticator, tokens: Tokens, standing: Standing
 ) -> None:
     _, secret = tokens.create("ci", READ, timedelta(minutes=1))
     standing.go_on(seconds=59)
@@ -67,7 +65,7 @@ def test_a_token_that_has_ended_is_not_let_in_although_it_was_a_moment_ago(
 
 
 def test_a_revocation_by_another_process_is_known_soon_and_by_this_one_at_once(
-    gate: Gate, tokens: Tokens, standing: Standing
+    gate: Authenticator, tokens: Tokens, standing: Standing
 ) -> None:
     made, secret = tokens.create("ci", READ)
     gate.admit(bearer(secret))

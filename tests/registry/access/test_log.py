@@ -6,18 +6,15 @@ import pytest
 from sqlalchemy import Engine, func, select
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.local import LocalStore
-from benchlock.registry.access.actors import ANONYMOUS, Actor, acting_as
-from benchlock.registry.access.errors import ForbiddenError
-from benchlock.registry.access.log import Log
-from benchlock.registry.access.refusals import Refusals, Repeats
-from benchlock.registry.access.scopes import Scopes
-from benchlock.registry.access.secret import new_secret
-from benchlock.registry.access.tables import actions
-from benchlock.registry.access.tokens import Tokens
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.registry.auth.access_schema import actions
+from benchlock.registry.auth.audit_log import AuditLog, DenialCounter, DenialLog
+from benchlock.registry.auth.permissions import ANONYMOUS, Actor, ForbiddenError, Scopes, use_actor
+from benchlock.registry.auth.token_format import new_secret
+from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.database import reading
-from benchlock.registry.publishing import Draft, publish
+from benchlock.registry.database.engine import read_transaction
+from benchlock.registry.publishing.publication import Draft, publish
 from tests.support.clocks import Standing
 
 pytestmark = pytest.mark.databases
@@ -40,14 +37,14 @@ STRANGER = Actor("token/stranger", Scopes.parse(["publish:other", "run"]), "requ
 
 
 def said(database: Engine) -> list[tuple[str, str]]:
-    return [(entry.actor, entry.action) for entry in reversed(Log(database).list())]
+    return [(entry.actor, entry.action) for entry in reversed(AuditLog(database).list())]
 
 
 def test_what_is_published_and_yanked_is_logged_with_who_did_it(
     author: Author, store: LocalStore, catalogue: Catalogue, database: Engine
 ) -> None:
     draft = author(DATASET.format(name="acme/pictures"), FILES)
-    with acting_as(OWNER):
+    with use_actor(OWNER):
         published = publish(draft, store, catalogue)
         publish(draft, store, catalogue)
         catalogue.yank(published.reference, "no good")
@@ -57,7 +54,7 @@ def test_what_is_published_and_yanked_is_logged_with_who_did_it(
         ("token/owner", "version.yank"),
         ("embedded", "version.unyank"),
     ]
-    last, yanked, first = Log(database).list()
+    last, yanked, first = AuditLog(database).list()
     assert first.target == f"{published.reference} {published.digest}"
     assert (yanked.target, yanked.request, yanked.outcome) == (f"{published.reference} no good", "request-1", "done")
     assert last.request is None
@@ -67,11 +64,11 @@ def test_another_namespace_is_neither_published_to_nor_yanked_nor_logged_as_done
     author: Author, store: LocalStore, catalogue: Catalogue, database: Engine
 ) -> None:
     draft = author(DATASET.format(name="acme/pictures"), FILES)
-    with acting_as(STRANGER), pytest.raises(ForbiddenError, match="publish:acme"):
+    with use_actor(STRANGER), pytest.raises(ForbiddenError, match="publish:acme"):
         publish(draft, store, catalogue)
     assert catalogue.list() == ()
     reference = publish(draft, store, catalogue).reference
-    with acting_as(STRANGER):
+    with use_actor(STRANGER):
         assert not publish(draft, store, catalogue).changed
         with pytest.raises(ForbiddenError):
             catalogue.yank(reference, "of spite")
@@ -92,22 +89,22 @@ def test_a_change_that_fails_leaves_no_entry(
 
 
 def test_refusals_are_written_so_often_a_minute_and_then_counted(database: Engine, standing: Standing) -> None:
-    refusals = Refusals(database, standing)
-    for _ in range(Refusals.MOST + 70):
+    refusals = DenialLog(database, standing)
+    for _ in range(DenialLog.MOST + 70):
         refusals.note(ANONYMOUS, "POST /v1/artifacts", "", "refused", "unauthorized")
     assert refusals.note(STRANGER, "POST /v1/artifacts", "", "refused", "forbidden")
-    with reading(database) as connection:
-        assert connection.execute(select(func.count()).select_from(actions)).scalar() == Refusals.MOST + 1
+    with read_transaction(database) as connection:
+        assert connection.execute(select(func.count()).select_from(actions)).scalar() == DenialLog.MOST + 1
     standing.go_on(minutes=1)
     assert refusals.note(ANONYMOUS, "POST /v1/artifacts", "", "refused", "unauthorized")
-    (last,) = Log(database).list(limit=1)
+    (last,) = AuditLog(database).list(limit=1)
     assert last.reason == "unauthorized (70 more before were not written down)"
 
 
 def test_a_refusal_that_repeats_is_counted_in_a_line_a_minute_later_and_then_every_hour(
     database: Engine, standing: Standing
 ) -> None:
-    refusals = Refusals(database, standing)
+    refusals = DenialLog(database, standing)
 
     def refused(count: int, reason: str = "the token is revoked") -> list[bool]:
         return [refusals.repeats.is_first(STRANGER, "POST /v1/leases", "/v1/leases", reason) for _ in range(count)]
@@ -122,7 +119,7 @@ def test_a_refusal_that_repeats_is_counted_in_a_line_a_minute_later_and_then_eve
     assert refusals.summarise() == ()
     standing.go_on(minutes=1)
     assert [one.count for one in refusals.summarise()] == [60]
-    assert [(one.actor, one.reason.split(" (")[1]) for one in Log(database).list()] == [
+    assert [(one.actor, one.reason.split(" (")[1]) for one in AuditLog(database).list()] == [
         (STRANGER.id, "60 more since 12:01:00 UTC)"),
         (STRANGER.id, "149 more since 12:00:00 UTC)"),
     ]
@@ -133,8 +130,8 @@ def test_a_refusal_that_repeats_is_counted_in_a_line_a_minute_later_and_then_eve
 def test_the_kinds_of_refusals_that_are_counted_are_bounded(
     standing: Standing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchlock.registry.access.refusals._MOST_KINDS", 10)
-    repeats = Repeats(standing)
+    monkeypatch.setattr("benchlock.registry.auth.audit_log._MOST_KINDS", 10)
+    repeats = DenialCounter(standing)
     for number in range(100):
         assert repeats.is_first(STRANGER, "GET /", "/", f"reason {number}")
     assert len(repeats._kinds) == 10
@@ -143,8 +140,8 @@ def test_the_kinds_of_refusals_that_are_counted_are_bounded(
 
 def test_a_token_that_was_written_in_the_wrong_place_is_not_kept(database: Engine, standing: Standing) -> None:
     secret = new_secret()
-    Refusals(database, standing).note(ANONYMOUS, f"GET /{secret.text}", secret.text * 99, "refused", secret.text)
-    (entry,) = Log(database).list()
+    DenialLog(database, standing).note(ANONYMOUS, f"GET /{secret.text}", secret.text * 99, "refused", secret.text)
+    (entry,) = AuditLog(database).list()
     assert secret.text[10:] not in f"{entry}"
     assert len(entry.target) <= 500
 
@@ -153,7 +150,7 @@ def test_the_log_is_read_page_by_page(tokens: Tokens, database: Engine, standing
     for _ in range(7):
         tokens.create("ci", Scopes.parse(["read"]))
         standing.go_on(seconds=1)
-    log, found, before = Log(database), list[str](), None
+    log, found, before = AuditLog(database), list[str](), None
     while page := log.list(limit=3, before=before):
         before = page[-1].id
         found += [entry.id for entry in page]

@@ -3,9 +3,18 @@
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.access.actors import ANONYMOUS, EMBEDDED, Actor, acting, acting_as
-from benchlock.registry.access.errors import ForbiddenError
-from benchlock.registry.access.scopes import EVERYTHING, NEEDS, NOTHING, Scopes
+from benchlock.registry.auth.permissions import (
+    ANONYMOUS,
+    EMBEDDED,
+    EVERYTHING,
+    NEEDS,
+    NOTHING,
+    Actor,
+    ForbiddenError,
+    Scopes,
+    get_actor,
+    use_actor,
+)
 
 ALLOWED = {
     "": {"public"},
@@ -61,10 +70,10 @@ def test_scopes_are_written_in_order() -> None:
 
 def test_who_acts_is_whoever_opened_the_folder_unless_somebody_is_named() -> None:
     somebody = Actor("token/x", NOTHING)
-    assert acting() is EMBEDDED
-    with acting_as(somebody):
-        assert acting() is somebody
-    assert acting() is EMBEDDED
+    assert get_actor() is EMBEDDED
+    with use_actor(somebody):
+        assert get_actor() is somebody
+    assert get_actor() is EMBEDDED
 
 
 def test_a_refusal_says_what_is_needed_and_what_there_is() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchlock.registry.access.errors import UnauthorizedError
-from benchlock.registry.access.secret import PATTERN, Secret, masked, new_secret, parse_secret
+from benchlock.registry.auth.permissions import UnauthorizedError
+from benchlock.registry.auth.token_format import PATTERN, Secret, mask_tokens, new_secret, parse_secret
 
 ONE = new_secret(bytes(range(32)))
 EXPECTED = "benchlock_003aUlTJC7tjlCTQj2uNU3MFagCXG9LRKRcwGkBIDlf436Ep5"
@@ -49,7 +49,7 @@ def test_a_token_is_not_shown_by_what_prints_it() -> None:
 
 def test_text_is_shown_without_the_tokens_in_it() -> None:
     text = f"GET /v1/x?a={ONE.text}&b=1 and {ONE.text[:40]}, not benchlock_runs"
-    assert masked(text) == "GET /v1/x?a=benchlock_…&b=1 and benchlock_…, not benchlock_runs"
+    assert mask_tokens(text) == "GET /v1/x?a=benchlock_…&b=1 and benchlock_…, not benchlock_runs"
 
 
 def test_what_the_documentation_tells_scanners_finds_tokens_and_nothing_else() -> None:

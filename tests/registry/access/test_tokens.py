@@ -8,11 +8,11 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
-from benchlock.registry.access.log import Log
-from benchlock.registry.access.scopes import Scopes
-from benchlock.registry.access.secret import new_secret
-from benchlock.registry.access.tokens import TokenId, Tokens, parse_lifetime, parse_token_id
-from benchlock.registry.catalogue.database import writing
+from benchlock.registry.auth.audit_log import AuditLog
+from benchlock.registry.auth.permissions import Scopes
+from benchlock.registry.auth.token_format import new_secret
+from benchlock.registry.auth.tokens import TokenId, Tokens, parse_lifetime, parse_token_id
+from benchlock.registry.database.engine import write_transaction
 from tests.support.clocks import Standing
 
 READ = Scopes.parse(["read"])
@@ -49,9 +49,9 @@ def test_a_revocation_is_for_ever_and_said_once(tokens: Tokens, database: Engine
     assert found is not None
     assert found.state(standing.at) == "revoked"
     for statement in ("DELETE FROM token_revocations", "UPDATE tokens SET expires_at = '9999'"):
-        with pytest.raises(IntegrityError, match="append-only"), writing(database) as connection:
+        with pytest.raises(IntegrityError, match="append-only"), write_transaction(database) as connection:
             connection.execute(text(statement))
-    assert [entry.action for entry in Log(database).list(actor="embedded")].count("token.revoke") == 1
+    assert [entry.action for entry in AuditLog(database).list(actor="embedded")].count("token.revoke") == 1
 
 
 @pytest.mark.databases
@@ -78,9 +78,9 @@ def test_a_rotation_gives_a_new_secret_and_ends_the_old_one_after_the_grace_peri
     _, third = tokens.rotate(made.id, timedelta(days=1), timedelta(0))  # ends all the secrets before it
     assert states() == ["expired", "expired"]
     assert tokens.find(third) == tokens.list()[0]
-    with pytest.raises(IntegrityError, match="append-only"), writing(database) as connection:
+    with pytest.raises(IntegrityError, match="append-only"), write_transaction(database) as connection:
         connection.execute(text("UPDATE token_rotations SET grace_until = '9999'"))
-    assert [entry.action for entry in Log(database).list()].count("token.rotate") == 3
+    assert [entry.action for entry in AuditLog(database).list()].count("token.rotate") == 3
 
 
 @pytest.mark.databases

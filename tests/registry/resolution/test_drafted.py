@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from benchlock.registry.constraints import Constraint
 from benchlock.registry.names import Kind
-from benchlock.registry.ranges import Range
 from benchlock.registry.resolution.candidates import Candidate, Population, Question, Requirement
-from benchlock.registry.resolution.drafted import Drafted
 from benchlock.registry.resolution.resolver import resolve
-from benchlock.registry.versions import parse_version
+from benchlock.registry.resolution.version_search import DraftSnapshot
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import Constraint, Range
 from tests.support.universe import Universe, candidates
 
 PUBLISHED: dict[str, dict[str, dict[str, Any]]] = {
@@ -30,12 +29,12 @@ INTERVALS = [Range.parse(text).intervals[0] for text in ("*", ">=1.5.0-rc.1 <1.5
 NEEDS = [None, DRAFTS[0].requires[0], ("framework", "ort", "<1.20")]
 
 
-def both() -> tuple[Drafted, Universe]:
+def both() -> tuple[DraftSnapshot, Universe]:
     """A catalogue with drafts over it, and one in which nothing else has their names."""
     published = candidates(PUBLISHED)
     names = {(one.kind, one.name) for one in DRAFTS}
     rest: list[Candidate] = [one for one in published if (one.kind, one.name) not in names]
-    return Drafted(Universe(published), DRAFTS), Universe([*rest, *DRAFTS])
+    return DraftSnapshot(Universe(published), DRAFTS), Universe([*rest, *DRAFTS])
 
 
 NAMED: list[tuple[Kind, str]] = [("model", "net"), ("dataset", "mine"), ("dataset", "set"), ("framework", "ort")]

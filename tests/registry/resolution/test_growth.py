@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchlock.registry.ranges import Range
 from benchlock.registry.resolution.candidates import EVERY, Need, Population
-from benchlock.registry.resolution.conflicts import LISTED, ConflictError
-from benchlock.registry.resolution.rejections import crowd
+from benchlock.registry.resolution.conflicts import LISTED, ConflictError, group_versions
 from benchlock.registry.resolution.resolver import resolve
-from benchlock.registry.versions import Version, parse_version
+from benchlock.registry.versions.semantic_version import Version, parse_version
+from benchlock.registry.versions.version_ranges import Range
 from tests.support.universe import Universe, candidates, question
 
 SMALL, LARGE = 250, 2000
@@ -119,7 +118,7 @@ def test_a_crowd_of_many_intervals_is_what_lies_in_them(published: Sequence[int]
     rows = candidates({"framework/f": {f"1.{number}.0": {} for number in published}})
     versions = Range.union(Range.exactly(parse_version(f"1.{number}.0")) for number in range(20, 200, 2))
     inside = [one for one in reversed(published) if one in range(20, 200, 2)]
-    one = crowd(Universe(rows), Population("framework", "f", EVERY), versions)
+    one = group_versions(Universe(rows), Population("framework", "f", EVERY), versions)
     if not inside:
         assert one is None
         return

@@ -8,23 +8,25 @@ import pytest
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.registry.lockfile import LockedArtifact
+from benchlock.registry.lock.lockfile import LockedArtifact
+from benchlock.registry.lock.selection_reasons import SelectionReason, explain_selection
 from benchlock.registry.names import Kind, parse_target
-from benchlock.registry.resolution.search import Search
-from benchlock.registry.resolution.why import Why, why
+from benchlock.registry.resolution.version_search import Search
 from tests.support.universe import Universe, candidates, question
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases" / "why").glob("*.json"))
 
 
-def answer(case: dict[str, Any], target: str | None = None) -> Why:
+def answer(case: dict[str, Any], target: str | None = None) -> SelectionReason:
     """The case's answer; ``target`` asks for another artifact."""
     kind, name, _ = parse_target(target or case["why"])
     locked: dict[Kind, LockedArtifact] = {}
     for one, chosen in case["lock"].items():
         named, _, version = chosen.partition(" ")
         locked[one] = LockedArtifact(name=named, version=version, digest=digest_bytes(chosen.encode()))
-    return why(locked, kind, name, Search.of(question(case["request"]), Universe(candidates(case["index"])), {}))
+    return explain_selection(
+        locked, kind, name, Search.of(question(case["request"]), Universe(candidates(case["index"])), {})
+    )
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

@@ -1,0 +1,56 @@
+"""The version, commit and schema revision of this build of benchlock."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from benchlock.migrations import HEAD
+
+COMMIT_FILE: Final = "commit.txt"
+"""Beside this module: the commit that a wheel was built of, as ``setup.py`` writes it. A checkout has none."""
+UNKNOWN: Final = "unknown"
+_SECONDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A build of benchlock."""
+
+    version: str
+    commit: str
+    schema: str
+
+
+@cache
+def this_build() -> Build:
+    """Describe this build; its commit is ``unknown`` where neither a wheel nor a checkout tells it."""
+    return Build(version("benchlock"), _read_commit(Path(__file__).resolve().parent), HEAD)
+
+
+def _read_commit(folder: Path) -> str:
+    """Read the commit from the file in ``folder``, else ask git, where ``folder`` lies in the root of a checkout."""
+    try:
+        return (folder / COMMIT_FILE).read_text(encoding="ascii").strip() or UNKNOWN
+    except (OSError, ValueError):
+        pass
+    checkout = folder.parent
+    if not (checkout / ".git").exists():
+        return UNKNOWN
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=checkout,
+            env=plain,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return UNKNOWN
+    return done.stdout.strip()

@@ -1,0 +1,243 @@
+"""Commands that write manifests: init from a file, and import from other formats."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchlock.api.cli import output
+from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.output import todo_lines
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+
+if TYPE_CHECKING:
+    from benchlock.registry.scaffold.manifest_outline import ManifestOutline
+    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure
+
+    Results = dict[Path, ImportedManifest | ImportFailure]
+
+
+MANIFEST = "manifest.yaml"
+
+
+@click.command()
+@click.argument("kind", metavar="KIND", help="model, dataset, framework or image.")
+@click.argument(
+    "file", metavar="[FILE]", required=False, type=click.Path(path_type=Path), help="What it is of, a file or folder."
+)
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Where to; default: manifest.yaml beside FILE.",
+)
+@click.pass_obj
+def init(invocation: Invocation, kind: str, file: Path | None, out: Path | None) -> None:
+    """Write a commented manifest from what can be read in a file."""
+    from benchlock.registry.names import parse_kind  # noqa: PLC0415
+    from benchlock.registry.scaffold.manifest_outline import outline_manifest  # noqa: PLC0415
+
+    wanted, given = parse_kind(kind), None if file is None else file.absolute()
+    target = _choose_target(given, out)
+    found = outline_manifest(wanted, given, target.parent)
+    _write_new_manifest(target, found.text)
+    if invocation.as_json:
+        findings = [finding.document() for finding in found.findings]
+        output.print_json({"manifest": str(target), "kind": kind, "todos": found.todos, "findings": findings})
+    else:
+        _print_manifest_todos(target, found)
+
+
+def _choose_target(given: Path | None, out: Path | None) -> Path:
+    if out is not None:
+        return (out / MANIFEST if out.is_dir() else out).absolute()
+    return (Path.cwd() if given is None else given.parent) / MANIFEST
+
+
+def _write_new_manifest(target: Path, text: str) -> None:
+    try:
+        with target.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InvalidInputError(
+            f"{target} is there already; nothing was written",
+            where=str(target),
+            next_step="write elsewhere with -o PATH",
+        ) from error
+    except OSError as error:
+        raise UnavailableError(
+            f"{target} cannot be written: {error.strerror}", where=str(target), next_step="write elsewhere with -o PATH"
+        ) from error
+
+
+def _print_manifest_todos(target: Path, found: "ManifestOutline") -> None:
+    output.echo(f"wrote {target}")
+    for finding in found.findings:
+        mark = "TODO" if finding.todo else "    "
+        output.echo(f"  {mark} {finding.path}: {finding.what}; {finding.done}")
+    output.echo(f"{todo_lines(found.todos)} to finish; then benchlock publish --dry-run {target}")
+
+
+ENDINGS = (".yml", ".yaml")
+SUFFIX = ".benchlock.yaml"
+"""How the native manifest is called beside its original."""
+
+LARGEST = 1 << 20
+"""Bytes of the largest original that is read."""
+
+
+@click.group("import", no_args_is_help=False)
+def import_group() -> None:
+    """Write the manifests of others in the native form."""
+
+
+@import_group.command()
+@click.argument("path", metavar="FILE|FOLDER", type=click.Path(path_type=Path), help="A manifest, or a folder of them.")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where to; default: beside each original.",
+)
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.pass_obj
+def mlmodelscope(invocation: Invocation, path: Path, out: Path | None, *, force: bool) -> None:
+    """Write MLModelScope manifests in the native form, and list per file what an author must finish."""
+    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure, import_all  # noqa: PLC0415
+
+    files = [path] if not path.is_dir() else list(_find_originals(path))
+    called = {(file.relative_to(path) if path.is_dir() else Path(file.name)).as_posix(): file for file in files}
+    texts = {name: _read_original(file) for name, file in called.items()}
+    read = import_all({name: text for name, text in texts.items() if isinstance(text, bytes)})
+    refused = {name: ImportFailure(text, broken=True) for name, text in texts.items() if not isinstance(text, bytes)}
+    results = {file: read.get(name) or refused[name] for name, file in called.items()}
+    written = {file: found for file, found in results.items() if isinstance(found, ImportedManifest)}
+    if not written:
+        raise _nothing_written_error(path, results)
+    targets = _choose_targets(written, out)
+    _write_imported({targets[file]: found.text for file, found in written.items()}, force=force)
+    if invocation.as_json:
+        output.print_json(_import_document(results, targets))
+    else:
+        _print_import_results(results, targets)
+
+
+def _find_originals(folder: Path) -> Iterator[Path]:
+    """Every YAML file in a folder, in the order of their paths; without those that an import wrote."""
+    found = (file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file())
+    return iter(sorted((file for file in found if not file.name.endswith(SUFFIX)), key=lambda file: file.as_posix()))
+
+
+def _read_original(file: Path) -> bytes | InvalidInputError:
+    """What the file holds; an error where it cannot be read or is far too large."""
+    ask = "name a manifest, or a folder of manifests"
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(LARGEST + 1)
+    except OSError as error:
+        what = f"{file} cannot be read: {error.strerror or error}"
+        return InvalidInputError(what, where=str(file), next_step=ask)
+    if len(text) > LARGEST:
+        return InvalidInputError(f"{file} has more than {LARGEST} bytes", where=str(file), next_step=ask)
+    return text
+
+
+def _nothing_written_error(path: Path, results: "Results") -> InvalidInputError:
+    """Why nothing was written: what is wrong with the one file, or how many of a folder are no manifests."""
+    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportFailure  # noqa: PLC0415
+
+    errors = [found.error for found in results.values() if isinstance(found, ImportFailure)]
+    if len(errors) == 1 and not path.is_dir():
+        return errors[0]
+    what = f"none of the {len(errors)} YAML files in {path} is a readable model manifest of MLModelScope's"
+    first = f"{errors[0].what} ({errors[0].where})" if errors else "there is no .yml or .yaml file"
+    return InvalidInputError(what, where=str(path), next_step=f"name another folder; the first: {first}")
+
+
+def _choose_targets(written: "dict[Path, ImportedManifest]", out: Path | None) -> dict[Path, Path]:
+    """Where each native manifest goes; equal names are told apart by a number."""
+    targets: dict[Path, Path] = {}
+    taken: set[str] = set()
+    for file, found in written.items():
+        folder, stem, suffix = file.parent, file.stem, SUFFIX
+        if out is not None:
+            folder, stem, suffix = out, (found.name or file.stem).replace("/", "-"), ".yaml"
+        target, number = folder / f"{stem}{suffix}", 1
+        while str(target).casefold() in taken:
+            number += 1
+            target = folder / f"{stem}-{number}{suffix}"
+        taken.add(str(target).casefold())
+        targets[file] = target
+    return targets
+
+
+def _write_imported(texts: dict[Path, str], *, force: bool) -> None:
+    """All of the files, or, where one is there already, none.
+
+    Raises:
+        InvalidInputError: a file is there, and ``force`` was not asked for.
+    """
+    present = [target for target in texts if target.exists() or target.is_symlink()]
+    if present and not force:
+        more = f", and {len(present) - 1} others" if len(present) > 1 else ""
+        raise InvalidInputError(
+            f"{present[0]} is there already{more}; nothing was written",
+            where=str(present[0]),
+            next_step="write elsewhere with -o DIR, or replace what is there with --force",
+        )
+    for target, text in texts.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _import_outcome(found: "ImportedManifest | ImportFailure") -> str:
+    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest  # noqa: PLC0415
+
+    if isinstance(found, ImportedManifest):
+        return "written"
+    return "unreadable" if found.broken else "not a manifest"
+
+
+def _import_document(results: "Results", targets: dict[Path, Path]) -> dict[str, Any]:
+    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest  # noqa: PLC0415
+
+    outcomes = [_import_outcome(found) for found in results.values()]
+    files = []
+    for file, found in results.items():
+        entry: dict[str, Any] = {"source": str(file), "outcome": _import_outcome(found)}
+        if isinstance(found, ImportedManifest):
+            entry |= {"output": str(targets[file]), "name": found.name, "todos": found.todos}
+            entry["findings"] = [finding.document() for finding in found.findings]
+        else:
+            error = found.error
+            entry["error"] = {"message": error.what, "where": error.where, "next": error.next_step}
+        files.append(entry)
+    return {
+        "files": files,
+        "counts": {kind: outcomes.count(kind) for kind in ("written", "not a manifest", "unreadable")},
+    }
+
+
+def _print_import_results(results: "Results", targets: dict[Path, Path]) -> None:
+    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest  # noqa: PLC0415
+
+    outcomes = [_import_outcome(found) for found in results.values()]
+    for file, found in results.items():
+        if not isinstance(found, ImportedManifest):
+            output.echo(f"{file}: {_import_outcome(found)}")
+            output.echo(f"  {found.error.what} ({found.error.where})")
+            output.echo()
+            continue
+        output.echo(f"{file} -> {targets[file]}")
+        for finding in found.findings:
+            mark = "TODO" if finding.todo else "    "
+            output.echo(f"  {mark} {finding.path or 'the file'}: {finding.what}; {finding.done}")
+        output.echo()
+    counted = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes))
+    todos = sum(found.todos for found in results.values() if isinstance(found, ImportedManifest))
+    output.echo(f"{counted}; {todo_lines(todos)} to finish before publishing")

@@ -1,0 +1,167 @@
+"""Commands for recorded runs: runs, hide, and show of a run."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchlock.api.cli import output
+from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.lock_commands import lock_document, read_lock
+from benchlock.api.cli.output import say
+from benchlock.api.cli.run_documents import claim_document, run_document
+from benchlock.api.cli.run_options import complete_run_id
+from benchlock.api.cli.run_tables import print_claims, print_outcome, print_run, print_runs
+from benchlock.api.error_codes import EXIT_INTEGRITY
+from benchlock.artifacts.blob_store import read
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.evaluator.harness_releases import is_released
+
+if TYPE_CHECKING:
+    from benchlock.evaluator.records.run_model import Run
+    from benchlock.evaluator.workflows.claims import ClaimVerdict
+    from benchlock.evaluator.workflows.repeat import Repetition
+    from benchlock.registry.lock.lockfile import Lock
+
+
+@click.command()
+@click.option("--lock", metavar="LOCK", default="", help="Only the runs of this lock.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many, newest first."
+)
+@click.pass_obj
+def runs(invocation: Invocation, lock: str, limit: int) -> None:
+    """List runs, newest first.
+
+    A run whose record is damaged is listed without its figures, and the command exits with 4.
+    """
+    from benchlock.evaluator.records.run_model import DamagedRun, Run  # noqa: PLC0415
+
+    wanted = read_lock(invocation, lock).id if lock else None
+    entries = invocation.opened.records.list_entries(lock=wanted, limit=limit)
+    found = [one for one in entries if isinstance(one, Run)]
+    damaged = [one for one in entries if isinstance(one, DamagedRun)]
+    locks = {id_: _known_lock(invocation, id_) for id_ in {run.start.lock for run in found}}
+    if invocation.as_json:
+        documents = [run_document(run) | _artifacts(locks[run.start.lock]) for run in found]
+        output.print_json({"runs": documents, "damaged": [{"run": one.id, "damage": one.damage} for one in damaged]})
+    else:
+        print_runs(entries, locks)
+    for one in damaged:
+        say(f"error: {one.id}: {one.damage}")
+    if damaged:
+        raise click.exceptions.Exit(EXIT_INTEGRITY)
+
+
+@click.command()
+@click.argument("run", metavar="RUN", callback=complete_run_id, help="run/ID, as `runs` lists them.")
+@click.option("--reason", default="", help="Why the run is hidden; shown to administrators.")
+@click.option("--undo", is_flag=True, help="Show the run again.")
+@click.pass_obj
+def hide(invocation: Invocation, run: str, reason: str, *, undo: bool) -> None:
+    """Hide a run from lists, comparisons and verdicts.
+
+    Its record and its blobs stay.
+
+    Example: benchlock hide run/01kam1v3mz4w0q3d5g7h9j2k4m --reason "ran on a throttled host"
+    """
+    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+
+    id_, records = parse_run_id(run), invocation.opened.records
+    changed = records.unhide(id_) if undo else records.hide(id_, reason)
+    if invocation.as_json:
+        output.print_json({"target": id_, "hidden": not undo, "changed": changed})
+    else:
+        output.echo(f"{id_} is {'shown again' if undo else 'hidden'}{'' if changed else ' already'}")
+
+
+def _known_lock(invocation: Invocation, id_: str) -> "Lock | None":
+    """The lock, None where it is of a format that this version does not read: its runs are listed all the same."""
+    try:
+        return read_lock(invocation, id_)
+    except BenchlockError as error:
+        say(f"warning: {error.what}")
+        return None
+
+
+def _artifacts(lock: "Lock | None") -> dict[str, Any]:
+    """What was locked, but for the platforms: that of the run is in its own document."""
+    if lock is None:
+        return {}
+    harness = {"version": lock.harness.version, "digest": lock.harness.digest, "released": is_released(lock.harness)}
+    return {key: part for key, part in lock_document(lock).items() if key != "platforms"} | {"harness": harness}
+
+
+def show_run(invocation: Invocation, target: str) -> None:
+    """Show a run with everything that was recorded; exits with 4 where its figures are not verified."""
+    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+
+    run = invocation.opened.records.get(parse_run_id(target))
+    lock = read_lock(invocation, run.start.lock)
+    verified = run.evidence is None or run.evidence.state == "verified"
+    judged = judge_claims(invocation, lock, run) if verified else ()
+    warnings = find_warnings(invocation, lock, run) if verified else ()
+    if invocation.as_json:
+        output.print_json(answer_document(run, lock, judged, warnings, full=True))
+    else:
+        print_answer(run, lock, judged, warnings)
+        print_run(run, lock, _log(invocation, run))
+    if not verified:
+        raise click.exceptions.Exit(EXIT_INTEGRITY)
+
+
+def answer_document(
+    run: "Run", lock: "Lock", judged: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...], *, full: bool = False
+) -> dict[str, Any]:
+    """A run with what was locked, what it says of the model's claims, and warnings, as JSON."""
+    more = {"claims": [claim_document(one) for one in judged], "warnings": list(warnings)}
+    return run_document(run, full=full) | _artifacts(lock) | more
+
+
+def print_answer(run: "Run", lock: "Lock", judged: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...]) -> None:
+    """The same for a person."""
+    print_outcome(run, lock)
+    for warning in warnings:
+        output.echo_wrapped(f"warning: {warning}")
+    print_claims(judged)
+
+
+def judge_claims(
+    invocation: Invocation, lock: "Lock", run: "Run", repetition: "Repetition | None" = None
+) -> "tuple[ClaimVerdict, ...]":
+    """What the run says of its model's claims; nothing, and a warning, where a manifest is not there to be read.
+
+    Of a ``repetition`` the figures are over all its runs, of which ``run`` is the last.
+    """
+    from benchlock.evaluator.workflows.claims import claims_of  # noqa: PLC0415
+
+    metrics = None if repetition is None else tuple(one.metric for one in repetition.metrics)
+    among = () if repetition is None else repetition.runs
+    try:
+        return claims_of(lock, run, invocation.opened.store, metrics, among)
+    except BenchlockError as error:
+        say(f"warning: the model's claims cannot be judged: {error.what}")
+        return ()
+
+
+def find_warnings(invocation: Invocation, lock: "Lock", run: "Run") -> tuple[str, ...]:
+    """Return what is odd about the answers of a run; nothing if its blobs cannot be read."""
+    from benchlock.evaluator.workflows.chance_level import find_guessing  # noqa: PLC0415
+
+    try:
+        reason = find_guessing(lock, run, invocation.opened.store)
+    except BenchlockError as error:
+        say(f"warning: the predictions cannot be looked at: {error.what}")
+        return ()
+    return () if reason is None else (reason,)
+
+
+def _log(invocation: Invocation, run: "Run") -> str | None:
+    """The output of a run that failed, None where there is none to be read."""
+    if run.end is None or run.end.outcome != "failed" or "log" not in run.end.blobs:
+        return None
+    try:
+        kept = read(invocation.opened.store, run.end.blobs["log"].digest, name=f"{run.id} log")
+    except BenchlockError as error:
+        say(f"warning: {error.what}")
+        return None
+    return kept.decode(errors="replace")

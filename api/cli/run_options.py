@@ -1,0 +1,115 @@
+"""Arguments and options of commands that name or start runs."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.output import say
+from benchlock.artifacts.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from benchlock.evaluator.records.run_model import Isolation, Run
+    from benchlock.evaluator.runner.wall_clock import WallClock
+    from benchlock.registry.lock.lockfile import Lock
+
+
+_PREFIX = "run/"
+_DIGITS = 26
+_BEGINNING = re.compile(rf"{_PREFIX}[0-9a-hjkmnp-tv-z]{{8,20}}")
+"""More could end where the list is asked for entries before an id, which leaves that id out."""
+
+
+def complete_run_id(context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Return ``value`` with ``run/`` before it if it is an id alone, else unchanged.
+
+    The first 8 to 20 characters after ``run/`` are completed if they are of one listed run alone.
+
+    Raises:
+        InvalidInputError: Several runs begin with them.
+    """
+    from benchlock.registry.database.record_values import is_id  # noqa: PLC0415 - the help text needs none of it
+
+    if not _BEGINNING.fullmatch(value):
+        return f"{_PREFIX}{value}" if is_id(value) else value
+    last = value.ljust(len(_PREFIX) + _DIGITS, "z")
+    entries = context.obj.opened.records.list_entries(before=last, limit=2, examine=False)
+    ids = [one.id for one in entries if one.id.startswith(value)]
+    if len(ids) > 1:
+        raise InvalidInputError(f"ambiguous run id {value}", where=", ".join(ids), next_step="write more characters")
+    return ids[0] if ids else value
+
+
+def complete_run_ids(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return ``values``, each as ``complete_run_id`` returns it."""
+    return tuple(complete_run_id(context, parameter, value) for value in values)
+
+
+ISOLATION = click.option(
+    "--isolation", metavar="container|process", default="", help="Default: a container where one can be had."
+)
+ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Let a model's own code run in a process.")
+_SHARE = re.compile(r"(?P<metric>[a-z0-9_]+)=(?P<number>[0-9]+(\.[0-9]+)?)(?P<percent> ?%)?")
+
+
+def parse_isolation(text: str) -> "Isolation | None":
+    """The isolation that a user asks for, None where the choice is left."""
+    if not text:
+        return None
+    if text == "container":
+        return "container"
+    if text == "process":
+        return "process"
+    raise InvalidInputError(f"{text!r} is no isolation", next_step="write container or process")
+
+
+def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
+    """What an option says of metrics, as fractions: ``latency_p50=2%`` and ``latency_p50=0.02`` are 0.02.
+
+    Raises:
+        InvalidInputError: a text is none of that, or a metric stands twice.
+    """
+    shares: dict[str, float] = {}
+    for text in texts:
+        found = _SHARE.fullmatch(text)
+        share = 0.0 if found is None else float(found["number"]) / (100 if found["percent"] else 1)
+        if found is None or not 0 < share < 1 or found["metric"] in shares:
+            raise InvalidInputError(
+                f"{text!r} is no metric and a share below 1 of its value, or stands twice",
+                where=f"{option} {text}",
+                next_step=f"write {option} latency_p50=2%",
+            )
+        shares[found["metric"]] = share
+    return shares
+
+
+def execute_lock(
+    invocation: Invocation,
+    lock: "Lock",
+    isolation: "Isolation | None",
+    *,
+    allow_code: bool,
+    original: "Run | None" = None,
+    part_of: Mapping[str, Any] | None = None,
+    clock: "WallClock | None" = None,
+) -> "Run":
+    """Run a lock on this machine.
+
+    Args:
+        invocation: The call of the command.
+        lock: The lock.
+        isolation: The isolation that was asked for.
+        allow_code: Whether a model's own code may run in a process.
+        original: The run that this one repeats.
+        part_of: As ``Runner.run`` says.
+        clock: Counts where the time goes.
+    """
+    from benchlock.api.local.local_registry import build_runner  # noqa: PLC0415
+    from benchlock.evaluator.runner.wall_clock import WallClock  # noqa: PLC0415
+
+    clock = clock or WallClock()
+    with clock.part("registry"):
+        runner = build_runner(invocation.opened, invocation.progress, say, clock)
+    return runner.run(lock, isolation=isolation, allow_code=allow_code, original=original, part_of=part_of)

@@ -1,0 +1,275 @@
+"""The registry interface over a registry in a folder of this machine."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchlock.api.build_info import this_build
+from benchlock.api.local.local_registry import LocalRegistry, describe_store, now, open_reserve, open_uploads
+from benchlock.api.local.registry_database import check_database, describe_database
+from benchlock.api.registry_protocol import (
+    ChoiceExplanation,
+    GcReport,
+    ImportReport,
+    Json,
+    LockResult,
+    VerificationReport,
+)
+from benchlock.artifacts.blob_store import FileStore
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.text.quantities import spell_bytes
+
+if TYPE_CHECKING:
+    from benchlock.artifacts.digest import Digest
+    from benchlock.artifacts.display import Progress
+    from benchlock.artifacts.stores.cached_store import CachedRepository, EvictionReport
+    from benchlock.artifacts.uploads.disk_quotas import DiskSpace
+    from benchlock.evaluator.queue.queue_model import Explanation
+    from benchlock.evaluator.records.run_model import Isolation, RunId
+    from benchlock.evaluator.records.run_store import Records
+    from benchlock.evaluator.workflows.bundles import BundleAdmission
+    from benchlock.evaluator.workflows.inventory import Inventory, Names
+    from benchlock.registry.lock.lock_assembly import Freshness
+    from benchlock.registry.lock.lockfile import Lock
+    from benchlock.registry.names import Kind
+    from benchlock.registry.requests.request import Request
+    from benchlock.registry.resolution.candidates import Candidate, Resolution
+    from benchlock.registry.resolution.version_search import Preferences
+
+RUN_PREFIX = "run/"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedRegistry:
+    """``api.client.registry.Registry`` over what was opened."""
+
+    opened: LocalRegistry
+
+    @property
+    def home(self) -> Path:
+        return self.opened.home
+
+    def now(self) -> datetime:
+        return now()
+
+    @property
+    def store(self) -> FileStore:
+        return self.opened.store
+
+    @property
+    def trial_store(self) -> FileStore:
+        return self.opened.store
+
+    @property
+    def catalogue(self) -> Catalogue:
+        return self.opened.catalogue
+
+    @property
+    def records(self) -> "Records":
+        return self.opened.records
+
+    def resolve(
+        self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
+    ) -> "Resolution":
+        from benchlock.registry.lock.lock_creation import resolve_drafted, resolve_request  # noqa: PLC0415 - the resolver is not always asked
+
+        if drafts:
+            return resolve_drafted(request, drafts, self.catalogue)
+        return resolve_request(request, self.catalogue, preferences)
+
+    def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
+        from benchlock.api.local.image_lookup import make_image_lookup  # noqa: PLC0415 - as above
+        from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
+        from benchlock.registry.lock.lock_creation import Harness, keep_lock, list_yanked, resolve_request  # noqa: PLC0415
+
+        resolution = resolve_request(request, self.catalogue, preferences)
+        harness = Harness(HARNESS_VERSION, build_harness())
+        made = keep_lock(request, resolution, harness, self.store, self.catalogue, make_image_lookup(self.store))
+        return LockResult(made, list_yanked(resolution))
+
+    def check(self, lock: "Lock", request: "Request") -> "Freshness":
+        from benchlock.registry.lock.lock_assembly import check_lock  # noqa: PLC0415 - as above
+
+        with self.catalogue.snapshot(request.as_of) as snapshot:
+            return check_lock(lock, request, snapshot)
+
+    def why(self, lock: "Lock", kind: "Kind", name: str) -> ChoiceExplanation:
+        from benchlock.registry.lock.lock_creation import explain_locked_version  # noqa: PLC0415 - as above
+
+        answer = explain_locked_version(lock, kind, name, self.catalogue)
+        return ChoiceExplanation(answer.prose(), answer.as_json())
+
+    def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+        from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - most commands leave nothing to others
+        from benchlock.evaluator.queue.admission import wish_of  # noqa: PLC0415
+        from benchlock.registry.requests.request import Request  # noqa: PLC0415
+
+        lock = self.lock(asked, {}).lock if isinstance(asked, Request) else asked
+        queue = open_queue(self.opened)
+        wish = wish_of(lock, self.store, isolation, now, allow_code=allow_code)
+        self.catalogue.put_lock(lock)
+        return queue.explain(queue.submit(wish).id)
+
+    def verify(
+        self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None
+    ) -> VerificationReport:
+        from benchlock.evaluator.workflows.inventory import Inventory, list_damage  # noqa: PLC0415 - `verify` alone needs it
+        from benchlock.registry.database.record_chain import parse_head  # noqa: PLC0415
+
+        store = self._mirrored("--remote").remote if remote else self.store
+        inventory = Inventory(store, self.catalogue, self.records)
+        blobs: Names = {}
+        for target in targets:
+            blobs |= self._named(inventory, target)
+        if targets:
+            runs, contradictions = self._compare([self._run(one) for one in targets if _names_run(one)], progress)
+            damaged = tuple(map(fault_document, list_damage(store, blobs, progress)))
+            return VerificationReport(
+                len(blobs), damaged, runs=runs, contradictions=tuple(map(fault_document, contradictions))
+            )
+        database = check_database(self.opened.database, None if head is None else parse_head(head))
+        faults = list(database.damaged)
+        # A damaged database cannot say what a blob is, nor which ones are missing.
+        blobs = {digest: f"blob {digest}" for digest in store.list()} if faults else inventory.everything()
+        runs, contradictions = (0, []) if database.head is None else self._compare(self.records.ids(), progress)
+        said = {(fault.what, fault.where) for fault in faults}
+        contradictions = [fault for fault in contradictions if (fault.what, fault.where) not in said]
+        faults += list_damage(store, blobs, progress)
+        chain = database.head
+        records, told = (None, None) if chain is None else (chain.seq, str(chain) if chain.seq else None)
+        found, differing = (tuple(map(fault_document, one)) for one in (faults, contradictions))
+        return VerificationReport(len(blobs), found, records, told, runs, differing)
+
+    def _run(self, target: "str | Lock") -> "RunId":
+        from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415 - as above
+
+        assert isinstance(target, str)
+        return parse_run_id(target)
+
+    def _compare(self, runs: "Sequence[RunId]", progress: "Progress") -> tuple[int, list[BenchlockError]]:
+        """Compare records with their evidence, all bytes read again; how many, and those that do not agree."""
+        from benchlock.evaluator.records.evidence_status import UnverifiedError, refuse_unverified  # noqa: PLC0415 - as above
+
+        faults: list[BenchlockError] = []
+        count = 0
+        with progress.task("comparing records with their evidence", len(runs)) as advance:
+            for id_ in runs:
+                try:
+                    run = self.records.as_recorded(id_)
+                    if run.end is not None:
+                        count += 1
+                        refuse_unverified(id_, self.opened.examiner.compare(run, again=True))
+                except (IntegrityError, UnverifiedError) as error:
+                    faults.append(error)
+                advance(1)
+        return count, faults
+
+    def _named(self, inventory: "Inventory", target: "str | Lock") -> "Names":
+        from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415 - as above
+        from benchlock.registry.catalogue.catalogue_protocol import find_newest  # noqa: PLC0415
+        from benchlock.registry.names import parse_target  # noqa: PLC0415
+        from benchlock.registry.versions.version_ranges import Constraint  # noqa: PLC0415
+
+        if not isinstance(target, str):
+            return inventory.of_lock(target)
+        if target.startswith(RUN_PREFIX):
+            return inventory.of_run(self.records.as_recorded(parse_run_id(target)))
+        kind, name, text = parse_target(target)
+        entry = find_newest(self.catalogue.versions(kind, name), None if text is None else Constraint.parse(text))
+        self.catalogue.check(entry.reference)
+        return inventory.of_version(entry.reference)
+
+    def collect(self, *, dry_run: bool, local: bool) -> GcReport:
+        from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - `gc` alone needs them
+        from benchlock.registry.publishing.garbage_collection import collect_garbage  # noqa: PLC0415
+
+        # What is kept here goes first: a damaged listing would stop the collection.
+        evicted = self._mirrored("--local").evict(dry_run=dry_run) if local else None
+        uploads = open_uploads(self.opened)
+        given_up = uploads.sweep(dry_run=dry_run)
+
+        def live() -> "Iterator[Digest]":
+            yield from self.records.live_digests()
+            yield from uploads.held()
+
+        freed = collect_garbage(self.store, self.catalogue, live, dry_run=dry_run, forget=uploads.forget_expired)
+        if not dry_run:
+            open_queue(self.opened).remove_unused_matches()
+        gone = None if evicted is None else _evicted_document(evicted)
+        return GcReport(len(freed.digests), freed.size, gone, freed.leftovers + given_up)
+
+    def import_bundle(
+        self, path: Path, progress: "Progress", admission: "BundleAdmission | None" = None
+    ) -> ImportReport:
+        from benchlock.evaluator.records.evidence_status import SCRATCH  # noqa: PLC0415
+        from benchlock.evaluator.workflows.bundles import import_bundle  # noqa: PLC0415 - `bundle import` alone needs it
+        from benchlock.registry.publishing.lock_bundle import describe_absent_parts  # noqa: PLC0415
+
+        with suppress(OSError):  # who reads the file says what is wrong with it
+            open_reserve(self.opened).require(path.stat().st_size)
+        scratch = self.home / SCRATCH
+        found = import_bundle(path, self.store, self.opened.database, now, progress, scratch, admission)
+        return ImportReport(
+            found.lock.id,
+            found.changed,
+            found.runs,
+            tuple(str(one) for one in found.platforms),
+            found.artifacts.published,
+            found.artifacts.kept_out,
+            found.blobs,
+            (*found.warnings, *describe_absent_parts(found.platforms)),
+        )
+
+    def describe(self) -> Json:
+        from benchlock.registry.database.database_checks import describe_checks, find_storage_damage  # noqa: PLC0415 - as above
+
+        database = describe_database(self.opened.database, self.home)
+        damaged = [fault.what for fault in find_storage_damage(self.opened.database)]
+        pages = f"{len(damaged)} errors" if damaged else "no errors"
+        return {
+            "registry": str(self.home),
+            "database": database,
+            "schema": this_build().schema,  # any other revision is refused when the registry is opened
+            "store": describe_store(self.opened),
+            "disk": _describe_space(open_reserve(self.opened).measure()),
+            "integrity": "; ".join(
+                (f"{pages} in pages and indexes", *describe_checks(self.opened.database), _UNCHECKED)
+            ),
+            "damaged": damaged,
+        }
+
+    def _mirrored(self, option: str) -> "CachedRepository":
+        """The store of a registry that has a repository behind it, which ``option`` is for."""
+        from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - a registry in a folder needs none
+
+        if not isinstance(self.store, CachedRepository):
+            what = f"{option} is for registries whose blobs are in an OCI repository: this one has none"
+            raise InvalidInputError(what)
+        return self.store
+
+
+_UNCHECKED = "records and blobs are not checked here (`benchlock verify` does)"
+
+
+def _names_run(target: "str | Lock") -> bool:
+    return isinstance(target, str) and target.startswith(RUN_PREFIX)
+
+
+def fault_document(fault: BenchlockError) -> dict[str, Any]:
+    return {"code": fault.code, "message": fault.what, "where": fault.where, "next": fault.next_step}
+
+
+def _evicted_document(evicted: "EvictionReport") -> Json:
+    """What went from the folder, and the digests of what stays since the repository has it no more intact."""
+    size = sum(blob.size for blob in evicted.gone)
+    return {"blobs": len(evicted.gone), "bytes": size, "kept": list(evicted.kept)}
+
+
+def _describe_space(space: "DiskSpace") -> str:
+    """Return how much space is free; and, where it is only the reserve, what that means."""
+    text = f"{spell_bytes(space.free)} of {spell_bytes(space.size)} free, {spell_bytes(space.reserve)} reserved"
+    return f"{text}: nearly full; uploads and imports are refused" if space.is_low else text

@@ -1,0 +1,162 @@
+"""The job queue of a registry on a server: one request per operation."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+from msgspec import UNSET, UnsetType
+
+from benchlock.api.client.api_client import ApiClient
+from benchlock.api.schemas import job_schemas as wire
+from benchlock.api.schemas.lock_schemas import KeptLock
+from benchlock.api.schemas.run_schemas import RunBegun, decode_run_start, encode_run_end, encode_run_start
+from benchlock.api.schemas.shared_fields import encode_cursor
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.net.http_session import SILENCE_SECONDS
+from benchlock.evaluator.queue.lease_clock import Times
+from benchlock.evaluator.queue.matching import MachineFacts
+from benchlock.evaluator.queue.queue_model import (
+    Beat,
+    Explanation,
+    Fence,
+    Job,
+    JobId,
+    JobState,
+    JobWish,
+    Lease,
+    LeaseEnd,
+    Machine,
+    MachineId,
+    Phase,
+    new_job_id,
+)
+from benchlock.evaluator.records.run_model import Isolation, RunEnd, RunId, RunStart
+
+_T = TypeVar("_T")
+_PAGE: Final = 1000
+
+
+class RemoteQueue:
+    """A ``Queue`` behind a server. A verb is asked for once: whoever must have an answer asks again.
+
+    The answer to a beat is waited for as long as the times of the last lease say.
+    """
+
+    def __init__(self, talk: ApiClient) -> None:
+        self._talk = talk
+        self._name: str | None = None
+        self._times = Times()
+
+    def submit(self, wish: JobWish) -> Job:
+        asked = wire.JobAsked(lock=wish.lock, isolation=wish.wants.isolation, allow_code=wish.allow_code, job=wish.id)
+        return wire.decode_job(self._ask("POST", "jobs", wire.JobOnWire, asked))
+
+    def leave(
+        self,
+        isolation: Isolation | None,
+        *,
+        allow_code: bool,
+        lock: Digest | UnsetType = UNSET,
+        request: dict[str, Any] | UnsetType = UNSET,
+    ) -> Job:
+        """Queue a lock that the registry has, or the one that it makes of a request; asked again until it answers."""
+        job = new_job_id(self._talk.clock())
+        asked = wire.JobAsked(lock=lock, request=request, isolation=isolation, allow_code=allow_code, job=job)
+        return wire.decode_job(self._talk.send("POST", "jobs", asked, wire.JobOnWire))
+
+    def job(self, job: JobId) -> Job:
+        return wire.decode_job(self._ask("GET", f"jobs/{_tail(job)}", wire.JobOnWire))
+
+    def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
+        found: list[Job] = []
+        cursor = "" if before is None else encode_cursor((before,))
+        while len(found) < limit:
+            page = self._ask("GET", _page("jobs", limit - len(found), cursor, state=state or ""), wire.JobPage)
+            found += map(wire.decode_job, page.jobs)
+            if isinstance(page.next, UnsetType):
+                break
+            cursor = page.next
+        return found
+
+    def cancel(self, job: JobId) -> Job:
+        return wire.decode_job(self._ask("DELETE", f"jobs/{_tail(job)}", wire.JobOnWire))
+
+    def explain(self, job: JobId) -> Explanation:
+        return wire.decode_explanation(self._ask("GET", f"jobs/{_tail(job)}/explanation", wire.ExplanationTold))
+
+    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
+        self._tell("PUT", f"machines/{machine}", wire.Enrolment(boot=boot, facts=facts.document(), clock=clock))
+
+    def depart(self, machine: MachineId) -> None:
+        self._talk.tell("POST", f"machines/{machine}/departure", {}, self._times.answer)
+
+    def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
+        found: list[Machine] = []
+        cursor = "" if after is None else encode_cursor((after,))
+        while limit is None or len(found) < limit:
+            most = _PAGE if limit is None else limit - len(found)
+            page = self._ask("GET", _page("machines", most, cursor), wire.MachinePage)
+            found += map(wire.decode_machine, page.machines)
+            if isinstance(page.next, UnsetType):
+                break
+            cursor = page.next
+        return found
+
+    def drain(self, machine: MachineId, why: str | None) -> None:
+        self._tell("PATCH", f"machines/{machine}", wire.Draining(draining=why))
+
+    def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+        asked = wire.LeaseAsked(machine=machine, boot=boot, nonce=nonce)
+        found = self._ask("POST", "leases", wire.LeaseAnswer, asked).lease
+        if found is None:
+            return None
+        lease = wire.decode_lease(found)
+        self._times = lease.times
+        return lease
+
+    def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
+        body: RunBegun = encode_run_start(start)
+        found = self._ask("POST", f"leases/{fence}/run", wire.Began, body).start
+        return None if found is None else decode_run_start(found)
+
+    def beat(self, fence: Fence, phase: Phase) -> Beat:
+        patience = self._times.answer
+        return self._ask("PATCH", f"leases/{fence}", wire.Beaten, wire.Beating(phase=phase), patience).answer
+
+    def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        body = wire.Committed(run=run, end=encode_run_end(end))
+        return wire.decode_job(self._ask("PUT", f"leases/{fence}/run", wire.JobOnWire, body))
+
+    def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:
+        self._tell("POST", f"leases/{fence}/release", {"ended": ended, "reason": reason})
+
+    def holds(self, fence: Fence) -> bool:
+        return self._ask("GET", f"leases/{fence}", wire.Holding).holds
+
+    def name(self) -> str:
+        if self._name is None:
+            self._name = self._ask("GET", "queue", wire.QueueTold).name
+        return self._name
+
+    def lock_text(self, lock: Digest) -> str:
+        """The file of a lock that the registry has."""
+        return self._ask("GET", f"locks/{lock}", KeptLock).text
+
+    def _tell(self, method: str, path: str, body: object) -> None:
+        self._talk.tell(method, path, body)
+
+    def _ask(
+        self, method: str, path: str, kind: type[_T], body: object = None, patience: float = SILENCE_SECONDS
+    ) -> _T:
+        return self._talk.send(method, path, body, kind, again=False, patience=patience)
+
+
+def _tail(job: JobId) -> str:
+    return job.partition("/")[2]
+
+
+def _page(of: str, most: int, cursor: str, **more: str) -> str:
+    """The path of a page."""
+    asked = {"limit": str(min(most, _PAGE)), "cursor": cursor, **more}
+    return f"{of}?{urlencode({name: value for name, value in asked.items() if value})}"

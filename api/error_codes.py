@@ -1,0 +1,73 @@
+"""The exit code, HTTP status and problem type of each class of error.
+
+It goes by the errors' codes, so that it loads none of the rooms that raise them: a class without an entry of its own
+means what the nearest of its ancestors means that has one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from benchlock.artifacts.errors import BenchlockError
+
+EXIT_REFUSED, EXIT_INVALID, EXIT_CONFLICT, EXIT_INTEGRITY, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 4, 5, 130
+EXIT_TOKEN_REFUSED = 6
+"""Of a worker whose token is refused: to start it again without another token is of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What a reason to fail is called, what a command exits with, and what a server answers."""
+
+    reason: str
+    exit_code: int
+    status: int
+    title: str
+
+
+INTERNAL: Final = Fault("internal", EXIT_UNAVAILABLE, 500, "A fault in the server itself")
+
+_ALL: Final = (
+    Fault("malformed", EXIT_INVALID, 400, "The request cannot be read"),
+    Fault("error", EXIT_INVALID, 400, "It cannot be done"),
+    Fault("unauthorized", EXIT_INVALID, 401, "A token is needed"),
+    Fault("token-refused", EXIT_TOKEN_REFUSED, 401, "The token is not accepted any more"),
+    Fault("forbidden", EXIT_INVALID, 403, "The token does not allow it"),
+    Fault("unknown-name", EXIT_INVALID, 404, "Unknown name"),
+    Fault("method-not-allowed", EXIT_INVALID, 405, "The resource has no such method"),
+    Fault("too-slow", EXIT_UNAVAILABLE, 408, "The request took too long to arrive"),
+    Fault("refused", EXIT_REFUSED, 409, "Asked, and the answer is no"),
+    Fault("version-taken", EXIT_INVALID, 409, "The version has other content"),
+    Fault("missing-blobs", EXIT_INVALID, 409, "Blobs are missing"),
+    Fault("conflict", EXIT_CONFLICT, 409, "No versions answer the request"),
+    Fault("too-large", EXIT_INVALID, 413, "The request is too large"),
+    Fault("unnamed-bytes", EXIT_REFUSED, 413, "Too many bytes that nothing names"),
+    Fault("unsupported-media", EXIT_INVALID, 415, "The request is in no form that is read here"),
+    Fault("range-not-satisfiable", EXIT_INVALID, 416, "The range is not in the content"),
+    Fault("invalid-input", EXIT_INVALID, 422, "Invalid input"),
+    Fault("integrity", EXIT_INTEGRITY, 422, "Bytes are not what their digest says"),
+    Fault("too-many-requests", EXIT_UNAVAILABLE, 429, "Too many requests"),
+    Fault("head-too-large", EXIT_INVALID, 431, "The headers of the request are too large"),
+    INTERNAL,
+    Fault("damaged-database", EXIT_INTEGRITY, 500, "The registry's database is damaged"),
+    Fault("unavailable", EXIT_UNAVAILABLE, 503, "Something outside is missing or failed"),
+    Fault("low-space", EXIT_UNAVAILABLE, 507, "The disk of the registry is nearly full"),
+)
+
+FAULTS: Final = {fault.reason: fault for fault in _ALL}
+
+
+def fault_of(error: BaseException) -> Fault:
+    """What the class of ``error`` means; a fault of ours where nothing is written down for it."""
+    return next((FAULTS[code] for code in _codes(type(error)) if code in FAULTS), INTERNAL)
+
+
+def fault_of_status(status: int) -> Fault:
+    """The first reason to answer with ``status``, else the one that its hundred stands for."""
+    usual = INTERNAL if status >= INTERNAL.status else FAULTS["error"]
+    return next((fault for fault in _ALL if fault.status == status), usual)
+
+
+def _codes(kind: type[BaseException]) -> Iterator[str]:
+    """The codes of an error's class and of its ancestors, the nearest first."""
+    return (one.code for one in kind.__mro__ if issubclass(one, BenchlockError) and "code" in vars(one))

@@ -1,0 +1,356 @@
+"""Blob bodies over HTTP: byte ranges, uploads written to disk, and streamed downloads."""
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from litestar import Request
+from litestar.response.base import ASGIResponse
+from litestar.types import Message, Receive, Scope, Send
+
+from benchlock.api.http.admission_control import reserve_share
+from benchlock.api.http.service import Service
+from benchlock.api.http.slow_clients import (
+    CHUNKS_IN_MEMORY,
+    MIN_CHUNK,
+    BrokenOffError,
+    ClientLeftError,
+    IncompleteBodyError,
+    SendMemory,
+    SendWindow,
+)
+from benchlock.api.http.thread_pools import FairThreadPool
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.uploads.upload_file import TooLargeError, UploadFile
+from benchlock.registry.auth.permissions import get_actor
+
+_ASKED: Final = re.compile(r"bytes[ \t]*=[ \t]*(\d*)-(\d*)[ \t]*", re.ASCII)
+_SENT: Final = re.compile(r"(?:bytes[ =])?(\d+)-(\d+)(?:/(?:\d+|\*))?", re.ASCII)
+_LONGEST: Final = 64  # characters of a header that says a range
+
+
+class MalformedUploadError(InvalidInputError):
+    """A digest or a range of an upload is malformed; 400, as the OCI distribution specification has it."""
+
+    code = "malformed"
+
+
+class NotInContentError(InvalidInputError):
+    """The range that is asked for holds nothing of the blob, which has ``size`` bytes."""
+
+    code = "range-not-satisfiable"
+
+    def __init__(self, asked: str, size: int) -> None:
+        super().__init__(f"{asked} holds nothing of {size} bytes", next_step="ask for a range that begins below that")
+        self.size = size
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """``size`` bytes from ``start`` on."""
+
+    start: int
+    size: int
+
+    def of(self, whole: int) -> str:
+        """The Content-Range that says so."""
+        return f"bytes {self.start}-{self.start + self.size - 1}/{whole}"
+
+
+def parse_range(header: str | None, whole: int) -> ByteRange | None:
+    """What a Range asks for of ``whole`` bytes; ``None`` where it is all, or several parts, or nothing that is known.
+
+    Raises:
+        NotInContentError: nothing of it is there.
+    """
+    found = _ASKED.fullmatch(header) if header and len(header) <= _LONGEST else None
+    if header is None or found is None or found[1] == found[2] == "":
+        return None
+    if not found[1]:
+        start, end = max(0, whole - int(found[2])), whole - 1
+    else:
+        start, end = int(found[1]), int(found[2]) if found[2] else whole - 1
+        if found[2] and end < start:
+            return None
+    if start >= whole:
+        raise NotInContentError(header, whole)
+    return ByteRange(start, min(end, whole - 1) - start + 1)
+
+
+def parse_content_range(header: str) -> ByteRange:
+    """Where the body of a request belongs, as its Content-Range says: ``START-END``, with or without what HTTP adds.
+
+    Raises:
+        MalformedUploadError: it says something else.
+    """
+    found = _SENT.fullmatch(header) if len(header) <= _LONGEST else None
+    if found is None or int(found[2]) < int(found[1]):
+        raise MalformedUploadError(
+            f"{header[:_LONGEST]!r} is no range of bytes", where="Content-Range", next_step="write START-END"
+        )
+    return ByteRange(int(found[1]), int(found[2]) - int(found[1]) + 1)
+
+
+_GATHERED: Final = 1 << 20  # bytes that are written at once
+
+
+def content_length(request: Request[Any, Any, Any]) -> int | None:
+    """The bytes that the request says it has; ``None`` where it says nothing."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdecimal() else None
+
+
+async def append_body(
+    request: Request[Any, Any, Any], piece: UploadFile, part: ByteRange | None, work: FairThreadPool
+) -> None:
+    """Append the body to an upload; what came is kept, however it ends.
+
+    Raises:
+        TooLargeError: there is more than may be.
+        BrokenOffError: there is more or less than the request says.
+    """
+    announced, size = content_length(request), 0
+    if announced is not None:
+        if part is not None and part.size != announced:
+            raise BrokenOffError(f"Content-Range says {part.size} bytes, and Content-Length {announced}")
+        if piece.size + announced > piece.largest:
+            raise TooLargeError(f"the upload would have more than {piece.largest} bytes")
+    most = announced if announced is not None else part.size if part is not None else None
+    async with _open_chunk_writer(piece, work) as pieces:
+        async for chunk in _read_body(request):
+            size += len(chunk)
+            if most is not None and size > most:
+                raise BrokenOffError(f"more than the {most} bytes came that the request says")
+            await pieces.add(chunk)
+    if most is not None and size < most:
+        raise BrokenOffError(f"{size} bytes came of the {most} that the request says")
+
+
+class _ChunkWriter:
+    """Gathers chunks, and writes one lot while the next is gathered; in their order, and none after one that failed."""
+
+    def __init__(self, piece: UploadFile, work: FairThreadPool) -> None:
+        self._piece, self._work = piece, work
+        self._gathered: list[bytes] = []
+        self._size = 0
+        self._writing: asyncio.Task[None] | None = None
+
+    async def add(self, chunk: bytes) -> None:
+        self._gathered.append(chunk)
+        self._size += len(chunk)
+        if self._size >= _GATHERED:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Begin to write what was gathered, once the lot before is written."""
+        await self.wait()
+        gathered, self._gathered, self._size = self._gathered, [], 0
+        if gathered:
+            self._writing = asyncio.create_task(self._work.do(lambda: self._piece.write(b"".join(gathered))))
+
+    async def wait(self) -> None:
+        """Until nothing is being written; a wait that is cancelled leaves the lot to the next one.
+
+        Raises:
+            BenchlockError: the lot is not written. What was gathered behind it is dropped: it would make a hole.
+        """
+        if self._writing is None:
+            return
+        await asyncio.wait([self._writing])
+        writing, self._writing = self._writing, None
+        try:
+            writing.result()
+        except BaseException:
+            self._gathered, self._size = [], 0
+            raise
+
+
+@asynccontextmanager
+async def _open_chunk_writer(piece: UploadFile, work: FairThreadPool) -> AsyncIterator[_ChunkWriter]:
+    """All that was added is written when the context is left, with an error too; and nothing is being written then."""
+    pieces = _ChunkWriter(piece, work)
+    try:
+        yield pieces
+    finally:
+        try:
+            await pieces.flush()
+        finally:
+            await pieces.wait()
+
+
+async def _read_body(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
+    """The body as it comes; Litestar's own stream makes a fault of the server of a client that goes away."""
+    while True:
+        event = await request.receive()
+        if event["type"] != "http.request":
+            raise IncompleteBodyError("the client went away in the middle of its request")
+        if event["body"]:
+            yield event["body"]
+        if not event.get("more_body", False):
+            return
+
+
+_WATCHED: Final = 4 << 20
+"""Bytes of a response from which on a disconnect is watched for: granian drops what is sent after it without a word."""
+
+
+class BlobResponse(ASGIResponse):
+    """A file or its bytes, or a part of them. ``work`` reads the chunks in its threads."""
+
+    __slots__ = ("_memory", "_part", "_source", "_work")
+
+    def __init__(
+        self,
+        source: Path | bytes,
+        whole: int,
+        part: ByteRange | None,
+        headers: Mapping[str, str],
+        *,
+        work: FairThreadPool,
+        memory: SendMemory,
+    ) -> None:
+        self._source, self._part, self._work, self._memory = source, part or ByteRange(0, whole), work, memory
+        ranges = {} if part is None else {"content-range": part.of(whole)}
+        super().__init__(
+            headers={**headers, **ranges, "content-length": str(self._part.size)},
+            media_type="application/octet-stream",
+            status_code=200 if part is None else 206,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+        start, end = self._part.start, self._part.start + self._part.size
+        if isinstance(self._source, bytes):
+            await self.start_response(send)
+            await send({"type": "http.response.body", "body": self._source[start:end], "more_body": False})
+            return
+        window = SendWindow(self._memory)
+        leaving = asyncio.create_task(_wait_for_disconnect(receive)) if end - start > _WATCHED else None
+
+        async def send_while_there(message: Message) -> None:
+            await send(message)
+            if leaving is not None and leaving.done():
+                raise ClientLeftError("the client closed the connection")
+
+        try:
+            await self._send_file(self._source, start, end, window, send_while_there)
+        finally:
+            window.close()
+            if leaving is not None:
+                leaving.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_file(self, path: Path, start: int, end: int, window: SendWindow, send: Send) -> None:
+        file, chunk = await self._work.do(_open_blob, path, start, min(window.size, end - start))
+        ahead: asyncio.Task[bytes] | None = None
+        try:
+            await self.start_response(send)
+            while start < end:
+                if not chunk:
+                    raise EOFError(f"{path} ends at {start}, before its end")
+                start += len(chunk)
+                ahead = self._read(file, start, _next_size(window, end - start)) if start < end else None
+                began = time.monotonic()
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                window.adapt(time.monotonic() - began)
+                chunk = b"" if ahead is None else await ahead
+        finally:
+            try:
+                await asyncio.gather(*([] if ahead is None else [ahead]), return_exceptions=True)
+            finally:
+                os.close(file)  # nobody reads from it any more: it may be another file's number next
+
+    def _read(self, file: int, start: int, size: int) -> "asyncio.Task[bytes]":
+        return asyncio.create_task(self._work.do(os.pread, file, size, start))
+
+
+def _next_size(window: SendWindow, left: int) -> int:
+    """Return the size of the next chunk of ``left`` bytes.
+
+    The last chunks are small: granian holds some of them after the response has ended and its memory was freed.
+    """
+    return min(left, window.size, max(MIN_CHUNK, left // CHUNKS_IN_MEMORY))
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _open_blob(path: Path, start: int, size: int) -> tuple[int, bytes]:
+    """Return a descriptor of the file, and its first chunk."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return file, os.pread(file, size, start)
+    except OSError:
+        os.close(file)
+        raise
+
+
+class CallerUploads:
+    """The uploads of one service, each for the caller alone who began it."""
+
+    def __init__(self, service: Service) -> None:
+        self._work = service.work
+        self._uploads = service.uploads
+
+    async def has(self, digest: Digest) -> bool:
+        """Whether the blob is there; it will stay until the caller has had the time to name it."""
+        return await self._work.do(self._uploads.has, digest, _caller_id())
+
+    async def begin(self) -> str:
+        return await self._work.do(self._uploads.begin, _caller_id(), reserve_share())
+
+    async def offset(self, upload: str) -> int:
+        return await self._work.do(self._uploads.offset, _caller_id(), upload)
+
+    async def append(self, request: Request[Any, Any, Any], upload: str, place: str | None) -> int:
+        """Append the body where it belongs, by its Content-Range; how far the upload came."""
+        async with self._appended(request, upload, place) as piece:
+            return piece.size
+
+    async def append_last(
+        self, request: Request[Any, Any, Any], upload: str, digest: Digest, place: str | None
+    ) -> Digest:
+        """Append the body, and finish."""
+        async with self._appended(request, upload, place) as piece:
+            return (await self._work.do(self._uploads.finish, piece, digest)).digest
+
+    async def take(self, request: Request[Any, Any, Any], digest: Digest) -> Digest:
+        """A blob in one request. What broke off is not kept: nobody knows its upload."""
+        upload = await self.begin()
+        try:
+            return await self.append_last(request, upload, digest, None)
+        except BaseException:
+            await self._work.do(self._uploads.give_up, _caller_id(), upload)
+            raise
+
+    async def give_up(self, upload: str) -> None:
+        await self._work.do(self._uploads.offset, _caller_id(), upload)
+        await self._work.do(self._uploads.give_up, _caller_id(), upload)
+
+    @asynccontextmanager
+    async def _appended(
+        self, request: Request[Any, Any, Any], upload: str, place: str | None
+    ) -> AsyncIterator[UploadFile]:
+        """The upload after the body was appended to it, still the caller's alone."""
+        await self.offset(upload)  # where there is none, that is what is told, whatever else is wrong
+        part = None if place is None else parse_content_range(place)
+        size = content_length(request) or 0 if part is None else part.size
+        at = None if part is None else part.start
+        piece = await self._work.do(self._uploads.opened, _caller_id(), upload, at, size, reserve_share())
+        try:
+            await append_body(request, piece, part, self._work)
+            yield piece
+        finally:
+            self._uploads.close(piece)
+
+
+def _caller_id() -> str:
+    return get_actor().id

@@ -1,0 +1,282 @@
+"""ASGI middleware: request ids, the access log, metrics, timeouts, and connections of requests."""
+
+import asyncio
+import os
+import re
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Callable
+from contextlib import closing
+from contextvars import ContextVar
+from typing import Any, Final
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+
+from benchlock.api.http.admission_control import RELEASE_SLOTS
+from benchlock.api.http.responses import send_error
+from benchlock.api.http.service import SHUTDOWN_ERROR, UNROUTED, Service
+from benchlock.api.http.service_settings import MAX_HEADER_BYTES
+from benchlock.api.http.slow_clients import (
+    METHODS_WITH_BODY,
+    ClientLeftError,
+    SlowReaderError,
+    TimedSend,
+    announced_length,
+    drop_body,
+    receive_with_timeout,
+)
+from benchlock.api.service_log import FAILURE_REASON, REQUEST_ID, log
+from benchlock.artifacts.errors import BenchlockError, BusyError, InvalidInputError
+from benchlock.registry.auth.audit_log import DenialLog, Outcome
+from benchlock.registry.auth.permissions import ANONYMOUS, Actor, act_as, get_actor
+from benchlock.registry.auth.token_format import mask_tokens
+
+_DESCRIPTORS: Final = "/dev/fd"
+
+Address = tuple[str, str]
+
+CONNECTION_ADDRESSES: Final = ContextVar[tuple[Address, Address] | None]("ENDS", default=None)
+"""The server's and the client's address of the connection that the request came over, a proxy's where one is between"""
+
+
+def track_connection(app: ASGIApp) -> ASGIApp:
+    """Wrap ``app`` so that ``close_connection`` works while it handles a request."""
+
+    async def tracked(scope: Scope, receive: Receive, send: Send) -> None:
+        CONNECTION_ADDRESSES.set((_socket_address(scope.get("server")), _socket_address(scope.get("client"))))
+        await app(scope, receive, send)
+
+    return tracked
+
+
+def close_connection() -> bool:
+    """Shut down the connection of the request, so that what was not sent on it is freed. Return whether it was found.
+
+    The server's core notices as if the client had closed it.
+    """
+    ends = CONNECTION_ADDRESSES.get()
+    if ends is None:
+        return False
+    for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - numbers alone
+        found = _duplicate_socket(int(name))
+        if found is None:
+            continue
+        with closing(found):
+            try:
+                if (_socket_address(found.getsockname()), _socket_address(found.getpeername())) == ends:
+                    found.shutdown(socket.SHUT_RDWR)
+                    return True
+            except OSError:  # it listens, or is over
+                continue
+    return False
+
+
+def _duplicate_socket(descriptor: int) -> socket.socket | None:
+    """Return another descriptor of the same socket; ``None`` where it is no socket, or closed meanwhile."""
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return None
+        other = os.dup(descriptor)
+    except OSError:
+        return None
+    try:
+        return socket.socket(fileno=other)
+    except OSError:
+        os.close(other)
+        return None
+
+
+def _socket_address(given: Any) -> Address:  # noqa: ANN401 - of ASGI, or of a socket of any family
+    host, port = given[:2] if isinstance(given, tuple) and len(given) > 1 else ("", "")
+    return str(host), str(port)
+
+
+_REQUEST_LINE: Final = len("  HTTP/1.1\r\n\r\n")
+_HEADER_LINE: Final = len(": \r\n")
+
+
+class HeadersTooLargeError(InvalidInputError):
+    """The request line and the headers of a request are larger than the limit."""
+
+    code = "head-too-large"
+
+
+def header_size(scope: HTTPScope) -> int:
+    """Return the bytes of the request line and the headers as HTTP/1.1 has them, with single spaces."""
+    target = len(scope["raw_path"]) + (len(scope["query_string"]) + 1 if scope["query_string"] else 0)
+    headers = sum(len(name) + len(value) + _HEADER_LINE for name, value in scope["headers"])
+    return len(scope["method"]) + target + _REQUEST_LINE + headers
+
+
+_PREFIXED: Final = re.compile(r"(/v1/(job|run|token)s/)\2/(?=[0-9a-z]{26}(?:/|$))")
+
+
+def accept_full_identifiers(app: ASGIApp) -> ASGIApp:
+    """Wrap an application so that paths may name a job, a run or a token by its whole identifier.
+
+    Clients made from the OpenAPI document send the slash as ``%2F``, which the server has decoded by then.
+    """
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP:
+            prefixed = _PREFIXED.match(scope["path"])
+            if prefixed is not None:
+                scope["path"] = prefixed[1] + scope["path"][prefixed.end() :]
+        await app(scope, receive, send)
+
+    return call
+
+
+HEADER: Final = b"x-request-id"
+_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_ID_BYTES: Final = 12
+_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_CHANGING: Final = METHODS_WITH_BODY | {"DELETE"}
+_REFUSED: Final = frozenset((401, 403))
+_ERRORS: Final = 400
+_LEFT: Final = 499
+"""The status of an answer whose client left, in the log and in the figures: nobody has seen it."""
+_QUIET: Final = frozenset(("/v1/health", "/v1/ready", "/v1/metrics"))
+"""Asked every few seconds by machines: their answers are counted, and logged only where they are no success."""
+
+
+class RequestMiddleware:
+    """An application that is watched. What the client calls its request is taken over, where it is a plain word."""
+
+    def __init__(self, app: ASGIApp, service: Service, refusals: DenialLog) -> None:
+        self._app = app
+        self._work = service.work
+        self._tally = service.tally
+        self._grace = service.grace
+        self._settings = service.settings
+        self._memory = service.whole_answers
+        self._refusals = refusals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.WEBSOCKET:
+            await send({"type": "websocket.close", "code": 1008, "reason": "not served"})
+            return
+        await self._observe(scope, receive, send)
+
+    async def _observe(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        began, status, started = time.perf_counter(), 500, False
+        given = _request_id(scope)
+        REQUEST_ID.set(given)
+        FAILURE_REASON.set("")
+        RELEASE_SLOTS.set(None)
+        act_as(Actor(ANONYMOUS.id, ANONYMOUS.scopes, given))
+
+        async def answer(message: Message) -> None:
+            nonlocal status, started
+            if message["type"] == "http.response.start":
+                status, started = message["status"], True
+                message["headers"] = [
+                    *message["headers"],
+                    (HEADER, given.encode()),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+            await send(message)
+
+        if scope["method"] in METHODS_WITH_BODY:
+            receive = receive_with_timeout(receive, self._settings, announced_length(scope))
+        patient: Send = TimedSend(answer, self._settings, self._memory)
+        if scope["method"] == "HEAD":
+            patient = drop_body(patient)
+        self._tally.under_way.inc()
+        try:
+            if header_size(scope) > MAX_HEADER_BYTES:
+                await send_error(
+                    patient, HeadersTooLargeError(f"the headers of the request have more than {MAX_HEADER_BYTES} bytes")
+                )
+            else:
+                await self._answer(scope, receive, patient, lambda: started)
+        except ClientLeftError:
+            status = _LEFT
+            raise
+        finally:
+            self._tally.under_way.dec()
+            leave = RELEASE_SLOTS.get()
+            if leave is not None:
+                leave()
+            is_repeated = status in _REFUSED and not self._is_first(scope)
+            self._tell(scope, status, time.perf_counter() - began, is_repeated=is_repeated)
+        if not self._grace.is_over and not is_repeated:
+            await self._write_down(scope, status)
+
+    def _is_first(self, scope: HTTPScope) -> bool:
+        """Whether no refusal like this one was logged lately; those after it are counted (``registry.access``)."""
+        action, target = f"{scope['method']} {scope.get('path_template') or UNROUTED}", scope["path"]
+        client = scope.get("client")
+        source = "" if client is None else client[0]
+        return self._refusals.repeats.is_first(get_actor(), action, target, FAILURE_REASON.get(), source=source)
+
+    async def _answer(self, scope: HTTPScope, receive: Receive, send: Send, began: Callable[[], bool]) -> None:
+        """What cuts an answer that ``began`` stands in the log: nobody makes another one of it."""
+        cut: BenchlockError | None = None
+        try:
+            with self._grace.over_this():
+                await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._grace.is_over:
+                raise
+            if began():
+                FAILURE_REASON.set("cut: the service ended")
+                close_connection()
+            else:
+                await send_error(send, SHUTDOWN_ERROR)
+        except Exception as error:
+            cause = error.__cause__ or error  # Litestar says that the answer had begun, from what happened
+            if isinstance(cause, BusyError) and not began():
+                await send_error(send, cause)
+                return
+            FAILURE_REASON.set(f"cut: {cause}")
+            close_connection()
+            if not isinstance(cause, SlowReaderError | ClientLeftError):
+                log.error("an answer was cut", exc_info=cause)
+                raise
+            self._tally.broken(cause.reason)
+            # Raised anew, outside of this block: its traceback and context would keep what was being sent in a cycle.
+            cut = type(cause)(cause.what, next_step=cause.next_step)
+            del cause
+        if cut is not None:
+            raise cut
+
+    async def _write_down(self, scope: HTTPScope, status: int) -> None:
+        """What was refused, and what was to change something and failed, for those who ask who did what."""
+        route, method = scope.get("path_template"), scope["method"]
+        if not route or not (status in _REFUSED or (status >= _ERRORS and method in _CHANGING)):
+            return
+        outcome: Outcome = "refused" if status in _REFUSED else "failed"
+        action, target = f"{method} {route}", scope["path"]
+        try:
+            await self._work.do(self._refusals.note, get_actor(), action, target, outcome, FAILURE_REASON.get())
+        except BenchlockError as error:  # the answer is given already
+            log.error("a refusal is not written down: %s", error.what)
+
+    def _tell(self, scope: HTTPScope, status: int, seconds: float, *, is_repeated: bool) -> None:
+        route = scope.get("path_template") or UNROUTED
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._tally.answered(method, route, status, seconds)
+        if is_repeated or (route in _QUIET and status < _ERRORS):
+            return
+        client, told = scope.get("client"), FAILURE_REASON.get()
+        fields = {
+            "method": method,
+            "path": scope["path"],
+            "route": route,
+            "status": status,
+            "seconds": round(seconds, 6),
+            "caller": get_actor().id,
+            "client": None if client is None else client[0],
+        } | ({"told": told} if told else {})
+        log.info("answered", extra={"fields": fields})
+
+
+def _request_id(scope: HTTPScope) -> str:
+    for name, value in scope["headers"]:
+        if name == HEADER and _ID.fullmatch(value) and mask_tokens(value.decode()) == value.decode():
+            return value.decode()
+    return secrets.token_hex(_ID_BYTES)

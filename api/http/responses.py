@@ -1,0 +1,224 @@
+"""Error responses as problem details (RFC 9457), and conditional responses with an ETag (RFC 9110)."""
+
+import traceback
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException
+from litestar.types import Receive, Scope, Send
+
+from benchlock.api.error_codes import FAULTS, INTERNAL, Fault, fault_of_status
+from benchlock.api.http.request_parsing import JsonRequest
+from benchlock.api.http.slow_clients import IncompleteBodyError, TooSlowError
+from benchlock.api.schemas.problem_details import MEDIA_TYPE, NOTHING_SERVED, Problem, encode_problem
+from benchlock.api.service_log import FAILURE_REASON, REQUEST_ID, log
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.registry.auth.token_format import mask_tokens
+
+JSON: Final = "application/json"
+_NOT_MODIFIED: Final = 304
+CACHE_AND_REVALIDATE: Final = "private, no-cache"
+"""May be kept, and used once the server has said that it still holds."""
+CACHE_FOREVER: Final = "private, max-age=31536000, immutable"
+
+
+class BytesResponse:
+    """An answer of bytes, as an ASGI application: nothing of it is left to be worked out."""
+
+    __slots__ = ("_content", "_headers", "_status")
+
+    def __init__(self, content: bytes, media_type: str, headers: Mapping[str, str], status: int = 200) -> None:
+        """``headers`` have names in lower case; of a 304 none speaks of the content."""
+        self._content, self._status = content, status
+        described = {} if status == _NOT_MODIFIED else {"content-type": media_type, "content-length": str(len(content))}
+        self._headers = [(name.encode(), value.encode()) for name, value in {**headers, **described}.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+        await send({"type": "http.response.start", "status": self._status, "headers": self._headers})
+        await send({"type": "http.response.body", "body": self._content, "more_body": False})
+
+
+def respond_with_etag(
+    content: bytes,
+    tag: str,
+    asked: str | None,
+    caching: str = CACHE_AND_REVALIDATE,
+    media_type: str = JSON,
+    vary: str | None = None,
+) -> BytesResponse:
+    """``content`` under its strong ``tag``; nothing but the tag where ``asked``, the If-None-Match, names it."""
+    headers = {"etag": f'"{tag}"', "cache-control": caching} | ({} if vary is None else {"vary": vary})
+    if matches_etag(tag, asked):
+        return BytesResponse(b"", media_type, headers, _NOT_MODIFIED)
+    return BytesResponse(content, media_type, headers)
+
+
+def matches_etag(tag: str, asked: str | None) -> bool:
+    """Whether the header If-None-Match names the tag, strong or weak."""
+    if asked is None:
+        return False
+    named = {one.strip().removeprefix("W/").strip('"') for one in asked.split(",")}
+    return tag in named or asked.strip() == "*"
+
+
+_HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+    401: {"www-authenticate": 'Bearer realm="benchlock"'},
+    429: {"retry-after": "1"},
+    503: {"retry-after": "5"},
+}
+
+
+def on_error(request: Request[Any, Any, Any], error: BenchlockError) -> Response[bytes]:
+    """An error that says what, where and the next step."""
+    _release_traceback(error)
+    problem = encode_problem(error, REQUEST_ID.get())
+    if problem.status >= INTERNAL.status:
+        log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
+    if isinstance(error, (TooSlowError, IncompleteBodyError)):
+        request.app.state.service.tally.broken(error.reason)
+    return _response(request, problem)
+
+
+def on_http_error(request: JsonRequest, error: HTTPException) -> Response[bytes]:
+    """What Litestar refuses by itself: an unknown path or method, a body or a parameter that it cannot read."""
+    fault = fault_of_status(error.status_code)
+    if fault is INTERNAL:
+        return on_fault(request, error)
+    _release_traceback(error)
+    request.drop_document()
+    told = InvalidInputError(
+        _http_error_text(request, error), where=request.scope["path"], next_step=_next_step(request, error)
+    )
+    told.problems = tuple(_problem(one) for one in error.extra or () if isinstance(one, dict) and "message" in one)
+    if told.problems:
+        told.what = "; ".join(one.what if one.where is None else f"{one.where}: {one.what}" for one in told.problems)
+    return _response(
+        request, encode_problem(told, REQUEST_ID.get(), fault), error.headers, status=error.status_code, fault=fault
+    )
+
+
+def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """A fault in the server: its log has all of it, the client its id."""
+    log.error("a fault in the server", exc_info=error)
+    _release_traceback(error)
+    told = BenchlockError(
+        "a fault in the server itself", next_step="its log says more under this request's id: report that"
+    )
+    return _response(request, encode_problem(told, REQUEST_ID.get(), INTERNAL), fault=INTERNAL)
+
+
+def on_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[bytes]:
+    """What a client sent is nested beyond what is read, here or in the rooms below."""
+    _release_traceback(error)
+    told = InvalidInputError("the request is nested without end", next_step="nest it less")
+    return _response(request, encode_problem(told, REQUEST_ID.get(), FAULTS["malformed"]), fault=FAULTS["malformed"])
+
+
+def _release_traceback(error: BaseException) -> None:
+    """Drop the frames and the causes of an error: they and Litestar's keep the request and its body in cycles.
+
+    A cycle lives until the garbage collector looks at the oldest generation, which is seldom: refused bodies of 16 MiB
+    would add up to gigabytes.
+    """
+    links: list[BaseException | None] = [error]
+    seen = set[BaseException]()
+    while links:
+        link = links.pop()
+        if link is None or link in seen:
+            continue
+        seen.add(link)
+        links += (link.__cause__, link.__context__, *(link.problems if isinstance(link, BenchlockError) else ()))
+        traceback.clear_frames(link.__traceback__)  # others may hold them too
+        link.__traceback__ = link.__cause__ = link.__context__ = None
+
+
+async def send_error(send: Send, error: BenchlockError) -> None:
+    """Answer a request that no route answers: with the problem that ``error`` is."""
+    problem = encode_problem(error, REQUEST_ID.get())
+    body = msgspec.json.encode(problem)
+    FAILURE_REASON.set(f"{problem.code}: {problem.detail}")
+    headers = {
+        "content-type": MEDIA_TYPE,
+        "content-length": str(len(body)),
+        "cache-control": "no-store",
+        **_HEADERS.get(problem.status, {}),
+    }
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+ON_ERRORS: Final = {
+    BenchlockError: on_error,
+    HTTPException: on_http_error,
+    RecursionError: on_nesting,
+    Exception: on_fault,
+}
+
+
+def _response(
+    request: Request[Any, Any, Any],
+    problem: Problem,
+    headers: Mapping[str, str] | None = None,
+    *,
+    status: int = 0,
+    fault: Fault | None = None,
+) -> Response[bytes]:
+    if fault is not None:
+        problem = msgspec.structs.replace(problem, code=fault.reason, status=status or fault.status)
+    FAILURE_REASON.set(f"{problem.code}: {problem.detail}" + (f" ({problem.where})" if problem.where else ""))
+    given = {name.lower(): value for name, value in (headers or {}).items()}
+    return Response(
+        mask_tokens(_hide_home(request, msgspec.json.encode(problem)).decode()).encode(),
+        status_code=problem.status,
+        media_type=MEDIA_TYPE,
+        headers={"cache-control": "no-store", **_HEADERS.get(problem.status, {}), **given},
+    )
+
+
+def _hide_home(request: Request[Any, Any, Any], body: bytes) -> bytes:
+    """What is said to strangers names no folder of this machine: places are told from the registry's own."""
+    home = msgspec.json.encode(str(request.app.state.service.registry.home)).strip(b'"')
+    return body.replace(home + b"/", b"").replace(home, b"the registry")
+
+
+def _http_error_text(request: Request[Any, Any, Any], error: HTTPException) -> str:
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return NOTHING_SERVED
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return f"this resource has no {request.method}"
+    return error.detail or HTTPStatus(error.status_code).description
+
+
+def _next_step(request: Request[Any, Any, Any], error: HTTPException) -> str | None:
+    if error.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+        return "GET /v1/openapi.json lists all there is"
+    body = body_type(request.route_handler) if error.status_code == HTTPStatus.BAD_REQUEST else None
+    if body is None:
+        return None
+    fields = msgspec.structs.fields(body)
+    needed = ", ".join(f'"{field.encode_name}": …' for field in fields if field.required)
+    optional = ", ".join(field.encode_name for field in fields if not field.required)
+    if not needed:
+        return f"send a JSON object with keys among {optional}"
+    return f"send a JSON object {{{needed}}}" + (f"; more keys: {optional}" if optional else "")
+
+
+def body_type(handler: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - handlers of every kind, and none
+    """Return the type of the JSON object that a handler reads as the body; None if it reads none."""
+    signature = getattr(handler, "parsed_fn_signature", None)
+    data = None if signature is None else signature.parameters.get("data")
+    annotation = None if data is None else data.annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct) else None
+
+
+def _problem(one: dict[str, Any]) -> InvalidInputError:
+    source = str(getattr(one.get("source"), "value", one.get("source") or ""))
+    place = " ".join(part for part in (source, str(one.get("key") or "")) if part)
+    message = str(one["message"])
+    if (message, one.get("key")) == ("'data'", "data"):  # so Litestar says that there is none
+        return InvalidInputError("the request needs a body, and has none")
+    return InvalidInputError(message, where=place or None)

@@ -1,0 +1,220 @@
+"""Routes for tokens, the audit log and the current caller."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, Router, delete, get, post
+from litestar.handlers import BaseRouteHandler
+from litestar.params import Body, Parameter
+
+from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.http.admission_control import LIST, WHILE_FULL
+from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
+from benchlock.api.http.request_authorization import ADMIN, READ
+from benchlock.api.http.request_parsing import Cursor, Limit, bound_page_size, fit_page
+from benchlock.api.http.service import Service
+from benchlock.api.local.local_registry import now, open_log, open_tokens
+from benchlock.api.schemas.access_schemas import (
+    Caller,
+    LogPage,
+    NewToken,
+    Revoked,
+    RotationRequest,
+    TokenPage,
+    TokenRequest,
+    encode_log_entry,
+    encode_token,
+)
+from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
+from benchlock.registry.auth.permissions import Scopes, get_actor
+from benchlock.registry.auth.token_format import Secret
+from benchlock.registry.auth.tokens import Token, parse_grace, parse_lifetime, parse_token_id
+
+_ID = "01m7zpsb9cmkr23pzwhqxxkrge"
+_TOKEN = {
+    "id": f"token/{_ID}",
+    "name": "ci",
+    "scopes": ["publish:acme"],
+    "created_by": "embedded",
+    "created_at": "2026-11-20T12:00:00Z",
+    "expires_at": "2027-02-18T12:00:00Z",
+    "revoked_at": None,
+    "state": "valid",
+    "rotated_at": None,
+}
+_NEW = {"token": _TOKEN, "secret": "benchlock_ and 49 letters and digits"}
+_ENTRY = {
+    "id": _ID,
+    "at": "2026-11-20T12:00:00Z",
+    "actor": f"token/{_ID}",
+    "action": "version.yank",
+    "target": "model/acme/resnet8@1.0.0 wrong labels",
+    "request": "0f6e0c5cf41a4b86b5d1a4f2",
+    "outcome": "done",
+    "reason": "",
+}
+
+TokenIn = Annotated[
+    TokenRequest,
+    Body(description="The token to make.", examples=[encode_example({"name": "ci", "scopes": ["publish:acme"]})]),
+]
+RotationIn = Annotated[
+    RotationRequest,
+    Body(description="How the token goes on.", examples=[encode_example({"expires": "30d", "grace": "1h"})]),
+]
+IdIn = Annotated[
+    str,
+    Parameter(
+        description="The id of the token, with or without `token/`.",
+        examples=[encode_example(f"token/{_ID}"), encode_example(_ID)],
+        max_length=64,
+        schema_extra={"pattern": "^(token/)?[0-9a-z]{26}$"},
+    ),
+]
+ActorIn = Annotated[
+    str | None,
+    Parameter(
+        description="Only what they did: a token's id, `embedded`, `open` or `anonymous`.",
+        required=False,
+        examples=[encode_example(f"token/{_ID}")],
+        max_length=64,
+    ),
+]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/tokens`` and ``/v1/log``."""
+    return Router("", route_handlers=[*_tokens(service), _log(service)], tags=["access"])
+
+
+def _tokens(service: Service) -> list[Any]:
+    tokens, queue = open_tokens(service.registry), open_queue(service.registry)
+
+    @post(
+        "/tokens",
+        opt=ADMIN,
+        status_code=201,
+        summary="Make a token",
+        responses=describe_responses(
+            body=True, success={201: describe_body(NewToken, "The token, shown this once.", _NEW)}
+        ),
+    )
+    async def create_token(data: TokenIn) -> Response[bytes]:
+        """A token with these scopes. Its text is in this answer and nowhere else."""
+        scopes, lifetime = Scopes.parse(data.scopes), parse_lifetime(data.expires)
+        return _new(*await service.work.do(tokens.create, data.name, scopes, lifetime))
+
+    @get(
+        "/tokens",
+        opt=ADMIN,
+        summary="List tokens",
+        responses=describe_responses(
+            "invalid-input", success={200: describe_body(TokenPage, "A page of them.", {"tokens": [_TOKEN]})}
+        ),
+    )
+    async def list_tokens(cursor: Cursor = None, limit: Limit = None) -> TokenPage:
+        """Every token that was ever made, oldest first, without their texts."""
+        most = bound_page_size(limit, service.settings)
+        after = None if cursor is None else decode_cursor(cursor, 1)[0]
+        found = await service.work.do(tokens.list, after=after, limit=most + 1)
+        known = [encode_token(one, now()) for one in found]
+        shown, more = fit_page(known, most, lambda one: encode_cursor((one.id,)))
+        return TokenPage(tokens=shown, next=more)
+
+    @post(
+        "/tokens/{token:str}/rotation",
+        opt=ADMIN | WHILE_FULL,
+        status_code=201,
+        summary="Rotate a token",
+        responses=describe_responses(
+            "unknown-name",
+            "invalid-input",
+            "refused",
+            body=True,
+            success={201: describe_body(NewToken, "The token with its new secret, shown this once.", _NEW)},
+        ),
+    )
+    async def rotate_token(token: IdIn, data: RotationIn) -> Response[bytes]:
+        """Give a token a new secret; the old one ends after `grace`. Its id, scopes, machines, jobs and runs stay."""
+        lifetime, grace = parse_lifetime(data.expires), parse_grace(data.grace)
+        found = await service.work.do(tokens.rotate, parse_token_id(f"token/{token}"), lifetime, grace)
+        service.authority.forget()
+        return _new(*found)
+
+    @delete(
+        "/tokens/{token:str}",
+        opt=ADMIN,
+        status_code=200,
+        summary="Revoke a token",
+        responses=describe_responses(
+            "unknown-name",
+            "invalid-input",
+            success={
+                200: describe_body(
+                    Revoked, "It is revoked.", {"token": f"token/{_ID}", "revoked": True, "changed": True}
+                )
+            },
+        ),
+    )
+    async def revoke_token(token: IdIn) -> Revoked:
+        """End a token before its time, for ever. Its queued jobs are cancelled, and its workers' leases end.
+
+        Other servers of this registry know of it after two seconds.
+        """
+        id_ = parse_token_id(f"token/{token}")
+        changed = await service.work.do(tokens.revoke, id_)
+        service.authority.forget()
+        while await service.work.do(queue.cancel_token_work):
+            pass
+        return Revoked(token=id_, changed=changed)
+
+    return [create_token, list_tokens, rotate_token, revoke_token]
+
+
+def _new(token: Token, secret: Secret) -> Response[bytes]:
+    """Answer with a secret that no cache may keep."""
+    answer = NewToken(token=encode_token(token, now()), secret=secret.text)
+    headers = {"cache-control": "no-store"}
+    return Response(msgspec.json.encode(answer), status_code=201, headers=headers, media_type="application/json")
+
+
+def _log(service: Service) -> BaseRouteHandler:
+    log = open_log(service.registry)
+
+    @get(
+        "/log",
+        opt=ADMIN | LIST,
+        summary="Who did what",
+        responses=describe_responses(
+            "invalid-input", success={200: describe_body(LogPage, "A page of it.", {"log": [_ENTRY]})}
+        ),
+    )
+    async def read_audit_log(actor: ActorIn = None, cursor: Cursor = None, limit: Limit = None) -> LogPage:
+        """What was done or refused, newest first, with who did it and for which request."""
+        most = bound_page_size(limit, service.settings)
+        before = None if cursor is None else decode_cursor(cursor, 1)[0]
+        found = await service.lists.do(log.list, limit=most + 1, before=before, actor=actor)
+        entries, more = fit_page([encode_log_entry(one) for one in found], most, lambda one: encode_cursor((one.id,)))
+        return LogPage(log=entries, next=more)
+
+    return read_audit_log
+
+
+_CALLER = {"id": "token/01kam1v3mz4w0q3d5g7h9j2k4m", "scopes": ["read", "run"]}
+
+
+def caller_routes(_: Service) -> Router:
+    """``/v1/caller``."""
+
+    @get(
+        "/caller",
+        opt=READ,
+        summary="Who asks?",
+        responses=describe_responses(success={200: describe_body(Caller, "Who it is, and what they may do.", _CALLER)}),
+    )
+    async def read_caller() -> Caller:
+        """The token that the request brought, by its id, and its scopes."""
+        who = get_actor()
+        return Caller(id=who.id, scopes=tuple(sorted(who.scopes.texts)))
+
+    return Router("", route_handlers=[read_caller], tags=["access"])

@@ -1,0 +1,234 @@
+"""The Litestar application: all routers under ``/v1``, guards, error handlers and background tasks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from copy import copy
+from typing import Any, Final
+
+from litestar import HttpMethod, Litestar, Router
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.spec import Components, License, SecurityScheme
+from litestar.routes import HTTPRoute
+
+from benchlock.api.http.admission_control import (
+    AnonymousLimiter,
+    ConcurrencyLimiter,
+    SchemaWatch,
+    make_concurrency_guard,
+    make_disk_space_guard,
+    make_rate_guard,
+    make_schema_guard,
+)
+from benchlock.api.http.middleware import RequestMiddleware, accept_full_identifiers
+from benchlock.api.http.openapi import operation_id
+from benchlock.api.http.request_authorization import (
+    Authority,
+    OpenAuthority,
+    chain_guards,
+    check_guarded,
+    make_authorization_guard,
+)
+from benchlock.api.http.request_parsing import JsonRequest
+from benchlock.api.http.responses import ON_ERRORS
+from benchlock.api.http.routes import (
+    access_routes,
+    artifact_routes,
+    blob_routes,
+    client_run_routes,
+    health_routes,
+    job_routes,
+    lock_routes,
+    maintenance_routes,
+    run_routes,
+    worker_routes,
+)
+from benchlock.api.http.routes.client_run_routes import reap_abandoned_runs
+from benchlock.api.http.service import GracefulShutdown, LruCache, Service
+from benchlock.api.http.service_settings import VERSION, Settings
+from benchlock.api.http.slow_clients import SendMemory
+from benchlock.api.http.thread_pools import FairThreadPool
+from benchlock.api.local.local_registry import LocalRegistry, now, open_reserve, open_uploads
+from benchlock.api.service_log import log
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.registry.auth.audit_log import DenialLog
+from benchlock.registry.auth.permissions import SERVER, act_as
+
+
+def complete_methods(router: Router) -> Router:
+    """Have each path of ``router`` answer HEAD as GET, and OPTIONS with all methods of the path.
+
+    Litestar adds OPTIONS with the first handler of a path, and so lists none of those that are registered after it.
+    A HEAD that is added is not in the OpenAPI document: it is GET without the body, which the server leaves out.
+    """
+    router.routes = [_complete_route(route) if isinstance(route, HTTPRoute) else route for route in router.routes]
+    return router
+
+
+def _complete_route(route: HTTPRoute) -> HTTPRoute:
+    own = [handler for handler in route.route_handlers if handler.http_methods != {HttpMethod.OPTIONS}]
+    return HTTPRoute(path=route.path, route_handlers=[*own, *_head_handlers(own)])
+
+
+def _head_handlers(handlers: list[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
+    if any(HttpMethod.HEAD in handler.http_methods for handler in handlers):
+        return
+    for handler in handlers:
+        if HttpMethod.GET in handler.http_methods:
+            head = copy(handler)
+            head.http_methods = {HttpMethod.HEAD.value}
+            head.include_in_schema = False
+            yield head
+
+
+_SECONDS: Final = 15.0
+"""The interval between two checks for counts that are due."""
+
+
+def log_refusal_counts(service: Service, refusals: DenialLog) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan
+    """Return a lifespan that writes the counts of repeated refusals to the service's log and to the audit log."""
+
+    async def write(*, at_once: bool = False) -> None:
+        try:
+            repeated = await service.work.do(refusals.summarise, at_once=at_once)
+        except BenchlockError as error:  # the first refusal of each kind is in the service's log already
+            log.error("cannot write refusals to the audit log: %s", error.what)
+            return
+        for refusal in repeated:
+            fields = {"caller": refusal.actor.id, "count": refusal.count, "told": refusal.reason}
+            log.info("refused again", extra={"fields": fields})
+
+    async def write_regularly() -> None:
+        act_as(SERVER)
+        while True:
+            await asyncio.sleep(_SECONDS)
+            await write()
+
+    @asynccontextmanager
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        task = asyncio.create_task(write_regularly())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await write(at_once=True)
+
+    return lifespan
+
+
+ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
+    health_routes.routes,
+    health_routes.openapi_routes,
+    artifact_routes.routes,
+    artifact_routes.publishing_routes,
+    lock_routes.routes,
+    run_routes.routes,
+    client_run_routes.routes,
+    blob_routes.routes,
+    maintenance_routes.routes,
+    job_routes.routes,
+    worker_routes.routes,
+    access_routes.routes,
+    access_routes.caller_routes,
+)
+"""What is served. A new resource is a line here; each of its routes says in ``opt`` what it needs."""
+
+
+PREFIX: Final = "/v1"
+
+
+class _NoPagesRouter(Router):
+    """Where Litestar's own pages about the document would be: there are none, the document is a route like others."""
+
+    def register(self, value: object) -> list[object]:  # type: ignore[override] # nothing is registered
+        del value
+        return []
+
+
+def create_app(
+    registry: LocalRegistry, settings: Settings | None = None, authority: Authority | None = None
+) -> Litestar:
+    """The application over ``registry``; without an ``authority``, for anyone who reaches it."""
+    settings, authority = settings or Settings(), authority or OpenAuthority()
+    at_once = registry.database.dialect.name == "sqlite"
+
+    def threads(
+        count: int, seconds: float | None = None, patience: float | None = settings.lock_seconds
+    ) -> FairThreadPool:
+        return FairThreadPool(count, settings.waiting, at_once=at_once, seconds=seconds, patience=patience)
+
+    def child_threads(count: int, waiting: int) -> FairThreadPool:
+        return FairThreadPool(
+            count, waiting, at_once=at_once, patience=settings.lock_seconds, slot_seconds=settings.ask_seconds
+        )
+
+    service = Service(
+        registry,
+        authority,
+        settings,
+        work=threads(settings.threads),
+        prompt=threads(settings.prompt_threads),
+        ends=FairThreadPool(
+            settings.end_threads, settings.waiting, at_once=at_once, patience=settings.lock_seconds, urgent=True
+        ),
+        ask=threads(settings.ask_threads, settings.ask_seconds),
+        decode=threads(1),
+        inspect=child_threads(settings.inspect_threads, settings.inspect_waiting),
+        long=threads(settings.long_threads, patience=None),
+        lists=threads(settings.list_threads),
+        compare=child_threads(settings.compare_threads, settings.waiting),
+        send=threads(settings.send_threads),
+        windows=SendMemory(settings.window_bytes),
+        whole_answers=SendMemory(settings.answer_bytes),
+        kept=LruCache(settings.kept_bytes),
+        grace=GracefulShutdown(settings.last_seconds),
+        reserve=open_reserve(registry),
+        uploads=open_uploads(registry),
+    )
+
+    async def end() -> None:
+        await asyncio.gather(*(one.end(service.grace.left) for one in service.works))
+
+    refusals = DenialLog(registry.database, now)
+    guard = chain_guards(
+        make_schema_guard(SchemaWatch(registry.database, service.prompt, settings.schema_seconds)),
+        make_authorization_guard(authority, service.prompt, AnonymousLimiter(settings.strangers)),
+        make_rate_guard(settings.rate),
+        make_concurrency_guard(ConcurrencyLimiter(settings.at_once)),
+        make_disk_space_guard(service.reserve),
+    )
+
+    app = Litestar(
+        route_handlers=[complete_methods(Router(PREFIX, route_handlers=[make(service) for make in ROUTERS]))],
+        before_request=guard,
+        request_class=JsonRequest,
+        exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
+        request_max_body_size=settings.usual_body,
+        openapi_config=_openapi_config(),
+        lifespan=[reap_abandoned_runs(service), log_refusal_counts(service, refusals)],
+        on_shutdown=[end],
+        logging_config=None,
+        debug=False,
+    )
+    check_guarded(app.routes, guard)
+    app.asgi_handler = RequestMiddleware(accept_full_identifiers(app.asgi_handler), service, refusals)
+    app.state.service = service
+    return app
+
+
+def _openapi_config() -> OpenAPIConfig:
+    bearer = SecurityScheme(type="http", scheme="bearer", description="A token of this registry.")
+    return OpenAPIConfig(
+        title="benchlock",
+        version=VERSION,
+        description="A reproducible artifact registry and evaluation store for deep learning.",
+        license=License(name="Apache-2.0", identifier="Apache-2.0"),
+        components=Components(security_schemes={"token": bearer}),
+        security=[{"token": []}],
+        use_handler_docstrings=True,
+        operation_id_creator=operation_id,
+        openapi_router=_NoPagesRouter(f"{PREFIX}/described", route_handlers=[]),
+    )

@@ -1,0 +1,298 @@
+"""Routes for artifacts and their versions: list, read, publish and yank."""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Router, get, post
+from litestar.params import Body, Parameter
+from msgspec import UNSET
+
+from benchlock.api.http.admission_control import WHILE_FULL, reserve_share
+from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
+from benchlock.api.http.request_authorization import PUBLISH, READ
+from benchlock.api.http.request_parsing import LONG_BODY, Cursor, JsonRequest, Limit, bound_page_size, fit_page
+from benchlock.api.http.responses import JSON, BytesResponse, respond_with_etag
+from benchlock.api.http.service import CommitCache, LruCache, Service
+from benchlock.api.schemas.artifact_schemas import (
+    Publication,
+    PublishedVersion,
+    VersionDocument,
+    VersionPage,
+    Yank,
+    Yanked,
+    encode_published_version,
+    encode_version_page_entry,
+    version_document,
+)
+from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.size_limits import TARGET
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.catalogue_protocol import Provenance
+from benchlock.registry.catalogue.version_lists import ListedVersion, VersionFilter
+from benchlock.registry.database.engine import find_commit_counter
+from benchlock.registry.names import Kind, Name, Reference, parse_name, parse_reference, parse_target
+from benchlock.registry.publishing.remote_publication import parse_received_manifest, publish_received
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import Constraint
+
+_ENTRY_BYTES = 1024
+"""What an entry takes, roughly."""
+
+_Found = tuple[bytes, str]
+"""The document of a version, and its tag: the digest of what is published, another one where that is yanked."""
+
+_LONGEST_KEPT = 256
+"""Characters of what is asked for, beyond which what is found is not kept: nobody asks so twice."""
+
+LATEST = "latest"
+"""In the place of a version: the newest that is neither yanked nor a pre-release, else the newest of all."""
+
+_ENTRY = {
+    "kind": "model",
+    "name": "acme/resnet8",
+    "version": "1.0.0",
+    "digest": "sha256:4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945",
+    "published_at": "2026-11-20T12:00:00Z",
+    "yanked": None,
+}
+_PAGE = {"artifacts": [_ENTRY], "next": "WyJtb2RlbCIsImFjbWUvcmVzbmV0OCIsIjEuMC4wIl0"}
+
+KindIn = Annotated[Kind, Parameter(description="What it is.")]
+NameIn = Annotated[
+    str,
+    Parameter(
+        description="NAME or NAMESPACE/NAME, and after `@` a version, a constraint, or `latest`.",
+        examples=[encode_example("acme/resnet8@1.0.0")],
+        max_length=TARGET,
+    ),
+]
+OptionalKind = Annotated[Kind | None, Parameter(description="Only of this kind.", required=False)]
+OptionalName = Annotated[
+    str | None,
+    Parameter(
+        description="Only versions of this name.",
+        required=False,
+        examples=[encode_example("acme/resnet8")],
+        max_length=128,
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    Parameter(description="Only of this namespace.", required=False, examples=[encode_example("acme")], max_length=128),
+]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/artifacts``."""
+    catalogue = service.registry.catalogue
+    commits = find_commit_counter(service.registry.database)
+    usual: LruCache[_Found] = LruCache(service.settings.current_bytes)
+    current: CommitCache[_Found] = CommitCache(commits, service.settings.current_bytes)
+    pages: CommitCache[bytes] = CommitCache(commits, service.settings.current_bytes)
+
+    @get(
+        "/artifacts",
+        opt=READ,
+        summary="List versions",
+        responses=describe_responses(
+            "invalid-input", success={200: describe_body(VersionPage, "A page of versions.", _PAGE)}
+        ),
+    )
+    async def list_versions(
+        kind: OptionalKind = None,
+        name: OptionalName = None,
+        namespace: Namespace = None,
+        cursor: Cursor = None,
+        limit: Limit = None,
+    ) -> BytesResponse:
+        """Versions by kind, name and version, yanked ones too; all of a name with ``kind`` and ``name``."""
+        most = bound_page_size(limit, service.settings)
+        after = None if cursor is None else decode_cursor(cursor, 3)
+        listing = VersionFilter(
+            kind,
+            None if name is None else parse_name(name),
+            None if namespace is None else _namespace(namespace),
+            None if after is None else (after[0], after[1], after[2]),
+        )
+        text, number = pages.get((listing, most))
+        if text is None:
+            is_usual = most <= service.settings.usual_page
+            look = service.work.look_up if is_usual else service.work.do
+            found = await look(catalogue.page, listing, most + 1)
+            text = msgspec.json.encode(_page(found, most))
+            if is_usual:
+                pages.put((listing, most), text, _ENTRY_BYTES + len(text), number)
+        return BytesResponse(text, JSON, {})
+
+    @get(
+        "/artifacts/{kind:str}/{name:path}",
+        opt=READ,
+        summary="Read a version",
+        responses=describe_responses(
+            "unknown-name",
+            "invalid-input",
+            success={
+                200: describe_body(
+                    VersionDocument, "The version.", _ENTRY | {"manifest": {"kind": "model"}, "sources": {}}
+                ),
+                304: describe_empty_body("It is what If-None-Match names."),
+            },
+        ),
+    )
+    async def read_version(kind: KindIn, name: NameIn, request: Request[Any, Any, Any]) -> BytesResponse:
+        """One version with its manifest: the one that ``@`` names, or the newest that it admits."""
+        target = f"{kind}{name}"
+        found, number = current.get(target)
+        if found is None:
+            found = await service.work.look_up(_read, catalogue, usual, target)
+            if len(target) <= _LONGEST_KEPT:
+                current.put(target, found, _ENTRY_BYTES + len(found[0]), number)
+        text, tag = found
+        return respond_with_etag(text, tag, request.headers.get("if-none-match"))
+
+    return Router("", route_handlers=[list_versions, read_version], tags=["artifacts"])
+
+
+def _page(found: tuple[ListedVersion, ...], most: int) -> VersionPage:
+    """A page of ``most``, of one more if there are."""
+    keys = {str(one.digest): one.key for one in found}
+    shown, more = fit_page(
+        [encode_version_page_entry(one) for one in found], most, lambda one: encode_cursor(keys[one.digest])
+    )
+    return VersionPage(artifacts=shown, next=more)
+
+
+def _read(catalogue: Catalogue, usual: LruCache[_Found], target: str) -> _Found:
+    """What the version is that ``target`` names. ``usual`` keeps what those are that are not yanked, for ever."""
+    reference = _find_reference(catalogue, target)
+    found = usual.get(reference)
+    if found is not None and catalogue.why_yanked(reference) is None:
+        return found
+    entry, manifest, sources = catalogue.read(reference)
+    text = version_document(entry, manifest, sources)
+    if entry.yanked is not None:
+        return text, digest_bytes(f"{entry.digest} {entry.yanked}".encode())
+    usual.put(reference, (text, entry.digest), _ENTRY_BYTES + len(text))
+    return text, entry.digest
+
+
+def _find_reference(catalogue: Catalogue, target: str) -> Reference:
+    kind, name, wanted = parse_target(target)
+    if wanted is None:
+        raise InvalidInputError(
+            f"{target} names no version",
+            where=target,
+            next_step=f"write {target}@VERSION, {target}@{LATEST}, or GET /v1/artifacts?kind={kind}&name={name}",
+        )
+    exact = _find_exact(kind, name, wanted)
+    if exact is not None:
+        return exact
+    return catalogue.newest(kind, name, None if wanted == LATEST else Constraint.parse(wanted)).reference
+
+
+def _find_exact(kind: Kind, name: Name, wanted: str) -> Reference | None:
+    try:
+        return Reference(kind, name, parse_version(wanted))
+    except InvalidInputError:
+        return None
+
+
+def _namespace(text: str) -> str:
+    """A namespace is what stands before the ``/`` of a name."""
+    return parse_name(f"{text}/x").partition("/")[0]
+
+
+_MANIFEST = {
+    "schema": 1,
+    "kind": "framework",
+    "name": "acme/onnxruntime",
+    "version": "1.0.0",
+    "license": "MIT",
+    "predictor": "onnxruntime",
+    "distributions": ["onnxruntime"],
+}
+_PUBLICATION = {"manifest": _MANIFEST, "authored": "schema: 1\n…", "sources": {}, "dry_run": False}
+_PUBLISHED = {
+    "kind": "framework",
+    "name": "acme/onnxruntime",
+    "version": "1.0.0",
+    "digest": "sha256:4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945",
+    "changed": True,
+    "warnings": [],
+}
+_YANK = {"target": "model/acme/resnet8@1.0.0", "reason": "trained on the test split", "undo": False}
+_YANKED = {"target": "model/acme/resnet8@1.0.0", "yanked": True, "changed": True}
+
+PublicationIn = Annotated[Publication, Body(examples=[encode_example(_PUBLICATION)])]
+YankIn = Annotated[Yank, Body(examples=[encode_example(_YANK)])]
+
+
+def publishing_routes(service: Service) -> Router:
+    """``POST /v1/artifacts`` and ``POST /v1/yanks``."""
+    catalogue, store = service.registry.catalogue, service.registry.store
+
+    def published(data: Publication) -> PublishedVersion:
+        if not data.dry_run:
+            service.reserve.require(0, reserve_share())
+        warnings: list[str] = []
+        manifest = parse_received_manifest(data.manifest, None if data.digest is UNSET else Digest(data.digest))
+        provenance = Provenance(data.authored, data.sources)
+        done = publish_received(manifest, provenance, store, catalogue, warn=warnings.append, dry_run=data.dry_run)
+        return encode_published_version(done, tuple(warnings))
+
+    @post(
+        "/artifacts",
+        opt=PUBLISH | WHILE_FULL | {"most_values": service.settings.most_values},
+        status_code=200,
+        summary="Publish a version",
+        responses=describe_responses(
+            "missing-blobs",
+            "version-taken",
+            "integrity",
+            body=True,
+            success={
+                200: describe_body(
+                    PublishedVersion, "It was there, or it is a dry run.", _PUBLISHED | {"changed": False}
+                ),
+                201: describe_body(PublishedVersion, "It is published.", _PUBLISHED),
+            },
+        ),
+    )
+    async def publish_version(request: JsonRequest, data: PublicationIn) -> BytesResponse:
+        """Checks the manifest and its files as publishing does; 409 with `blobs` names what is to be sent first.
+
+        Files are read by a process with limits: 1 GiB of memory, 60 seconds of processor time, 300 seconds.
+        """
+        long = len(await request.body()) > LONG_BODY
+        work = service.inspect if long or data.manifest.get("files") else service.work
+        done = await work.do(published, data)
+        return BytesResponse(
+            msgspec.json.encode(done), JSON, {}, status=201 if done.changed and not data.dry_run else 200
+        )
+
+    def marked(data: Yank) -> Yanked:
+        reference = parse_reference(data.target)
+        changed = catalogue.unyank(reference) if data.undo else catalogue.yank(reference, data.reason)
+        return Yanked(target=str(reference), yanked=not data.undo, changed=changed)
+
+    @post(
+        "/yanks",
+        opt=PUBLISH | WHILE_FULL,
+        status_code=200,
+        summary="Yank a version, or undo it",
+        responses=describe_responses(
+            "unknown-name", body=True, success={200: describe_body(Yanked, "So it is.", _YANKED)}
+        ),
+    )
+    async def yank_version(data: YankIn) -> Yanked:
+        """Hides a version from new resolutions; locks that name it still run."""
+        return await service.work.do(marked, data)
+
+    return Router(
+        "",
+        route_handlers=[publish_version, yank_version],
+        tags=["artifacts"],
+        request_max_body_size=service.settings.largest_publication,
+    )

@@ -1,0 +1,310 @@
+"""Routes for blobs by digest: download, and upload by the OCI distribution protocol."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from litestar import HttpMethod, Request, Response, Router, delete, get, patch, post, put, route
+from litestar.handlers import BaseRouteHandler
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
+from litestar.params import HeaderParameter, Parameter
+from litestar.response.base import ASGIResponse
+
+from benchlock.api.http.admission_control import READ_BLOB, SEND, WHILE_FULL
+from benchlock.api.http.blob_transfer import (
+    BlobResponse,
+    CallerUploads,
+    MalformedUploadError,
+    NotInContentError,
+    parse_range,
+)
+from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
+from benchlock.api.http.request_authorization import READ, UPLOAD
+from benchlock.api.http.responses import CACHE_FOREVER, matches_etag, on_error
+from benchlock.api.http.service import Service
+from benchlock.artifacts.blob_store import FileStore
+from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.uploads.resumable_uploads import UploadOffsetError
+
+_BYTES: Final = "application/octet-stream"
+_EXAMPLE: Final = digest_bytes(b"")
+
+_BLOB_HEADERS: Final = {"Location": "The path of the blob.", "Docker-Content-Digest": "The digest of the blob."}
+_UPLOAD_HEADERS: Final = {
+    "Location": "The path of the upload.",
+    "Range": "The bytes of the upload that are stored, as `0-END`; absent where there are none.",
+    "Docker-Upload-UUID": "The id of the upload.",
+}
+
+_DIGEST: Final = {"pattern": "^sha256:[0-9a-f]{64}$"}
+"""Described; it is this package's own parser that refuses, and says what to write."""
+
+DigestIn = Annotated[
+    str, Parameter(description="Of the whole blob.", examples=[encode_example(_EXAMPLE)], schema_extra=_DIGEST)
+]
+UploadIn = Annotated[
+    str,
+    Parameter(
+        description="The id of an upload, from its Location.",
+        examples=[encode_example("0" * 32)],
+        schema_extra={"pattern": "^[0-9a-f]{32}$"},
+    ),
+]
+RangeIn = Annotated[
+    str | None,
+    HeaderParameter(name="Range", description="One range of bytes.", examples=[encode_example("bytes=0-99")]),
+]
+KnownIn = Annotated[str | None, HeaderParameter(name="If-None-Match", description="The ETag of what the client has.")]
+SameIn = Annotated[str | None, HeaderParameter(name="If-Range", description="The ETag of what the range is of.")]
+PlaceIn = Annotated[
+    str | None,
+    HeaderParameter(name="Content-Range", description="Where the body belongs.", examples=[encode_example("0-99")]),
+]
+Finished = Annotated[
+    str | None,
+    Parameter(description="Of the body, which is the whole blob.", required=False, schema_extra=_DIGEST),
+]
+Mounted = Annotated[
+    str | None,
+    Parameter(description="Where this blob is there, nothing is sent.", required=False, schema_extra=_DIGEST),
+]
+
+
+@dataclass
+class BinaryBodyOperation(Operation):
+    """An operation whose body is bytes, which no handler of ours is given whole."""
+
+    def __post_init__(self) -> None:
+        some = OpenAPIMediaType(schema=Schema(examples=["bytes"]))
+        self.request_body = RequestBody(content={_BYTES: some}, description="Bytes of the blob.")
+
+
+def routes(service: Service) -> Router:
+    """``/v1/blobs``."""
+    told = {UploadOffsetError: _wrong_offset_response, NotInContentError: _range_error_response}
+    handlers = [_download_route(service), *_upload_start_routes(CallerUploads(service))]
+    return Router("", route_handlers=handlers, tags=["blobs"], exception_handlers=told)  # type: ignore[arg-type]
+
+
+def _download_route(service: Service) -> BaseRouteHandler:
+    work, store = service.work, service.registry.store
+
+    @route(
+        "/blobs/{digest:str}",
+        http_method=[HttpMethod.GET, HttpMethod.HEAD],
+        opt=READ | READ_BLOB,
+        summary="Read a blob",
+        responses=describe_responses(
+            "unknown-name",
+            "invalid-input",
+            "range-not-satisfiable",
+            success={
+                200: _bytes("The blob."),
+                206: _bytes("The part of it that Range asks for, where that is one."),
+                304: describe_empty_body("It is what If-None-Match names."),
+            },
+        ),
+    )
+    async def read_blob(
+        digest: DigestIn,
+        request: Request[Any, Any, Any],
+        part: RangeIn = None,
+        known: KnownIn = None,
+        same: SameIn = None,
+    ) -> ASGIResponse:
+        """The bytes, or one range of them.
+
+        They never change, so whoever has them need not ask again; but who may read them is asked of everybody: caches
+        that several people share must not keep them.
+        """
+        blob = _parse_digest(digest)
+        headers = {
+            "etag": f'"{blob}"',
+            "cache-control": CACHE_FOREVER,
+            "accept-ranges": "bytes",
+            "docker-content-digest": blob,
+        }
+        if matches_etag(blob, known):
+            await work.do(store.stat, blob)
+            return ASGIResponse(status_code=304, headers=headers)
+        if request.method == HttpMethod.HEAD:
+            headers["content-length"] = str((await work.do(store.stat, blob)).size)
+            headers["content-type"] = _BYTES  # Litestar says it of no answer without a body
+            return ASGIResponse(headers=headers, is_head_response=True)
+        source, size = await work.do(_find_blob, store, blob)
+        asked = part if same in (None, headers["etag"]) else None
+        return BlobResponse(source, size, parse_range(asked, size), headers, work=service.send, memory=service.windows)
+
+    return read_blob
+
+
+def _find_blob(store: FileStore, blob: Digest) -> tuple[Path | bytes, int]:
+    """Its file and size; of a blob that has none, its bytes: whoever reads makes no file."""
+    with store.open(blob) as stream:
+        if isinstance(stream, io.BytesIO):
+            content = stream.getvalue()
+            return content, len(content)
+    path = store.path(blob)
+    return path, path.stat().st_size
+
+
+def _upload_start_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
+    @post(
+        "/blobs/uploads",
+        opt=UPLOAD | SEND | WHILE_FULL,
+        status_code=202,
+        operation_class=BinaryBodyOperation,
+        request_max_body_size=None,
+        summary="Begin an upload",
+        responses=describe_responses(
+            "integrity",
+            body=True,
+            success={
+                201: describe_empty_body("The blob is there, now or already.", _BLOB_HEADERS),
+                202: describe_empty_body(
+                    "Go on at Location: PATCH pieces in their order, then PUT with the digest.", _UPLOAD_HEADERS
+                ),
+            },
+        ),
+    )
+    async def begin_upload(
+        request: Request[Any, Any, Any], digest: Finished = None, mount: Mounted = None
+    ) -> ASGIResponse:
+        """Begin to send a blob in pieces, or send it in this one request, with `digest`."""
+        if mount is not None and await uploading.has(_parse_digest(mount)):
+            return _created_response(_parse_digest(mount))
+        if digest is None:
+            return _progress_response(await uploading.begin(), 0)
+        return _created_response(await uploading.take(request, _parse_digest(digest)))
+
+    return [begin_upload, *_upload_append_routes(uploading)]
+
+
+def _upload_append_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
+    @patch(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD | SEND | WHILE_FULL,
+        status_code=202,
+        operation_class=BinaryBodyOperation,
+        request_max_body_size=None,
+        summary="Send a piece",
+        responses=describe_responses(
+            "unknown-name",
+            "refused",
+            "range-not-satisfiable",
+            body=True,
+            success={202: describe_empty_body("It is kept; Range says how far the upload came.", _UPLOAD_HEADERS)},
+        ),
+    )
+    async def append_to_upload(
+        upload: UploadIn, request: Request[Any, Any, Any], place: PlaceIn = None
+    ) -> ASGIResponse:
+        """Append the body. Content-Range, `START-END`, says where it belongs; the upload must end there."""
+        return _progress_response(upload, await uploading.append(request, upload, place))
+
+    @put(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD | SEND | WHILE_FULL,
+        status_code=201,
+        operation_class=BinaryBodyOperation,
+        request_max_body_size=None,
+        summary="Finish an upload",
+        responses=describe_responses(
+            "unknown-name",
+            "refused",
+            "range-not-satisfiable",
+            "integrity",
+            body=True,
+            success={201: describe_empty_body("The blob is there.", _BLOB_HEADERS)},
+        ),
+    )
+    async def finish_upload(
+        upload: UploadIn, digest: DigestIn, request: Request[Any, Any, Any], place: PlaceIn = None
+    ) -> ASGIResponse:
+        """Append the body, if there is one, and make all that came the blob of that digest, if it is.
+
+        If it is not, the upload is given up, and nothing becomes visible.
+        """
+        return _created_response(await uploading.append_last(request, upload, _parse_digest(digest), place))
+
+    return [append_to_upload, finish_upload, *_upload_control_routes(uploading)]
+
+
+def _upload_control_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
+    """What is done about an upload without sending any of it."""
+
+    @get(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD,
+        status_code=204,
+        summary="See how far an upload came",
+        responses=describe_responses(
+            "unknown-name", success={204: describe_empty_body("Range says how far.", _UPLOAD_HEADERS)}
+        ),
+    )
+    async def read_upload(upload: UploadIn) -> Response[None]:
+        """What is on the server's disk: `0-0` is one byte, and an upload without any has no Range."""
+        return Response(None, headers=_progress_headers(upload, await uploading.offset(upload)))
+
+    @delete(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD,
+        summary="Give up an upload",
+        responses=describe_responses("unknown-name", "refused", success={204: describe_empty_body("It is gone.")}),
+    )
+    async def cancel_upload(upload: UploadIn) -> None:
+        """Forget what came."""
+        await uploading.give_up(upload)
+
+    return [read_upload, cancel_upload]
+
+
+def _parse_digest(text: str) -> Digest:
+    """Parse the digest of a request.
+
+    Raises:
+        MalformedUploadError: it is malformed.
+    """
+    try:
+        return parse_digest(text)
+    except InvalidInputError as error:
+        raise MalformedUploadError(error.what, where=error.where, next_step=error.next_step) from error
+
+
+def _bytes(description: str) -> ResponseSpec:
+    return describe_body(bytes, description, "the bytes", _BYTES)
+
+
+def _created_response(digest: Digest) -> ASGIResponse:
+    headers = {"location": f"/v1/blobs/{digest}", "docker-content-digest": digest}
+    return ASGIResponse(media_type=_BYTES, status_code=201, headers=headers)
+
+
+def _progress_response(upload: str, size: int) -> ASGIResponse:
+    return ASGIResponse(media_type=_BYTES, status_code=202, headers=_progress_headers(upload, size))
+
+
+def _progress_headers(upload: str, size: int) -> dict[str, str]:
+    location = f"/v1/blobs/uploads/{upload}"
+    headers = {"location": location, "docker-upload-uuid": upload, "cache-control": "no-store"}
+    return headers | _range_header(size)
+
+
+def _range_header(size: int) -> dict[str, str]:
+    """Return the header that says how far an upload came; an empty one has none, since `0-0` is one byte."""
+    return {"range": f"0-{size - 1}"} if size else {}
+
+
+def _wrong_offset_response(request: Request[Any, Any, Any], error: UploadOffsetError) -> Response[bytes]:
+    answer = on_error(request, error)
+    answer.headers.update({"location": request.scope["path"]} | _range_header(error.offset))
+    return answer
+
+
+def _range_error_response(request: Request[Any, Any, Any], error: NotInContentError) -> Response[bytes]:
+    answer = on_error(request, error)
+    answer.headers["content-range"] = f"bytes */{error.size}"
+    return answer

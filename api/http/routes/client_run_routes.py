@@ -1,0 +1,156 @@
+"""Routes for runs executed by a client: start, hold and end; cleanup of abandoned runs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Annotated, Any
+
+from litestar import Litestar, Router, post, put
+from litestar.params import Body
+
+from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.http.admission_control import END, WHILE_FULL
+from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
+from benchlock.api.http.request_authorization import RUN
+from benchlock.api.http.request_parsing import MAX_RUN_VALUES
+from benchlock.api.http.routes.run_routes import (
+    RUN_END_EXAMPLE,
+    RUN_EXAMPLE,
+    RUN_START_EXAMPLE,
+    RunIn,
+    check_run_end,
+    check_run_start,
+)
+from benchlock.api.http.service import Service
+from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.api.schemas import run_schemas as wire
+from benchlock.api.service_log import log
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.evaluator.queue.client_runs import ClientRuns
+from benchlock.evaluator.queue.lease_clock import Times
+from benchlock.evaluator.records.run_model import RunStart, parse_run_id
+from benchlock.registry.auth.permissions import SERVER, act_as
+from benchlock.registry.publishing.remote_publication import require_blobs
+
+_HOLD = {"run": RUN_START_EXAMPLE["id"], "seconds": 60.0}
+
+BegunIn = Annotated[wire.RunBegun, Body(examples=[encode_example(RUN_START_EXAMPLE)])]
+OverIn = Annotated[wire.RunOver, Body(examples=[encode_example(RUN_END_EXAMPLE)])]
+
+
+def routes(service: Service) -> Router:
+    """``POST /v1/runs``, ``PUT /v1/runs/{id}/hold`` and ``PUT /v1/runs/{id}/end``."""
+    registry = service.registry
+    held = ClientRuns(registry.database, now, Times(service.settings.lease_seconds))
+
+    @post(
+        "/runs",
+        opt=RUN,
+        status_code=201,
+        summary="Begin a run of one's own",
+        responses=describe_responses(
+            "unknown-name",
+            "refused",
+            "integrity",
+            body=True,
+            success={201: describe_body(wire.Hold, "It is recorded and held.", _HOLD)},
+        ),
+    )
+    async def begin_run(data: BegunIn) -> wire.Hold:
+        """Records that a run starts on the client's machine; its lock is here. The same again changes nothing."""
+        await service.prompt.do(_check_and_start, registry, held, wire.decode_run_start(data))
+        return wire.Hold(run=data.id, seconds=held.times.lease)
+
+    @put(
+        "/runs/{run_id:str}/hold",
+        opt=RUN | WHILE_FULL,
+        summary="Go on with it",
+        responses=describe_responses(
+            "unknown-name", "refused", "invalid-input", success={200: describe_body(wire.Hold, "It is held.", _HOLD)}
+        ),
+    )
+    async def renew_run(run_id: RunIn) -> wire.Hold:
+        """Renews the hold; a run whose hold has ended is recorded as abandoned, and 409 says so."""
+        id_ = parse_run_id(f"run/{run_id}")
+        await service.prompt.do(held.renew, id_)
+        return wire.Hold(run=id_, seconds=held.times.lease)
+
+    @put(
+        "/runs/{run_id:str}/end",
+        opt=RUN | END | WHILE_FULL | {"most_values": MAX_RUN_VALUES},
+        summary="End it",
+        responses=describe_responses(
+            "unknown-name",
+            "refused",
+            "missing-blobs",
+            "integrity",
+            body=True,
+            success={200: describe_body(wire.RunOnWire, "The run, as it is recorded.", RUN_EXAMPLE)},
+        ),
+    )
+    async def end_run(run_id: RunIn, data: OverIn) -> wire.RunOnWire:
+        """Records how it ended, once and for all; its blobs are sent before. The same again changes nothing."""
+        return await service.ends.do(_check_and_end, registry, held, run_id, data)
+
+    return Router(
+        "",
+        route_handlers=[begin_run, renew_run, end_run],
+        tags=["runs"],
+        request_max_body_size=service.settings.largest_body,
+    )
+
+
+def _check_and_start(registry: LocalRegistry, held: ClientRuns, start: RunStart) -> None:
+    check_run_start(registry, start)
+    held.start(start)
+
+
+def _check_and_end(registry: LocalRegistry, held: ClientRuns, run_id: str, data: wire.RunOver) -> wire.RunOnWire:
+    id_, end = parse_run_id(f"run/{run_id}"), wire.decode_run_end(data)
+    with registry.store.writing():
+        require_blobs({blob.digest: f"{id_} {role}" for role, blob in end.blobs.items()}, registry.store)
+        return wire.encode_recorded_run(
+            registry.examiner.examine(held.finish(id_, end, partial(check_run_end, registry)))
+        )
+
+
+def reap_abandoned_runs(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan
+    """While the service runs, again and again, runs whose hold or whose lease has ended are recorded as abandoned."""
+    held = ClientRuns(service.registry.database, now, Times(service.settings.lease_seconds))
+    queue = open_queue(service.registry)
+
+    def reap() -> bool:
+        for run in held.reap() if held.is_any() else ():
+            log.warning("abandoned", extra={"fields": {"run": run}})
+        return False
+
+    async def again_and_again() -> None:
+        act_as(SERVER)
+        while True:
+            await asyncio.sleep(min(one.grace - one.beat for one in (held.times, queue.times)))
+            for ends in (queue.settle, reap, queue.cancel_token_work):
+                await _reap_once(service, ends)
+
+    @asynccontextmanager
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        task = asyncio.create_task(again_and_again())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    return lifespan
+
+
+async def _reap_once(service: Service, ends: Callable[[], bool]) -> None:
+    """As often as there may be more; what fails here fails nothing else."""
+    try:
+        while await service.prompt.do(ends):
+            pass
+    except BenchlockError as error:
+        log.error("runs could not be looked at", extra={"fields": {"code": error.code, "reason": error.what}})
+    except Exception as error:  # noqa: BLE001 - a fault of ours now is none in a minute
+        log.error("a fault in looking at runs", exc_info=error)

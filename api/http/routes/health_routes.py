@@ -1,0 +1,181 @@
+"""Routes for health, readiness, Prometheus metrics and the OpenAPI document."""
+
+import asyncio
+import time
+from typing import Any, Final
+
+import msgspec
+from litestar import Request, Response, Router, get
+from msgspec import Struct, structs
+from sqlalchemy import text
+
+from benchlock.api.build_info import this_build
+from benchlock.api.http.admission_control import ANY_SCHEMA
+from benchlock.api.http.openapi import build_document, describe_body, describe_empty_body, describe_responses
+from benchlock.api.http.request_authorization import PUBLIC, READ
+from benchlock.api.http.responses import BytesResponse, respond_with_etag
+from benchlock.api.http.service import Service
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.service_log import log
+from benchlock.artifacts.digest import digest_bytes, from_hex
+from benchlock.artifacts.errors import BenchlockError, BusyError, UnavailableError
+from benchlock.registry.database.engine import read_transaction
+
+
+def openapi_routes(service: Service) -> Router:
+    """``/v1/openapi.json``."""
+
+    @get(
+        "/openapi.json",
+        opt=PUBLIC,
+        security=[],
+        summary="This document",
+        responses=describe_responses(
+            public=True,
+            success={
+                200: describe_body(dict[str, Any], "OpenAPI 3.1.", {"openapi": "3.1.0"}),
+                304: describe_empty_body("It is what If-None-Match names."),
+            },
+        ),
+    )
+    async def read_openapi_document(request: Request[Any, Any, Any]) -> BytesResponse:
+        """Every route with its parameters, bodies, answers and examples."""
+        text = service.kept.get("openapi.json")
+        if text is None:
+            text = msgspec.json.encode(build_document(request.app))
+            service.kept.put("openapi.json", text, len(text))
+        return respond_with_etag(text, digest_bytes(text), request.headers.get("if-none-match"))
+
+    return Router("", route_handlers=[read_openapi_document], tags=["health"])
+
+
+_METRICS = "text/plain; version=0.0.4"
+_NOWHERE: Final = from_hex("0" * 64)
+"""A digest that nothing has: whether it is there is asked of the last store behind the others."""
+
+
+_LOW_SPACE: Final = "low-space"
+
+
+class Health(Struct, frozen=True):
+    """The service lives; its build of benchlock: version, commit and the schema revision that it needs.
+
+    ``status`` is `ok`, or `low-space` where it is ready to read, and refuses uploads since its disk is nearly full.
+    """
+
+    status: str
+    version: str
+    commit: str
+    schema: str
+
+
+class Readiness:
+    """Whether the service can work: looked at once in so many seconds, whoever asks how often, for anybody may."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._turn = asyncio.Lock()
+        self._until = 0.0
+        self._fault: BenchlockError | None = None
+        self._is_low = False
+
+    async def check(self) -> bool:
+        """Require that the database and the store answer; whether the disk has free space beyond its reserve.
+
+        Raises:
+            UnavailableError: one of them does not. The log alone says why, for that may name hosts and users.
+        """
+        async with self._turn:
+            if time.monotonic() >= self._until:
+                self._fault = await self._look()
+                self._until = time.monotonic() + self._service.settings.ready_seconds
+        if self._fault is not None:
+            raise self._fault.with_traceback(None)
+        return not self._is_low
+
+    async def _look(self) -> BenchlockError | None:
+        for part, look in (("database", _ask_database), ("store", _ask_store)):
+            try:
+                await self._service.work.do(look, self._service.registry)
+            except BusyError as error:
+                return error
+            except BenchlockError as error:
+                log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
+                return UnavailableError(f"the {part} cannot be used", next_step="the log of the service says why")
+        await self._look_at_space()
+        return None
+
+    async def _look_at_space(self) -> None:
+        try:
+            space = await self._service.work.do(self._service.reserve.measure)
+        except BenchlockError as error:
+            log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
+            return
+        if space.is_low and not self._is_low:
+            fields = {"free": space.free, "reserve": space.reserve}
+            log.error("the disk is nearly full: uploads and imports are refused", extra={"fields": fields})
+        self._is_low = space.is_low
+
+
+def routes(service: Service) -> Router:
+    """``/v1/health``, ``/v1/ready`` and ``/v1/metrics``."""
+    build = this_build()
+    health, readiness = Health("ok", build.version, build.commit, build.schema), Readiness(service)
+    low = structs.replace(health, status=_LOW_SPACE)
+    example = {"status": "ok", "version": build.version, "commit": "8ae00ce…", "schema": build.schema}
+
+    @get(
+        "/health",
+        opt={**PUBLIC, ANY_SCHEMA: True},
+        security=[],
+        summary="Is it alive?",
+        responses=describe_responses(public=True, success={200: describe_body(Health, "It lives.", example)}),
+    )
+    async def read_health() -> Health:
+        """Answers as long as the process does; nothing else is looked at."""
+        return health
+
+    @get(
+        "/ready",
+        opt=PUBLIC,
+        security=[],
+        summary="Can it work?",
+        responses=describe_responses(
+            public=True, success={200: describe_body(Health, "Database and store answer.", example)}
+        ),
+    )
+    async def read_readiness() -> Health:
+        """Answers where the database and the store do, or did a moment ago; 503 says which does not.
+
+        It is also 503 while the database's schema has another revision than this build needs. `status` is `low-space`
+        while the disk has no free space beyond its reserve: uploads and publications are refused (507), reads go on.
+        """
+        return health if await readiness.check() else low
+
+    @get(
+        "/metrics",
+        opt=READ,
+        summary="Figures for Prometheus",
+        media_type=_METRICS,
+        responses=describe_responses(
+            success={
+                200: describe_body(str, "Prometheus' text format.", "benchlock_requests_under_way 1.0\n", _METRICS)
+            }
+        ),
+    )
+    async def read_metrics() -> Response[bytes]:
+        """Requests by route and status, their duration, and the process."""
+        return Response(service.tally.text(), media_type=_METRICS)
+
+    return Router("", route_handlers=[read_health, read_readiness, read_metrics], tags=["health"])
+
+
+def _ask_database(registry: LocalRegistry) -> None:
+    """Ask it for a row, the least that can be asked; ``BenchlockError`` where it does not answer."""
+    with read_transaction(registry.database) as connection:
+        connection.execute(text("SELECT 1 FROM versions LIMIT 1"))
+
+
+def _ask_store(registry: LocalRegistry) -> None:
+    """Ask it for a blob, the least that can be asked; ``BenchlockError`` where it does not answer."""
+    registry.store.exists(_NOWHERE)

@@ -1,0 +1,264 @@
+"""Routes for jobs: submit, list, watch, explain and cancel."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from typing import Annotated, Any, Final
+
+import msgspec
+from litestar import HttpMethod, Request, Router, delete, get, post
+from litestar.handlers import BaseRouteHandler
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Body, HeaderParameter, Parameter, QueryParameter
+from litestar.response import ServerSentEvent, ServerSentEventMessage
+from msgspec import UNSET
+
+from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.http.admission_control import ASK, LIST, WATCH
+from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
+from benchlock.api.http.request_authorization import READ, RUN
+from benchlock.api.http.request_parsing import Cursor, Limit, bound_page_size, fit_page
+from benchlock.api.http.routes.lock_routes import REQUEST, make_lock
+from benchlock.api.http.service import Service
+from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.api.schemas import job_schemas as wire
+from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
+from benchlock.artifacts.digest import digest_bytes, parse_digest
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.evaluator.queue.admission import wish_of
+from benchlock.evaluator.queue.queue_model import TERMINAL, JobId, JobState, Queue, parse_job_id
+from benchlock.registry.lock.lockfile import Lock, load
+from benchlock.registry.requests.request import parse_request
+
+_LOOKS: Final = 0.5
+"""Seconds between two looks at a job that is watched."""
+_ALIVE: Final = 15.0
+"""Seconds after which a watcher is sent something, whatever happens: it may be gone."""
+
+_ID = "job/01kam1v3mz4w0q3d5g7h9j2k4m"
+_LOCK = "sha256:" + "0" * 64
+JOB: Any = {
+    "job": _ID,
+    "lock": _LOCK,
+    "state": "leased",
+    "phase": "measuring",
+    "machine": "m-5f0c3a9d1b22",
+    "run": "run/01kam1v3mz4w0q3d5g7h9j2k4m",
+    "lost": 0,
+    "engine": 0,
+    "crash": 0,
+    "cancel_asked": False,
+    "failure": None,
+    "reason": None,
+    "again_in": None,
+    "submitted_at": "2026-11-21T12:00:00Z",
+}
+_WHY = {
+    "job": JOB | {"state": "queued", "phase": None, "machine": None, "run": None},
+    "blocked": True,
+    "why": "no machine can take it: 0 of 1 fit; the nearest is m-5f0c3a9d1b22, and it lacks: asks for 8 CPUs",
+    "machines": [{"machine": "m-5f0c3a9d1b22", "lacks": ["asks for 8 CPUs"], "obstacle": None}],
+    "ahead": 0,
+}
+
+_ID_DIGITS: Final = 16
+_EVENT_ID = "4f53cda18c2baa0c"
+_EVENTS = f"id: {_EVENT_ID}\nevent: job\ndata: {msgspec.json.encode(JOB).decode()}\n\n"
+
+JobIn = Annotated[
+    str,
+    Parameter(
+        description="Its id, with or without `job/`.",
+        max_length=30,
+        examples=[encode_example(_ID), encode_example(_ID.removeprefix("job/"))],
+        schema_extra={"pattern": "^(job/)?[0-9a-hjkmnp-tv-z]{26}$"},
+    ),
+]
+AskedIn = Annotated[
+    wire.JobAsked, Body(examples=[encode_example({"lock": _LOCK}), encode_example({"request": REQUEST})])
+]
+LastIn = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Last-Event-ID",
+        max_length=64,
+        description="The id of the last event that was heard.",
+        required=False,
+        examples=[encode_example(_EVENT_ID)],
+    ),
+]
+StateIs = Annotated[JobState | None, QueryParameter(name="state", description="Only in this state.", required=False)]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/jobs``."""
+    queue = open_queue(service.registry)
+    return Router("", route_handlers=[*_change_routes(service, queue), *_read_routes(service, queue)], tags=["jobs"])
+
+
+def _change_routes(service: Service, queue: Queue) -> list[Any]:
+    registry, work = service.registry, service.work
+
+    @post(
+        "/jobs",
+        opt=RUN | ASK,
+        status_code=201,
+        summary="Leave a run to the workers",
+        responses=describe_responses(
+            "conflict",
+            "missing-blobs",
+            "unknown-name",
+            "invalid-input",
+            "integrity",
+            "unavailable",
+            body=True,
+            success=_job(201),
+        ),
+    )
+    async def submit_job(data: AskedIn) -> wire.JobOnWire:
+        """A `lock` that is kept here, run once; of a `request` the lock is made and kept, as by `POST /v1/locks`.
+
+        409 with `conflict` says why nothing answers the request; `explanation` who may take the job.
+        """
+        return await service.ask.do(_submit_job, registry, queue, data)
+
+    @delete(
+        "/jobs/{job_id:str}",
+        opt=RUN,
+        status_code=200,
+        summary="Cancel a job",
+        responses=describe_responses("unknown-name", "invalid-input", success=_job(200)),
+    )
+    async def cancel_job(job_id: JobIn) -> wire.JobOnWire:
+        """At once where no worker has it, else as soon as its worker hears of it; an ended one stays as it is."""
+        return wire.encode_job(await work.do(queue.cancel, _id(job_id)))
+
+    return [submit_job, cancel_job]
+
+
+def _read_routes(service: Service, queue: Queue) -> list[Any]:
+    work = service.work
+
+    @get(
+        "/jobs",
+        opt=READ | LIST,
+        summary="List jobs",
+        responses=describe_responses(
+            "invalid-input", success={200: describe_body(wire.JobPage, "A page of jobs.", {"jobs": [JOB]})}
+        ),
+    )
+    async def list_jobs(in_state: StateIs = None, cursor: Cursor = None, limit: Limit = None) -> wire.JobPage:
+        """Newest first, each with a short reason. `GET /v1/jobs/{job_id}` has all of it."""
+        most = bound_page_size(limit, service.settings)
+        before = None if cursor is None else parse_job_id(decode_cursor(cursor, 1)[0])
+        found = await service.lists.do(queue.jobs, state=in_state, before=before, limit=most + 1)
+        jobs, more = fit_page([wire.job_summary(one) for one in found], most, lambda job: encode_cursor((job.job,)))
+        return wire.JobPage(jobs=jobs, next=more)
+
+    @get(
+        "/jobs/{job_id:str}",
+        opt=READ,
+        summary="Read a job",
+        responses=describe_responses("unknown-name", "invalid-input", success=_job(200)),
+    )
+    async def read_job(job_id: JobIn) -> wire.JobOnWire:
+        """Where it is, or how it ended."""
+        return wire.encode_job(await work.do(queue.job, _id(job_id)))
+
+    @get(
+        "/jobs/{job_id:str}/explanation",
+        opt=READ,
+        summary="Why is a job where it is?",
+        responses=describe_responses(
+            "unknown-name", "invalid-input", success={200: describe_body(wire.ExplanationTold, "Why.", _WHY)}
+        ),
+    )
+    async def explain_job(job_id: JobIn) -> wire.ExplanationTold:
+        """What each machine lacks for it, the nearest first."""
+        return wire.encode_explanation(await work.do(queue.explain, _id(job_id)))
+
+    return [list_jobs, read_job, explain_job, _watch_route(service, queue)]
+
+
+def _watch_route(service: Service, queue: Queue) -> BaseRouteHandler:
+    @get(
+        "/jobs/{job_id:str}/events",
+        opt=READ | WATCH,
+        summary="Watch a job",
+        media_type="text/event-stream",
+        responses=describe_responses(
+            "unknown-name",
+            "invalid-input",
+            success={
+                200: describe_body(
+                    Any, "An event `job` for each change, with the job as JSON.", _EVENTS, "text/event-stream"
+                )
+            },
+        ),
+    )
+    async def watch_job(job_id: JobIn, request: Request[Any, Any, Any], last: LastIn = None) -> ServerSentEvent:
+        """Server-sent events: the job as it is, and again whenever it changes, until it is over.
+
+        Each event has an `id`: whoever was cut off sends the last one as `Last-Event-ID`, and hears of what is new.
+        """
+        id_ = _id(job_id)
+        await service.work.do(queue.job, id_)
+        if request.method == HttpMethod.HEAD:
+            return ServerSentEvent(iter(()))
+        return ServerSentEvent(_events(service, queue, id_, last))
+
+    return watch_job
+
+
+async def _events(
+    service: Service, queue: Queue, job: JobId, last: str | None = None
+) -> AsyncGenerator[ServerSentEventMessage]:
+    """The job, again whenever it is another than in the ``last`` event that was heard."""
+    silent = 0.0
+    while not service.ending.is_set():
+        found = await service.work.do(queue.job, job)
+        told = wire.encode_job(found)
+        unhurried = msgspec.structs.replace(told, again_in=None)  # how long it still waits is no change
+        seen = digest_bytes(msgspec.json.encode(unhurried)).removeprefix("sha256:")[:_ID_DIGITS]
+        if seen != last:
+            last, silent = seen, 0.0
+            yield ServerSentEventMessage(event="job", id=seen, data=msgspec.json.encode(told).decode())
+        if found.state in TERMINAL:
+            return
+        if silent >= _ALIVE:
+            silent = 0.0
+            yield ServerSentEventMessage(data=None, comment="still watching")
+        await asyncio.sleep(_LOOKS)
+        silent += _LOOKS
+
+
+def _submit_job(registry: LocalRegistry, queue: Queue, data: wire.JobAsked) -> wire.JobOnWire:
+    job = None if data.job is UNSET else parse_job_id(data.job)
+    lock = _lock_of(registry, queue, data, job)
+    wish = wish_of(lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job)
+    return wire.encode_job(queue.submit(wish))
+
+
+def _lock_of(registry: LocalRegistry, queue: Queue, data: wire.JobAsked, job: JobId | None) -> Lock:
+    """The lock to be run; of a request that was submitted under the same id before, the one that was made then."""
+    if (data.lock is UNSET) == (data.request is UNSET):
+        raise InvalidInputError("a job is of a lock, or of a request", next_step="send one of the two")
+    if data.lock is not UNSET:
+        return load(registry.catalogue.get_lock(parse_digest(data.lock)), data.lock)
+    assert data.request is not UNSET
+    request = parse_request(data.request, "request")
+    if job is not None:
+        with suppress(UnknownNameError):
+            known = queue.job(job).lock
+            before = load(registry.catalogue.get_lock(known), known)
+            if before.request == request.document:
+                return before
+    return make_lock(registry, request, {})[0]
+
+
+def _id(text: str) -> JobId:
+    return parse_job_id(f"job/{text}")
+
+
+def _job(status: int) -> dict[int, ResponseSpec]:
+    return {status: describe_body(wire.JobOnWire, "The job.", JOB)}

@@ -1,0 +1,311 @@
+"""Routes for runs: list, read, hide, compare and verify against an earlier run."""
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import msgspec
+from litestar import Request, Router, get, post
+from litestar.handlers import BaseRouteHandler
+from litestar.params import Body, Parameter
+from msgspec import UNSET
+
+from benchlock.api.http.admission_control import COMPARE, LIST, WHILE_FULL
+from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
+from benchlock.api.http.request_authorization import ADMIN, READ
+from benchlock.api.http.request_parsing import Cursor, Limit, bound_page_size, fit_page
+from benchlock.api.http.responses import BytesResponse, respond_with_etag
+from benchlock.api.http.service import Service
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas import run_schemas as wire
+from benchlock.api.schemas import verdict_schemas as told
+from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
+from benchlock.artifacts.digest import digest_bytes, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.size_limits import PAGE
+from benchlock.evaluator.records.evidence_status import SCRATCH
+from benchlock.evaluator.records.run_document import check_fit, check_recorded
+from benchlock.evaluator.records.run_model import Outcome, Run, RunId, RunStart, check_start, parse_run_id
+from benchlock.registry.lock.lockfile import load
+
+_AT_ONCE = 101
+"""Runs that are read together."""
+_PAIRING_SECONDS = 60.0
+"""How long the runs of one request may be compared sample by sample."""
+_ID = "run/01kam1v3mz4w0q3d5g7h9j2k4m"
+_LOCK = "sha256:" + "0" * 64
+_METRIC = {
+    "name": "latency_p50",
+    "value": 0.0021,
+    "unit": "s",
+    "direction": "lower",
+    "n": 662,
+    "ci": [0.002, 0.0022],
+    "version": 1,
+    "batch": None,
+}
+RUN_START_EXAMPLE: Any = {
+    "id": _ID,
+    "lock": _LOCK,
+    "attempt": 1,
+    "isolation": "process",
+    "platform": {"os": "linux", "arch": "amd64", "device": "cpu", "python": "3.11"},
+    "host": {"cpu_model": "A CPU", "cores": 2},
+    "process": {"pid": 1},
+    "started_at": "2026-11-21T12:00:00Z",
+    "image_id": None,
+}
+RUN_END_EXAMPLE: Any = {
+    "outcome": "done",
+    "ended_at": "2026-11-21T12:01:00Z",
+    "failure_class": None,
+    "failure_message": None,
+    "metrics": [_METRIC],
+    "packages": {"onnxruntime": "1.31.1"},
+    "blobs": {"predictions": {"digest": _LOCK, "size": 1}},
+    "timings": {"load": 0.2},
+    "details": {},
+}
+RUN_EXAMPLE: Any = {"start": RUN_START_EXAMPLE, "end": RUN_END_EXAMPLE, "imported_at": None, "position": 42}
+_PAGE: Any = {"runs": [RUN_EXAMPLE], "damaged": []}
+_VERDICT = {
+    "verdict": "reproduced",
+    "reasons": ["all predictions are bit-equal"],
+    "reported": [],
+    "original": _ID,
+    "run": _ID,
+    "predictions": "bit-equal",
+}
+_HIDDEN = {"target": _ID, "hidden": True, "changed": True}
+_COMPARISON = {
+    "comparable": True,
+    "reasons": [],
+    "interleaved": False,
+    "arms": [{"lock": _LOCK, "control": False, "runs": [_ID]}],
+    "findings": [],
+}
+
+RunIn = Annotated[
+    str,
+    Parameter(
+        description="Its id, with or without `run/`.",
+        max_length=30,
+        examples=[encode_example(_ID), encode_example(_ID.removeprefix("run/"))],
+        schema_extra={"pattern": "^(run/)?[0-9a-hjkmnp-tv-z]{26}$"},
+    ),
+]
+LockOf = Annotated[
+    str | None,
+    Parameter(
+        description="Only of the lock with this id.", required=False, max_length=71, examples=[encode_example(_LOCK)]
+    ),
+]
+OutcomeIs = Annotated[
+    Literal["done", "failed", "abandoned", "cancelled"] | None,
+    Parameter(description="Only with this outcome.", required=False),
+]
+RunsIn = Annotated[told.RunsAsked, Body(examples=[encode_example({"runs": [_ID, _ID]})])]
+HideIn = Annotated[
+    wire.HideRequest, Body(examples=[encode_example({"target": _ID, "reason": "ran on a throttled host"})])
+]
+VerdictIn = Annotated[told.VerdictAsked, Body(examples=[encode_example({"run": _ID, "against": _ID})])]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/runs``, ``/v1/comparisons`` and ``/v1/verdicts``."""
+    registry = service.registry
+
+    @get(
+        "/runs",
+        opt=READ | LIST,
+        summary="List runs",
+        responses=describe_responses(
+            "invalid-input",
+            success={200: describe_body(wire.RunPage, "A page of runs.", {"runs": [RUN_EXAMPLE], "damaged": []})},
+        ),
+    )
+    async def list_runs(
+        lock: LockOf = None, outcome: OutcomeIs = None, cursor: Cursor = None, limit: Limit = None
+    ) -> wire.RunPage:
+        """Runs in short, newest first, those that are running too. `GET /v1/runs/{run_id}` has all of one."""
+        most = min(bound_page_size(limit, service.settings), service.settings.largest_run_page)
+        before = None if cursor is None else parse_run_id(decode_cursor(cursor, 1)[0])
+        return await service.lists.do(_page, registry, (lock, outcome, before), most)
+
+    @get(
+        "/runs/count",
+        opt=READ,
+        summary="Count the runs of a lock",
+        responses=describe_responses(
+            "invalid-input", success={200: describe_body(wire.RunCount, "How many.", {"count": 3})}
+        ),
+    )
+    async def count_runs(lock: Annotated[str, Parameter(description="The lock's id.", max_length=71)]) -> wire.RunCount:
+        """Whatever their outcome, those that are running too."""
+        return wire.RunCount(count=await service.work.do(registry.records.count, parse_digest(lock)))
+
+    @get(
+        "/runs/{run_id:str}",
+        opt=READ,
+        summary="Read a run",
+        responses=describe_responses(
+            "unknown-name",
+            "invalid-input",
+            success={
+                200: describe_body(wire.RunOnWire, "The run, with all that was recorded.", RUN_EXAMPLE),
+                304: describe_empty_body("It is what If-None-Match names."),
+            },
+        ),
+    )
+    async def read_run(run_id: RunIn, request: Request[Any, Any, Any]) -> BytesResponse:
+        """One run; its predictions, samples and other files are blobs under their digests."""
+        id_ = parse_run_id(f"run/{run_id}")
+        run = await service.work.do(registry.records.recall, id_)
+        if run is None:  # its metrics have to be recomputed
+            run = await service.compare.do(registry.records.get, id_)
+        text = msgspec.json.encode(wire.encode_recorded_run(run))
+        return respond_with_etag(text, digest_bytes(text), request.headers.get("if-none-match"))
+
+    handlers = [list_runs, count_runs, read_run, _hide_route(service), *_comparison_routes(service)]
+    return Router("", route_handlers=handlers, tags=["runs"])
+
+
+def _hide_route(service: Service) -> BaseRouteHandler:
+    records = service.registry.records
+
+    def mark(data: wire.HideRequest) -> wire.HideResult:
+        run = parse_run_id(data.target)
+        changed = records.unhide(run) if data.undo else records.hide(run, data.reason)
+        return wire.HideResult(target=run, hidden=not data.undo, changed=changed)
+
+    @post(
+        "/hidings",
+        opt=ADMIN | WHILE_FULL,
+        status_code=200,
+        summary="Hide a run, or show it again",
+        responses=describe_responses(
+            "unknown-name", body=True, success={200: describe_body(wire.HideResult, "Done.", _HIDDEN)}
+        ),
+    )
+    async def hide_run(data: HideIn) -> wire.HideResult:
+        """Hides a run from lists, comparisons and verdicts, and from everybody but administrators.
+
+        Its record and its blobs stay as they are.
+        """
+        return await service.work.do(mark, data)
+
+    return hide_run
+
+
+def _comparison_routes(service: Service) -> list[Any]:
+    """What runs say together."""
+    registry = service.registry
+
+    @post(
+        "/comparisons",
+        opt=READ | COMPARE,
+        status_code=200,
+        summary="Compare runs",
+        responses=describe_responses(
+            "unknown-name",
+            body=True,
+            success={200: describe_body(told.ComparisonTold, "How they compare.", _COMPARISON)},
+        ),
+    )
+    async def compare_runs(data: RunsIn) -> told.ComparisonTold:
+        """What each further lock is of the first, metric by metric; `reasons` say why runs are not comparable.
+
+        Quality is compared sample by sample (`test`), from the stored predictions and the labels.
+        """
+        return await service.compare.do(_compare_runs, registry, data)
+
+    @post(
+        "/verdicts",
+        opt=READ | COMPARE,
+        status_code=200,
+        summary="Is a run reproduced?",
+        responses=describe_responses(
+            "unknown-name",
+            "integrity",
+            body=True,
+            success={200: describe_body(told.VerdictTold, "The verdict.", _VERDICT)},
+        ),
+    )
+    async def judge_run(data: VerdictIn) -> told.VerdictTold:
+        """Holds a run against an earlier one of the same lock, predictions and all."""
+        return await service.compare.do(_judge_run, registry, data)
+
+    return [compare_runs, judge_run]
+
+
+def check_run_start(registry: LocalRegistry, start: RunStart) -> None:
+    """Raise unless the start of a run is complete and fits its lock."""
+    check_start(start)
+    check_fit(Run(start, None), load(registry.catalogue.get_lock(start.lock), start.lock))
+
+
+def check_run_end(registry: LocalRegistry, run: Run) -> None:
+    """Raise unless an ended run fits its lock and agrees with its evidence."""
+    lock = load(registry.catalogue.get_lock(run.start.lock), run.start.lock)
+    check_recorded(run, lock)
+    registry.examiner.require(run, lock)
+
+
+def _page(registry: LocalRegistry, wanted: tuple[str | None, Outcome | None, RunId | None], most: int) -> wire.RunPage:
+    lock, outcome, before = wanted
+    id_ = None if lock is None else parse_digest(lock)
+    found: list[wire.RunOnWire | wire.DamagedRunOnWire] = []
+    size = 0
+    while len(found) <= most and size <= PAGE:  # a few at a time: what is beyond the page is not read
+        some = registry.records.list_entries(lock=id_, outcome=outcome, before=before, limit=min(_AT_ONCE, most + 1))
+        found += map(wire.encode_run_entry, some)
+        if len(some) < min(_AT_ONCE, most + 1):
+            break
+        size = len(msgspec.json.encode(found))
+        before = some[-1].id
+    shown, more = fit_page(found, most, lambda entry: encode_cursor((_id_of(entry),)))
+    runs = tuple(one for one in shown if isinstance(one, wire.RunOnWire))
+    damaged = tuple(one for one in shown if isinstance(one, wire.DamagedRunOnWire))
+    return wire.RunPage(runs=runs, damaged=damaged, next=more)
+
+
+def _id_of(entry: wire.RunOnWire | wire.DamagedRunOnWire) -> str:
+    return entry.start.id if isinstance(entry, wire.RunOnWire) else entry.id
+
+
+def _compare_runs(registry: LocalRegistry, data: told.RunsAsked) -> told.ComparisonTold:
+    from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415
+    from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415 - numpy, which most answers need not
+
+    runs = [registry.records.get(parse_run_id(one)) for one in data.runs]
+    locks = {run.start.lock: load(registry.catalogue.get_lock(run.start.lock), run.start.lock) for run in runs}
+    pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS)
+    return told.encode_comparison(compare_runs([(locks[run.start.lock], run) for run in runs], pairs.compare))
+
+
+def _judge_run(registry: LocalRegistry, data: told.VerdictAsked) -> told.VerdictTold:
+    from benchlock.evaluator.workflows.rerun import find_latest_done, find_sides, judge_rerun  # noqa: PLC0415 - as above
+
+    again = _require_ended_run(registry, data.run)
+    lock = load(registry.catalogue.get_lock(again.start.lock), again.start.lock)
+    skipped: tuple[str, ...] = ()
+    if data.against is UNSET:
+        latest = find_latest_done(registry.records, again.start.lock, again)
+        original, skipped = latest.run, latest.skipped
+    else:
+        original = _require_ended_run(registry, data.against)
+    if original.start.lock != lock.id:
+        raise InvalidInputError(
+            f"{original.id} is a run of another lock, {original.start.lock}",
+            where="against",
+            next_step="name a run of the same lock",
+        )
+    sides = find_sides(registry.records, lock, original, again)
+    verdict = judge_rerun(lock, original, again, registry.store, sides)
+    return told.encode_verdict(replace(verdict, reported=(*verdict.reported, *skipped)), original, again)
+
+
+def _require_ended_run(registry: LocalRegistry, text: str) -> Run:
+    run = registry.records.get(parse_run_id(text))
+    if run.end is None:
+        raise InvalidInputError(f"{run.id} has not ended", where=run.id, next_step="wait for its end")
+    return run

@@ -1,0 +1,310 @@
+"""Routes for workers: machines, leases, heartbeats and the runs of jobs."""
+
+import asyncio
+from functools import partial
+from typing import Annotated, Any, Final
+
+from litestar import Router, get, patch, post, put
+from litestar.params import Body, Parameter
+
+from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.http.admission_control import END, LIST, WAIT, WHILE_FULL
+from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
+from benchlock.api.http.request_authorization import ADMIN, READ, RUN
+from benchlock.api.http.request_parsing import MAX_RUN_VALUES, Cursor, Limit, bound_page_size, fit_page
+from benchlock.api.http.routes.job_routes import JOB
+from benchlock.api.http.routes.run_routes import RUN_START_EXAMPLE, check_run_end, check_run_start
+from benchlock.api.http.service import Service
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas import job_schemas as wire
+from benchlock.api.schemas.run_schemas import RunBegun, decode_run_end, decode_run_start, encode_run_start
+from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
+from benchlock.artifacts.digest import Descriptor
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.queue.matching import MachineFacts
+from benchlock.evaluator.queue.queue_model import Fence, Job, Lease, MachineId, Queue
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.run_model import RunEnd, RunId, RunStart
+
+_LOOKS: Final = 1.0
+"""Seconds between two looks for work, for a machine that waits."""
+
+_BOOT = "0f6e0c5c-f41a-4b86-b5d1-a4f2c0ffee00"
+_MACHINE = "m-5f0c3a9d1b22"
+_FACTS: Any = {
+    "host": {
+        "os": "linux",
+        "arch": "amd64",
+        "cpus": 2,
+        "memory": 8 << 30,
+        "accelerators": [],
+        "without": "nvidia-smi is not there",
+    },
+    "engine": "Engine 27.5",
+    "cpu_model": "A CPU",
+    "kernel": "Linux 6.1",
+    "governor": None,
+    "processes": False,
+    "code": False,
+}
+_KNOWN = {
+    "machine": _MACHINE,
+    "boot": _BOOT,
+    "facts": _FACTS,
+    "draining": None,
+    "unseen": 2.5,
+    "gone": False,
+    "gone_because": None,
+    "held": None,
+    "held_for": 0.0,
+    "skew": 0.012,
+    "job": JOB["job"],
+}
+_LEASE = {
+    "fence": 7,
+    "job": JOB["job"],
+    "lock": JOB["lock"],
+    "isolation": None,
+    "allow_code": False,
+    "queue": "5d41402abc4b2a76b9719d911017c592",
+    "seconds": 60.0,
+}
+_END = {"outcome": "cancelled", "ended_at": "2026-11-21T12:01:00Z"}
+
+NameIn = Annotated[
+    str,
+    Parameter(
+        description="The machine's name.",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        examples=[encode_example(_MACHINE)],
+    ),
+]
+FenceIn = Annotated[
+    str,
+    Parameter(description="The lease's fence.", pattern=r"^[0-9]{1,18}$", examples=[encode_example("7")]),
+]
+EnrolIn = Annotated[wire.Enrolment, Body(examples=[encode_example({"boot": _BOOT, "facts": _FACTS})])]
+DrainIn = Annotated[wire.Draining, Body(examples=[encode_example({"draining": "its owner wants it"})])]
+LeaseIn = Annotated[wire.LeaseAsked, Body(examples=[encode_example({"machine": _MACHINE, "boot": _BOOT, "wait": 0})])]
+BeatIn = Annotated[wire.Beating, Body(examples=[encode_example({"phase": "measuring"})])]
+BeginIn = Annotated[RunBegun, Body(examples=[encode_example(RUN_START_EXAMPLE)])]
+CommitIn = Annotated[wire.Committed, Body(examples=[encode_example({"run": JOB["run"], "end": _END})])]
+ReleaseIn = Annotated[wire.Release, Body(examples=[encode_example({"ended": "returned", "reason": "asked to end"})])]
+
+
+def routes(service: Service) -> Router:
+    """``/v1/machines``, ``/v1/leases`` and ``/v1/queue``."""
+    queue = open_queue(service.registry)
+    handlers = [*_machines(service, queue), *_leases(service, queue), *_runs(service, queue)]
+    return Router("", route_handlers=handlers, tags=["workers"])
+
+
+def _machines(service: Service, queue: Queue) -> list[Any]:
+    work = service.work
+
+    @get(
+        "/queue",
+        opt=READ,
+        summary="The queue's name",
+        responses=describe_responses(
+            success={200: describe_body(wire.QueueTold, "Its name.", {"name": _LEASE["queue"]})}
+        ),
+    )
+    async def read_queue() -> wire.QueueTold:
+        """What the containers of its workers carry as a label."""
+        return wire.QueueTold(name=await work.do(queue.name))
+
+    @get(
+        "/machines",
+        opt=READ | LIST,
+        summary="List machines",
+        responses=describe_responses(
+            "invalid-input",
+            success={200: describe_body(wire.MachinePage, "A page of machines.", {"machines": [_KNOWN]})},
+        ),
+    )
+    async def list_machines(cursor: Cursor = None, limit: Limit = None) -> wire.MachinePage:
+        """Every machine that ever was enrolled, by name."""
+        most = bound_page_size(limit, service.settings)
+        after = None if cursor is None else MachineId(decode_cursor(cursor, 1)[0])
+        found = await service.lists.do(queue.machines, after=after, limit=most + 1)
+        known = [wire.encode_machine(one) for one in found]
+        shown, more = fit_page(known, most, lambda one: encode_cursor((one.machine,)))
+        return wire.MachinePage(machines=shown, next=more)
+
+    @put(
+        "/machines/{name:str}",
+        opt=RUN,
+        status_code=204,
+        summary="Enrol a machine",
+        responses=describe_responses("invalid-input", "refused", body=True),
+    )
+    async def enroll_machine(name: NameIn, data: EnrolIn) -> None:
+        """What it is, before it asks for work and whenever that has changed. It belongs to this token from then on."""
+        await work.do(queue.enrol, MachineId(name), data.boot, MachineFacts.read(data.facts), data.clock)
+
+    @post(
+        "/machines/{name:str}/departure",
+        opt=RUN | WHILE_FULL,
+        status_code=204,
+        summary="A machine asks for no more work",
+        responses=describe_responses("invalid-input"),
+    )
+    async def sign_off_machine(name: NameIn) -> None:
+        """It counts as gone until it is heard of again; nothing happens where it is not known, or has a lease."""
+        await work.do(queue.depart, MachineId(name))
+
+    @patch(
+        "/machines/{name:str}",
+        opt=ADMIN | WHILE_FULL,
+        status_code=204,
+        summary="Drain or resume a machine",
+        responses=describe_responses("unknown-name", "invalid-input", body=True),
+    )
+    async def drain_machine(name: NameIn, data: DrainIn) -> None:
+        """Give it no more jobs, or some again."""
+        await work.do(queue.drain, MachineId(name), data.draining)
+
+    return [read_queue, list_machines, enroll_machine, sign_off_machine, drain_machine]
+
+
+def _leases(service: Service, queue: Queue) -> list[Any]:
+    work = service.work
+
+    async def wait(asked: wire.LeaseAsked) -> Lease | None:
+        left = asked.wait
+        while True:
+            found = await work.do(queue.lease, MachineId(asked.machine), asked.boot, asked.nonce)
+            if found is not None or left <= 0 or service.ending.is_set():
+                return found
+            await asyncio.sleep(min(left, _LOOKS))
+            left -= _LOOKS
+
+    @post(
+        "/leases",
+        opt=RUN | WAIT,
+        status_code=200,
+        summary="Ask for work",
+        responses=describe_responses(
+            "unknown-name",
+            body=True,
+            success={200: describe_body(wire.LeaseAnswer, "A lease, or none.", {"lease": _LEASE})},
+        ),
+    )
+    async def request_lease(data: LeaseIn) -> wire.LeaseAnswer:
+        """A job that the machine may take, waiting for one up to `wait` seconds."""
+        found = await wait(data)
+        return wire.LeaseAnswer(lease=None if found is None else wire.encode_lease(found))
+
+    @get(
+        "/leases/{fence:str}",
+        opt=READ,
+        summary="Does a lease hold?",
+        responses=describe_responses(
+            "invalid-input", success={200: describe_body(wire.Holding, "Whether.", {"holds": True})}
+        ),
+    )
+    async def read_lease(fence: FenceIn) -> wire.Holding:
+        """Asked by whoever finds a container that carries its fence."""
+        return wire.Holding(holds=await service.prompt.do(queue.holds, _fence(fence)))
+
+    @patch(
+        "/leases/{fence:str}",
+        opt=RUN | WHILE_FULL,
+        summary="Hold a lease",
+        responses=describe_responses(
+            "invalid-input", body=True, success={200: describe_body(wire.Beaten, "Go on?", {"answer": "keep"})}
+        ),
+    )
+    async def renew_lease(fence: FenceIn, data: BeatIn) -> wire.Beaten:
+        """For its length from now on; `cancel` and `lost` say to end what runs under it."""
+        return wire.Beaten(answer=await service.prompt.do(queue.beat, _fence(fence), data.phase))
+
+    @post(
+        "/leases/{fence:str}/release",
+        opt=RUN | WHILE_FULL,
+        status_code=204,
+        summary="Give a lease back",
+        responses=describe_responses("invalid-input", body=True),
+    )
+    async def release_lease(fence: FenceIn, data: ReleaseIn) -> None:
+        """Without a result; nothing happens where it holds no more."""
+        await service.prompt.do(queue.release, _fence(fence), data.ended, data.reason)
+
+    return [request_lease, read_lease, renew_lease, release_lease]
+
+
+def _runs(service: Service, queue: SqlQueue) -> list[Any]:
+    largest = service.settings.largest_body
+
+    @post(
+        "/leases/{fence:str}/run",
+        opt=RUN,
+        request_max_body_size=largest,
+        status_code=200,
+        summary="Begin the run of a lease",
+        responses=describe_responses(
+            "unknown-name",
+            "invalid-input",
+            "integrity",
+            body=True,
+            success={
+                200: describe_body(
+                    wire.Began, "The start as recorded, or null: the lease is over.", {"start": RUN_START_EXAMPLE}
+                )
+            },
+        ),
+    )
+    async def begin_lease_run(fence: FenceIn, data: BeginIn) -> wire.Began:
+        """The same start again changes nothing; its `attempt` is counted here."""
+        started = await service.prompt.do(_start_run, service.registry, queue, _fence(fence), decode_run_start(data))
+        return wire.Began(start=None if started is None else encode_run_start(started))
+
+    @put(
+        "/leases/{fence:str}/run",
+        opt=RUN | END | WHILE_FULL | {"most_values": MAX_RUN_VALUES},
+        request_max_body_size=largest,
+        summary="Commit the run of a lease",
+        responses=describe_responses(
+            "refused",
+            "invalid-input",
+            "integrity",
+            body=True,
+            success={200: describe_body(wire.JobOnWire, "What becomes of the job.", JOB)},
+        ),
+    )
+    async def commit_lease_run(fence: FenceIn, data: CommitIn) -> wire.JobOnWire:
+        """The run's end and the job's next state, at once; 409 where it ended otherwise, or with its lease.
+
+        What the end names is sent before (`/v1/blobs`). The same again has the same answer.
+        """
+        end = decode_run_end(data.end)
+        asked = (service.registry, queue, _fence(fence), RunId(data.run), end)
+        return wire.encode_job(await service.ends.do(_commit_run, *asked))
+
+    return [begin_lease_run, commit_lease_run]
+
+
+def _fence(text: str) -> Fence:
+    return Fence(int(text))
+
+
+def _start_run(registry: LocalRegistry, queue: SqlQueue, fence: Fence, start: RunStart) -> RunStart | None:
+    check_run_start(registry, start)
+    return queue.begin(fence, start)
+
+
+def _commit_run(registry: LocalRegistry, queue: SqlQueue, fence: Fence, run: RunId, end: RunEnd) -> Job:
+    with registry.store.writing():
+        _check_blobs(registry, tuple(end.blobs.values()))
+        return queue.commit_checked(fence, run, end, partial(check_run_end, registry))
+
+
+def _check_blobs(registry: LocalRegistry, blobs: tuple[Descriptor, ...]) -> None:
+    for blob in blobs:
+        if not registry.store.exists(blob.digest) or registry.store.stat(blob.digest).size != blob.size:
+            raise InvalidInputError(
+                f"the registry has no blob {blob.digest} of {blob.size} bytes",
+                where=blob.digest,
+                next_step="send it first",
+            )

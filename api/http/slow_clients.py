@@ -1,0 +1,257 @@
+"""Timeouts for slow clients, and bounded memory for responses being sent."""
+
+import asyncio
+import time
+from typing import Any, Final
+
+from litestar.types import HTTPScope, Message, Receive, Send
+
+from benchlock.api.http.service_settings import Settings
+from benchlock.artifacts.errors import BusyError, InvalidInputError
+
+MIN_CHUNK: Final = 32 << 10
+MAX_CHUNK: Final = 1 << 20
+CHUNKS_IN_MEMORY: Final = 8
+"""Chunks of one response in memory: four in granian's queue, one or two that it writes, one that waits for the queue,
+one that is read ahead."""
+_SLOW_SECONDS: Final = 0.25
+"""A chunk that waits longer for the client halves the window."""
+_QUICK_CHUNKS: Final = 2
+"""Number of chunks in a row without a wait that double the window."""
+
+
+class SendMemory:
+    """The memory that all responses may use together, ``size`` bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._size = self._left = size
+
+    def take(self, size: int) -> bool:
+        """Take ``size`` bytes if they are free, or if no response has any; return whether they were taken."""
+        if size > self._left and self._left < self._size:
+            return False
+        self._left -= size
+        return True
+
+    @property
+    def left(self) -> int:
+        """Return the free bytes."""
+        return self._left
+
+    def give_back(self, size: int) -> None:
+        """Free ``size`` bytes that were taken."""
+        self._left += size
+
+
+class SendWindow:
+    """The size of the next chunk: doubles while the client keeps up, and halves while it is slow.
+
+    What ``CHUNKS_IN_MEMORY`` chunks need beyond the smallest size is taken from ``memory`` until the window is closed.
+    A window takes at most half of what is free, so that the next reader gets some too.
+    """
+
+    def __init__(self, memory: SendMemory) -> None:
+        self.size = MIN_CHUNK
+        self._memory = memory
+        self._reserved = MIN_CHUNK
+        self._quick = 0
+
+    def adapt(self, seconds: float) -> None:
+        """Adapt the size to a chunk that the client took after ``seconds``."""
+        if seconds > _SLOW_SECONDS:
+            self.size, self._quick = max(MIN_CHUNK, self.size // 2), 0
+            return
+        self._quick += 1
+        if self._quick >= _QUICK_CHUNKS and self._reserve(self.size * 2):
+            self.size, self._quick = self.size * 2, 0
+
+    def _reserve(self, size: int) -> bool:
+        if size <= self._reserved:
+            return True
+        more = (size - self._reserved) * CHUNKS_IN_MEMORY
+        if size > MAX_CHUNK or more > self._memory.left // 2 or not self._memory.take(more):
+            return False
+        self._reserved = size
+        return True
+
+    def close(self) -> None:
+        """Free the memory."""
+        self._memory.give_back((self._reserved - MIN_CHUNK) * CHUNKS_IN_MEMORY)
+        self._reserved = self.size = MIN_CHUNK
+
+
+METHODS_WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
+LENGTH_HEADERS: Final = (b"content-length", b"transfer-encoding")
+_WHOLE: Final = 256 << 10
+"""Bytes of an answer that the server's core may hold for a client; larger ones go in pieces that are waited for."""
+
+
+class TooSlowError(InvalidInputError):
+    """The client began a request, and did not go on with it, or takes nothing of the answer."""
+
+    code = "too-slow"
+    reason = "slow-body"
+
+
+class SlowReaderError(TooSlowError):
+    """The client does not take the answer, or takes it too slowly."""
+
+    reason = "slow-reader"
+
+
+class BrokenOffError(InvalidInputError):
+    """The body ended before its end, or is not as long as the request says."""
+
+    code = "malformed"
+
+
+class IncompleteBodyError(BrokenOffError):
+    """The body ended in the middle: the client went away, or sent a chunk that cannot be read."""
+
+    reason = "incomplete-body"
+
+
+class ClientLeftError(InvalidInputError):
+    """The client closed the connection in the middle of the answer."""
+
+    code = "client-left"
+    reason = "client-left"
+
+
+class _TimeAllowance:
+    """Seconds that a client may keep the service waiting: each byte earns some, and no more than one silence adds up.
+
+    So a client that was fast at first must still go on with the least rate.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.silence, self.rate = settings.body_seconds, settings.least_rate
+        self.left = self.silence
+
+    def account(self, size: int, seconds: float) -> None:
+        """Account for ``size`` bytes that were waited for ``seconds``."""
+        self.left = min(self.silence, self.left - seconds + size / self.rate)
+
+    def why(self, silent: str, slow: str) -> str:
+        """Say which of the two is the case."""
+        return f"{silent} for {self.silence:g} seconds" if self.left >= self.silence else f"{slow} {self.rate:g}"
+
+
+def announced_length(scope: HTTPScope) -> int | None:
+    """The bytes that a body has, where its head says so and nothing else."""
+    said = [value for name, value in scope["headers"] if name in LENGTH_HEADERS]
+    return int(said[0]) if len(said) == 1 and said[0].isdigit() else None
+
+
+def receive_with_timeout(receive: Receive, settings: Settings, size: int | None = None) -> Receive:
+    """The pieces of a body: each may take so long and no longer, and all of them what the least rate gives them.
+
+    One of ``size`` bytes is over when these have come: nobody asks the server's core once more whether it is.
+
+    Raises:
+        TooSlowError: by what is returned, when it takes longer.
+        IncompleteBodyError: by what is returned, when the body ends in the middle.
+    """
+    allowance, ended, came = _TimeAllowance(settings), False, 0
+
+    async def received() -> Any:  # noqa: ANN401 - Litestar's own union of messages
+        nonlocal ended, came
+        if ended:
+            return await receive()
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(allowance.left):
+                message = await receive()
+        except TimeoutError as error:
+            why = allowance.why(
+                "nothing came in the middle of a request", "the request came with fewer bytes a second than"
+            )
+            raise TooSlowError(why, next_step="send it again") from error
+        if message["type"] != "http.request":
+            ended = True
+            raise IncompleteBodyError(
+                "the body ended before its end: the client went away, or sent a chunk that cannot be read",
+                next_step="send the request again, with a body as RFC 9112 has it",
+            )
+        came += len(message["body"])
+        if came == size:
+            message["more_body"] = False
+        allowance.account(len(message["body"]), time.monotonic() - began)
+        ended = not message.get("more_body", False)
+        return message
+
+    return received
+
+
+class TimedSend:
+    """The ``send`` of an answer whose client must take each piece in the time that the least rate gives it.
+
+    A large answer in one message goes in small pieces, and has its bytes of ``memory`` until the last one is taken.
+    The head of an answer waits for the first message of its body.
+    """
+
+    def __init__(self, send: Send, settings: Settings, memory: SendMemory) -> None:
+        self._send, self._memory = send, memory
+        self._allowance = _TimeAllowance(settings)
+        self._head: Message | None = None
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message of ASGI.
+
+        Raises:
+            SlowReaderError: the client does not take it in time.
+            BusyError: other large answers hold all memory; nothing has been sent.
+        """
+        if message["type"] == "http.response.start":
+            self._head = message
+        elif message["type"] != "http.response.body":
+            await self._send(message)
+        elif message["more_body"]:
+            await self._send_head()
+            await self._send_piece(message["body"])
+        elif len(message["body"]) > _WHOLE:
+            await self._send_large(message["body"])
+        else:
+            await self._send_head()
+            await self._send(message)
+
+    async def _send_head(self) -> None:
+        if self._head is not None:
+            head, self._head = self._head, None
+            await self._send(head)
+
+    async def _send_large(self, body: bytes) -> None:
+        if not self._memory.take(len(body)):
+            raise BusyError("too many large answers are being sent", next_step="try again in a few seconds")
+        try:
+            await self._send_head()
+            for start in range(0, len(body), MIN_CHUNK):
+                await self._send_piece(body[start : start + MIN_CHUNK])
+        finally:
+            self._memory.give_back(len(body))
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send_piece(self, body: bytes) -> None:
+        allowance, began = self._allowance, time.monotonic()
+        try:
+            async with asyncio.timeout(allowance.left + len(body) / allowance.rate):
+                await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        except TimeoutError as error:
+            why = allowance.why("the client took nothing of the answer", "the client took fewer bytes a second than")
+            raise SlowReaderError(why, next_step="read the answer as it comes") from error
+        allowance.account(len(body), time.monotonic() - began)
+
+
+def drop_body(send: Send) -> Send:
+    """The answer to HEAD: its head, and nothing of the body."""
+    ended = False
+
+    async def sent(message: Message) -> None:
+        nonlocal ended
+        if message["type"] != "http.response.body":
+            await send(message)
+        elif not ended:
+            ended = True
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return sent

@@ -1,0 +1,154 @@
+"""Thread pools with fair shares per caller for the work of requests."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
+
+from benchlock.artifacts.atomic_files import LOCK_TIMEOUT
+from benchlock.artifacts.errors import BusyError
+from benchlock.artifacts.isolation.resource_limits import SLOT_CLAIM, SlotClaim
+from benchlock.registry.auth.permissions import get_actor
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _CallerShare:
+    """The threads and the requests of one caller; it is forgotten when none of them is left."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = asyncio.Semaphore(threads)
+        self.requests = 0
+
+
+class FairThreadPool:
+    """Threads for what reads files, writes to the database or computes; so many may be ``waiting`` for one.
+
+    One caller never has all threads: their further requests wait until one of their own is over, so that another
+    caller is served whatever the first one asks for. Nor may one caller have all places of those who wait.
+
+    ``at_once``: reading a few rows takes less time than handing it to a thread, as from a database in a file; where
+    the database is a server, nobody waits for it on the loop. Whoever asked hears that it takes more than ``seconds``,
+    where that is given; what is being done goes on, but does not wait for a slot any longer. ``patience`` is for the
+    store while its garbage is collected, ``slot_seconds`` for each slot of a child process. Child processes of
+    ``urgent`` work are served before those of other work.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        waiting: int,
+        *,
+        at_once: bool,
+        seconds: float | None = None,
+        patience: float | None = None,
+        slot_seconds: float | None = None,
+        urgent: bool = False,
+    ) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="work")
+        self._free = threads + waiting
+        self._each_threads = max(1, threads - 1)
+        self._each_requests = threads + (waiting + 1) // 2
+        self._shares: WeakValueDictionary[str, _CallerShare] = WeakValueDictionary()
+        self._at_once = at_once
+        self._seconds = seconds
+        self._patience = patience
+        self._slot_seconds = slot_seconds
+        self._urgent = urgent
+        self._doing: set[Future[Any]] = set()
+        self._ended = False
+
+    async def look_up(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do what reads a few rows by an index, and nothing else."""
+        if self._at_once:
+            return act(*args, **kwargs)
+        return await self.do(act, *args, **kwargs)
+
+    async def do(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do anything else, in a thread, with the context of the request.
+
+        Raises:
+            BusyError: too many requests wait for a thread already, of all or of the caller; or the service ends; or it
+                takes too long.
+        """
+        owner = get_actor().id
+        context = copy_context()
+        context.run(LOCK_TIMEOUT.set, self._patience)
+        deadline = None if self._seconds is None else time.monotonic() + self._seconds
+        claim = SlotClaim(owner, urgent=self._urgent, deadline=deadline, patience=self._slot_seconds)
+        context.run(SLOT_CLAIM.set, claim)
+        with self._counted(owner) as share:
+            timeout = asyncio.timeout(self._seconds)
+            try:
+                async with timeout:
+                    await share.threads.acquire()
+                    return await asyncio.wrap_future(self._submit(share, lambda: context.run(act, *args, **kwargs)))
+            except TimeoutError as error:
+                if not timeout.expired():  # it is what was done that raised it
+                    raise
+                raise BusyError(
+                    f"it takes more than {self._seconds:g} seconds", next_step="ask for less, or later"
+                ) from error
+
+    @contextmanager
+    def _counted(self, owner: str) -> Iterator[_CallerShare]:
+        """Count a request of a caller until it is answered."""
+        self._require_open()
+        if self._free < 1:
+            raise BusyError("the service has too much to do", next_step="try again in a few seconds")
+        share = self._shares.setdefault(owner, _CallerShare(self._each_threads))
+        if share.requests >= self._each_requests:
+            raise BusyError(
+                f"{share.requests} requests of the same caller are under way already",
+                next_step="wait until one is over, then ask again",
+            )
+        self._free -= 1
+        share.requests += 1
+        try:
+            yield share
+        finally:
+            self._free += 1
+            share.requests -= 1
+
+    def _submit(self, share: _CallerShare, act: Callable[[], T]) -> Future[T]:
+        """Begin what has a thread of its caller's share, which is free again when it is over, not when it is answered.
+
+        Raises:
+            BusyError: the service ends.
+        """
+        loop = asyncio.get_running_loop()
+
+        def leave(doing: Future[T]) -> None:
+            self._doing.discard(doing)
+            with suppress(RuntimeError):  # the loop is closed: the service has ended
+                loop.call_soon_threadsafe(share.threads.release)
+
+        try:
+            self._require_open()
+            doing = self._pool.submit(act)
+        except BaseException:
+            share.threads.release()
+            raise
+        self._doing.add(doing)
+        doing.add_done_callback(leave)
+        return doing
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise BusyError("the service is about to end", next_step="try again in a few seconds")
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being done, or waits for a thread."""
+        return bool(self._doing)
+
+    async def end(self, seconds: float) -> None:
+        """Begin nothing more, and let what is being done come to its end; what takes longer goes on after that."""
+        self._ended = True
+        await asyncio.to_thread(wait, tuple(self._doing), seconds)
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,212 @@
+"""Backup of a registry into a folder, and restoring a registry from a backup.
+
+The database is copied first. What it names is stored before it is named, and nothing that is named is ever freed, so
+that all of it is there when the blobs are copied, whatever is published, run and collected meanwhile.
+"""
+
+import io
+import json
+import shutil
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from benchlock.api.local import registry_database, registry_store
+from benchlock.api.local.local_registry import LocalRegistry, home_of, now
+from benchlock.api.local.registry_database import write_decision
+from benchlock.artifacts.atomic_files import create_file
+from benchlock.artifacts.blob_store import REPAIR_ADVICE, BlobNotFoundError, FileStore, make_mismatch_error
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.evaluator.records.evidence_status import RUN_AGAIN
+from benchlock.registry.text.problems import find_leading_error
+
+if TYPE_CHECKING:
+    from benchlock.artifacts.display import Progress
+
+_SAYS: Final = "backup.json"
+_DATABASE: Final = "database.sqlite"
+
+
+class _Backup(msgspec.Struct, frozen=True):
+    """What a backup says of itself: when it was begun, and what the registry had decided."""
+
+    schema: int
+    taken_at: str
+    database: str | None
+    database_owner: str | None
+    store: str | None
+    store_owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What lies in the backup, or came from it: how many blobs, how many of them anew, and what is wrong."""
+
+    blobs: int
+    copied: int
+    damaged: tuple[IntegrityError, ...]
+
+
+def back_up(registry: LocalRegistry, folder: Path, progress: "Progress") -> BackupReport:
+    """Bring the backup in ``folder`` up to date, or make it; until that is done, what lies there stays as it was.
+
+    Raises:
+        DamagedDatabaseError: The database is damaged; nothing was copied.
+        UnavailableError: the folder cannot be written.
+    """
+    _refuse_damaged(registry)
+    said = _of(registry)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if said.database is None:
+            from benchlock.registry.database.sqlite import copy_into  # noqa: PLC0415 - SQL
+
+            with create_file(folder / _DATABASE, durably=True) as file:
+                copy_into(registry.database, Path(file.name))
+                found = _blobs(registry, folder, progress)
+        else:
+            found = _blobs(registry, folder, progress)
+        write_decision(folder / _SAYS, msgspec.to_builtins(said))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    return found
+
+
+def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
+    """Make the registry at ``location``, which must be new, of the backup in ``folder``.
+
+    Its database and its blobs are where BENCHLOCK_DATABASE and BENCHLOCK_STORE say, as those of any new registry; one
+    on a server has the dump already.
+
+    Raises:
+        InvalidInputError: there is no backup in ``folder``, or its database is on a server that nobody names.
+        RefusedError: there is a registry already, or the database is another registry's.
+    """
+    said = _read(folder)
+    home = home_of(location)
+    if not registry_database.is_new(home):
+        raise RefusedError(
+            "there is a registry already, and a backup makes a new one",
+            where=str(home),
+            next_step="name another folder with --registry",
+        )
+    if said.store is not None and said.store_owner is not None:
+        registry_store.take_over_store(home, said.store, said.store_owner)
+    store = registry_store.open_store(home, progress, lambda _: None, is_new=True)
+    source = LocalStore(folder / "blobs")
+    found = _copy(source, store, list(source.list()), progress)
+    try:
+        if said.database_owner is not None:
+            registry_database.take_over_database(home, said.database_owner)
+        else:
+            with (
+                (folder / _DATABASE).open("rb") as kept,
+                create_file(home / registry_database.DATABASE_FILE, durably=True) as file,
+            ):
+                shutil.copyfileobj(kept, file)
+    except OSError as error:
+        raise _unwritable(home, error) from error
+    return found
+
+
+def _refuse_damaged(registry: LocalRegistry) -> None:
+    """Raise unless the database holds what was recorded: its backup would take the place of a good one."""
+    found = registry_database.check_database(registry.database).damaged
+    if found:
+        raise find_leading_error(list(found))
+
+
+def _blobs(registry: LocalRegistry, folder: Path, progress: "Progress") -> BackupReport:
+    """Copy what is named by now, which is at least what was when the database was copied."""
+    from benchlock.evaluator.workflows.inventory import Inventory  # noqa: PLC0415 - numpy
+
+    with registry.store.writing():
+        digests = sorted(Inventory(registry.store, registry.catalogue, registry.records).needed())
+        run_blobs = set(registry.records.live_digests()).difference(registry.catalogue.live_digests())
+        return _copy(registry.store, LocalStore(folder / "blobs"), digests, progress, run_blobs)
+
+
+def _of(registry: LocalRegistry) -> _Backup:
+    database, store = (
+        registry_database.read_database_decision(registry.home),
+        registry_store.read_store_decision(registry.home),
+    )
+    return _Backup(
+        schema=1,
+        taken_at=now().isoformat(),
+        database=None if database is None else database.address,
+        database_owner=None if database is None else database.owner,
+        store=None if store is None else str(store.repository),
+        store_owner=None if store is None else store.owner,
+    )
+
+
+def _read(folder: Path) -> _Backup:
+    try:
+        found = msgspec.convert(json.loads((folder / _SAYS).read_bytes()), _Backup)
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        raise InvalidInputError(
+            f"{folder} holds no whole backup: {error}", where=str(folder), next_step="name what `benchlock backup` made"
+        ) from error
+    if found.schema != 1:
+        raise InvalidInputError(f"{folder} was made by a newer benchlock", where=str(folder), next_step="use that one")
+    return found
+
+
+def _copy(
+    source: FileStore,
+    target: FileStore,
+    digests: Sequence[Digest],
+    progress: "Progress",
+    run_blobs: Collection[Digest] = (),
+) -> BackupReport:
+    """Copy the blobs that ``target`` lacks; each is digested on its way. Nothing is written to ``source``.
+
+    Args:
+        source: Has the blobs.
+        target: Where they are copied to.
+        digests: The blobs.
+        progress: Told of each byte.
+        run_blobs: Those that a run left: they cannot be published again.
+    """
+
+    def next_step(digest: Digest) -> str:
+        return RUN_AGAIN if digest in run_blobs else REPAIR_ADVICE
+
+    there = set(target.list())
+    paths: dict[Digest, Path] = {}
+    damaged: list[IntegrityError] = []
+    copied = 0
+    for digest in digests:
+        if digest in there:
+            continue
+        try:
+            with source.open(digest) as stream:
+                if isinstance(stream, io.BytesIO):  # it has no file, and needs none
+                    target.put(stream, digest, name=f"blob {digest}")
+                    copied += 1
+                    continue
+            paths[digest] = source.path(digest)
+        except BlobNotFoundError:
+            what = f"blob {digest} is missing: it is named, and the store has none"
+            damaged.append(IntegrityError(what, where=digest, next_step=next_step(digest)))
+    with progress.task(f"copying {len(paths)} blobs", sum(path.stat().st_size for path in paths.values())) as advance:
+        found = target.put_files(paths.values(), advance=advance)
+    for digest, blob in zip(paths, found, strict=True):
+        if blob.digest != digest:
+            damaged.append(make_mismatch_error(f"blob {digest}", digest, blob, next_step=next_step(digest)))
+            target.delete(blob.digest)
+    return BackupReport(len(digests), copied + len(paths), tuple(damaged))
+
+
+def _unwritable(folder: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"{folder} cannot be written: {error.strerror or error}",
+        where=str(folder),
+        next_step="name a folder that you may write in, on a disk with space, and do it again",
+    )

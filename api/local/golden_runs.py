@@ -1,0 +1,155 @@
+"""Trial runs that make or check the golden tensors of an unpublished model."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, structs
+
+from benchlock.api.local.image_lookup import make_image_lookup, make_lenient_lookup
+from benchlock.api.local.local_registry import build_runner, source_access
+from benchlock.api.registry_protocol import Registry
+from benchlock.artifacts.display import Progress
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
+from benchlock.evaluator.runner.host_platform import this_host
+from benchlock.evaluator.workflows.golden import NAME, SPLIT, sample_dataset
+from benchlock.registry.lock.lock_creation import Harness, make_draft_candidate, trial_lock
+from benchlock.registry.manifests import Dataset, Manifest, Model
+from benchlock.registry.names import Reference
+from benchlock.registry.publishing.drafts import read_draft
+from benchlock.registry.publishing.publication import store_draft
+from benchlock.registry.requests.request import parse_request
+
+if TYPE_CHECKING:
+    from benchlock.evaluator.records.run_model import Isolation
+    from benchlock.evaluator.runner.stages import GoldenTask, Trial
+    from benchlock.registry.publishing.drafts import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenRequest:
+    """Of which model; of which samples: ``files``, or the ``split`` of a published ``dataset``; where, and with what.
+
+    ``labelled``: the split has labels, which say whether the answers are right.
+    """
+
+    draft: "Draft"
+    files: tuple[Path, ...] = ()
+    dataset: Reference | None = None
+    split: str = ""
+    image: str = ""
+    device: str = "cpu"
+    memory: str = "4GiB"
+    time: str = "10m"
+    isolation: "Isolation | None" = None
+    allow_code: bool = False
+    labelled: bool = False
+
+
+def require_model(draft: "Draft") -> Model:
+    """The draft's manifest, which must be a model's."""
+    if not isinstance(draft.manifest, Model):
+        raise InvalidInputError(
+            f"{draft.path} is the manifest of a {draft.manifest.kind}, and only models have golden tensors",
+            where=str(draft.path),
+            next_step="name the manifest of a model",
+        )
+    return draft.manifest
+
+
+def golden_source(draft: "Draft") -> str | None:
+    """Where the model's golden file comes from, as its manifest says; None where it lists none."""
+    files = require_model(draft).files
+    return next((str(file.source) for file in files if file.role == "golden" and file.source is not UNSET), None)
+
+
+def remove_golden(draft: "Draft") -> "Draft":
+    """The draft as if it listed no golden file: that is about to be made."""
+    model = require_model(draft)
+    return replace(
+        draft, manifest=structs.replace(model, files=tuple(file for file in model.files if file.role != "golden"))
+    )
+
+
+def try_golden(
+    registry: Registry,
+    wanted: GoldenRequest,
+    making: "GoldenTask | None",
+    progress: Progress,
+    say: Callable[[str], None],
+) -> "Trial":
+    """Check the model's golden tensors, or make some, in the environment that a lock would choose. Stores no run."""
+    store = registry.trial_store
+
+    def warn(said: str) -> None:
+        say(f"warning: {said}")
+
+    with store.writing(), _drafts(wanted) as drafts:
+        manifests = [
+            store_draft(replace(one, ask=make_lenient_lookup(store, say)), store, progress=progress, warn=warn)
+            for one in drafts
+        ]
+        request = parse_request(_request(wanted, manifests[0]), "the trial")
+        harness = Harness(HARNESS_VERSION, build_harness())
+        resolution = registry.resolve(request, {}, [make_draft_candidate(one) for one in manifests])
+        lock = trial_lock(
+            request, resolution, manifests, harness, (store, registry.catalogue, make_image_lookup(store))
+        )
+        runner = replace(build_runner(registry, progress, say), store=store)
+        return runner.trial(lock, making, isolation=wanted.isolation, allow_code=wanted.allow_code)
+
+
+@contextmanager
+def _drafts(wanted: GoldenRequest) -> Iterator[Sequence["Draft"]]:
+    """The model; and, where no published dataset is named, one of the files, which are kept for as long as this is."""
+    if wanted.dataset is not None:
+        yield (wanted.draft,)
+        return
+    with tempfile.TemporaryDirectory(prefix="benchlock-") as folder:
+        text, path = sample_dataset(require_model(wanted.draft), wanted.files, Path(folder))
+        yield wanted.draft, read_draft(text, "the samples", path, source_access())
+
+
+def _request(wanted: GoldenRequest, model: Manifest) -> dict[str, Any]:
+    """The request that a lock of the model would answer on this host, were it published."""
+    host = this_host()
+    name, version, split = NAME, "1.0.0", SPLIT
+    if wanted.dataset is not None:
+        name, version, split = wanted.dataset.name, str(wanted.dataset.version), wanted.split
+    document: dict[str, Any] = {
+        "schema": 1,
+        "kind": "evaluation",
+        "name": "golden",
+        "model": {"name": model.name, "version": f"={model.version}"},
+        "dataset": {"name": name, "version": f"={version}", "split": split},
+        "hardware": {"os": host.os, "arch": host.arch, "device": wanted.device},
+        "limits": {"time": wanted.time, "memory": wanted.memory, "cpus": 1, "processes": 256},
+        "scenario": {"name": "accuracy"},
+        "metrics": ["top1"] if wanted.labelled else [],
+        "seed": 0,
+    }
+    if wanted.image:
+        image, _, constraint = wanted.image.partition("@")
+        document["image"] = {"name": image.removeprefix("image/"), "version": constraint or "*"}
+    return document
+
+
+def find_split(registry: Registry, reference: Reference, split: str) -> tuple[Dataset, str]:
+    """The published dataset, and its split of that name; where none is named, its only one.
+
+    Raises:
+        InvalidInputError: it has several splits, or none of that name.
+    """
+    found = registry.catalogue.manifest(reference)
+    assert isinstance(found, Dataset)
+    if split in found.splits or (not split and len(found.splits) == 1):
+        return found, split or next(iter(found.splits))
+    raise InvalidInputError(
+        f"{reference} has no split {split!r}" if split else f"{reference} has several splits",
+        where="--split",
+        next_step=f"name one of {', '.join(sorted(found.splits))}",
+    )

@@ -1,0 +1,134 @@
+"""Lookup of foreign images in OCI registries, with the credentials of `docker login`."""
+
+import base64
+import binascii
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.oci.oci_client import Credentials
+from benchlock.artifacts.oci.oci_reference import Repository
+
+if TYPE_CHECKING:
+    from benchlock.artifacts.blob_store import BlobStore
+    from benchlock.artifacts.oci.oci_client import RegistryClient
+    from benchlock.artifacts.oci.oci_reference import Repository
+
+
+class _DockerLogin(msgspec.Struct, frozen=True):
+    auth: str = ""
+    username: str = ""
+    password: str = ""
+
+
+class _DockerConfig(msgspec.Struct, frozen=True):
+    auths: dict[str, _DockerLogin] = {}
+
+
+def credentials_for(repository: Repository) -> Credentials | None:
+    """The user and password for the repository's host in Docker's ``config.json``; none where it has none.
+
+    ``DOCKER_CONFIG`` names the folder of that file, else it is ``~/.docker``. Helpers that keep passwords elsewhere
+    are not asked.
+
+    Raises:
+        InvalidInputError: the file is not what Docker writes.
+    """
+    path = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
+    try:
+        logins = msgspec.json.decode(path.read_bytes(), type=_DockerConfig).auths
+        login = logins.get(repository.host) or logins.get(f"https://{repository.host}")
+        if login is None:
+            return None
+        if not login.auth:
+            return Credentials(login.username, login.password) if login.username else None
+        username, _, password = base64.b64decode(login.auth, validate=True).decode().partition(":")
+    except OSError:
+        return None
+    except (msgspec.MsgspecError, binascii.Error, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"{path} is not what Docker writes: {error}", where=str(path), next_step="log in again with `docker login`"
+        ) from error
+    return Credentials(username, password)
+
+
+def redirect_hosts() -> frozenset[str]:
+    """The hosts that BENCHLOCK_REDIRECT_HOSTS lists: redirects may lead there whatever their addresses."""
+    return frozenset(os.environ.get("BENCHLOCK_REDIRECT_HOSTS", "").replace(",", " ").lower().split())
+
+
+ImageLookup = Callable[[str, str, str], bytes]
+
+
+def connect_repository(repository: "Repository") -> "RegistryClient":
+    """The client of a repository, with the user's credentials for it."""
+    from benchlock.artifacts.oci.oci_client import RegistryClient  # noqa: PLC0415
+
+    return RegistryClient(repository, credentials_for(repository), redirect_hosts=redirect_hosts())
+
+
+def make_image_lookup(store: "BlobStore") -> ImageLookup:
+    """What gives the configuration of the image that a reference names, for an os and an arch.
+
+    It raises ``InvalidInputError`` where there is none and ``UnavailableError`` where nobody can be asked.
+    """
+    from benchlock.artifacts.oci.oci_images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
+
+    def found(reference: str, os: str, arch: str) -> bytes:
+        return find_image(parse_image(reference), os, arch, connect_repository, store).config
+
+    return found
+
+
+def make_lenient_lookup(store: "BlobStore", say: Callable[[str], None]) -> Callable[[str, str, str], bytes | None]:
+    """As ``make_image_lookup``; where nobody can be asked, ``say`` is told, and there is no answer."""
+
+    def found(reference: str, os: str, arch: str) -> bytes | None:
+        try:
+            return make_image_lookup(store)(reference, os, arch)
+        except UnavailableError as error:
+            say(f"warning: {reference} could not be looked at, and is taken as the manifest says: {error.what}")
+            return None
+
+    return found
+
+
+def make_public_lookup(store: "BlobStore") -> ImageLookup:
+    """As ``make_image_lookup``, for whoever asks a service: it asks no registry of a network that is the service's own.
+
+    Nor does it ask in the name of who runs the service: what their credentials open is not for strangers.
+    BENCHLOCK_REDIRECT_HOSTS lists hosts that may be asked whatever their addresses, with credentials.
+    """
+    from benchlock.artifacts.oci.oci_images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
+
+    def found(reference: str, os: str, arch: str) -> bytes:
+        return find_image(parse_image(reference), os, arch, _connect_in_public, store).config
+
+    return found
+
+
+def _connect_in_public(repository: "Repository") -> "RegistryClient":
+    from benchlock.artifacts.net.urls import addresses, is_public, split_url  # noqa: PLC0415
+    from benchlock.artifacts.oci.oci_client import RegistryClient  # noqa: PLC0415
+
+    split = split_url(repository.url)
+    host = split.hostname or ""
+    admitted = redirect_hosts()
+    if host.lower() not in admitted:
+        try:
+            private = [one for one in addresses(host, split.port or 443) if not is_public(one)]
+        except OSError as error:
+            raise UnavailableError(f"{host} has no address: {error}", where=str(repository)) from error
+        if private:
+            raise InvalidInputError(
+                f"{repository} is at {private[0]}, which is not public: this service does not ask there",
+                where=str(repository),
+                next_step="make the lock on a machine of that network, or have its operator admit the host: "
+                "BENCHLOCK_REDIRECT_HOSTS",
+            )
+        return RegistryClient(repository, None, redirect_hosts=admitted, public_only=True)
+    return connect_repository(repository)

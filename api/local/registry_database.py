@@ -1,0 +1,307 @@
+"""The database of a registry, chosen at creation: an SQLite file or a PostgreSQL server.
+
+The decision is written down in the registry's home, without a password: that comes with the variable, or from where
+PostgreSQL's own programs find it (PGPASSWORD, ~/.pgpass).
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from benchlock.artifacts.atomic_files import create_file, lock_file
+from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError, UnknownNameError
+from benchlock.migrations import find_revision, prepare
+from benchlock.registry.database.engine import database_location, open_engine, open_server, read_transaction
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from benchlock.registry.database.database_checks import DatabaseReport
+    from benchlock.registry.database.record_chain import Head
+
+
+_DECIDING = "store.json.lock"
+_ID_BYTES = 16
+
+
+def create_owner_id() -> str:
+    """An id by which a registry claims what others could claim too."""
+    return secrets.token_hex(_ID_BYTES)
+
+
+def write_decision(path: Path, decision: Mapping[str, str]) -> None:
+    """Make the file ``path`` say it, durably."""
+    import json  # noqa: PLC0415 - decisions are rare
+
+    with _disk(path), create_file(path, durably=True) as file:
+        file.write((json.dumps(decision) + "\n").encode())
+
+
+@contextmanager
+def lock_decisions(home: Path) -> Iterator[None]:
+    """While held, no other process decides for the registry."""
+    with _disk(home / _DECIDING):
+        descriptor = lock_file(home / _DECIDING, alone=True)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"{path} cannot be written: {error.strerror or error}", where=str(path), next_step="look at the disk"
+        ) from error
+
+
+DATABASE_VARIABLE = "BENCHLOCK_DATABASE"
+DATABASE_FILE = "registry.sqlite"
+_DECISION = "database.json"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseDecision:
+    """That the database is on a server, at an address without a password; the registry claims it by its ``owner``."""
+
+    address: str
+    owner: str
+
+
+class RegistryNotFoundError(UnknownNameError):
+    """A folder has no registry, and none may be created."""
+
+
+def is_new(home: Path) -> bool:
+    """Whether a registry in the folder has no database yet."""
+    return not (home / DATABASE_FILE).exists() and not (home / _DECISION).exists()
+
+
+def is_on_server(home: Path) -> bool:
+    """Whether the registry's database is on a server, or will be when the registry is made."""
+    return (home / _DECISION).exists() or (is_new(home) and bool(os.environ.get(DATABASE_VARIABLE)))
+
+
+def require_registry(home: Path) -> None:
+    """Require that there is a registry in ``home``.
+
+    Raises:
+        RegistryNotFoundError: There is none.
+    """
+    if is_new(home):
+        raise _missing_registry_error(home)
+
+
+def open_database(home: Path, now: Callable[[], datetime], *, create: bool) -> "tuple[Engine, bool]":
+    """Open the database of the registry in ``home``.
+
+    The database of a new registry is the one that BENCHLOCK_DATABASE names, else a file in ``home``.
+
+    Args:
+        home: The folder of the registry.
+        now: Returns the time at which the registry claims a database on a server.
+        create: Make the schema of a new registry.
+
+    Returns:
+        The database, and whether this call made the registry.
+
+    Raises:
+        RegistryNotFoundError: There is no registry in ``home``, and none may be created.
+        SchemaRevisionError: The schema has another revision than this build needs.
+        InvalidInputError: BENCHLOCK_DATABASE is no address, or another than the registry has.
+        RefusedError: the database belongs to another registry.
+        UnavailableError: the database cannot be used, or the decision not be written down.
+    """
+    wanted = os.environ.get(DATABASE_VARIABLE)
+    decision = read_database_decision(home)
+    if decision is None and wanted:
+        with lock_decisions(home):
+            return _open_first(home, wanted, now, create=create)
+    if decision is None:
+        database = open_engine(home / DATABASE_FILE)
+        try:
+            return database, _prepare(database, home, create=create)
+        except BaseException:
+            database.dispose()
+            raise
+    return _open_claimed(home, wanted, decision, now, create=create)
+
+
+def open_existing(home: Path) -> "Engine":
+    """Open the database of an existing registry, whatever the revision of its schema.
+
+    Raises:
+        RegistryNotFoundError: There is no registry in ``home``.
+        InvalidInputError: BENCHLOCK_DATABASE is invalid, or names another database than the registry has.
+        RefusedError: The database belongs to another registry.
+        UnavailableError: The database cannot be used.
+    """
+    from benchlock.registry.database.database_checks import require_owner  # noqa: PLC0415 - see above
+
+    require_registry(home)
+    decision = read_database_decision(home)
+    if decision is None:
+        return open_engine(home / DATABASE_FILE)
+    database = _connect(home, os.environ.get(DATABASE_VARIABLE), decision)
+    try:
+        require_owner(database, decision.owner)
+    except BaseException:
+        database.dispose()
+        raise
+    return database
+
+
+def read_database_decision(home: Path) -> DatabaseDecision | None:
+    """What was written down in a registry's home; ``None`` where the database is a file in it.
+
+    Raises:
+        InvalidInputError: the file was changed by hand, and not well.
+    """
+    path = home / _DECISION
+    if not path.exists():
+        return None
+    import msgspec  # noqa: PLC0415 - a registry in a folder needs none of it
+
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[Literal["database", "owner"], str])
+        return DatabaseDecision(found["database"], found["owner"])
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise InvalidInputError(
+            f"{path} does not say where the database is: {error}", where=str(path), next_step="restore it from a backup"
+        ) from error
+
+
+def take_over_database(home: Path, owner: str) -> None:
+    """Decide that the database which BENCHLOCK_DATABASE names is that of a new registry in ``home``.
+
+    Raises:
+        InvalidInputError: the variable names none.
+        RefusedError: the registry with the id ``owner`` did not have it.
+        UnavailableError: the database cannot be used, or the decision not be written down.
+    """
+    from benchlock.registry.database.database_checks import owner as owner_of  # noqa: PLC0415 - see above
+
+    wanted = os.environ.get(DATABASE_VARIABLE)
+    if not wanted:
+        raise InvalidInputError(
+            "the registry had its database on a server, and nobody says where it is now",
+            where=DATABASE_VARIABLE,
+            next_step=f"bring its dump into an empty database with pg_restore, and name that by {DATABASE_VARIABLE}",
+        )
+    database = open_server(wanted)
+    try:
+        if owner_of(database) != owner:
+            raise RefusedError(
+                "the database is not that of the registry which the backup is of",
+                where=database_location(database),
+                next_step="bring the dump that belongs to the backup into it first, with pg_restore",
+            )
+        write_decision(home / _DECISION, {"database": database_location(database), "owner": owner})
+    finally:
+        database.dispose()
+
+
+def check_database(database: "Engine", noted: "Head | None" = None) -> "DatabaseReport":
+    """Check the whole database: its schema, its pages, the chain of records and every record.
+
+    Args:
+        database: The database of a registry.
+        noted: A head of the chain of records that was noted before.
+
+    Raises:
+        UnavailableError: The database cannot be used.
+    """
+    from benchlock.migrations.schema_check import (  # noqa: PLC0415
+        METADATA,
+        find_changes,
+        list_text_limits,
+    )
+    from benchlock.registry.database.database_checks import check_database  # noqa: PLC0415
+
+    return check_database(database, METADATA, noted, find_changes, list_text_limits())
+
+
+def describe_database(database: "Engine", home: Path) -> str:
+    """Where the database is, in words."""
+    if database.dialect.name == "sqlite":
+        return f"{DATABASE_FILE} in the registry's folder (a new registry can have one on a server: {DATABASE_VARIABLE}=postgresql://…)"
+    version = ".".join(map(str, getattr(database.dialect, "server_version_info", ())))
+    return f"PostgreSQL {version} at {database_location(database)}; {home / _DECISION} says so"
+
+
+def _open_first(home: Path, wanted: str, now: Callable[[], datetime], *, create: bool) -> "tuple[Engine, bool]":
+    """Decide, unless another process did in the meantime; undone where the database cannot be used."""
+    before = read_database_decision(home)
+    if before is None and (home / DATABASE_FILE).exists():
+        raise _other_database_error(home, "its own folder")
+    decision = before or DatabaseDecision(_address(wanted), create_owner_id())
+    if before is None:
+        write_decision(home / _DECISION, {"database": decision.address, "owner": decision.owner})
+    try:
+        return _open_claimed(home, wanted, decision, now, create=create)
+    except BaseException:
+        if before is None:
+            (home / _DECISION).unlink()  # nobody else saw it as long as this process was alone
+        raise
+
+
+def _open_claimed(
+    home: Path, wanted: str | None, decision: DatabaseDecision, now: Callable[[], datetime], *, create: bool
+) -> "tuple[Engine, bool]":
+    from benchlock.registry.database.database_checks import claim_database  # noqa: PLC0415 - see above
+
+    database = _connect(home, wanted, decision)
+    try:
+        _prepare(database, home, create=create)
+        return database, claim_database(database, decision.owner, now())
+    except BaseException:
+        database.dispose()
+        raise
+
+
+def _prepare(database: "Engine", home: Path, *, create: bool) -> bool:
+    """Require today's schema, or make that of an empty database; return whether this call made it."""
+    if not create:
+        with read_transaction(database) as connection:
+            if find_revision(connection) is None:
+                raise _missing_registry_error(home)
+    return prepare(database)
+
+
+def _connect(home: Path, wanted: str | None, decision: DatabaseDecision) -> "Engine":
+    if wanted and _address(wanted) != decision.address:
+        raise _other_database_error(home, decision.address)
+    return open_server(wanted or decision.address)
+
+
+def _address(text: str) -> str:
+    """The address without its password, as it is written down."""
+    database = open_server(text)
+    try:
+        return database_location(database)
+    finally:
+        database.dispose()
+
+
+def _missing_registry_error(home: Path) -> RegistryNotFoundError:
+    step = "name its folder with --registry or BENCHLOCK_REGISTRY; `benchlock db create` makes a new one"
+    if re.fullmatch(r".+:\d+", home.name):
+        step = f"for a service write http://{home.name} (https:// on another machine); else {step}"
+    return RegistryNotFoundError("no registry found", where=str(home), next_step=step)
+
+
+def _other_database_error(home: Path, has: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{DATABASE_VARIABLE} names another database, and the registry in {home} has {has}",
+        where=DATABASE_VARIABLE,
+        next_step=f"unset {DATABASE_VARIABLE}, or make another registry with --registry",
+    )

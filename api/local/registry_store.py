@@ -1,0 +1,155 @@
+"""The choice of a registry's blob store, made at creation: its folder or an OCI repository.
+
+The decision is written down in the registry's home, so that nobody loses sight of blobs by forgetting a variable.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from benchlock.api.local.registry_database import create_owner_id, lock_decisions, write_decision
+from benchlock.artifacts.atomic_files import StoreLock
+from benchlock.artifacts.display import Progress
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore, TextOf
+
+if TYPE_CHECKING:
+    from benchlock.artifacts.blob_store import FileStore
+    from benchlock.artifacts.oci.oci_reference import Repository
+    from benchlock.artifacts.stores.oci_store import OciStore
+
+STORE_VARIABLE = "BENCHLOCK_STORE"
+_BLOBS, _DECISION, _LOCK = "blobs", "store.json", "store.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDecision:
+    """That blobs are kept in a repository, which the registry claims by its ``owner`` id."""
+
+    repository: "Repository"
+    owner: str
+
+
+def open_store(
+    home: Path, progress: Progress, text_of: TextOf, *, is_new: bool, beside: StoreLock | None = None
+) -> "FileStore":
+    """The store of the registry in ``home``; of a new one, the one that BENCHLOCK_STORE names, if it is set.
+
+    ``text_of`` asks the registry's catalogue, which may be opened later: it is not called here. ``beside`` is held with
+    the file locks of the store.
+
+    Raises:
+        InvalidInputError: BENCHLOCK_STORE names no repository, or another than the registry has.
+        RefusedError: the repository belongs to another registry.
+        UnavailableError: the repository cannot be asked, or the decision not be written down.
+    """
+    wanted = os.environ.get(STORE_VARIABLE)
+    remote = _open_new_repository(home, wanted) if is_new else _open_known_repository(home, wanted)
+    if remote is None:
+        return CataloguedStore(home / _BLOBS, text_of, beside)
+    from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - a registry in a folder needs none of it
+
+    return CachedRepository(LocalStore(home / _BLOBS, beside), remote, progress)
+
+
+def uploads_folder(home: Path) -> Path:
+    """Where blobs are that come over HTTP, in pieces: on the disk of the registry's blobs, whose names they get."""
+    return home / _BLOBS / "uploads"
+
+
+def read_store_decision(home: Path) -> StoreDecision | None:
+    """What was written down in a registry's home; ``None`` where its blobs are in the home itself.
+
+    Raises:
+        InvalidInputError: the file was changed by hand, and not well.
+    """
+    path = home / _DECISION
+    if not path.exists():
+        return None
+    import msgspec  # noqa: PLC0415 - see above
+
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[Literal["store", "owner"], str])
+        return StoreDecision(_repository(found["store"]), found["owner"])
+    except (msgspec.MsgspecError, KeyError, InvalidInputError) as error:
+        raise InvalidInputError(
+            f"{path} does not say where the blobs are: {error}", where=str(path), next_step="restore it from a backup"
+        ) from error
+
+
+def take_over_store(home: Path, store: str, owner: str) -> None:
+    """Decide that a new registry in ``home`` has the repository ``store`` of the registry with the id ``owner``.
+
+    It does so where BENCHLOCK_STORE names that repository; else nothing is decided.
+    """
+    wanted = os.environ.get(STORE_VARIABLE)
+    if wanted and read_store_decision(home) is None and _repository(wanted) == _repository(store):
+        write_decision(home / _DECISION, {"store": store, "owner": owner})
+
+
+def _open_new_repository(home: Path, wanted: str | None) -> "OciStore | None":
+    """The repository of a registry that keeps nothing yet, decided and claimed by one process at a time.
+
+    A decision may be there, and its repository not be claimed: whoever wrote it was killed in between.
+    """
+    if not wanted and read_store_decision(home) is None:
+        return None
+    with lock_decisions(home):
+        before = read_store_decision(home)
+        if before is None and not wanted:
+            return None
+        decision = before or _decide(home, str(wanted))
+        _refuse_other(home, wanted, decision)
+        remote = _remote(home, decision)
+        try:
+            remote.claim()
+        except BaseException:
+            if before is None:
+                (home / _DECISION).unlink()  # nobody else saw it as long as this process was alone
+            raise
+        return remote
+
+
+def _open_known_repository(home: Path, wanted: str | None) -> "OciStore | None":
+    decision = read_store_decision(home)
+    if decision is None:
+        if wanted:
+            raise _other_store_error(home, wanted, "its own folder")
+        return None
+    _refuse_other(home, wanted, decision)
+    return _remote(home, decision)
+
+
+def _decide(home: Path, wanted: str) -> StoreDecision:
+    """Write the decision down."""
+    decision = StoreDecision(_repository(wanted), create_owner_id())
+    write_decision(home / _DECISION, {"store": str(decision.repository), "owner": decision.owner})
+    return decision
+
+
+def _remote(home: Path, decision: StoreDecision) -> "OciStore":
+    from benchlock.api.local.image_lookup import connect_repository  # noqa: PLC0415 - see above
+    from benchlock.artifacts.stores.oci_store import OciStore  # noqa: PLC0415
+
+    return OciStore(connect_repository(decision.repository), home / _LOCK, decision.owner)
+
+
+def _repository(text: str) -> "Repository":
+    from benchlock.artifacts.oci.oci_reference import parse_repository  # noqa: PLC0415 - see above
+
+    return parse_repository(text)
+
+
+def _refuse_other(home: Path, wanted: str | None, decision: StoreDecision) -> None:
+    if wanted and _repository(wanted) != decision.repository:
+        raise _other_store_error(home, wanted, str(decision.repository))
+
+
+def _other_store_error(home: Path, wanted: str, has: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{STORE_VARIABLE} is {wanted}, and the registry in {home} keeps its blobs in {has}",
+        where=STORE_VARIABLE,
+        next_step=f"unset {STORE_VARIABLE}, or make another registry with --registry",
+    )

@@ -1,0 +1,210 @@
+"""Bodies for resolving requests and for making, checking and comparing locks."""
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from benchlock.api.schemas.artifact_schemas import DigestText, Name, Version
+from benchlock.api.schemas.shared_fields import limit_document, limit_text
+from benchlock.artifacts import size_limits
+from benchlock.artifacts.digest import Digest, parse_digest
+from benchlock.registry.lock.lock_assembly import Freshness
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.names import Kind, parse_kind, parse_name
+from benchlock.registry.resolution.candidates import Candidate, Offer, Resolution
+from benchlock.registry.resolution.version_search import Preferences
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import Constraint
+
+Lockfile = Annotated[str, limit_text(size_limits.LOCK, 'id = "sha256:…"\nschema = "1.0"\n…')]
+RequestDocument = Annotated[dict[str, Any], limit_document(size_limits.REQUEST)]
+
+
+class Preferred(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A version to choose where it fits, whatever is newer."""
+
+    kind: Kind
+    name: Name
+    version: Version
+
+
+class DraftedVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A version that is not published: ``requires`` are the kind, name and constraint of what it needs."""
+
+    kind: Kind
+    name: Name
+    version: Version
+    digest: DigestText
+    requires: Annotated[tuple[tuple[Kind, Name, Annotated[str, limit_text(1000)]], ...], Meta(max_length=16)] = ()
+
+
+class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A request, as its file says, and the versions to keep where they fit.
+
+    With ``drafts`` it is answered as if these were published, in the place of all versions of their names.
+    """
+
+    request: RequestDocument
+    preferences: Annotated[tuple[Preferred, ...], Meta(max_length=size_limits.PREFERENCES)] = ()
+    drafts: Annotated[tuple[DraftedVersion, ...], Meta(max_length=16)] = ()
+
+
+class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock to make from a request, or one to keep: its text."""
+
+    request: RequestDocument | UnsetType = UNSET
+    preferences: Annotated[tuple[Preferred, ...], Meta(max_length=size_limits.PREFERENCES)] = ()
+    text: Lockfile | UnsetType = UNSET
+
+
+class ChosenVersion(Struct, frozen=True, kw_only=True):
+    """A version that was chosen. ``yanked`` is the reason, where it is yanked."""
+
+    kind: Kind
+    name: Name
+    version: Version
+    digest: DigestText
+    yanked: str | None = None
+
+
+class OfferedPlatform(Struct, frozen=True, kw_only=True):
+    """A platform of the image: ``layered`` where a container can run."""
+
+    os: str
+    arch: str
+    device: str
+    python: str
+    layered: bool
+
+
+class Resolved(Struct, frozen=True, kw_only=True):
+    """The versions that answer a request, and the platforms that it admits."""
+
+    model: ChosenVersion
+    framework: ChosenVersion
+    image: ChosenVersion
+    dataset: ChosenVersion
+    platforms: tuple[OfferedPlatform, ...]
+
+
+class KeptLock(Struct, frozen=True, kw_only=True):
+    """A lock of the registry; ``text`` is its file. ``warnings`` are of yanked versions and newer schemas."""
+
+    lock: DigestText
+    text: Lockfile
+    warnings: tuple[str, ...] = ()
+
+
+class Checked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock, by its text or id, and the request that it should answer."""
+
+    lock: Lockfile
+    request: RequestDocument
+
+
+class FreshnessFound(Struct, frozen=True, kw_only=True):
+    """``reasons`` why a lock is stale, none if it is not."""
+
+    fresh: bool
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+class WhyAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A lock, by its text or id, and an artifact of it: ``KIND/NAME``."""
+
+    lock: Lockfile
+    target: Annotated[str, limit_text(size_limits.TARGET, "framework/onnxruntime")]
+
+
+class WhyTold(Struct, frozen=True, kw_only=True):
+    """Why the lock has this version: in words, and as plain values."""
+
+    prose: str
+    why: dict[str, Any]
+
+
+class TwoLocks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Two locks to compare, each by its text or id."""
+
+    before: Lockfile
+    after: Lockfile
+
+
+class ChangeTold(Struct, frozen=True, kw_only=True):
+    """What changed from one lock to another; ``None`` where there was or is nothing."""
+
+    subject: str
+    before: str | None
+    after: str | None
+    details: tuple[str, ...]
+
+
+class ChangesTold(Struct, frozen=True, kw_only=True):
+    """None of them: the same lock."""
+
+    changes: tuple[ChangeTold, ...]
+
+
+def decode_preferences(preferred: tuple[Preferred, ...]) -> Preferences:
+    return {(parse_kind(one.kind), one.name): parse_version(one.version) for one in preferred}
+
+
+def encode_preferences(preferences: Preferences) -> tuple[Preferred, ...]:
+    return tuple(Preferred(kind=kind, name=name, version=str(version)) for (kind, name), version in preferences.items())
+
+
+def encode_draft(draft: Candidate) -> DraftedVersion:
+    return DraftedVersion(
+        kind=draft.kind, name=draft.name, version=str(draft.version), digest=draft.digest, requires=draft.requires
+    )
+
+
+def decode_draft(draft: DraftedVersion) -> Candidate:
+    """The candidate, its words parsed."""
+    requires = tuple((kind, parse_name(name), str(Constraint.parse(text))) for kind, name, text in draft.requires)
+    name, version = parse_name(draft.name), parse_version(draft.version)
+    return Candidate(draft.kind, name, version, parse_digest(draft.digest), requires=requires)
+
+
+def encode_resolution(resolution: Resolution) -> Resolved:
+    platforms = tuple(
+        OfferedPlatform(os=os, arch=arch, device=device, python=python, layered=layered)
+        for os, arch, device, python, layered in resolution.platforms
+    )
+    chosen = {str(kind): _encode_chosen_version(one) for kind, one in resolution.chosen().items()}
+    return Resolved(**chosen, platforms=platforms)
+
+
+def decode_resolution(resolved: Resolved) -> Resolution:
+    platforms: tuple[Offer, ...] = tuple(
+        (one.os, one.arch, one.device, one.python, one.layered) for one in resolved.platforms
+    )
+    return Resolution(
+        model=_decode_candidate(resolved.model),
+        framework=_decode_candidate(resolved.framework),
+        image=_decode_candidate(resolved.image),
+        dataset=_decode_candidate(resolved.dataset),
+        platforms=platforms,
+    )
+
+
+def encode_lock(lock: Lock, text: str, warnings: tuple[str, ...] = ()) -> KeptLock:
+    return KeptLock(lock=lock.id, text=text, warnings=(*warnings, *lock.warnings))
+
+
+def encode_freshness(found: Freshness) -> FreshnessFound:
+    return FreshnessFound(fresh=not found.reasons, reasons=found.reasons, warnings=found.warnings)
+
+
+def decode_freshness(found: FreshnessFound) -> Freshness:
+    return Freshness(found.reasons, found.warnings)
+
+
+def _encode_chosen_version(one: Candidate) -> ChosenVersion:
+    return ChosenVersion(kind=one.kind, name=one.name, version=str(one.version), digest=one.digest, yanked=one.yanked)
+
+
+def _decode_candidate(one: ChosenVersion) -> Candidate:
+
+    return Candidate(one.kind, one.name, parse_version(one.version), Digest(one.digest), one.yanked)

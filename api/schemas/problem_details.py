@@ -1,0 +1,109 @@
+"""Errors as problem details (RFC 9457), and errors rebuilt from problem details."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Annotated, Any, Final
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from benchlock.api.error_codes import FAULTS, Fault, fault_of
+from benchlock.artifacts.errors import (
+    BenchlockError,
+    IntegrityError,
+    InvalidInputError,
+    RefusedError,
+    UnavailableError,
+    UnknownNameError,
+)
+
+MEDIA_TYPE: Final = "application/problem+json"
+TYPE: Final = "urn:benchlock:problem:"
+NOTHING_SERVED: Final = "nothing is served under this path"
+"""What is said of a path that leads nowhere: another version may know it."""
+_TOLD: Final = "ToldError"
+_REASONS: Final = (UnknownNameError, InvalidInputError, RefusedError, IntegrityError, UnavailableError)
+
+
+class Detail(Struct, frozen=True, kw_only=True):
+    """One of several errors that were found in the same look."""
+
+    code: Annotated[str, Meta(examples=["invalid-input"])]
+    detail: str
+    where: str | None = None
+    next: str | None = None
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """Why a request was not answered. ``type`` says what may be done about it, ``code`` what it was exactly."""
+
+    type: Annotated[str, Meta(examples=[f"{TYPE}unknown-name"])]
+    title: str
+    status: Annotated[int, Meta(ge=400, le=599)]
+    detail: str
+    code: Annotated[str, Meta(examples=["unknown-name"])]
+    where: str | None = None
+    next: str | None = None
+    problems: tuple[Detail, ...] | UnsetType = UNSET
+    conflict: dict[str, Any] | UnsetType = UNSET
+    blobs: tuple[str, ...] | UnsetType = UNSET
+    request_id: str | None = None
+
+
+def encode_problem(error: BenchlockError, request_id: str | None = None, fault: Fault | None = None) -> Problem:
+    """The problem that an error is; of ``fault``, where the error's class does not say it."""
+    fault = fault or fault_of(error)
+    return Problem(
+        type=f"{TYPE}{fault.reason}",
+        title=fault.title,
+        status=fault.status,
+        detail=error.what,
+        code=error.code,
+        where=error.where,
+        next=error.next_step,
+        problems=tuple(map(_detail, error.problems)) or UNSET,
+        conflict=getattr(error, "conflict", UNSET),
+        blobs=getattr(error, "blobs", UNSET),
+        request_id=request_id,
+    )
+
+
+def decode_problem(problem: Problem) -> BenchlockError:
+    """The error that ``problem`` tells of, of the same class where this version has it, else of its reason's."""
+    error = _new(problem.code, problem.type.removeprefix(TYPE), problem.detail, (problem.where, problem.next))
+    if problem.problems is not UNSET:
+        error.problems = tuple(_new(one.code, "", one.detail, (one.where, one.next)) for one in problem.problems)
+    for name in ("conflict", "blobs"):
+        if (found := getattr(problem, name)) is not UNSET:
+            setattr(error, name, found)
+    return error
+
+
+def _detail(error: BenchlockError) -> Detail:
+    return Detail(code=error.code, detail=error.what, where=error.where, next=error.next_step)
+
+
+def _new(code: str, reason: str, what: str, rest: tuple[str | None, str | None]) -> BenchlockError:
+    """An error of the class with that code; whatever that class is made of, it is what any error is made of here."""
+    kind = next((one for one in _classes(BenchlockError) if one.code == code), None) or _stand_in(code, reason)
+    error = kind.__new__(kind)
+    where, next_step = rest
+    BenchlockError.__init__(error, what, where=where, next_step=next_step)
+    return error
+
+
+def _classes(kind: type[BenchlockError]) -> Iterator[type[BenchlockError]]:
+    """The class and those under it, breadth first: where two share a code, the one that others build upon."""
+    waiting = [kind]
+    for one in waiting:
+        if one.__name__ != _TOLD:
+            yield one
+            waiting += one.__subclasses__()
+
+
+@lru_cache(maxsize=256)
+def _stand_in(code: str, reason: str) -> type[BenchlockError]:
+    """A class for an error that this version does not know: it means what its reason means."""
+    wanted = FAULTS.get(reason, FAULTS["error"])
+    alike = (one for one in reversed(_REASONS) if FAULTS[one.code].exit_code == wanted.exit_code)
+    base = next((one for one in _REASONS if one.code == reason), None) or next(alike, InvalidInputError)
+    return type(_TOLD, (type(_TOLD, (base,), {"code": wanted.reason}),), {"code": code})

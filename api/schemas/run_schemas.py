@@ -1,0 +1,297 @@
+"""Bodies for runs, their metrics, blobs and evidence."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from benchlock.api.schemas.artifact_schemas import DigestText
+from benchlock.api.schemas.shared_fields import limit_document, limit_text
+from benchlock.artifacts import size_limits
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.evaluator.records.evidence_status import EvidenceStatus, State
+from benchlock.evaluator.records.run_model import (
+    ROLE_PATTERN,
+    DamagedRun,
+    Hiding,
+    Isolation,
+    Outcome,
+    Run,
+    RunEnd,
+    RunId,
+    RunStart,
+    fit_end,
+)
+from benchlock.evaluator.statistics.metric_model import Interval, Metric
+
+RunText = Annotated[str, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
+Role = Annotated[str, limit_text(size_limits.ROLE, pattern=ROLE_PATTERN)]
+Word = Annotated[str, limit_text(size_limits.WORD)]
+Moment = Annotated[datetime, Meta(tz=True)]
+Whole = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
+
+
+class BlobOnWire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    digest: DigestText
+    size: Whole
+
+
+class MetricOnWire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``ci`` is two-sided at 95 %, null where n cannot bound that end; ``version`` is of the metric's definition.
+
+    ``self_reported``: code of the model ran in the process that made the figure, which therefore decides nothing.
+    """
+
+    name: Word
+    value: float
+    unit: Word
+    direction: Word
+    n: Count
+    ci: tuple[float | None, float | None]
+    version: Count
+    batch: Count | None = None
+    self_reported: bool = False
+
+
+class RunBegun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run's start: what runs, on which platform of which host, in the hands of which process."""
+
+    id: RunText
+    lock: DigestText
+    attempt: Count
+    isolation: Isolation
+    platform: Annotated[
+        dict[Word, Annotated[str, limit_text(size_limits.PLATFORM)]], limit_document(size_limits.PLATFORM)
+    ]
+    host: Annotated[dict[Word, Any], limit_document(size_limits.HOST)]
+    process: Annotated[dict[Word, Any], limit_document(size_limits.PROCESS)]
+    started_at: Moment
+    image_id: DigestText | None = None
+
+
+class RunOver(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run's end. ``blobs`` by role (predictions, samples, …), ``timings`` in seconds by phase."""
+
+    outcome: Outcome
+    ended_at: Moment
+    failure_class: Word | None = None
+    failure_message: Annotated[str, limit_text(size_limits.FAILURE_MESSAGE)] | None = None
+    metrics: Annotated[tuple[MetricOnWire, ...], Meta(max_length=size_limits.METRICS)] = ()
+    packages: Annotated[dict[Word, Word], Meta(max_length=size_limits.PACKAGES)] = {}
+    blobs: Annotated[dict[Role, BlobOnWire], Meta(max_length=size_limits.BLOBS)] = {}
+    timings: Annotated[dict[Word, float], Meta(max_length=size_limits.PHASES)] = {}
+    details: Annotated[dict[str, Any], limit_document(size_limits.DETAILS)] = {}
+
+
+class HiddenRecord(Struct, frozen=True, kw_only=True):
+    """Why and since when a record is hidden from everybody but administrators."""
+
+    reason: str
+    at: datetime
+
+
+class EvidenceOnWire(Struct, frozen=True, kw_only=True):
+    """Whether the record agrees with its blobs; figures are withheld from the end of one that is not ``verified``.
+
+    ``reasons`` name each difference, ``reported`` the fields that nothing can recompute. ``measurement`` is a digest of
+    the latencies of the timed calls: runs of one lock that have the same one count once. ``damaged``: a blob is missing
+    or damaged. ``self_reported`` names the metrics that are so whatever the record says.
+    """
+
+    state: State
+    reasons: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
+    measurement: DigestText | None = None
+    damaged: bool = False
+    self_reported: tuple[str, ...] = ()
+
+
+class RunOnWire(Struct, frozen=True, kw_only=True):
+    """A run as recorded; without an end it is running, with ``imported_at`` it came in a bundle.
+
+    ``hidden``, which administrators alone see, says why nobody else sees the run.
+    ``evidence`` is null of a run that is running, and so is ``position``: that of the end among all records of the
+    registry. It says which run was recorded first, whatever the clocks of hosts said.
+    """
+
+    start: RunBegun
+    end: RunOver | None
+    imported_at: datetime | None
+    evidence: EvidenceOnWire | None = None
+    hidden: HiddenRecord | None = None
+    position: int | None = None
+
+
+class HideRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run to hide, and why; or, with ``undo``, to show again."""
+
+    target: RunText
+    reason: Annotated[str, limit_text(size_limits.REASON)] = ""
+    undo: bool = False
+
+
+class HideResult(Struct, frozen=True, kw_only=True):
+    """``changed`` is false where it was so already."""
+
+    target: RunText
+    hidden: bool
+    changed: bool
+
+
+class DamagedRunOnWire(Struct, frozen=True, kw_only=True):
+    """A run whose record is damaged, and what is damaged; none of its figures is shown."""
+
+    id: RunText
+    damage: str
+
+
+class RunPage(Struct, frozen=True, kw_only=True):
+    """Runs, newest first; ``next`` is the cursor of what follows, absent at the end.
+
+    An item has no host, process, packages or blobs, a short failure message, and of the details what says whether its
+    figures count. The run itself has all of it. ``damaged`` are the runs of the page whose records are damaged.
+    """
+
+    runs: tuple[RunOnWire, ...]
+    damaged: tuple[DamagedRunOnWire, ...] = ()
+    next: str | UnsetType = UNSET
+
+
+class RunCount(Struct, frozen=True, kw_only=True):
+    """How many runs of a lock there are, whatever their outcome."""
+
+    count: int
+
+
+class Hold(Struct, frozen=True, kw_only=True):
+    """That a run is held: renewed within so many ``seconds``, or it counts as abandoned."""
+
+    run: RunText
+    seconds: float
+
+
+def encode_recorded_run(run: Run) -> RunOnWire:
+    end = None if run.end is None else encode_run_end(run.end)
+    hidden = None if run.hidden is None else HiddenRecord(reason=run.hidden.reason, at=run.hidden.at)
+    found, evidence = run.evidence, None
+    if found is not None:
+        evidence = EvidenceOnWire(
+            state=found.state,
+            reasons=found.reasons,
+            reported=found.reported,
+            measurement=found.measurement,
+            damaged=found.damaged,
+            self_reported=found.self_reported,
+        )
+    start = encode_run_start(run.start)
+    return RunOnWire(
+        start=start,
+        end=end,
+        imported_at=run.imported_at,
+        hidden=hidden,
+        evidence=evidence,
+        position=run.position,
+    )
+
+
+def encode_run_entry(entry: Run | DamagedRun) -> RunOnWire | DamagedRunOnWire:
+    if isinstance(entry, DamagedRun):
+        return DamagedRunOnWire(id=entry.id, damage=entry.damage)
+    return encode_recorded_run(entry)
+
+
+def decode_run_entries(page: RunPage) -> tuple[Run | DamagedRun, ...]:
+    """Return the runs of a page, and the damaged ones among them, newest first."""
+    entries: list[Run | DamagedRun] = [decode_recorded_run(one) for one in page.runs]
+    entries += [DamagedRun(RunId(one.id), one.damage) for one in page.damaged]
+    return tuple(sorted(entries, key=lambda one: one.id, reverse=True))
+
+
+def decode_recorded_run(run: RunOnWire) -> Run:
+    hidden = None if run.hidden is None else Hiding(run.hidden.reason, run.hidden.at)
+    found = run.evidence
+    evidence = None
+    if found is not None:
+        measurement = None if found.measurement is None else Digest(found.measurement)
+        evidence = EvidenceStatus(
+            found.state, found.reasons, found.reported, found.damaged, found.self_reported, measurement
+        )
+    end = None if run.end is None else decode_run_end(run.end)
+    return Run(decode_run_start(run.start), end, run.imported_at, hidden, evidence, run.position)
+
+
+def encode_run_start(start: RunStart) -> RunBegun:
+    return RunBegun(
+        id=start.id,
+        lock=start.lock,
+        attempt=start.attempt,
+        isolation=start.isolation,
+        platform=dict(start.platform),
+        host=dict(start.host),
+        process=dict(start.process),
+        started_at=start.started_at,
+        image_id=start.image_id,
+    )
+
+
+def decode_run_start(start: RunBegun) -> RunStart:
+    return RunStart(
+        id=RunId(start.id),
+        lock=Digest(start.lock),
+        attempt=start.attempt,
+        isolation=start.isolation,
+        platform=start.platform,
+        host=start.host,
+        process=start.process,
+        started_at=start.started_at,
+        image_id=None if start.image_id is None else Digest(start.image_id),
+    )
+
+
+def encode_run_end(end: RunEnd) -> RunOver:
+    end = fit_end(end)  # a record may be older than the limits
+    return RunOver(
+        outcome=end.outcome,
+        ended_at=end.ended_at,
+        failure_class=end.failure_class,
+        failure_message=end.failure_message,
+        metrics=tuple(map(_encode_metric, end.metrics)),
+        packages=dict(end.packages),
+        blobs={role: BlobOnWire(digest=blob.digest, size=blob.size) for role, blob in end.blobs.items()},
+        timings=dict(end.timings),
+        details=dict(end.details),
+    )
+
+
+def decode_run_end(end: RunOver) -> RunEnd:
+    return RunEnd(
+        outcome=end.outcome,
+        ended_at=end.ended_at,
+        failure_class=end.failure_class,
+        failure_message=end.failure_message,
+        metrics=tuple(map(_decode_metric, end.metrics)),
+        packages=end.packages,
+        blobs={role: Descriptor(Digest(blob.digest), blob.size) for role, blob in end.blobs.items()},
+        timings=end.timings,
+        details=end.details,
+    )
+
+
+def _encode_metric(one: Metric) -> MetricOnWire:
+    return MetricOnWire(
+        name=one.name,
+        value=one.value,
+        unit=one.unit,
+        direction=one.direction,
+        n=one.n,
+        ci=(one.ci.low, one.ci.high),
+        version=one.version,
+        batch=one.batch,
+        self_reported=one.self_reported,
+    )
+
+
+def _decode_metric(one: MetricOnWire) -> Metric:
+    ci = Interval(*one.ci)
+    return Metric(one.name, one.value, one.unit, one.direction, one.n, ci, one.version, one.batch, one.self_reported)

@@ -1,0 +1,55 @@
+"""Text limits of fields in the OpenAPI document, and opaque pagination cursors."""
+
+import base64
+import binascii
+
+import msgspec
+from msgspec import Meta
+
+from benchlock.artifacts.errors import InvalidInputError
+
+_LONGEST = 1024
+
+
+def encode_cursor(key: tuple[str, ...]) -> str:
+    """The cursor of what follows the row with that key."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str, parts: int) -> tuple[str, ...]:
+    """The key of a cursor, which has ``parts``.
+
+    Raises:
+        InvalidInputError: it is none that a page gave.
+    """
+    try:
+        text = base64.b64decode(cursor[:_LONGEST] + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        key = msgspec.json.decode(text, type=tuple[str, ...])
+    except (ValueError, binascii.Error):
+        key = ()
+    if len(key) != parts or any("\0" in part for part in key):
+        raise InvalidInputError(
+            "this is no cursor", where="cursor", next_step="take `next` of the page before, or leave it out"
+        )
+    return key
+
+
+def limit_text(limit: int, example: str | None = None, pattern: str | None = None) -> Meta:
+    """Limit a text to ``limit`` bytes of UTF-8, and so to as many characters.
+
+    Args:
+        limit: Bytes of UTF-8.
+        example: An example for the OpenAPI document.
+        pattern: A regular expression that the text has to match.
+    """
+    return Meta(
+        max_length=limit,
+        pattern=pattern,
+        description=f"At most {limit} bytes of UTF-8.",
+        examples=None if example is None else [example],
+    )
+
+
+def limit_document(limit: int) -> Meta:
+    """Limit an object to ``limit`` bytes as JSON."""
+    return Meta(description=f"At most {limit} bytes as JSON.")

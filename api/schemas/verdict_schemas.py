@@ -1,0 +1,174 @@
+"""Bodies for comparisons and verdicts."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from benchlock.api.schemas.artifact_schemas import DigestText
+from benchlock.api.schemas.run_schemas import RunText
+
+if TYPE_CHECKING:  # numpy and scipy, which only whoever compares needs
+    from benchlock.evaluator.records.run_model import Run
+    from benchlock.evaluator.records.verdicts import Verdict
+    from benchlock.evaluator.statistics.equivalence import Finding, Ratio
+    from benchlock.evaluator.statistics.metric_model import Interval
+    from benchlock.evaluator.statistics.paired_tests import PairedTest
+    from benchlock.evaluator.workflows.compare import Arm, Comparison
+
+Ends = tuple[float | None, float | None]
+
+
+class RunsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The runs to compare, the first with each other."""
+
+    runs: Annotated[tuple[RunText, ...], Meta(min_length=2, max_length=100)]
+
+
+class ArmTold(Struct, frozen=True, kw_only=True):
+    """Runs of one lock that count together; ``control`` where they are the first lock's second turns."""
+
+    lock: DigestText
+    control: bool
+    runs: tuple[RunText, ...]
+
+
+class RatioTold(Struct, frozen=True, kw_only=True):
+    """What the second is of the first, null where a value is 0; ``ci`` at 95 %, ``ci_90`` at 90 %."""
+
+    ratio: float | None
+    ci: Ends
+    ci_90: Ends
+    n: int
+    paired: bool
+
+
+class PairedTestTold(Struct, frozen=True, kw_only=True):
+    """How two locks compare in quality on the same samples.
+
+    `mcnemar` is exact, of samples that are right or wrong: `only_first` and `only_second` count those that one alone
+    decides right. `resampling` exchanges the answers for `p` and draws samples for `ci`. `difference` is the second
+    value less the first, `ci` its interval at 95 %. `adjusted` is `p` by Holm's method for so many `comparisons`.
+    """
+
+    method: Literal["mcnemar", "resampling"]
+    n: int
+    difference: float
+    ci: Ends
+    p: float
+    only_first: int | None
+    only_second: int | None
+    comparisons: int
+    adjusted: float
+
+
+class FindingTold(Struct, frozen=True, kw_only=True):
+    """How a metric of ``lock`` compares with that of ``against``; a ``self_reported`` one is undecided."""
+
+    lock: DigestText
+    against: DigestText
+    metric: str
+    ratio: RatioTold
+    control: RatioTold | None
+    noise_floor: float | None
+    margin: float | None
+    answer: str
+    reason: str
+    self_reported: bool
+    test: PairedTestTold | None
+
+
+class ComparisonTold(Struct, frozen=True, kw_only=True):
+    """``reasons`` say why the runs are not comparable, none if they are.
+
+    ``replays`` say which runs do not count, since they have the samples of one that was recorded before.
+    """
+
+    comparable: bool
+    reasons: tuple[str, ...]
+    replays: tuple[str, ...] = ()
+    interleaved: bool
+    arms: tuple[ArmTold, ...]
+    findings: tuple[FindingTold, ...]
+
+
+class VerdictAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run, and the earlier one of the same lock that it is held against; left out, the latest other that is done."""
+
+    run: RunText
+    against: RunText | UnsetType = UNSET
+
+
+class VerdictTold(Struct, frozen=True, kw_only=True):
+    """``reasons`` are what decided, ``reported`` what was seen and decides nothing."""
+
+    verdict: str
+    reasons: tuple[str, ...]
+    reported: tuple[str, ...]
+    original: RunText
+    run: RunText
+    predictions: str | None
+
+
+def encode_comparison(found: "Comparison") -> ComparisonTold:
+    first = found.arms[0].lock.id
+    return ComparisonTold(
+        comparable=not found.reasons,
+        reasons=found.reasons,
+        replays=found.replays,
+        interleaved=found.interleaved,
+        arms=tuple(
+            ArmTold(lock=arm.lock.id, control=arm.control, runs=tuple(run.id for run in arm.runs)) for arm in found.arms
+        ),
+        findings=tuple(_encode_finding(arm, one, first) for arm, findings in found.findings for one in findings),
+    )
+
+
+def encode_verdict(verdict: "Verdict", original: "Run", again: "Run") -> VerdictTold:
+    return VerdictTold(
+        verdict=verdict.verdict,
+        reasons=verdict.reasons,
+        reported=verdict.reported,
+        original=original.id,
+        run=again.id,
+        predictions=verdict.predictions,
+    )
+
+
+def _encode_finding(arm: "Arm", one: "Finding", first: str) -> FindingTold:
+    return FindingTold(
+        lock=arm.lock.id,
+        against=first,
+        metric=one.metric,
+        ratio=_encode_ratio(one.ratio),
+        control=None if one.control is None else _encode_ratio(one.control),
+        noise_floor=one.noise_floor,
+        margin=one.margin,
+        answer=one.answer,
+        reason=one.reason,
+        self_reported=one.self_reported,
+        test=None if one.test is None else _encode_paired_test(one.test),
+    )
+
+
+def _encode_paired_test(one: "PairedTest") -> PairedTestTold:
+    return PairedTestTold(
+        method=one.method,
+        n=one.n,
+        difference=one.difference,
+        ci=_encode_ends(one.ci),
+        p=one.p,
+        only_first=one.only_first,
+        only_second=one.only_second,
+        comparisons=one.comparisons,
+        adjusted=one.adjusted,
+    )
+
+
+def _encode_ratio(one: "Ratio") -> RatioTold:
+    return RatioTold(
+        ratio=one.value, ci=_encode_ends(one.ci), ci_90=_encode_ends(one.narrow), n=one.n, paired=one.paired
+    )
+
+
+def _encode_ends(ci: "Interval") -> Ends:
+    return ci.low, ci.high

@@ -1,0 +1,98 @@
+"""The service log: JSON lines on standard error, each with the id of its request.
+
+No header is logged, and what looks like a token is masked wherever it stands.
+"""
+
+import io
+import logging
+import sys
+import threading
+import time
+import traceback
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from benchlock.artifacts.display import escape_json
+from benchlock.registry.auth.token_format import mask_tokens
+
+LOGGER_NAME: Final = "benchlock"
+REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""Of the request that is being answered."""
+FAILURE_REASON: ContextVar[str] = ContextVar("told", default="")
+"""Why that request is not done, where it is not."""
+
+log = logging.getLogger(LOGGER_NAME)
+
+
+def _fields(level: str, message: str, seconds: float) -> dict[str, Any]:
+    when = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return {"time": when, "level": level, "message": message}
+
+
+def _line_of(level: str, message: str) -> str:
+    return mask_tokens(msgspec.json.encode(_fields(level, message, time.time())).decode())
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException | None, _: object = None) -> None:
+    """Log an exception that nobody caught, as Python would print it."""
+    log.critical("uncaught %s", kind.__name__, exc_info=error)
+
+
+class JsonLines(logging.Formatter):
+    """One line a record; what ``extra={"fields": …}`` brings stands beside the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = _fields(record.levelname.lower(), record.getMessage(), record.created)
+        if (request := REQUEST_ID.get()) is not None:
+            line["request_id"] = request
+        line |= getattr(record, "fields", {})
+        if record.exc_info and record.exc_info[1] is not None:
+            line["error"] = "".join(traceback.format_exception(record.exc_info[1]))
+        return escape_json(mask_tokens(msgspec.json.encode(line).decode()))
+
+
+class JsonStream(io.TextIOBase):
+    """A stand-in for standard error: each line that is written to it becomes a line of JSON on ``stream``."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._begun = ""
+        self._lock = threading.Lock()
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            *lines, self._begun = (self._begun + text).split("\n")
+            for line in filter(str.strip, lines):
+                self._stream.write(_line_of("error", line) + "\n")
+            self._stream.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+
+def log_to_stderr() -> None:
+    """Have everything on standard error written as lines of JSON: logs, warnings, tracebacks, and what is printed.
+
+    What is written past Python's ``sys.stderr``, by a library in C, is not.
+    """
+    # No line says where in the program or on which thread it was written: looking for that takes half of its time.
+    logging._srcfile = None  # noqa: SLF001 - documented, for exactly this
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    stderr = sys.stderr
+    sys.stderr = JsonStream(stderr)
+    sys.excepthook = _log_uncaught
+    threading.excepthook = lambda found: _log_uncaught(found.exc_type, found.exc_value, found.exc_traceback)
+    logging.captureWarnings(capture=True)
+    lines = logging.StreamHandler(stderr)
+    lines.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [lines]
+    root.setLevel(logging.WARNING)
+    log.setLevel(logging.INFO)

@@ -1,0 +1,387 @@
+"""The reader of untrusted bundles: the whole file is checked before any blob is stored.
+
+Headers are read one by one and compared with what the layout allows: no name leads anywhere, since names are never
+used as paths. Extensions of tar (long names, pax headers, sparse files) change what the next header means, so there are
+none.
+"""
+
+import io
+import os
+import re
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from benchlock.artifacts.atomic_files import make_unreadable_error, open_regular
+from benchlock.artifacts.blob_store import BlobStore, make_mismatch_error
+from benchlock.artifacts.bundles.bundle_format import (
+    BLOBS_PATH,
+    INDEX_FILE,
+    TAR_BLOCK,
+    TAR_END,
+    BundleError,
+    BundleIndex,
+    ManifestContents,
+    decode_index,
+    decode_layout,
+    decode_manifest,
+    make_bundle_error,
+)
+from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes, from_hex, to_hex
+from benchlock.artifacts.display import Advance, Progress
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.oci.oci_documents import LARGEST_MANIFEST, LAYOUT_FILE
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+_BEGIN = b"oci-layout"
+"""The first bytes of every bundle: the name of its first file."""
+_NAMES = re.compile(r"oci-layout|index\.json|blobs/sha256/[0-9a-f]{64}")
+_MOST_ENTRIES = 1 << 21  # what is remembered of each stays below the size of its header
+_LONGEST_END = 1 << 16  # programs that write tars fill up a last record, customarily of 10 KiB
+_KINDS = {
+    tarfile.DIRTYPE: "a folder",
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.LNKTYPE: "a hard link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a pipe",
+    tarfile.GNUTYPE_SPARSE: "a sparse file",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TarEntry:
+    """Where the content of a file begins in the tar, and its size, in bytes."""
+
+    start: int
+    size: int
+
+
+def read_entries(descriptor: int, most: int | None = None) -> dict[str, TarEntry]:
+    """Return every file of the open tar by its name, in order.
+
+    Args:
+        descriptor: The open tar.
+        most: The largest number of files, where that is not the format's own.
+
+    Raises:
+        BundleError: it is no tar, holds more than plain files of the layout, each once, or more than ``most``.
+        IntegrityError: it is cut short, or damaged behind its first file.
+    """
+    total = os.fstat(descriptor).st_size
+    found: dict[str, TarEntry] = {}
+    place = 0
+    while (block := _block(descriptor, place, total)) != TAR_END[:TAR_BLOCK]:
+        name, size = _parse(block, place, is_first=not found)
+        if name in found:
+            raise _refused(f"it holds {name} twice", name)
+        if len(found) == _MOST_ENTRIES:
+            raise _refused(f"it holds more than {_MOST_ENTRIES} files", name)
+        if len(found) == most:
+            raise BundleError(
+                f"the bundle has more than {most} files",
+                where=name,
+                next_step="import it with `benchlock bundle import` on the machine that has the registry's folder",
+            )
+        start = place + TAR_BLOCK
+        place = start + size + -size % TAR_BLOCK
+        if place > total:
+            raise make_truncation_error(name)
+        if any(os.pread(descriptor, place - start - size, start + size)):
+            raise _refused(f"there are bytes between the end of {name} and the next header", name)
+        found[name] = TarEntry(start, size)
+    _check_end(descriptor, place, total)
+    return found
+
+
+def make_truncation_error(where: str) -> IntegrityError:
+    return IntegrityError(
+        "the bundle is cut short", where=where, next_step="copy or download it again, and compare its size"
+    )
+
+
+def read_range(descriptor: int, start: int, end: int, largest: int) -> Iterator[bytes]:
+    """The bytes of the file from ``start`` to ``end``.
+
+    Raises:
+        IntegrityError: it ends before.
+    """
+    while start < end:
+        piece = os.pread(descriptor, min(largest, end - start), start)
+        if not piece:
+            raise make_truncation_error(f"byte {start}")
+        start += len(piece)
+        yield piece
+
+
+def _block(descriptor: int, place: int, total: int) -> bytes:
+    if place == 0 and total < TAR_BLOCK:
+        begin = os.pread(descriptor, TAR_BLOCK, 0)
+        if not begin.startswith(_BEGIN):
+            raise _refused("it is empty" if not begin else "it is shorter than the header of a tar", "byte 0")
+    if place == total:  # without the blocks that end a tar, something may be missing
+        raise make_truncation_error(f"byte {place}")
+    return b"".join(read_range(descriptor, place, place + TAR_BLOCK, TAR_BLOCK))
+
+
+def _parse(block: bytes, place: int, *, is_first: bool) -> tuple[str, int]:
+    try:
+        entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+    except (tarfile.HeaderError, ValueError) as error:
+        reason = f"there is no header of a tar at byte {place} ({error})"
+        if is_first:
+            raise _refused(reason, f"byte {place}") from error
+        raise IntegrityError(  # it began as a bundle
+            f"the bundle is damaged: {reason}",
+            where=f"byte {place}",
+            next_step="copy or download it again, and compare its SHA-256",
+        ) from error
+    name = ascii(entry.name)
+    if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+        raise _refused(f"it holds {_KINDS.get(entry.type, 'an extension of tar')}: {name}", name)
+    if not _NAMES.fullmatch(entry.name):
+        raise _refused(f"it holds a file that is no part of an image layout: {name}", name)
+    if entry.size < 0:
+        raise _refused(f"the size of {name} is negative", name)
+    return entry.name, entry.size
+
+
+def _check_end(descriptor: int, place: int, total: int) -> None:
+    if total - place > _LONGEST_END:
+        raise _refused(f"{total - place} bytes follow after its end", f"byte {place}")
+    if any(any(piece) for piece in read_range(descriptor, place, total, _LONGEST_END)):
+        raise _refused("something follows after its end", f"byte {place}")
+    if total - place < len(TAR_END) or total % TAR_BLOCK:
+        raise make_truncation_error(f"byte {total}")
+
+
+def _refused(reason: str, where: str) -> BundleError:
+    return BundleError(
+        f"this is no bundle: {reason}", where=where, next_step="name a file that `benchlock bundle create` wrote"
+    )
+
+
+LARGEST_TOTAL_DOCUMENTS: Final = 16 << 20
+"""Bytes that the documents of all roots may have together: they are held in memory."""
+_LARGEST_LAYOUT = 1 << 10
+_MOST_MANIFESTS = 1024
+_WRITERS = 4
+_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedRoot:
+    """A root as it came: what it says has not been read yet, that its blobs are there is certain."""
+
+    media_type: str
+    digest: Digest
+    content: bytes
+    blobs: Mapping[Digest, int]
+
+
+class Bundle:
+    """An open bundle whose index, manifests and entries agree: each listed file is there once, of the listed size.
+
+    ``roots`` are in the order of the index. The bytes of blobs are not verified yet: ``store_into`` does it.
+    """
+
+    def __init__(self, path: Path, descriptor: int, most_files: int | None = None) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._entries = read_entries(descriptor, most_files)
+        decode_layout(self._whole(LAYOUT_FILE, self._entry(LAYOUT_FILE), _LARGEST_LAYOUT), LAYOUT_FILE)
+        index = decode_index(self._whole(INDEX_FILE, self._entry(INDEX_FILE), LARGEST_MANIFEST))
+        self.warnings = index.warnings
+        self.roots = self._roots(index)
+        self._check_entries(index)
+
+    def blob_sizes(self) -> dict[Digest, int]:
+        """Return the bytes of the blobs of every root."""
+        return {digest: size for root in self.roots for digest, size in root.blobs.items()}
+
+    def store_into(self, store: BlobStore, progress: Progress) -> int:
+        """Put the blobs of every root into ``store``, verified; how many they are.
+
+        Raises:
+            IntegrityError: one is not what its digest says.
+            UnavailableError: the store cannot be written.
+        """
+        wanted = {digest for root in self.roots for digest in root.blobs}
+        blobs = sorted(wanted, key=lambda digest: self._entry(_name(digest)).start)
+        size = sum(self._entry(_name(digest)).size for digest in blobs)
+        with progress.task("storing the blobs of the bundle", size) as advance, ThreadPoolExecutor(_WRITERS) as pool:
+            told, turn = advance, Lock()
+
+            def advance_in_turn(step: int) -> None:
+                with turn:
+                    told(step)
+
+            rest = iter(blobs)
+            try:
+                while some := tuple(islice(rest, _AT_ONCE)):
+                    for done in [pool.submit(self._put, store, digest, advance_in_turn) for digest in some]:
+                        done.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+        return len(blobs)
+
+    def _put(self, store: BlobStore, digest: Digest, advance: Advance) -> None:
+        name = _name(digest)
+        try:
+            store.put(self._stream(name), digest, name=name, advance=advance)
+        except IntegrityError as error:
+            found = describe(self._stream(name))
+            if found.digest == digest:  # the bundle is right: what the store says is of its own
+                raise
+            raise make_mismatch_error(f"{name} in the bundle", digest, found, next_step=_AGAIN) from error
+
+    def _stream(self, name: str) -> io.BufferedReader:
+        return io.BufferedReader(_Slice(self._path, self._descriptor, self._entry(name)))
+
+    def _roots(self, index: BundleIndex) -> tuple[ReceivedRoot, ...]:
+        """The roots that the manifests list; several manifests of one root are joined."""
+        if len(index.manifests) > _MOST_MANIFESTS:
+            raise make_bundle_error(INDEX_FILE, f"it lists more than {_MOST_MANIFESTS} manifests")
+        if len({blob.digest for blob in index.manifests}) < len(index.manifests):
+            raise make_bundle_error(INDEX_FILE, "it lists a manifest twice")
+        found: dict[Digest, ReceivedRoot] = {}
+        blobs: defaultdict[Digest, dict[Digest, int]] = defaultdict(dict)
+        room = LARGEST_TOTAL_DOCUMENTS
+        for blob in index.manifests:
+            listed = decode_manifest(self._document(blob, LARGEST_MANIFEST), _name(blob.digest))
+            digest = listed.root.digest
+            known = found.get(digest)
+            if known is None:
+                content = self._document(listed.root, room)
+                room -= len(content)
+                found[digest] = ReceivedRoot(listed.media_type, digest, content, blobs[digest])
+            elif listed.media_type != known.media_type:
+                raise make_bundle_error(_name(digest), "two manifests give it different media types")
+            blobs[digest] |= self._sizes(listed)
+        return tuple(found.values())
+
+    def _sizes(self, listed: ManifestContents) -> dict[Digest, int]:
+        for blob in listed.blobs:
+            self._check_size(blob)
+        return {blob.digest: blob.size for blob in listed.blobs}
+
+    def _check_entries(self, index: BundleIndex) -> None:
+        """Nothing, where every file of the tar is one that the index lists."""
+        listed = {_name(digest) for root in self.roots for digest in (root.digest, *root.blobs)}
+        listed |= {_name(blob.digest) for blob in index.manifests} | {LAYOUT_FILE, INDEX_FILE}
+        for name in self._entries:
+            if name not in listed:
+                raise BundleError(
+                    f"this is no bundle: it holds {name}, and its index lists no such file",
+                    where=name,
+                    next_step="name a file that `benchlock bundle create` wrote",
+                )
+
+    def _document(self, blob: Descriptor, largest: int) -> bytes:
+        self._check_size(blob)
+        name = _name(blob.digest)
+        content = self._whole(name, self._entry(name), largest)
+        found = Descriptor(digest_bytes(content), len(content))
+        if found != blob:
+            raise make_mismatch_error(f"{name} in the bundle", blob.digest, found, next_step=_AGAIN)
+        return content
+
+    def _whole(self, name: str, entry: TarEntry, largest: int) -> bytes:
+        if entry.size > largest:
+            raise make_bundle_error(name, f"it has {entry.size} bytes, and {largest} are the most that it may have")
+        return b"".join(read_range(self._descriptor, entry.start, entry.start + entry.size, largest))
+
+    def _check_size(self, blob: Descriptor) -> None:
+        entry = self._entry(_name(blob.digest))
+        if entry.size != blob.size:
+            raise IntegrityError(
+                f"the bundle's index lies: it lists {blob.size} bytes of {blob.digest}, and {entry.size} are there",
+                where=_name(blob.digest),
+                next_step=_AGAIN,
+            )
+
+    def _entry(self, name: str) -> TarEntry:
+        found = self._entries.get(name)
+        if found is None:
+            if name in (LAYOUT_FILE, INDEX_FILE):
+                raise make_bundle_error(name, "it is not there")
+            raise IntegrityError(
+                f"the bundle's index lists {from_hex(name.removeprefix(BLOBS_PATH))}, and it is not there",
+                where=name,
+                next_step=_AGAIN,
+            )
+        return found
+
+
+_AGAIN = "copy or download the bundle again, or have it made again"
+
+
+@contextmanager
+def open_bundle(path: Path, most_files: int | None = None) -> Iterator[Bundle]:
+    """Open the bundle in the file ``path`` as long as the context is held; its errors name ``path``.
+
+    Args:
+        path: The file.
+        most_files: The largest number of files in it, where that is not the format's own.
+
+    Raises:
+        InvalidInputError: there is no such file, or it is no bundle.
+        IntegrityError: it is damaged: cut short, or not what its index says.
+        UnavailableError: it cannot be read.
+    """
+    with open_regular(path) as file, _said_of(path):
+        try:
+            bundle = Bundle(path, file.fileno(), most_files)
+        except OSError as error:
+            raise make_unreadable_error(path, error) from error
+        except RecursionError as error:
+            raise make_bundle_error(INDEX_FILE, "its documents are nested without end") from error
+        yield bundle
+
+
+@contextmanager
+def _said_of(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (InvalidInputError, IntegrityError) as error:
+        error.where = f"{path}: {error.where}" if error.where else str(path)
+        raise
+
+
+class _Slice(io.RawIOBase):
+    """The content of an entry; several may be read at once, since none moves the file's position."""
+
+    def __init__(self, path: Path, descriptor: int, entry: TarEntry) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._place = entry.start
+        self._end = entry.start + entry.size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        view = memoryview(buffer).cast("B")
+        wanted = min(len(view), self._end - self._place)
+        try:
+            count = os.preadv(self._descriptor, [view[:wanted]], self._place)
+        except OSError as error:
+            raise make_unreadable_error(self._path, error) from error
+        if wanted and not count:
+            raise make_truncation_error(f"byte {self._place}")
+        self._place += count
+        return count
+
+
+def _name(digest: Digest) -> str:
+    return BLOBS_PATH + to_hex(digest)

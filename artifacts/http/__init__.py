@@ -1,1 +1,0 @@
-"""The blobs of a registry on a server: a client of its part of the protocol, and the store over that."""

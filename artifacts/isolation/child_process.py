@@ -1,0 +1,293 @@
+"""The child's side of isolated calls: framed messages with open files, and the process that forks children.
+
+It is a process of its own because a fork must come from a process with one thread, without the secrets, sockets and
+memory of the one that calls. It ends, and ends its children, when the calling process is gone.
+"""
+
+import importlib
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NoReturn, cast
+
+import msgspec
+
+from benchlock.artifacts.blob_store import BlobNotFoundError
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.isolation.resource_limits import Limits
+from benchlock.artifacts.json_codec import decode_untyped
+
+_LENGTH: Final = struct.Struct("!Q")
+_MAX_FILES: Final = 2
+_CHUNK: Final = 1 << 16
+
+
+class OversizedFrameError(Exception):
+    """A message is longer than its reader allows."""
+
+
+def send_frame(channel: socket.socket, value: object, files: Sequence[int] = ()) -> None:
+    """Send a message.
+
+    Args:
+        channel: A Unix socket.
+        value: The message, which is encoded as JSON.
+        files: Descriptors of open files; the receiver gets duplicates.
+    """
+    send_encoded(channel, msgspec.json.encode(value), files)
+
+
+def send_encoded(channel: socket.socket, content: bytes, files: Sequence[int] = ()) -> None:
+    """Send a message that is encoded already, as ``send_frame`` does."""
+    header = _LENGTH.pack(len(content))
+    sent = socket.send_fds(channel, [header], list(files)) if files else 0
+    channel.sendall(header[sent:])
+    channel.sendall(content)
+
+
+def receive_frame(channel: socket.socket, largest: int | None = None) -> tuple[Any, list[int]]:
+    """Receive a message of at most ``largest`` bytes, and the descriptors of the files that came with it.
+
+    Raises:
+        EOFError: the other side is gone.
+        OversizedFrameError: the message is longer than ``largest``.
+    """
+    files: list[int] = []
+    try:
+        length = _receive_length(channel, files)
+        _check_length(length, largest)
+        return decode_untyped(_receive(channel, length)), files
+    except BaseException:
+        for file in files:
+            os.close(file)
+        raise
+
+
+def _receive_length(channel: socket.socket, files: list[int]) -> int:
+    header = b""
+    while len(header) < _LENGTH.size:
+        chunk, more, _, _ = socket.recv_fds(channel, _LENGTH.size - len(header), _MAX_FILES)
+        files += more
+        if not chunk:
+            raise EOFError
+        header += chunk
+    length: int = _LENGTH.unpack(header)[0]
+    return length
+
+
+def _check_length(length: int, largest: int | None) -> None:
+    if largest is not None and length > largest:
+        raise OversizedFrameError
+
+
+def _receive(channel: socket.socket, length: int) -> bytearray:
+    content = bytearray()
+    while len(content) < length:
+        chunk = channel.recv(min(_CHUNK, length - len(content)))
+        if not chunk:
+            raise EOFError
+        content += chunk
+    return content
+
+
+def pack_error(error: BenchlockError) -> dict[str, Any]:
+    """Encode an error, with the problems that it carries, in plain values."""
+    kind = type(error)
+    return {
+        "kind": [kind.__module__, kind.__qualname__],
+        "parts": [error.what, error.where, error.next_step],
+        "problems": [pack_error(one) for one in error.problems if one is not error],
+        "leads": any(one is error for one in error.problems),
+    }
+
+
+def unpack_error(packed: dict[str, Any]) -> BenchlockError:
+    """Decode an error; it is an ``InvalidInputError`` if this process has not loaded its class."""
+    wanted = tuple(packed["kind"])
+    kinds = (kind for kind in _subclasses(BenchlockError) if (kind.__module__, kind.__qualname__) == wanted)
+    kind = next(kinds, InvalidInputError)
+    error = kind.__new__(kind)
+    what, where, next_step = packed["parts"]
+    BenchlockError.__init__(error, what, where=where, next_step=next_step)
+    problems = tuple(unpack_error(one) for one in packed["problems"])
+    error.problems = ((error,) if packed["leads"] else ()) + problems
+    return error
+
+
+def _subclasses(kind: type[BenchlockError]) -> Iterator[type[BenchlockError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _subclasses(below)
+
+
+_MAX_FAULT: Final = 500
+_BATCH: Final = 1000
+
+
+class CallerBlobs:
+    """The blobs of the calling process's store, as an isolated function reads them. Implements ``BlobReader``."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+
+    def open(self, digest: Digest) -> BinaryIO:
+        """Open a blob. Raises as the store does."""
+        _, files = self._ask({"open": digest})
+        return cast("BinaryIO", os.fdopen(files[0], "rb"))
+
+    def stat(self, digest: Digest) -> Descriptor:
+        """Return digest and size; ``BlobNotFoundError`` if absent."""
+        size = self.sizes([digest])[0]
+        if size is None:
+            raise BlobNotFoundError(f"there is no blob {digest}", where=digest)
+        return Descriptor(digest, size)
+
+    def exists(self, digest: Digest) -> bool:
+        """Return whether the store has the blob."""
+        return self.sizes([digest])[0] is not None
+
+    def sizes(self, digests: Sequence[Digest]) -> list[int | None]:
+        """Return the sizes of many blobs, None for each that is absent."""
+        found: list[int | None] = []
+        for start in range(0, len(digests), _BATCH):
+            found += self._ask({"stat": digests[start : start + _BATCH]})[0]["sizes"]
+        return found
+
+    def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """Send a request and wait for the reply; the timer of the call stops meanwhile."""
+        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+        send_frame(self._channel, request)
+        answer, files = receive_frame(self._channel)
+        signal.setitimer(signal.ITIMER_REAL, max(left, 0.001))
+        if "error" in answer:
+            raise unpack_error(answer["error"])
+        return answer, files
+
+
+class _Server:
+    """Forks children, and reports the exit status of each."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._statuses: dict[int, int] = {}
+        self._ended, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._ended, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+
+    def run(self) -> None:
+        """Serve until the calling process is gone."""
+        while True:
+            ready, _, _ = select.select([self._control.fileno(), self._ended], [], [])
+            if self._ended in ready:
+                os.read(self._ended, 4096)
+                self._reap()
+            if self._control.fileno() in ready:
+                try:
+                    call, files = receive_frame(self._control)
+                except (EOFError, OSError):
+                    break
+                self._start(call["module"], msgspec.convert(call["limits"], Limits), *files)
+        for child in self._statuses:
+            os.kill(child, signal.SIGKILL)
+
+    def _start(self, module: str, limits: Limits, channel: int, status: int) -> None:
+        with suppress(Exception):  # the child reports the error
+            importlib.import_module(module)
+        try:
+            child = os.fork()
+        except OSError:  # the caller sees the end of the socket
+            os.close(channel)
+            os.close(status)
+            return
+        if not child:
+            self._leave(status)
+            _answer(socket.socket(fileno=channel), limits)
+        os.close(channel)
+        self._statuses[child] = status
+
+    def _leave(self, status: int) -> None:
+        """Close, in a child, every descriptor of the template."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._control.close()
+        for descriptor in (self._ended, self._wake, status, *self._statuses.values()):
+            os.close(descriptor)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                child, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not child:
+                return
+            descriptor = self._statuses.pop(child)
+            with suppress(OSError):  # the caller did not wait
+                os.write(descriptor, str(os.waitstatus_to_exitcode(status)).encode())
+            os.close(descriptor)
+
+
+def _answer(channel: socket.socket, limits: Limits) -> NoReturn:
+    """Perform the one call of a child, and exit."""
+    code = 1
+    try:
+        _restrict(limits)
+        send_encoded(channel, _perform(channel, limits))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _perform(channel: socket.socket, limits: Limits) -> bytes:
+    """Call the function and return the encoded reply."""
+    reply: dict[str, Any]
+    try:
+        call, _ = receive_frame(channel)
+        module, _, name = call["function"].partition(":")
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        content = msgspec.json.encode({"value": function(call["arguments"], CallerBlobs(channel))})
+        if len(content) <= limits.result:
+            return content
+        reply = {"limit": "result"}
+    except MemoryError:
+        reply = {"limit": "memory"}
+    except BenchlockError as error:
+        reply = {"error": pack_error(error)}
+    except Exception as error:  # noqa: BLE001 - whatever it is, it goes to the caller
+        reply = {"fault": f"{type(error).__name__}: {error}"[:_MAX_FAULT]}
+    return msgspec.json.encode(reply)
+
+
+def _restrict(limits: Limits) -> None:
+    """Set the limits of this process; a signal that it cannot handle ends it when its time is up."""
+    with suppress(OSError):  # Linux alone: where memory is short, this process is the one to end
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    for number in (signal.SIGALRM, signal.SIGXCPU):
+        signal.signal(number, signal.SIG_DFL)
+    for kind, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NOFILE, limits.files),
+        (resource.RLIMIT_CPU, limits.cpu_seconds),
+        (resource.RLIMIT_AS, limits.memory),
+    ):
+        _, most = resource.getrlimit(kind)
+        hard = value + (kind == resource.RLIMIT_CPU)  # at the hard limit of time the signal would be that of memory
+        soft, hard = (value, hard) if most == resource.RLIM_INFINITY else (min(value, most), min(hard, most))
+        resource.setrlimit(kind, (soft, hard))
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds)
+
+
+def main() -> None:
+    """Serve over the socket whose descriptor is the first argument."""
+    _Server(socket.socket(fileno=int(sys.argv[1]))).run()

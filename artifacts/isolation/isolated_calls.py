@@ -1,0 +1,290 @@
+"""The caller's side of isolated calls: start of the template process, requests, replies and faults.
+
+Parsers of foreign bytes run here: whatever a file does to them, it costs the calling process nothing. A call is the
+name of a function, ``package.module:name``, and plain values; the function takes these and a ``BlobReader``, which
+reads blobs of the caller's store, and returns plain values.
+"""
+
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from benchlock.artifacts.blob_store import BlobNotFoundError, BlobReader
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import BenchlockError, UnavailableError
+from benchlock.artifacts.isolation.child_process import (
+    OversizedFrameError,
+    pack_error,
+    receive_frame,
+    send_frame,
+    unpack_error,
+)
+from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits, child_slots
+
+_START: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
+    "from benchlock.artifacts.isolation.child_process import main; main()"
+)
+_OVERHEAD: Final = 1 << 16
+"""Bytes of a message beside the result in it."""
+_CHUNK: Final = 1 << 20
+_NEXT: Final = "publish a smaller or simpler file; docs/formats.md lists the limits"
+_STOP_SECONDS: Final = 10.0
+_KILLED: Final = -signal.SIGKILL
+
+
+def run_isolated(
+    function: str, arguments: object, *, limits: Limits, what: str, blobs: BlobReader | None = None
+) -> Any:  # noqa: ANN401 - whatever the function returns
+    """Call ``function(arguments, blobs)`` in a child process and return its result; wait for a slot before.
+
+    Args:
+        function: ``package.module:name`` of a function of this project.
+        arguments: A value that JSON can hold; the function gets it as decoded JSON.
+        limits: What the child may use; of the memory no more than a slot has.
+        what: The work, as the subject of errors: ``the inspection of m.onnx``.
+        blobs: The store whose blobs the function may read; None if it needs none.
+
+    Raises:
+        LimitExceededError: The child needed more than ``limits``.
+        IsolatedFaultError: The function failed with an error that is not a ``BenchlockError``.
+        UnavailableError: The child cannot be started.
+        BusyError: No slot was free until the request's deadline.
+        BenchlockError: The function raised it, or the store did when the function opened a blob.
+    """
+    slots = child_slots()
+    limits = msgspec.structs.replace(limits, memory=min(limits.memory, slots.memory))
+    with slots.slot():
+        return _Call(function, arguments, limits, what, blobs).run()
+
+
+class _LostError(Exception):
+    """The child ended, and so did the template process, or it made none."""
+
+
+class _Call:
+    def __init__(self, function: str, arguments: object, limits: Limits, what: str, blobs: BlobReader | None) -> None:
+        self._request = {"function": function, "arguments": arguments}
+        self._module = function.partition(":")[0]
+        self._limits = limits
+        self._what = what
+        self._blobs = blobs
+        self._last: Digest | None = None
+
+    def run(self) -> Any:  # noqa: ANN401
+        """Do the call, once more where the template process ended in the middle of the first."""
+        try:
+            return self._run()
+        except _LostError:
+            pass
+        try:
+            return self._run()
+        except _LostError:
+            raise UnavailableError(
+                f"{self._what} could not be started in a child process",
+                next_step="raise the limit of processes or of memory of this account, then try again",
+            ) from None
+
+    def _run(self) -> Any:  # noqa: ANN401
+        with ExitStack() as opened:
+            channel, theirs = socket.socketpair()
+            opened.enter_context(channel)
+            ended, status = os.pipe()
+            opened.callback(os.close, ended)
+            try:
+                _TEMPLATE.start(self._module, self._limits, (theirs.fileno(), status))
+            finally:
+                theirs.close()
+                os.close(status)
+            try:
+                send_frame(channel, self._request)
+                return self._result(self._serve_child(channel))
+            except OversizedFrameError:
+                raise self._limit_error("result") from None
+            except TimeoutError:
+                raise self._limit_error("seconds") from None
+            except (EOFError, ConnectionError):
+                channel.close()
+                raise self._explain_death(os.read(ended, 16)) from None
+
+    def _serve_child(self, channel: socket.socket) -> dict[str, Any]:
+        """Serve the child's requests for blobs until it replies with the outcome of the call."""
+        left = self._limits.seconds + 5  # the child's own timer comes first
+        while True:
+            channel.settimeout(max(left, 0.001))
+            began = time.monotonic()
+            message, _ = receive_frame(channel, self._limits.result + _OVERHEAD)
+            left -= time.monotonic() - began
+            channel.settimeout(None)
+            if "open" in message:
+                self._open(channel, Digest(message["open"]))
+            elif "stat" in message:
+                self._stat(channel, message["stat"])
+            else:
+                reply: dict[str, Any] = message
+                return reply
+
+    def _open(self, channel: socket.socket, digest: Digest) -> None:
+        self._last = digest
+        try:
+            assert self._blobs is not None
+            with self._blobs.open(digest) as stream, _as_file(stream) as file:
+                send_frame(channel, {}, [file.fileno()])
+        except BenchlockError as error:
+            send_frame(channel, {"error": pack_error(error)})
+
+    def _stat(self, channel: socket.socket, digests: list[str]) -> None:
+        try:
+            sizes = [self._size(Digest(digest)) for digest in digests]
+        except BenchlockError as error:
+            send_frame(channel, {"error": pack_error(error)})
+        else:
+            send_frame(channel, {"sizes": sizes})
+
+    def _size(self, digest: Digest) -> int | None:
+        assert self._blobs is not None
+        try:
+            return self._blobs.stat(digest).size
+        except BlobNotFoundError:
+            return None
+
+    def _result(self, reply: dict[str, Any]) -> Any:  # noqa: ANN401
+        if "limit" in reply:
+            raise self._limit_error(reply["limit"])
+        if "error" in reply:
+            raise unpack_error(reply["error"])
+        if "fault" in reply:
+            raise self._fault_error(f"failed: {reply['fault']}")
+        return reply["value"]
+
+    def _explain_death(self, status: bytes) -> BenchlockError:
+        """Explain how a child ended that did not answer."""
+        if not status:
+            raise _LostError
+        code = int(status)
+        if code == -signal.SIGXCPU:
+            return self._limit_error("cpu_seconds")
+        if code == -signal.SIGALRM:
+            return self._limit_error("seconds")
+        if code == _KILLED:
+            return self._limit_error("memory")
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return self._fault_error(f"crashed ({name})")
+
+    def _limit_error(self, limit: str) -> LimitExceededError:
+        amounts = {
+            "memory": f"{self._limits.memory >> 20} MiB of memory",
+            "cpu_seconds": f"{self._limits.cpu_seconds} seconds of processor time",
+            "seconds": f"{self._limits.seconds:g} seconds",
+            "result": f"{self._limits.result >> 10} KiB for its findings",
+        }
+        error = LimitExceededError(f"{self._what} needs more than its limit of {amounts[limit]}", next_step=_NEXT)
+        error.blob = self._last
+        return error
+
+    def _fault_error(self, how: str) -> IsolatedFaultError:
+        error = IsolatedFaultError(f"{self._what} {how}", next_step="check that the file is intact")
+        error.blob = self._last
+        return error
+
+
+def _as_file(stream: BinaryIO) -> BinaryIO:
+    """Return the stream if it has a descriptor, else a temporary file with its bytes."""
+    with suppress(OSError, AttributeError):
+        stream.fileno()
+        return stream
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    while chunk := stream.read(_CHUNK):
+        file.write(chunk)
+    file.seek(0)
+    return file
+
+
+class _Template:
+    """The template process, which starts with the first call and ends with this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def start(self, module: str, limits: Limits, files: tuple[int, int]) -> None:
+        """Have a child forked.
+
+        Args:
+            module: The module that the template process imports before it forks.
+            limits: What the child may use.
+            files: Descriptors: a socket for the child's messages, and a pipe that its exit status is written to.
+        """
+        frame = {"module": module, "limits": msgspec.to_builtins(limits)}
+        with self._lock:
+            if self._process is not None and self._process.poll() is not None:
+                self.stop()
+            try:
+                send_frame(self._connect(), frame, files)
+            except OSError as error:
+                self.stop()
+                raise _LostError from error
+
+    def stop(self) -> None:
+        """End the process, and its children with it."""
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._control = self._process = None
+
+    def forget(self) -> None:
+        """Drop the template process in a fork of this process: it belongs to the parent."""
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            self._process.returncode = 0  # not a child of this process
+        self.__init__()  # type: ignore[misc] # the lock may be held by a thread of the parent
+
+    def _connect(self) -> socket.socket:
+        if self._control is not None:
+            return self._control
+        ours, theirs = socket.socketpair()
+        paths = [str(Path(path).absolute()) for path in sys.path]
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-c", _START, str(theirs.fileno()), json.dumps(paths)],
+                    env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    start_new_session=True,
+                )
+        except OSError as error:
+            ours.close()
+            raise UnavailableError(
+                f"cannot start a child process to read foreign files: {error.strerror or error}",
+                next_step="raise the limit of processes or of memory of this account, then try again",
+            ) from error
+        self._control = ours
+        return ours
+
+
+_TEMPLATE: Final = _Template()
+atexit.register(_TEMPLATE.stop)
+os.register_at_fork(after_in_child=_TEMPLATE.forget)

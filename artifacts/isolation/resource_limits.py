@@ -1,0 +1,190 @@
+"""Resource limits of isolated calls: limits of one call, and slots that bound the memory of all.
+
+The memory is the limit of the process's cgroup, or all of the machine where that is less, without what the process
+itself needs. It is shared out evenly: as many slots as the largest call fits in, and two at least, so that no caller of
+a service has all of them.
+"""
+
+import itertools
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import BusyError, InvalidInputError
+
+_MIB: Final = 1 << 20
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """The resources of one isolated call.
+
+    Attributes:
+        memory: Bytes of address space, the interpreter's own included.
+        cpu_seconds: Seconds of processor time.
+        seconds: Seconds that the call may last; waiting for the calling process does not count.
+        files: Descriptors that may be open at once.
+        result: Bytes of the result as JSON.
+    """
+
+    memory: int = 1024 * _MIB
+    cpu_seconds: int = 60
+    seconds: float = 300.0
+    files: int = 64
+    result: int = 8 * _MIB
+
+
+class LimitExceededError(InvalidInputError):
+    """An isolated call needed more than its limits. ``blob`` is the one that it opened last, None if it opened none."""
+
+    code = "limit-exceeded"
+    blob: Digest | None = None
+
+
+class IsolatedFaultError(InvalidInputError):
+    """An isolated call failed with an unexpected error. ``blob`` is the one that it opened last."""
+
+    code = "isolated-fault"
+    blob: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotClaim:
+    """The claim of a request to a slot.
+
+    Attributes:
+        owner: The caller of the request, who has all slots but one at most; empty outside of a service, without such a
+            bound.
+        urgent: Whether the request is served before all that are not.
+        deadline: When the request gives up, on the clock of ``time.monotonic``; None if it waits without end.
+        patience: Seconds that the request waits for each slot at most; None if without end.
+    """
+
+    owner: str = ""
+    urgent: bool = False
+    deadline: float | None = None
+    patience: float | None = None
+
+
+_NO_SERVICE: Final = SlotClaim()
+SLOT_CLAIM: Final = ContextVar("CLAIM", default=_NO_SERVICE)
+"""The claim of the current request."""
+
+LARGEST_CALL: Final = 4 << 30
+"""Bytes of address space of the largest call: the recomputation of a run's figures."""
+_OWN: Final = 1 << 30
+_LEAST_SLOTS: Final = 2
+_LEAST: Final = 1 << 30
+"""Bytes of a slot at least: an interpreter with the libraries of a parser has half of it mapped."""
+_CGROUPS: Final = Path("/sys/fs/cgroup")
+
+
+class ChildSlots:
+    """``count`` slots of ``memory`` bytes each. ``taken`` are those of each caller that are held.
+
+    Urgent claims are served first, then each in the order of arrival. A claim whose caller has as many slots as they
+    may is passed over until one of these is free.
+    """
+
+    def __init__(self, budget: int) -> None:
+        """Share out ``budget`` bytes."""
+        self.count = max(_LEAST_SLOTS, budget // LARGEST_CALL)
+        self.memory = max(_LEAST, budget // self.count)
+        self._free = self.count
+        self.taken: Counter[str] = Counter()
+        self._changed = threading.Condition()
+        self._claims: dict[int, SlotClaim] = {}
+        self._tickets = itertools.count()
+
+    @contextmanager
+    def slot(self) -> Iterator[None]:
+        """Hold a slot; wait until it is the turn of the claim of this context.
+
+        Raises:
+            BusyError: No slot was free until the deadline of the claim.
+        """
+        claim = SLOT_CLAIM.get()
+        owner = claim.owner
+        with self._changed:
+            self._wait(claim)
+            self._free -= 1
+            self.taken[owner] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += 1
+                self.taken[owner] -= 1
+                if not self.taken[owner]:
+                    del self.taken[owner]
+                self._changed.notify_all()
+
+    @property
+    def waiting(self) -> int:
+        """The number of claims that wait for a slot."""
+        return len(self._claims)
+
+    def _wait(self, claim: SlotClaim) -> None:
+        ticket = next(self._tickets)
+        self._claims[ticket] = claim
+        seconds = claim.patience if claim.deadline is None else claim.deadline - time.monotonic()
+        try:
+            if not self._changed.wait_for(lambda: self._find_next() == ticket, seconds):
+                raise BusyError(
+                    "no slot for a child process became free in time",
+                    next_step="try again in a few seconds",
+                )
+        finally:
+            del self._claims[ticket]
+            self._changed.notify_all()  # the turn may be another claim's now
+
+    def _find_next(self) -> int | None:
+        """Return the ticket of the claim that is served next; None if none can be."""
+        if not self._free:
+            return None
+        servable = (ticket for ticket, claim in self._claims.items() if self.taken[claim.owner] < self._most(claim))
+        return min(servable, key=lambda ticket: (not self._claims[ticket].urgent, ticket), default=None)
+
+    def _most(self, claim: SlotClaim) -> int:
+        return self.count - 1 if claim.owner else self.count
+
+
+@lru_cache(1)
+def child_slots() -> ChildSlots:
+    """Return the slots of this process."""
+    return ChildSlots(find_memory() - _OWN)
+
+
+def find_memory(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int:
+    """Return the bytes of memory that this process may use.
+
+    Args:
+        cgroups: Where the cgroups are mounted.
+        own: The file that names the cgroup of this process.
+    """
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError):  # no Linux
+        for line in own.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            group = cgroups / controllers / path.lstrip("/")
+            for one in (group, *group.parents):  # in a container its own cgroup may be the root
+                limits += _read_limits(one)
+    return min(limits)
+
+
+def _read_limits(group: Path) -> list[int]:
+    limits = []
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # "max" is no number
+            limits.append(int((group / name).read_text()))
+    return limits

@@ -1,0 +1,287 @@
+"""A client of one OCI repository (distribution specification 1.1), with login by token or password.
+
+``Basic`` (RFC 7617), and ``Bearer`` as registries use it: a token from the realm that the challenge names, for the
+scope that it names, which is asked for with the user's name and password where there are some.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode, urljoin
+
+import msgspec
+
+from benchlock.artifacts.blob_store import BlobNotFoundError, make_mismatch_error
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.json_codec import prepare_decoder
+from benchlock.artifacts.net.blob_client import BlobClient
+from benchlock.artifacts.net.blob_upload import UPLOAD_CHUNK
+from benchlock.artifacts.net.http_session import (
+    ACCEPTED,
+    CREATED,
+    NO_CONTENT,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    OK,
+    ErrorPolicy,
+    Session,
+    TransientError,
+    convert_network_errors,
+    pause,
+)
+from benchlock.artifacts.net.urls import check_url, redact_url
+from benchlock.artifacts.oci.oci_documents import DOCKER_INDEX, DOCKER_MANIFEST, INDEX, LARGEST_MANIFEST, MANIFEST
+from benchlock.artifacts.oci.oci_reference import Repository
+
+if TYPE_CHECKING:
+    from benchlock.artifacts.net.http_session import Client
+
+
+_SCHEME = re.compile(r"(?:^|,\s*)(Bearer|Basic)\s+", re.IGNORECASE)
+_PARAMETER = re.compile(r'([A-Za-z_]+)="([^"]*)"')
+_LONGEST_TOKEN = 1 << 20  # bytes of the answer that holds it
+_OK, _SERVER_ERROR = 200, 500
+LOGIN_ADVICE = "log in with `docker login` as somebody who may, or ask who runs the registry"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A user's name and password for one registry; the password may be a token of its own making."""
+
+    username: str
+    password: str = field(repr=False)
+
+    @property
+    def basic(self) -> str:
+        """The value of an ``Authorization`` header."""
+        return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+
+
+@prepare_decoder
+class _Token(msgspec.Struct, frozen=True):
+    token: str = ""
+    access_token: str = ""
+
+
+def authorize(
+    client: "Client", challenge: str, credentials: Credentials | None, where: str, *, loopback_http: bool
+) -> str:
+    """The ``Authorization`` that answers the ``WWW-Authenticate`` of ``where``.
+
+    Raises:
+        InvalidInputError: the realm is one that nobody should send a password to.
+        UnavailableError: there are no credentials, they are refused, or the challenge is of another kind.
+    """
+    challenges = _parse(challenge)
+    if "bearer" in challenges:
+        return f"Bearer {_token(client, challenges['bearer'], credentials, where, loopback_http=loopback_http)}"
+    if "basic" in challenges and credentials is not None:
+        return credentials.basic
+    reason = "it wants a user name and password" if "basic" in challenges else "it does not say how to ask"
+    raise _denied(where, reason)
+
+
+def _denied(where: str, reason: str) -> UnavailableError:
+    """The error of a registry that does not let this user do what was asked."""
+    return UnavailableError(f"{where} denies access: {reason}", where=where, next_step=LOGIN_ADVICE)
+
+
+def _parse(header: str) -> Mapping[str, Mapping[str, str]]:
+    """The parameters of each challenge, by its scheme in lower case."""
+    parts = _SCHEME.split(header)
+    return {
+        scheme.lower(): dict(_PARAMETER.findall(rest)) for scheme, rest in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def _token(
+    client: "Client", challenge: Mapping[str, str], credentials: Credentials | None, where: str, *, loopback_http: bool
+) -> str:
+    realm = challenge.get("realm", "")
+    try:
+        check_url(realm, loopback_http=loopback_http)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{where} sends for a token to where none is fetched: {error.what}", where=where
+        ) from error
+    query = urlencode([(key, challenge[key]) for key in ("service", "scope") if key in challenge])
+    headers = {} if credentials is None else {"Authorization": credentials.basic}
+    url = f"{realm}{'&' if '?' in realm else '?'}{query}"
+    with convert_network_errors(realm), client.stream("GET", url, headers=headers) as response:
+        content = b""
+        for chunk in response.iter_raw():
+            content += chunk
+            if len(content) > _LONGEST_TOKEN:
+                break
+        status = response.status_code
+    if status >= _SERVER_ERROR:
+        raise TransientError(f"{redact_url(realm)} answers {status}", where=where, next_step="try again later")
+    if status != _OK:
+        raise _denied(where, f"{redact_url(realm)}, which gives its tokens, answers {status}")
+    try:
+        answer = msgspec.json.decode(content, type=_Token)
+    except msgspec.MsgspecError as error:
+        raise UnavailableError(f"{redact_url(realm)} gives no token: {error}", where=where) from error
+    return answer.token or answer.access_token
+
+
+DAMAGE_ADVICE: Final = (
+    "have who runs the registry remove the blob from its storage, then publish it again: a registry does not replace "
+    "a blob that it thinks it has"
+)
+REGISTRY_ERROR_POLICY: Final = ErrorPolicy(LOGIN_ADVICE, DAMAGE_ADVICE)
+_ACCEPTED_TYPES: Final = f"{MANIFEST}, {INDEX}, {DOCKER_MANIFEST}, {DOCKER_INDEX}"
+_PAGE: Final = 1000
+_BAD_REQUEST: Final = 400
+_BLOB_UNKNOWN: Final = "MANIFEST_BLOB_UNKNOWN"
+_MORE_TRIES: Final = 2
+
+
+class DeletionRefusedError(UnavailableError):
+    """The registry does not let anything of that kind be deleted."""
+
+
+@prepare_decoder
+class _Tags(msgspec.Struct, frozen=True):
+    tags: tuple[str, ...] | None = None
+
+
+class RegistryClient(BlobClient):
+    """A repository of an OCI registry, for many threads; nothing is connected before it is asked."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        credentials: Credentials | None = None,
+        *,
+        redirect_hosts: frozenset[str] = frozenset(),
+        public_only: bool = False,
+        piece: int = UPLOAD_CHUNK,
+    ) -> None:
+        """``redirect_hosts`` may be redirected to whatever their addresses; other hosts need public ones.
+
+        ``public_only``: the registry itself too, and whoever gives its tokens.
+        ``piece`` is how many bytes of a blob one request sends, where the registry does not demand more.
+        """
+        self._repository = repository
+        authorize = partial(_met, repository, credentials)
+        session = Session(
+            repository,
+            REGISTRY_ERROR_POLICY,
+            authorize=authorize,
+            redirect_hosts=redirect_hosts,
+            public_only=public_only,
+        )
+        super().__init__(session, piece=piece)
+
+    @property
+    def repository(self) -> Repository:
+        return self._repository
+
+    def manifest(self, reference: Digest | str) -> bytes:
+        """The manifest or index of a digest, verified, or of a tag, of which nobody knows what it should be.
+
+        Raises:
+            BlobNotFoundError: there is none.
+            IntegrityError: it is not what its digest says, or too large for one.
+            UnavailableError: the registry cannot be asked.
+        """
+        answer = self._session.ask("GET", self._manifest(reference), headers={"Accept": _ACCEPTED_TYPES})
+        name = f"manifest {reference} of {self.repository}"
+        if answer.status == NOT_FOUND:
+            raise BlobNotFoundError(f"{self.repository} has no manifest {reference}", where=str(self.repository))
+        if answer.status != OK:
+            raise answer.refused(f"{name} cannot be read")
+        if len(answer.content) > LARGEST_MANIFEST:
+            raise IntegrityError(f"{name} has more than {LARGEST_MANIFEST} bytes", where=name)
+        found = Descriptor(digest_bytes(answer.content), len(answer.content))
+        if reference.startswith("sha256:") and found.digest != reference:
+            raise make_mismatch_error(name, Digest(reference), found, next_step=DAMAGE_ADVICE)
+        return answer.content
+
+    def put_manifest(self, content: bytes, media_type: str, tag: str | None = None) -> Digest:
+        """Keep a manifest, under a tag where one is given; what it names must be there. Its digest.
+
+        Raises:
+            UnavailableError: the registry cannot be asked, or refuses.
+        """
+        digest = digest_bytes(content)
+        path, headers = self._manifest(tag or digest), {"Content-Type": media_type}
+        answer = self._session.ask("PUT", path, headers=headers, content=content)
+        # A registry may write the link to a blob anew when somebody else sends it: for a moment it does not know it.
+        for number in range(_MORE_TRIES):
+            if _BLOB_UNKNOWN not in answer.faults:
+                break
+            pause(number)
+            answer = self._session.ask("PUT", path, headers=headers, content=content)
+        if answer.status not in (OK, CREATED, ACCEPTED):
+            raise answer.refused(f"{self.repository} takes no manifest {tag or digest}")
+        return digest
+
+    def delete_manifest(self, digest: Digest) -> None:
+        """Forget a manifest, its tags too; no error if absent.
+
+        Raises:
+            DeletionRefusedError: the registry does not let anything be deleted.
+            UnavailableError: it cannot be asked.
+        """
+        self._delete(self._manifest(digest), f"manifest {digest}")
+
+    def delete_blob(self, digest: Digest) -> None:
+        """Forget a blob; no error if absent. Raises as ``delete_manifest``."""
+        self._delete(self._blob(digest), f"blob {digest}")
+
+    def tags(self) -> Iterator[str]:
+        """Every tag, page by page; none where there is no repository yet.
+
+        Raises:
+            UnavailableError: the registry cannot be asked, or sends elsewhere or in a circle for the next page.
+        """
+        url: str | None = self._session.url(f"tags/list?n={_PAGE}")
+        asked = set[str]()
+        while url is not None:
+            if url in asked or not self._session.is_home(url):
+                raise UnavailableError(
+                    f"{self.repository} lists no tags: {redact_url(url)} is no next page", where=str(self.repository)
+                )
+            asked.add(url)
+            answer = self._session.ask("GET", url)
+            if answer.status == NOT_FOUND:
+                return
+            if answer.status != OK:
+                raise answer.refused(f"the tags of {self.repository} cannot be listed")
+            try:
+                yield from msgspec.json.decode(answer.content, type=_Tags).tags or ()
+            except msgspec.MsgspecError as error:
+                raise UnavailableError(
+                    f"{self.repository} lists no tags: {error}", where=str(self.repository)
+                ) from error
+            url = _next_page(answer.headers.get("Link", ""), url)
+
+    def _delete(self, url: str, what: str) -> None:
+        answer = self._session.ask("DELETE", url)
+        if answer.status == NOT_ALLOWED or (answer.status == _BAD_REQUEST and "UNSUPPORTED" in answer.faults):
+            raise DeletionRefusedError(
+                f"{self.repository} lets nothing be deleted ({answer.status} {answer.faults})",
+                where=str(self.repository),
+                next_step="have who runs it allow that: docker-registry's configuration has storage.delete.enabled",
+            )
+        if answer.status not in (OK, ACCEPTED, NO_CONTENT, NOT_FOUND):
+            raise answer.refused(f"{what} of {self.repository} cannot be deleted")
+
+    def _manifest(self, reference: str) -> str:
+        return self._session.url(f"manifests/{reference}")
+
+
+def _met(repository: Repository, credentials: Credentials | None, client: "Client", challenge: str) -> str:
+    return authorize(client, challenge, credentials, str(repository), loopback_http=repository.plain)
+
+
+def _next_page(link: str, url: str) -> str | None:
+    """The URL that a ``Link`` header (RFC 8288) gives for what follows."""
+    target, _, parameters = link.partition(">")
+    return urljoin(url, target.lstrip(" <")) if 'rel="next"' in parameters or "rel=next" in parameters else None

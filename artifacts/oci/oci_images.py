@@ -1,0 +1,183 @@
+"""Container images in an OCI registry: lookup by digest, tag and platform, and decompression of layers."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import BinaryIO, cast
+
+import msgspec
+from msgspec import UNSET
+
+from benchlock.artifacts.blob_store import BlobStore, read
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, read_chunks
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.net.urls import is_loopback, split_url
+from benchlock.artifacts.oci.oci_client import RegistryClient
+from benchlock.artifacts.oci.oci_documents import OciDescriptor, OciIndex, OciManifest, decode
+from benchlock.artifacts.oci.oci_reference import Reference, Repository, parse_reference
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+class _Behind(io.RawIOBase):
+    """``head``, then the rest of ``stream``."""
+
+    def __init__(self, head: bytes, stream: BinaryIO) -> None:
+        self._head = head
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        piece = self._head[: len(buffer)] or self._stream.read(len(buffer))
+        self._head = self._head[len(buffer) :]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def decompress_layer(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]:
+    """The tar that a layer holds, piece by piece, with gzip or zstd undone where its bytes begin like it.
+
+    All of ``stream`` is read. ``name`` is what errors call it.
+
+    Raises:
+        InvalidInputError: it is damaged, whatever its digest says, or holds more than ``limit`` bytes.
+    """
+    from zstandard import ZstdDecompressor, ZstdError  # noqa: PLC0415 - only pulling layers needs it
+
+    left, head = limit, stream.read(len(_ZSTD))
+    whole = cast("BinaryIO", io.BufferedReader(_Behind(head, stream)))
+    opened = whole
+    if head.startswith(_GZIP):
+        opened = cast("BinaryIO", gzip.GzipFile(fileobj=whole))
+    elif head == _ZSTD:
+        opened = cast("BinaryIO", ZstdDecompressor().stream_reader(whole, read_across_frames=True))
+    try:
+        for piece in read_chunks(opened):
+            left -= len(piece)
+            if left < 0:
+                raise InvalidInputError(
+                    f"{name} unpacks to more than {limit} bytes",
+                    where=name,
+                    next_step="if it is no attack, unpack it yourself and name the tarball",
+                )
+            yield piece
+        for _ in read_chunks(whole):
+            pass
+    except (gzip.BadGzipFile, EOFError, zlib.error, ZstdError) as error:
+        raise InvalidInputError(f"{name} cannot be uncompressed: {error}", where=name) from error
+
+
+Connect = Callable[[Repository], RegistryClient]
+"""The client of a repository, with the credentials that the user has for it."""
+
+_MOST_BYTES = 16 << 20
+"""Of a configuration; the largest real ones have some hundred kilobytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteImage:
+    """One platform's image. ``layers`` are as the registry keeps them, the lowest first; mostly compressed."""
+
+    config: bytes
+    layers: tuple[OciDescriptor, ...]
+
+
+def parse_image(text: str) -> Reference:
+    """The image that ``text`` names by digest, as engines write it: ``HOST[:PORT]/NAME@sha256:…``.
+
+    Raises:
+        InvalidInputError: it is malformed, or has a tag or no digest.
+    """
+    reference = parse_reference(text)
+    if reference.digest is None:
+        raise InvalidInputError(f"{text} names no image by digest", where=text, next_step="add @sha256:…")
+    return replace(reference, repository=_as_engines(text, reference.repository))
+
+
+def find_tag(text: str, connect: Connect) -> str:
+    """What to write in place of ``text``, an image by tag or by nothing: the same by the digest that it has now.
+
+    Raises:
+        InvalidInputError: it is malformed, or there is no such image.
+        UnavailableError: the registry cannot be asked.
+    """
+    before, slash, last = text.rpartition("/")
+    last, _, tag = last.partition(":")
+    repository = parse_reference(f"{before}{slash}{last}").repository
+    content = connect(_as_engines(text, repository)).manifest(tag or "latest")
+    return f"{before}{slash}{last}@{digest_bytes(content)}"
+
+
+def _as_engines(text: str, repository: Repository) -> Repository:
+    """A registry on this machine is spoken to without TLS, where the scheme is left to us."""
+    local = is_loopback(split_url(repository.url).hostname or "")
+    return replace(repository, plain=True) if "://" not in text and local else repository
+
+
+def find_image(reference: Reference, os: str, arch: str, connect: Connect, store: BlobStore) -> RemoteImage:
+    """The image for ``os`` and ``arch`` that ``reference`` names: itself, or the one that its index has for them.
+
+    Documents that ``store`` has are taken from there, and the others are put into it: what has a digest is asked once.
+
+    Raises:
+        InvalidInputError: it is no image, or none for that platform.
+        IntegrityError: the registry gave other bytes.
+        UnavailableError: the registry cannot be asked.
+    """
+    assert reference.digest is not None
+    name = str(reference)
+    documents = _Documents(reference.repository, connect, store)
+    content = documents.manifest(reference.digest)
+    if _is_index(content):
+        chosen = _choose(decode(content, OciIndex, name), os, arch, name)
+        content = documents.manifest(chosen.digest)
+    manifest = decode(content, OciManifest, name)
+    return RemoteImage(documents.config(manifest.config, name), manifest.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Documents:
+    repository: Repository
+    connect: Connect
+    store: BlobStore
+
+    def manifest(self, digest: Digest) -> bytes:
+        if not self.store.exists(digest):
+            self.store.put(io.BytesIO(self.connect(self.repository).manifest(digest)), digest)
+        return read(self.store, digest, name=f"{self.repository}@{digest}")
+
+    def config(self, wanted: OciDescriptor, name: str) -> bytes:
+        if wanted.size > _MOST_BYTES:
+            raise InvalidInputError(
+                f"the configuration of {name} has {wanted.size} bytes: that of no image", where=name
+            )
+        blob = Descriptor(wanted.digest, wanted.size)
+        if not self.store.exists(blob.digest):
+            with self.connect(self.repository).open_blob(blob) as stream:
+                self.store.put(stream, blob.digest)
+        return read(self.store, blob.digest, name=f"the configuration of {name}")
+
+
+def _is_index(content: bytes) -> bool:
+    try:
+        document = msgspec.json.decode(content)
+    except msgspec.MsgspecError:
+        return False
+    return isinstance(document, dict) and "manifests" in document
+
+
+def _choose(index: OciIndex, os: str, arch: str, name: str) -> OciDescriptor:
+    """The manifest for a platform; of several, which are for kinds of its processors, the one for all of them first."""
+    named = [(one, one.platform) for one in index.manifests if one.platform is not UNSET]
+    fitting = [(one, platform) for one, platform in named if (platform.os, platform.architecture) == (os, arch)]
+    if not fitting:
+        has = ", ".join(f"{platform.os}/{platform.architecture}" for _, platform in named) or "none"
+        raise InvalidInputError(
+            f"{name} has no image for {os}/{arch}; it has {has}", where=name, next_step="choose another image"
+        )
+    return min(fitting, key=lambda found: found[1].variant is not UNSET)[0]

@@ -1,0 +1,107 @@
+"""References to OCI repositories and manifests: ``oci://HOST[:PORT]/REPOSITORY[@sha256:…]``.
+
+``oci://`` (which may be left out) is TLS; ``oci+http://`` is unencrypted, for this machine alone. Repositories are
+named as the OCI distribution specification 1.1 says. There are no tags here: they move.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from benchlock.artifacts.digest import Digest, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.net.urls import is_loopback, redact_url, split_url
+
+_COMPONENT = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
+_PATH = re.compile(rf"{_COMPONENT}(/{_COMPONENT})*")
+_LONGEST = 255  # characters of host and path together; what registries take
+_SCHEMES: Final = {"oci": False, "oci+http": True}
+_FORM = "write oci://HOST/REPOSITORY, with @sha256:… where one manifest is meant"
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository: ``host`` with its port, ``path`` below it. ``plain`` is without TLS, on this machine."""
+
+    host: str
+    path: str
+    plain: bool = False
+
+    def __str__(self) -> str:
+        return f"{'oci+http' if self.plain else 'oci'}://{self.host}/{self.path}"
+
+    @property
+    def url(self) -> str:
+        """Where the distribution protocol's paths of this repository begin."""
+        return f"{'http' if self.plain else 'https'}://{self.host}/v2/{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A manifest in a repository, by its digest; where that is ``None``, the repository alone."""
+
+    repository: Repository
+    digest: Digest | None = None
+
+    def __str__(self) -> str:
+        return f"{self.repository}@{self.digest}" if self.digest else str(self.repository)
+
+
+def parse_repository(text: str) -> Repository:
+    """The repository that ``text`` spells. Raises ``InvalidInputError`` as ``parse_reference``, or with a digest."""
+    reference = parse_reference(text)
+    if reference.digest is not None:
+        raise InvalidInputError(f"{text} names a manifest, not a repository", where=text, next_step="leave out @sha256")
+    return reference.repository
+
+
+def parse_reference(text: str) -> Reference:
+    """The repository or manifest that ``text`` spells.
+
+    Raises:
+        InvalidInputError: it is malformed, has a tag, credentials, or an unencrypted host that is not this machine.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        scheme, rest = "oci", text
+    if scheme not in _SCHEMES:
+        shown = redact_url(text)
+        raise InvalidInputError(f"{shown} names no OCI registry", where=shown, next_step=_FORM)
+    rest, at, digest = rest.partition("@")
+    host, slash, path = rest.partition("/")
+    if at and not digest.startswith("sha256:"):
+        shown = digest.rpartition("@")[2]  # what is before it may be a password
+        raise InvalidInputError(f"{shown!r} stands where a digest belongs", where=shown, next_step=_FORM)
+    if not slash or not _is_host(host):
+        raise InvalidInputError(f"{text} does not begin with the host of a registry", where=text, next_step=_FORM)
+    if ":" in path:
+        raise InvalidInputError(f"{text} has a tag, and tags move", where=text, next_step=_FORM)
+    if path != path.lower():
+        raise InvalidInputError(
+            f"{text} names no repository of {host}: repositories are lower case",
+            where=text,
+            next_step=f"write {path.lower()}",
+        )
+    if not _PATH.fullmatch(path) or len(rest) > _LONGEST:
+        raise InvalidInputError(f"{text} names no repository of {host}", where=text, next_step=_FORM)
+    repository = Repository(host, path, plain=_SCHEMES[scheme])
+    if repository.plain and not is_loopback(split_url(repository.url).hostname or ""):
+        raise InvalidInputError(
+            f"{text} is not encrypted, and {host} is not this machine",
+            where=text,
+            next_step="write oci://, which is TLS",
+        )
+    return Reference(repository, parse_digest(digest) if at else None)
+
+
+def _is_host(host: str) -> bool:
+    """Whether it is one for certain: with a dot or a port, an address, or localhost."""
+    try:
+        name = split_url(f"https://{host}").hostname
+    except InvalidInputError:
+        return False
+    return (
+        bool(re.fullmatch(r"[A-Za-z0-9.:\[\]-]+", host))
+        and bool(name)
+        and (name == "localhost" or "." in host or ":" in host)
+    )

@@ -1,0 +1,155 @@
+"""Size limits of the texts and documents that clients send, in bytes of UTF-8.
+
+The requests of a server, the checks of records and the triggers of the database use these numbers. What a client sends
+beyond one is refused. What benchlock records by itself is truncated to fit (``truncate``), so that no run is lost.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import encode_canonical
+
+NAME: Final = 128
+"""A name, a version, the id of a token, or who did something."""
+WORD: Final = 255
+"""A word of a record: the name of a metric, of a package, of a phase, and what stands beside it."""
+ROLE: Final = 64
+"""The role of a blob of a run."""
+MACHINE: Final = 64
+"""The name of a machine, its boot, and the nonce of a request for work."""
+TARGET: Final = 400
+"""An artifact with its kind, name and version, as it is written in a request."""
+CONSTRAINT: Final = 4000
+PATH: Final = 4096
+"""A path inside of an artifact."""
+SOURCE: Final = 64 << 10
+"""Where a file of an artifact came from."""
+REASON: Final = 4000
+"""Why a version is yanked, a record is hidden, a machine is drained, or a lease is given back."""
+AUDIT_TEXT: Final = 500
+"""A text of a line of the audit log."""
+FAILURE_MESSAGE: Final = 16 << 10
+SCOPES: Final = 16 << 10
+"""All scopes of a token together."""
+
+PLATFORM: Final = 16 << 10
+PROCESS: Final = 16 << 10
+HOST: Final = 64 << 10
+MACHINE_FACTS: Final = 16 << 10
+TIMINGS: Final = 64 << 10
+LACKS: Final = 64 << 10
+"""What a machine lacks for a class of jobs, as JSON."""
+REQUEST: Final = 256 << 10
+WANTS: Final = 1 << 20
+"""What a job asks of a machine, as JSON: a part of its request, and its platforms."""
+DETAILS: Final = 1 << 20
+LOCK: Final = 4 << 20
+MANIFEST: Final = 16 << 20
+"""The content of a manifest, the text that its author wrote, and the sources of its files: each of them."""
+
+METRICS: Final = 1000
+"""Metrics of a run. The following are numbers, too."""
+PACKAGES: Final = 10_000
+BLOBS: Final = 1000
+PHASES: Final = 1000
+"""Timings of a run."""
+PREFERENCES: Final = 1000
+"""Versions that a request for a lock prefers."""
+
+SUMMARY: Final = 200
+"""Characters of a text in a list, whose whole is in the resource of the item."""
+PAGE: Final = 4 << 20
+"""The items of one page of a list."""
+
+_MARK: Final = "… [truncated: {} bytes]"
+
+
+class TooLongError(InvalidInputError):
+    """A text or a document has more bytes than its limit."""
+
+    code = "too-long"
+
+
+def check_text(text: str, limit: int, where: str) -> None:
+    """Raise unless ``text`` is Unicode text of at most ``limit`` bytes.
+
+    Args:
+        text: What a client sent.
+        limit: Bytes of UTF-8.
+        where: What the message calls the text: ``reason``, say.
+
+    Raises:
+        TooLongError: it has more bytes.
+        InvalidInputError: it has a lone surrogate, which no database stores.
+    """
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"{where} is not valid Unicode: lone surrogate at character {error.start}",
+            where=where,
+            next_step="leave it out",
+        ) from None
+    if size > limit:
+        raise _too_long(where, size, limit)
+
+
+def check_document(document: object, limit: int, where: str) -> None:
+    """Raise unless ``document`` has at most ``limit`` bytes as canonical JSON, as it is stored.
+
+    Args:
+        document: What a client sent.
+        limit: Bytes of canonical JSON.
+        where: What the message calls the document: ``facts``, say.
+
+    Raises:
+        TooLongError: it has more bytes.
+    """
+    size = len(encode_canonical(document))
+    if size > limit:
+        raise _too_long(where, size, limit)
+
+
+def check_count(items: "Mapping[str, object] | tuple[object, ...]", limit: int, where: str) -> None:
+    """Raise unless there are at most ``limit`` items.
+
+    Args:
+        items: What a client sent.
+        limit: The number of items.
+        where: What the message calls the items: ``metrics``, say.
+
+    Raises:
+        TooLongError: there are more.
+    """
+    if len(items) > limit:
+        raise TooLongError(
+            f"{where} has {len(items)} items, and the limit is {limit}", where=where, next_step="send fewer"
+        )
+
+
+def truncate(text: str, limit: int) -> str:
+    """Return ``text``, truncated to ``limit`` bytes with a visible mark that tells how long it was.
+
+    Lone surrogates are replaced, as no database stores them.
+    """
+    text = _scalar(text)
+    whole = text.encode()
+    if len(whole) <= limit:
+        return text
+    mark = _MARK.format(len(whole))
+    kept = whole[: max(0, limit - len(mark.encode()))].decode(errors="ignore")
+    return (kept + mark).encode()[:limit].decode(errors="ignore")
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return ``text`` for a list: at most ``limit`` characters, with an ellipsis if it is longer."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _scalar(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _too_long(where: str, size: int, limit: int) -> TooLongError:
+    return TooLongError(f"{where} has {size} bytes, and the limit is {limit}", where=where, next_step="shorten it")

@@ -1,0 +1,270 @@
+"""Sources in a DVC repository: ``dvc://URL@REVISION/PATH``, a file or a folder.
+
+Everything is read through DVC's own file system, at one commit. DVC's MD5 finds the bytes; the SHA-256 says what they
+are.
+"""
+
+import atexit
+import functools
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from urllib.parse import quote, unquote
+
+from benchlock.artifacts.digest import CHUNK, Digest
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.artifacts.net.urls import check_url, split_url
+from benchlock.artifacts.sources.file_source import parse_file_url
+from benchlock.artifacts.sources.network_policy import LARGEST_DOWNLOAD
+from benchlock.artifacts.trees import check_path
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+Opener = Callable[[int], AbstractContextManager[BinaryIO]]
+CommitCache = dict[tuple[str, str], str]
+"""The commit that a repository's revision is."""
+
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_URL: Final = (
+    r"(?:https|ssh|file)://[^/]*/[^@]+|\.{0,2}/[^@]+|[\w.-]+(?::\d+)?/[^@]+"  # the @ of an authority is part of it
+)
+_SOURCE: Final = re.compile(rf"dvc://({_URL})@([^/@]+)/(.+)", re.DOTALL)
+_SECRET: Final = re.compile(r"(?<=//)[^/\s@]*@|\?\S*")
+
+
+class NoRepositoryError(InvalidInputError):
+    """The path of a repository leads nowhere: it is written wrongly, or it was moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class DvcSource:
+    """A file or folder of a repository at a revision: a commit, or a branch or tag, which ``resolved`` turns into one.
+
+    ``url`` is as written, ``repository`` what DVC is asked for: a URL, or the path of a folder. ``commits`` is what
+    revisions of repositories were resolved to: each once, so that all files of a publication are of one commit.
+    """
+
+    url: str
+    repository: str
+    revision: str
+    path: str
+    commits: CommitCache = field(default_factory=dict, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """As it is written in a manifest."""
+        return f"dvc://{self.url}@{quote(self.revision, safe='')}/{self.path}"
+
+    @property
+    def is_folder(self) -> bool:
+        return self.path.endswith("/")
+
+    def resolved(self) -> "DvcSource":
+        """The same file or folder at the commit that its revision is now.
+
+        Raises:
+            InvalidInputError: no such revision, or no git repository.
+            UnavailableError: the repository cannot be read, or dvc is not installed.
+        """
+        if _COMMIT.fullmatch(self.revision):
+            return self
+        key = self.repository, self.revision
+        if key not in self.commits:
+            with _opened(self) as files:
+                self.commits[key] = _commit(self, files)
+        return replace(self, revision=self.commits[key])
+
+    def stated(self) -> Digest | None:
+        """None: DVC states an MD5, which identifies nothing."""
+        return None
+
+    @contextmanager
+    def open(self, offset: int = 0, *, limit: int = LARGEST_DOWNLOAD) -> Iterator[BinaryIO]:
+        """The bytes of a file from ``offset`` on, streamed.
+
+        Raises:
+            InvalidInputError: no such file, or more than ``limit`` bytes in all (while reading, too).
+            UnavailableError: the repository or its remote cannot be read, or dvc is not installed.
+        """
+        with _opened(self) as files, _stream(self, files, offset, limit) as stream:
+            yield stream
+
+    @contextmanager
+    def folder(self) -> Iterator[list[tuple[str, Opener]]]:
+        """Every file of a folder, sorted: its path in it, and what opens it with a limit. Raises as ``open``."""
+        folder = self.path.rstrip("/")
+        with _opened(self) as files:
+            with _failures_named(self):
+                if files.info(folder)["type"] != "directory":
+                    next_step = "leave out the / at its end"
+                    raise InvalidInputError(f"{self} is no folder", where=str(self), next_step=next_step)
+                found = sorted(check_path(path.strip("/").removeprefix(f"{folder}/")) for path in files.find(folder))
+            sources = [(path, replace(self, path=f"{folder}/{path}")) for path in found]
+            yield [(path, functools.partial(_stream, source, files, 0)) for path, source in sources]
+
+
+@contextmanager
+def _stream(source: DvcSource, files: Any, offset: int, limit: int) -> Iterator[BinaryIO]:  # noqa: ANN401 - no types
+    with ExitStack() as opened:
+        with _failures_named(source):
+            if files.info(source.path)["type"] != "file":
+                next_step = "end it with / and publish it as a tree"
+                raise InvalidInputError(f"{source} is a folder", where=str(source), next_step=next_step)
+            stream = opened.enter_context(files.open(source.path, "rb"))
+            _skip(stream, offset)
+        yield cast("BinaryIO", opened.enter_context(io.BufferedReader(_Body(source, stream, offset, limit), CHUNK)))
+
+
+def _skip(stream: BinaryIO, offset: int) -> None:
+    """Go to an offset; what comes out of git, or through some remotes, can be read from its beginning alone."""
+    if offset and stream.seekable():
+        stream.seek(offset)
+        return
+    while offset and (chunk := stream.read(min(offset, CHUNK))):
+        offset -= len(chunk)
+
+
+class _Body(io.RawIOBase):
+    """A stream of DVC's, whose failures name the source, and which ends in an error beyond ``limit``."""
+
+    def __init__(self, source: DvcSource, stream: BinaryIO, offset: int, limit: int) -> None:
+        self._source, self._stream, self._position, self._limit = source, stream, offset, limit
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer).cast("B")
+        with _failures_named(self._source):
+            chunk = self._stream.read(len(view))
+        self._position += len(chunk)
+        if self._position > self._limit:
+            raise InvalidInputError(
+                f"{self._source} is larger than {self._limit} bytes",
+                where=str(self._source),
+                next_step="correct the size that is expected",
+            )
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+
+def parse_dvc_source(source: str, base: Path, commits: CommitCache) -> DvcSource:
+    """What ``source`` names; a relative repository starts at ``base``.
+
+    Raises:
+        InvalidInputError: it is not written as a file or folder of a repository, or has a password in it.
+    """
+    found = _SOURCE.fullmatch(source)
+    if not found:
+        shown = _SECRET.sub("", source)
+        raise InvalidInputError(
+            f"{shown} names no file of a DVC repository",
+            where=shown,
+            next_step="write dvc://URL@REVISION/PATH, the revision a commit, or a branch or tag with %2F for each "
+            "slash in it; the URL may be https://, ssh:// or file://, or the path of a folder",
+        )
+    url, revision, path = found.groups()
+    check_path(path.removesuffix("/"))
+    return DvcSource(url, _repository(url, base), unquote(revision), path, commits)
+
+
+def _repository(url: str, base: Path) -> str:
+    """What DVC is asked for. Transports that run a command, as git's ``ext::``, are none of these."""
+    if url.startswith("file:"):
+        return str(parse_file_url(url))
+    if url.startswith(("/", ".")):
+        return str(base / url)
+    if "://" not in url:
+        url = f"https://{url}"
+    split = split_url(url)
+    if split.scheme == "https":
+        check_url(url, loopback_http=False)
+    elif split.password is not None:
+        shown = _SECRET.sub("", url)
+        raise InvalidInputError(
+            f"{shown} holds a password", where=shown, next_step="write the URL without one, and use an SSH agent"
+        )
+    return url
+
+
+@functools.cache
+def _file_system() -> Any:  # noqa: ANN401 - dvc ships no types
+    """DVC's file system; what it clones is removed at the end of the process.
+
+    Raises:
+        UnavailableError: dvc is not installed.
+    """
+    try:
+        from dvc.api import DVCFileSystem  # noqa: PLC0415 - heavy, and an extra
+        from dvc.repo.open_repo import clean_repos  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UnavailableError(
+            f"dvc: sources need DVC, and {error.name} is not installed", next_step="pip install 'benchlock[dvc]'"
+        ) from error
+    atexit.register(clean_repos)
+    return DVCFileSystem
+
+
+@contextmanager
+def _opened(source: DvcSource) -> Iterator[Any]:
+    """The repository of a source at its revision, as a file system."""
+    file_system = _file_system()
+    with ExitStack() as opened:
+        with _failures_named(source):
+            _check_there(source)
+            files = file_system(source.repository, rev=source.revision)
+            opened.callback(files.close)
+            _commit(source, files)
+        yield files
+
+
+def _check_there(source: DvcSource) -> None:
+    """A repository that is a path must be there: git would say of any other that it cannot be reached."""
+    if "://" not in source.repository and not Path(source.repository).exists():
+        raise NoRepositoryError(
+            f"{source.repository} does not exist",
+            where=str(source),
+            next_step="correct the path of the repository; a relative one starts at the manifest's folder",
+        )
+
+
+def _commit(source: DvcSource, files: Any) -> str:  # noqa: ANN401 - dvc ships no types
+    """The commit that is open. Without git, DVC would read the folder as it is now, whatever the revision."""
+    commit = getattr(files.repo.fs, "rev", "")
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        raise InvalidInputError(
+            f"{source} is in no git repository, and has no commit",
+            where=str(source),
+            next_step="name a git repository, or the file itself by its path",
+        )
+    return commit
+
+
+@contextmanager
+def _failures_named(source: DvcSource) -> Iterator[None]:
+    """Turns what DVC, git and their remotes raise, which may be anything, into errors that name the source."""
+    try:
+        yield
+    except BenchlockError:
+        raise
+    except Exception as error:
+        reason = _SECRET.sub("", f"{type(error).__name__}: {error}".splitlines()[0])
+        if type(error).__name__ == "RevError":
+            raise InvalidInputError(
+                f"{source.url} has no revision {source.revision}", where=str(source), next_step="look at its commits"
+            ) from error
+        if isinstance(error, FileNotFoundError) and "No storage files" not in str(error):
+            raise InvalidInputError(
+                f"{source.url} has no {source.path} at {source.revision}",
+                where=str(source),
+                next_step="look at what git and DVC track at that revision",
+            ) from error
+        raise UnavailableError(
+            f"{source} cannot be read: {reason}",
+            where=str(source),
+            next_step="look at the network and the repository's remote (dvc push brings the files there)",
+        ) from error

@@ -1,0 +1,206 @@
+"""HTTPS sources, and the resuming download that sources on the Hub use too."""
+
+import io
+import re
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
+
+from benchlock.artifacts.digest import CHUNK, Digest
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.artifacts.net.urls import check_url, redact_url
+from benchlock.artifacts.sources.network_policy import (
+    LARGEST_DOWNLOAD,
+    NetworkPolicy,
+    SourceRequest,
+    SourceResponse,
+    TransientSourceError,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+_OK, _PARTIAL, _NOTHING_LEFT = 200, 206, 416
+_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that a later attempt may not get
+_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+
+
+@contextmanager
+def download(request: SourceRequest, network: NetworkPolicy, offset: int, limit: int) -> Iterator[BinaryIO]:
+    """The bytes from ``offset`` on, as the server sends them: no content encoding is undone.
+
+    An answer that breaks off is gone on with, by Range where the server can; a bounded number of times in a row.
+
+    Raises:
+        InvalidInputError: more than ``limit`` bytes in all (while reading, too), or a URL or redirect that is refused.
+        UnavailableError: no connection, no answer in time, no file, an answer that breaks off again and again.
+    """
+    body = _Body(request, network, offset, limit)
+    with io.BufferedReader(body, CHUNK) as stream:
+        body.connect()
+        yield cast("BinaryIO", stream)
+
+
+class _Body(io.RawIOBase):
+    """The answers to a request, one after the other, as one stream that ends in an error beyond ``limit``."""
+
+    def __init__(self, request: SourceRequest, network: NetworkPolicy, offset: int, limit: int) -> None:
+        self._request, self._network, self._limit = request, network, limit
+        self._position = offset  # of the next byte that a server is to send
+        self._skip = 0  # bytes of this answer that were sent before
+        self._total: int | None = None  # of the whole file, where the server says it
+        self._etag = ""
+        self._reached = False
+        self._failures = 0  # in a row, nothing received between them
+        self._attempts = 0
+        self._deadline = time.monotonic() + network.longest
+        self._rest = b""
+        self._chunks: Iterator[bytes] | None = None
+        self._open = ExitStack()
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._open.close()
+        super().close()
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        if not self._rest:
+            self._rest = self._receive()
+        view = memoryview(buffer).cast("B")
+        size = min(len(view), len(self._rest))
+        view[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
+
+    def connect(self) -> None:
+        """Have an answer to read from."""
+        while self._chunks is None:
+            from benchlock.artifacts.sources.http_request import send_request  # noqa: PLC0415 - loads httpx, which only remote sources need
+
+            self._attempts += 1
+            try:
+                self._accept(self._open.enter_context(send_request(self._request, self._network, self._headers())))
+            except TransientSourceError as error:
+                self._pause(error)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept-Encoding": "identity", "User-Agent": "benchlock"}
+        if self._position:
+            headers["Range"] = f"bytes={self._position}-"
+            if self._etag and not self._etag.startswith("W/"):
+                headers["If-Range"] = self._etag
+        return headers
+
+    def _accept(self, answer: SourceResponse) -> None:
+        """Begin to read an answer, if it is of the file, at the position or before it."""
+        status, etag = answer.status, answer.headers.get("ETag", "")
+        ranged = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
+        if status in _LATER:
+            raise TransientSourceError(f"it answers {status} {answer.reason}".rstrip())
+        if status == _PARTIAL and self._position and ranged and int(ranged[1]) == self._position:
+            self._skip, total = 0, ranged[2]
+        elif status == _OK:
+            self._skip, total = self._position, answer.headers.get("Content-Length", "")
+        elif status == _NOTHING_LEFT and self._position:  # whether it is the whole file, the digest says
+            self._skip, total = 0, ""
+        else:
+            raise self._failed(f"answers {status} {answer.reason}".rstrip(), "correct the URL, or try again later")
+        if self._etag and etag and etag != self._etag:
+            raise self._failed("changed while it was read", "do it again")
+        self._etag = self._etag or etag
+        self._total = int(total) if total.isdecimal() else None
+        if self._total is not None and self._total > self._limit:
+            raise self._too_large()
+        self._chunks = iter(()) if status == _NOTHING_LEFT else answer.chunks
+
+    def _receive(self) -> bytes:
+        """The next bytes that were not received yet; none at the end of the file."""
+        while True:
+            self.connect()
+            assert self._chunks is not None
+            try:
+                chunk = next(self._chunks, b"") or self._end()
+            except TransientSourceError as error:
+                self._pause(error)
+                continue
+            fresh = chunk[self._skip :]
+            self._skip -= len(chunk) - len(fresh)
+            self._check_deadline()
+            if fresh or not chunk:
+                break
+        self._failures, self._reached = 0, True
+        self._position += len(fresh)
+        if self._position > self._limit:
+            raise self._too_large()
+        return fresh
+
+    def _end(self) -> bytes:
+        if self._total is not None and self._position < self._total:
+            raise TransientSourceError(f"it ends after {self._position} of {self._total} bytes")
+        return b""
+
+    def _pause(self, error: TransientSourceError) -> None:
+        """Wait before the next attempt, or give up: at once where there never was a server."""
+        self._open.close()
+        self._chunks = None
+        self._reached = self._reached or error.reached
+        self._check_deadline()
+        if self._attempts >= self._network.attempts:
+            what = f"breaks off again and again ({self._attempts} attempts): {error}"
+            raise self._failed(what, "look at the server and do it again: it goes on where it broke off") from error
+        pauses = self._network.pauses if self._reached else ()
+        if self._failures >= len(pauses):
+            next_step = "look at the network and do it again: it goes on where it broke off"
+            raise self._failed(f"cannot be read: {error}", next_step) from error
+        time.sleep(pauses[self._failures])
+        self._failures += 1
+
+    def _check_deadline(self) -> None:
+        if time.monotonic() > self._deadline:
+            took = f"{self._network.longest:g} seconds"
+            raise self._failed(f"takes more than {took}", "do it again: it goes on where it stopped")
+
+    def _failed(self, what: str, next_step: str) -> BenchlockError:
+        shown = self._request.shown
+        return UnavailableError(f"{shown} {what}", where=shown, next_step=next_step)
+
+    def _too_large(self) -> BenchlockError:
+        shown = self._request.shown
+        return InvalidInputError(
+            f"{shown} is larger than {self._limit} bytes", where=shown, next_step="correct the size that is expected"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HttpsSource:
+    """What a server answers to GET."""
+
+    url: str
+    network: NetworkPolicy = field(default_factory=NetworkPolicy)
+
+    def __str__(self) -> str:
+        """As it is written in a manifest."""
+        return self.url
+
+    def resolved(self) -> "HttpsSource":
+        """Itself: a URL has no revision."""
+        return self
+
+    def stated(self) -> Digest | None:
+        """None: servers state no digest that means the same everywhere."""
+        return None
+
+    def open(self, offset: int = 0, *, limit: int = LARGEST_DOWNLOAD) -> AbstractContextManager[BinaryIO]:
+        """The bytes from ``offset`` on, streamed. Redirects stay within TLS.
+
+        Raises:
+            InvalidInputError: more than ``limit`` bytes (while reading, too), or a URL or redirect that is refused.
+            UnavailableError: no connection, no answer in time, no file, an answer that breaks off again and again.
+        """
+        check_url(self.url, loopback_http=self.network.loopback_http)
+        return download(SourceRequest(self.url, redact_url(self.url)), self.network, offset, limit)

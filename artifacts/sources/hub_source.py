@@ -1,0 +1,222 @@
+"""Sources on the Hugging Face Hub: ``hf://ORG/NAME@REVISION/PATH``, also for datasets and spaces.
+
+The Hub's own client says which commit a branch or tag is, what a file's SHA-256 should be, and where it is read. The
+bytes come by our own stream into our own store, since the client keeps them a second time, goes on with nothing that a
+killed process left, and compares them with no digest. Its cache, its token files and its Xet protocol are not used.
+"""
+
+import functools
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO, Final, Literal
+from urllib.parse import quote, unquote
+
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.net.urls import (
+    UNPROXIED_PREFIXES,
+    addresses,
+    check_url,
+    find_origin,
+    is_public,
+    redact_password,
+    redact_url,
+)
+from benchlock.artifacts.sources.https_source import download
+from benchlock.artifacts.sources.network_policy import LARGEST_DOWNLOAD, NetworkPolicy, SourceRequest
+from benchlock.artifacts.trees import check_path
+
+Repository = Literal["model", "dataset", "space"]
+
+HUB: Final = "https://huggingface.co"
+_SECONDS: Final = 20.0  # for an answer that is a few lines long
+_FOLDERS: Final[dict[str, Repository]] = {"datasets": "dataset", "spaces": "space"}
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_SOURCE: Final = re.compile(r"hf://(?:(datasets|spaces)/)?([\w.-]+/[\w.-]+)@([^/@]+)/(.+)", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """A Hub and who asks it. ``token`` is sent to ``endpoint`` alone; ``commits`` is what revisions were resolved to.
+
+    A revision is resolved once in the life of this value, so that all files of a publication are of one commit.
+    """
+
+    endpoint: str = HUB
+    token: str | None = field(default=None, repr=False)
+    commits: dict[tuple[str, str, str], str] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HubSource:
+    """A file of a repository at a revision: a commit, or a branch or tag, which ``resolved`` turns into one."""
+
+    kind: Repository
+    name: str
+    revision: str
+    path: str
+    hub: Hub = field(default_factory=Hub)
+    network: NetworkPolicy = field(default_factory=NetworkPolicy)
+
+    def __str__(self) -> str:
+        """As it is written in a manifest."""
+        prefix = "" if self.kind == "model" else f"{self.kind}s/"
+        return f"hf://{prefix}{self.name}@{quote(self.revision, safe='')}/{self.path}"
+
+    def resolved(self) -> "HubSource":
+        """The same file at the commit that its revision is now.
+
+        Raises:
+            InvalidInputError: no such repository or revision, or none that may be seen.
+            UnavailableError: the Hub does not answer.
+        """
+        if _COMMIT.fullmatch(self.revision):
+            return self
+        key = self.kind, self.name, self.revision
+        if key not in self.hub.commits:
+            self.hub.commits[key] = self._commit()
+        return replace(self, revision=self.hub.commits[key])
+
+    def stated(self) -> Digest | None:
+        """The digest that the Hub states for a file: of what it keeps in LFS. Raises as ``resolved``."""
+        import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
+
+        with _asking(self):
+            found = huggingface_hub.get_hf_file_metadata(
+                self._url(), token=self.hub.token or False, timeout=_SECONDS, endpoint=self.hub.endpoint
+            )
+        return Digest(f"sha256:{found.etag}") if found.etag and _SHA256.fullmatch(found.etag) else None
+
+    def open(self, offset: int = 0, *, limit: int = LARGEST_DOWNLOAD) -> AbstractContextManager[BinaryIO]:
+        """The bytes from ``offset`` on, streamed; errors as of a source over TLS."""
+        headers = {"Authorization": f"Bearer {self.hub.token}"} if self.hub.token else {}
+        return download(SourceRequest(self._url(), str(self), headers), self._rules(), offset, limit)
+
+    def _commit(self) -> str:
+        import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
+
+        api = huggingface_hub.HfApi(endpoint=self.hub.endpoint, token=self.hub.token or False)
+        with _asking(self):
+            found = api.repo_info(self.name, repo_type=self.kind, revision=self.revision, timeout=_SECONDS).sha
+        if found is None or not _COMMIT.fullmatch(found):
+            raise UnavailableError(f"the Hub names no commit for {self}", where=str(self), next_step="write the commit")
+        return found
+
+    def _url(self) -> str:
+        import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
+
+        return huggingface_hub.hf_hub_url(
+            self.name, self.path, repo_type=self.kind, revision=self.revision, endpoint=self.hub.endpoint
+        )
+
+    def _rules(self) -> NetworkPolicy:
+        """A Hub that somebody set up on a private network may redirect within it; the public one may not."""
+        split = check_url(self.hub.endpoint, loopback_http=True)
+        try:
+            found = addresses(split.hostname or "", split.port or 0)
+        except OSError:  # asked through a proxy, or not at all
+            found = []
+        is_private = not all(is_public(address) for address in found)
+        return replace(self.network, loopback_http=split.scheme == "http", private_redirects=is_private)
+
+
+def parse_hub_source(source: str, hub: Hub, network: NetworkPolicy) -> HubSource:
+    """What ``source`` names; a ``/`` in a branch or tag is written ``%2F``.
+
+    Raises:
+        InvalidInputError: it is not written as a file on the Hub.
+    """
+    found = _SOURCE.fullmatch(source)
+    if not found:
+        shown = redact_password(source)
+        raise InvalidInputError(
+            f"{shown} names no file on the Hub",
+            where=shown,
+            next_step="write hf://ORG/NAME@REVISION/PATH (hf://datasets/ORG/NAME@… for a dataset), the revision a "
+            "commit, or a branch or tag with %2F for each slash in it",
+        )
+    folder, name, revision, path = found.groups()
+    kind = _FOLDERS[folder] if folder else "model"
+    return HubSource(kind, name, unquote(revision), check_path(path), hub, network)
+
+
+_asked: ContextVar[HubSource] = ContextVar("_asked")
+"""What the Hub's client is asked about; the client itself is one for the whole process."""
+
+
+@functools.cache
+def _keep_at_home() -> None:
+    """Has the Hub's client ask its Hub and nobody else: it would follow a redirect to anywhere."""
+    import httpx2  # noqa: PLC0415 - loaded by the client
+    import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
+
+    def stay(request: httpx2.Request) -> None:
+        if huggingface_hub.is_offline_mode():
+            raise OSError("HF_HUB_OFFLINE is set")
+        source = _asked.get()
+        if find_origin(str(request.url)) != find_origin(source.hub.endpoint):
+            raise InvalidInputError(
+                f"the Hub sends on to {redact_url(str(request.url))}, which is another one",
+                where=str(source),
+                next_step="if you know it, name it with HF_ENDPOINT",
+            )
+
+    hooks = {"request": [stay]}
+    huggingface_hub.set_client_factory(
+        lambda: httpx2.Client(
+            event_hooks=hooks, follow_redirects=True, timeout=None, mounts=dict.fromkeys(UNPROXIED_PREFIXES)
+        )
+    )
+
+
+@contextmanager
+def _asking(source: HubSource) -> Iterator[None]:
+    """Turns what the Hub's client raises into errors that name the source."""
+    import httpx2  # noqa: PLC0415 - loaded by the client
+    from huggingface_hub import errors  # noqa: PLC0415
+
+    check_url(source.hub.endpoint, loopback_http=True)
+    name, shown = f"{source.kind} {source.name}", str(source)
+    _keep_at_home()
+    token = _asked.set(source)
+    try:
+        yield
+    except errors.RevisionNotFoundError as error:
+        raise InvalidInputError(
+            f"the {name} has no revision {source.revision}", where=shown, next_step="look at the repository's commits"
+        ) from error
+    except errors.EntryNotFoundError as error:
+        raise InvalidInputError(
+            f"the {name} has no file {source.path} at {source.revision}",
+            where=shown,
+            next_step="look at the repository's files at that revision",
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.DisabledRepoError) as error:
+        raise InvalidInputError(
+            f"the Hub shows no {name}",
+            where=shown,
+            next_step="correct the name; for a private or gated repository, set HF_TOKEN to a token that may read it",
+        ) from error
+    except errors.HFValidationError as error:
+        raise InvalidInputError(f"{shown}: {error}", where=shown, next_step="correct the name") from error
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        raise _silent(source, f"it answers {status} {error.response.reason_phrase}".rstrip()) from error
+    except (httpx2.HTTPError, OSError) as error:
+        raise _silent(source, str(error) or type(error).__name__) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise _silent(source, "its answer is none of a Hub") from error
+    finally:
+        _asked.reset(token)
+
+
+def _silent(source: HubSource, reason: str) -> UnavailableError:
+    return UnavailableError(
+        f"the Hub says nothing of {source}: {reason}",
+        where=redact_url(source.hub.endpoint),
+        next_step="look at the network, and at HF_ENDPOINT if it is set, and do it again",
+    )

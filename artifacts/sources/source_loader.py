@@ -1,0 +1,167 @@
+"""Parsing of source texts by scheme, and fetching of remote sources into a store."""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from benchlock.artifacts.blob_store import BlobStore, check_digest, read
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from benchlock.artifacts.display import SILENT, Progress
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.net.urls import check_url, redact_url
+from benchlock.artifacts.resumable_fetch import fetch
+from benchlock.artifacts.sources.dvc_source import CommitCache, DvcSource, NoRepositoryError, parse_dvc_source
+from benchlock.artifacts.sources.file_source import FileSource, FolderSource, parse_file_url, parse_local_source
+from benchlock.artifacts.sources.https_source import HttpsSource
+from benchlock.artifacts.sources.hub_source import Hub, HubSource, parse_hub_source
+from benchlock.artifacts.sources.network_policy import LARGEST_DOWNLOAD, NetworkPolicy
+from benchlock.artifacts.trees import (
+    LARGEST_LISTING,
+    TreeEntry,
+    check_collisions,
+    encode_listing,
+    parse_listing,
+    verify_tree,
+)
+
+RemoteSource = HttpsSource | HubSource | DvcSource
+"""What is read elsewhere: whoever publishes it states the digest that its bytes must have."""
+
+Source = FileSource | FolderSource | RemoteSource
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAccess:
+    """How remote sources are reached: the rules of connections, the Hub, and the commits of DVC repositories."""
+
+    network: NetworkPolicy = field(default_factory=NetworkPolicy)
+    hub: Hub = field(default_factory=Hub)
+    commits: CommitCache = field(default_factory=dict, compare=False)
+
+
+def open_source(source: str, base: Path, access: SourceAccess | None = None) -> Source:
+    """What ``source`` names: a path (a relative one starts at ``base``), or a URL with one of the schemes.
+
+    Raises:
+        InvalidInputError: nothing is there, or it cannot be a source.
+        UnavailableError: it cannot be looked at.
+    """
+    access = access or SourceAccess()
+    scheme = _SCHEME.match(source)
+    if not scheme:
+        return parse_local_source(base / source, source)
+    name = scheme.group(1).lower()
+    if name == "file":
+        return parse_local_source(parse_file_url(source), source)
+    if name in {"https", "http"}:
+        check_url(source, loopback_http=access.network.loopback_http)
+        return HttpsSource(source, access.network)
+    if name == "hf":
+        return parse_hub_source(source, access.hub, access.network)
+    if name == "dvc":
+        return parse_dvc_source(source, base, access.commits)
+    shown = redact_url(source)
+    raise InvalidInputError(
+        f"{shown}: no source is called {name}:",
+        where=shown,
+        next_step=f"write a path (./{shown} if it is one), or file:, https:, hf: or dvc:",
+    )
+
+
+def pin_revision(source: RemoteSource, expected: Digest, store: BlobStore) -> RemoteSource:
+    """The source at the commit that its revision is now; as written, where nobody answers and the blob is there.
+
+    Raises:
+        InvalidInputError: it has no such revision.
+        UnavailableError: nobody answers, and the blob is not there.
+    """
+    try:
+        return source.resolved()
+    except (UnavailableError, NoRepositoryError):
+        if store.exists(expected):
+            return source
+        raise
+
+
+def fetch_file(
+    source: RemoteSource,
+    expected: Digest,
+    store: BlobStore,
+    *,
+    name: str,
+    size: int | None = None,
+    progress: Progress = SILENT,
+) -> Descriptor:
+    """Have the file in the store; a blob that is there intact needs no network. ``size`` is the most that it may have.
+
+    Raises:
+        IntegrityError: other bytes came, or the source itself states another digest.
+        InvalidInputError: there is no such file, or it is larger.
+        UnavailableError: the source or the store failed.
+    """
+
+    @contextmanager
+    def opened(offset: int) -> Iterator[BinaryIO]:
+        _refuse_stated(source, expected, name)
+        with source.open(offset, limit=LARGEST_DOWNLOAD if size is None else size) as stream:
+            yield stream
+
+    with progress.task(f"fetching {name}", size) as advance:
+        return fetch(store, expected, opened, name=name, advance=advance)
+
+
+def _refuse_stated(source: RemoteSource, expected: Digest, name: str) -> None:
+    stated = source.stated()
+    if stated is not None and stated != expected:
+        raise IntegrityError(
+            f"{name} is not what its digest says: expected {expected}, and {source} states {stated}",
+            where=str(source),
+            next_step="verify the file, and correct its sha256 or its source",
+        )
+
+
+def fetch_tree(
+    source: DvcSource, expected: Digest, store: BlobStore, *, name: str, progress: Progress = SILENT
+) -> tuple[Descriptor, tuple[TreeEntry, ...]]:
+    """Have a folder in the store as a tree; one that is there intact needs no network.
+
+    Raises:
+        IntegrityError: its digest is another one. Names both.
+        InvalidInputError: there is no such folder, or one whose files cannot lie in one folder everywhere.
+        UnavailableError: the source or the store failed.
+    """
+    there = _tree_there(store, expected, name, progress)
+    if there is not None:
+        return there
+    entries, left = list[TreeEntry](), LARGEST_DOWNLOAD
+    with source.folder() as files, store.together(), progress.task(f"fetching {name}") as advance:
+        check_collisions(path for path, _ in files)
+        for path, opened in files:
+            with opened(left) as stream:
+                blob = store.put(stream, name=name + path, advance=advance)
+            left -= blob.size
+            entries.append(TreeEntry(path, to_hex(blob.digest), blob.size))
+        listing = encode_listing(entries)
+        found = Descriptor(digest_bytes(listing), LARGEST_DOWNLOAD - left)
+        check_digest(name, expected, found)
+        store.put(io.BytesIO(listing), expected, name=name)
+    return found, parse_listing(listing, name)
+
+
+def _tree_there(
+    store: BlobStore, digest: Digest, name: str, progress: Progress
+) -> tuple[Descriptor, tuple[TreeEntry, ...]] | None:
+    if not store.exists(digest):
+        return None
+    try:
+        listed = parse_listing(read(store, digest, name=name, most=LARGEST_LISTING), name)
+        tree = Descriptor(digest, sum(entry.size for entry in listed))
+        return tree, verify_tree(store, tree, name=name, progress=progress)
+    except (IntegrityError, InvalidInputError):
+        return None

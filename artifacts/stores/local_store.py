@@ -1,0 +1,346 @@
+"""A blob store in a folder, safe against kill -9, power loss and concurrent processes.
+
+``ROOT/sha256/ab/<64 hex>`` is a blob: mode 0444, and complete, since it comes there by a rename. ``ROOT/incoming/`` is
+where bytes lie until their digest is known; a file there is locked while it is written. What a killed process left, the
+next writer removes, but for an interrupted fetch, which is resumed; a collection removes all of it.
+``ROOT/lock`` is locked (flock) shared while anything is written, and exclusively while garbage is collected; the kernel
+frees it when its holder dies.
+"""
+
+import builtins
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from io import FileIO
+from pathlib import Path
+from typing import BinaryIO
+
+from benchlock.artifacts.atomic_files import (
+    RemovedFiles,
+    StoreLock,
+    UnfinishedFile,
+    create_unfinished_file,
+    lock_file,
+    make_unreadable_error,
+    open_regular,
+    remove_all,
+    remove_dead_files,
+    sync_folder,
+)
+from benchlock.artifacts.blob_store import BlobNotFoundError, check_digest
+from benchlock.artifacts.digest import Descriptor, Digest, from_hex, parse_digest, relay, to_hex
+from benchlock.artifacts.display import Advance, ignore_progress, serialize_advance
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.resumable_fetch import OpenAtOffset, find_intact, open_partial_file, receive
+
+_FOLDER_MODE = 0o755
+_NEXT_STEPS = {
+    errno.ENOSPC: "free disk space and do it again: nothing that was stored is lost",
+    errno.EDQUOT: "raise the quota or free disk space, and do it again: nothing that was stored is lost",
+    errno.EROFS: "choose a folder on a file system that can be written",
+    errno.EACCES: "choose a folder that you may read and write",
+    errno.EPERM: "choose a folder that you may read and write",
+}
+
+_AT_ONCE = 4
+_MOST_FILES, _MOST_BYTES = 64, 4 << 20
+"""Of those that are made durable together: each is open until they are."""
+
+BeforePublication = Callable[[FileIO, Descriptor], None]
+"""What ``put`` does with the bytes once they are known, before they become visible; where it fails, they never do."""
+
+
+def _nothing(_draft: FileIO, _found: Descriptor) -> None:
+    pass
+
+
+def _parts(paths: Iterable[Path]) -> Iterator[list[Path]]:
+    part: list[Path] = []
+    size = 0
+    for path in paths:
+        part.append(path)
+        with suppress(OSError):  # whoever opens it says what is wrong with it
+            size += path.stat().st_size
+        if len(part) == _MOST_FILES or size >= _MOST_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+class LocalStore:
+    """Blobs in a folder, which is made when it is first written to. Implements ``BlobStore``."""
+
+    def __init__(self, root: Path, beside: StoreLock | None = None) -> None:
+        """Make the store of the folder ``root``; ``beside`` is held with its file lock."""
+        self._root = root
+        self._beside = beside
+        self._durable: set[Path] = set()  # folders whose entry in their parent this store has synced
+        self._made: dict[tuple[str, ...], Path] = {}
+        # Whether this store has removed what killed writers left. Other hosts may not see who holds a file's lock.
+        self._is_tidy = beside is not None
+
+    def path(self, digest: Digest) -> Path:
+        """Where the blob lies, for hard links and read-only mounts. ``BlobNotFoundError`` if absent."""
+        self.stat(digest)
+        return self._place(digest)
+
+    def put(
+        self,
+        stream: BinaryIO,
+        expected: Digest | None = None,
+        *,
+        name: str = "the content",
+        advance: Advance = ignore_progress,
+        first: BeforePublication = _nothing,
+    ) -> Descriptor:
+        with self.writing(), self._draft() as draft:
+            found = self._receive(stream, draft, advance)
+            check_digest(name, expected, found)
+            first(draft.file, found)
+            self._publish(draft, found.digest)
+        return found
+
+    def put_file(
+        self,
+        path: Path,
+        expected: Digest | None = None,
+        *,
+        name: str | None = None,
+        advance: Advance = ignore_progress,
+        first: BeforePublication = _nothing,
+    ) -> Descriptor:
+        with open_regular(path) as source, self.writing(), self._draft() as draft:
+            found = self._receive_file(source, path, draft, advance)
+            check_digest(name or str(path), expected, found)
+            first(draft.file, found)
+            self._publish(draft, found.digest)
+        return found
+
+    def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
+        advance = serialize_advance(advance)
+        with self.writing(), ThreadPoolExecutor(_AT_ONCE) as pool:
+            parts = [pool.submit(self._put_together, part, advance) for part in _parts(paths)]
+            try:
+                found = [one for part in parts for one in part.result()]
+            finally:
+                pool.shutdown(cancel_futures=True)
+            self._sync_folders(one.digest for one in found)
+        return found
+
+    def fetch(
+        self,
+        expected: Digest,
+        opened: OpenAtOffset,
+        *,
+        name: str = "the content",
+        advance: Advance = ignore_progress,
+        first: BeforePublication = _nothing,
+    ) -> Descriptor:
+        with (
+            self.writing(),
+            self._disk("be written"),
+            open_partial_file(self._folder("incoming"), expected) as (draft, waited),
+        ):
+            there = find_intact(self, expected, name) if waited else None  # another process has fetched it by now
+            if there is not None:
+                return there
+            found = receive(draft, expected, opened, name=name, advance=advance)
+            first(draft.file, found)
+            self._publish(draft, expected)
+        return found
+
+    def adopt(self, draft: UnfinishedFile, found: Descriptor, *, first: BeforePublication = _nothing) -> None:
+        with self.writing():
+            first(draft.file, found)
+            self._publish(draft, found.digest)
+
+    def open(self, digest: Digest) -> BinaryIO:
+        with self._disk("be read"), self._present(digest):
+            return self._place(digest).open("rb")
+
+    def stat(self, digest: Digest) -> Descriptor:
+        with self._disk("be read"), self._present(digest):
+            return Descriptor(digest, self._place(digest).stat().st_size)
+
+    def exists(self, digest: Digest) -> bool:
+        try:
+            self.stat(digest)
+        except BlobNotFoundError:
+            return False
+        return True
+
+    def delete(self, digest: Digest) -> None:
+        if self._beside is not None:
+            self._beside.check()
+        with self._disk("delete"), suppress(FileNotFoundError):
+            self._place(digest).unlink()  # if the power fails now, it may be there again, and whole
+
+    def list(self) -> Iterator[Digest]:
+        """Every blob, sorted. Names that are no digest are no blobs."""
+        for folder in self._names(self._root / "sha256"):
+            for name in self._names(self._root / "sha256" / folder):
+                with suppress(InvalidInputError):
+                    digest = from_hex(name)
+                    if name[:2] == folder:
+                        yield digest
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self._locked(alone=False):
+            yield
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        with self.writing():
+            self._is_tidy = self._beside is not None  # a large import may have been killed since
+            yield
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Exclusive against ``writing``, of other processes too."""
+        with self._locked(alone=True):
+            yield
+
+    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
+        incoming = self._root / "incoming"
+        names = self._names(incoming)
+        with self._disk("be cleaned"):
+            return remove_all(incoming, names, dry_run=dry_run)
+
+    def _place(self, digest: Digest) -> Path:
+        hexdigits = to_hex(parse_digest(digest))
+        return self._root / f"sha256/{hexdigits[:2]}/{hexdigits}"  # one step: joining is dear for small blobs
+
+    def _names(self, folder: Path) -> tuple[str, ...]:
+        with self._disk("be listed"):
+            try:
+                return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - names alone, without a path for each
+            except FileNotFoundError:
+                return ()
+            except NotADirectoryError:
+                if folder.parent == self._root:
+                    raise
+                return ()  # a stray file beside the folders of blobs
+
+    def _put_together(self, paths: Sequence[Path], advance: Advance) -> builtins.list[Descriptor]:
+        """All are written before the first is settled: a disk makes many small files durable as fast as one."""
+        with ExitStack() as stack:
+            received: list[tuple[UnfinishedFile, Descriptor]] = []
+            for path in paths:
+                draft = stack.enter_context(self._draft())
+                with open_regular(path) as source:
+                    received.append((draft, self._receive_file(source, path, draft, advance)))
+                draft.send()
+            with self._disk("be written"):
+                for draft, found in received:
+                    self._name(draft, found.digest)
+        return [found for _, found in received]
+
+    def _sync_folders(self, digests: Iterable[Digest]) -> None:
+        """Make their names durable: of blobs that were there too, whose writers may not have come so far."""
+        with self._disk("be written"):
+            for folder in {self._place(digest).parent for digest in digests}:
+                sync_folder(folder)
+
+    def _receive(self, stream: BinaryIO, draft: UnfinishedFile, advance: Advance) -> Descriptor:
+        def take(chunk: bytes) -> None:
+            with self._disk("be written"):
+                draft.write(chunk)
+
+        return relay(stream, take, advance)  # an error of the stream is the caller's, not this store's
+
+    def _receive_file(self, source: BinaryIO, path: Path, draft: UnfinishedFile, advance: Advance) -> Descriptor:
+        try:
+            return self._receive(source, draft, advance)
+        except OSError as error:
+            raise make_unreadable_error(path, error) from error
+
+    @contextmanager
+    def _draft(self) -> Iterator[UnfinishedFile]:
+        """A new file in incoming/, gone afterwards unless it was published."""
+        with self._disk("be written"):
+            if not self._is_tidy:
+                self._is_tidy = True
+                remove_dead_files(self._folder("incoming"))
+            draft = create_unfinished_file(self._folder("incoming"))
+        try:
+            yield draft
+        finally:
+            draft.close()
+
+    def _publish(self, draft: UnfinishedFile, digest: Digest) -> None:
+        """Give the draft its blob's name, durably. An intact blob of that name stays; a damaged one is replaced."""
+        with self._disk("be written"):
+            self._name(draft, digest)
+        self._sync_folders([digest])
+
+    def _name(self, draft: UnfinishedFile, digest: Digest) -> None:
+        """The same, but for the folder that has yet to be synced."""
+        place = self._place(digest)
+        self._folder("sha256", place.parent.name)
+        if not draft.is_at(place):
+            draft.settle()
+            draft.rename(place)
+
+    def _folder(self, *names: str) -> Path:
+        """The folder under the root, made durably and readable to all, whatever the umask."""
+        if names not in self._made:
+            self._made[names] = self._make(names)
+        return self._made[names]
+
+    def _make(self, names: Iterable[str]) -> Path:
+        folder = self._root
+        if folder not in self._durable:
+            try:
+                folder.mkdir(parents=True)
+            except FileExistsError:
+                if not folder.is_dir():
+                    raise
+            else:
+                folder.chmod(_FOLDER_MODE)
+            with suppress(PermissionError):  # a home may lie in a folder that its owner cannot read
+                sync_folder(folder.parent)
+            self._durable.add(folder)
+        for name in names:
+            parent, folder = folder, folder / name
+            if folder not in self._durable:
+                folder.mkdir(_FOLDER_MODE, exist_ok=True)
+                mode = stat.S_IMODE(folder.stat().st_mode)
+                if mode & _FOLDER_MODE != _FOLDER_MODE:  # new, or left so by a process killed right here
+                    folder.chmod(mode | _FOLDER_MODE)
+                sync_folder(parent)
+                self._durable.add(folder)
+        return folder
+
+    @contextmanager
+    def _locked(self, *, alone: bool) -> Iterator[None]:
+        with self._disk("be locked"):
+            descriptor = lock_file(self._folder() / "lock", alone=alone)
+        try:
+            with nullcontext() if self._beside is None else self._beside.held(alone=alone):
+                yield
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _present(self, digest: Digest) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise BlobNotFoundError(f"the store has no blob {digest}", where=str(self._root)) from error
+
+    @contextmanager
+    def _disk(self, verb: str) -> Iterator[None]:
+        """Turns what the operating system refuses into ``UnavailableError``."""
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(
+                f"the store cannot {verb}: {error.strerror or error}",
+                where=str(self._root),
+                next_step=_NEXT_STEPS.get(error.errno or 0, "look at the disk and the folder"),
+            ) from error

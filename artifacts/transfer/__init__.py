@@ -1,1 +1,0 @@
-"""Blobs over HTTP by the OCI distribution protocol: streams and sessions that resume, for whoever speaks it."""

@@ -1,0 +1,1 @@
+"""Uploads to a service: resumable files, holds against garbage collection, and quotas."""

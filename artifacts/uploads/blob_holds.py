@@ -1,0 +1,146 @@
+"""Holds: protect uploaded blobs from garbage collection until a publication refers to them.
+
+``FOLDER/<hex>-<owner>-<size>`` holds the blob of that digest, from the file's time on; for a while, since whoever sent
+it may be gone. It counts as its owner's until the blob is named or deleted. Older versions wrote ``FOLDER/<hex>``.
+"""
+
+import hashlib
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from threading import Lock
+from typing import Final, NamedTuple, Protocol
+
+from benchlock.artifacts.digest import Digest, from_hex, to_hex
+from benchlock.artifacts.uploads.upload_file import convert_disk_errors, list_file_stats
+
+HOLD_SECONDS: Final = 24 * 3600.0
+BLOCK_BYTES: Final = 4096
+"""Bytes that a blob counts at least: a file takes a block and an inode of the disk, however small it is."""
+_MODE, _FOLDER_MODE = 0o600, 0o700
+_OWNER_DIGITS: Final = 16
+_NAME: Final = re.compile(rf"([0-9a-f]{{64}})(?:-([0-9a-f]{{{_OWNER_DIGITS}}})-([0-9]{{1,18}}))?")
+
+
+class Holds(Protocol):
+    """What is held. It is held while ``store.writing()`` is, and asked for while ``store.collecting()`` is."""
+
+    def hold(self, digest: Digest, owner: str = "", size: int = 0) -> None:
+        """Hold the blob of ``size`` bytes for ``owner`` from now on; a hold that is there is renewed."""
+        ...
+
+    def held(self) -> Iterator[Digest]:
+        """Return every blob that is held, there or not."""
+        ...
+
+    def forget_expired(self) -> None:
+        """Forget holds that have expired, once a collection has deleted what they held and before it ends."""
+        ...
+
+    def count_bytes(self, owner: str) -> int:
+        """Return the bytes of the blobs that an owner holds or held, a block each at least, until they are released."""
+        ...
+
+    def owned(self, owner: str) -> Collection[Digest]:
+        """Return the digests of those blobs."""
+        ...
+
+    def release(self, owner: str, digests: Collection[Digest]) -> None:
+        """End an owner's holds of blobs that are named now."""
+        ...
+
+
+class _Hold(NamedTuple):
+    digest: Digest
+    owner: str
+    size: int
+
+
+def make_owner_tag(owner: str) -> str:
+    """Return what stands for an owner in the names of files."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:_OWNER_DIGITS]
+
+
+class FolderHolds:
+    """Blobs that are held, as files of a folder. Implements ``Holds``.
+
+    The names are remembered, since one service writes them; the command ``gc`` may remove some meanwhile.
+    """
+
+    def __init__(self, folder: Path, seconds: float = HOLD_SECONDS, clock: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._seconds = seconds
+        self._clock = clock
+        self._mutex = Lock()
+        self._names: set[str] | None = None
+        self._bytes: Counter[str] = Counter()
+
+    def hold(self, digest: Digest, owner: str = "", size: int = 0) -> None:
+        """From now on; anew, if it is held already."""
+        name = f"{to_hex(digest)}-{make_owner_tag(owner)}-{size}"
+        with convert_disk_errors(self._folder):
+            self._folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+            (self._folder / name).touch(_MODE)
+        with self._mutex:
+            if self._names is not None and name not in self._names:
+                self._add(name)
+
+    def held(self) -> Iterator[Digest]:
+        """Every blob that is held, there or not."""
+        now = self._clock()
+        for name, found in list_file_stats(self._folder):
+            if (one := _parse(name)) is not None and now - found.st_mtime <= self._seconds:
+                yield one.digest
+
+    def forget_expired(self) -> None:
+        """Remove the files of holds that have expired."""
+        now = self._clock()
+        for name, found in list_file_stats(self._folder):
+            if now - found.st_mtime > self._seconds:
+                (self._folder / name).unlink(missing_ok=True)
+        with self._mutex:
+            self._names = None
+
+    def count_bytes(self, owner: str) -> int:
+        """Return the bytes that an owner holds, as they are remembered."""
+        with self._mutex:
+            if self._names is None:
+                self._load()
+            return self._bytes[make_owner_tag(owner)]
+
+    def owned(self, owner: str) -> Collection[Digest]:
+        """Return the digests of an owner's blobs, as they are in the folder now."""
+        with self._mutex:
+            names = self._load()
+        found = (_parse(name) for name in names)
+        return [one.digest for one in found if one is not None and one.owner == make_owner_tag(owner)]
+
+    def release(self, owner: str, digests: Collection[Digest]) -> None:
+        """Remove the files of an owner's holds of ``digests``."""
+        wanted = frozenset(digests)
+        with self._mutex:
+            for name in self._load():
+                one = _parse(name)
+                if one is not None and one.owner == make_owner_tag(owner) and one.digest in wanted:
+                    (self._folder / name).unlink(missing_ok=True)
+            self._load()
+
+    def _load(self) -> frozenset[str]:
+        self._names, self._bytes = set(), Counter()
+        for name, _ in list_file_stats(self._folder):
+            self._add(name)
+        return frozenset(self._names)
+
+    def _add(self, name: str) -> None:
+        assert self._names is not None
+        if (one := _parse(name)) is not None:
+            self._names.add(name)
+            self._bytes[one.owner] += max(one.size, BLOCK_BYTES)
+
+
+def _parse(name: str) -> _Hold | None:
+    """Return what the name of a file says; None where it is no hold."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else _Hold(from_hex(found[1]), found[2] or "", int(found[3] or 0))

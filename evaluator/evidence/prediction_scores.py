@@ -1,0 +1,317 @@
+"""Quality of stored predictions: scores of one run, and paired comparison of two runs."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from benchlock.artifacts.blob_store import BlobStore, bring, copy_blob, verify
+from benchlock.artifacts.digest import Descriptor, from_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.isolation.child_process import CallerBlobs
+from benchlock.artifacts.isolation.isolated_calls import run_isolated
+from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
+from benchlock.artifacts.trees import iterate_tree
+from benchlock.evaluator.harness.core.failures import Failure
+from benchlock.evaluator.harness.core.job import Job
+from benchlock.evaluator.harness.core.job_parser import parse_job
+from benchlock.evaluator.harness.phases.scoring import Score, score
+from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.runner.job_folder import job_document
+from benchlock.evaluator.runner.lock_verification import read_manifests
+from benchlock.evaluator.runner.stages import harness_version
+from benchlock.evaluator.statistics.paired_tests import PairedTest, PairedTests, compare_measures
+from benchlock.registry.lock.lockfile import Lock, dump, load
+from benchlock.registry.manifests import Dataset, Manifest, Model, plain
+from benchlock.registry.manifests.metric_definitions import is_quality
+from benchlock.registry.names import Kind
+
+_STALE: Final = 24 * 3600.0
+"""Seconds after which a folder can only be what a killed process left."""
+
+
+@contextmanager
+def open_workspace(parent: Path | None) -> Iterator[Path]:
+    """Make an empty folder in ``parent``, else where temporary files go, for as long as the context lasts."""
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(parent)
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        yield Path(folder)
+
+
+def lay_out(store: BlobStore, blob: Descriptor, target: Path) -> None:
+    """Make the file ``target`` of a blob.
+
+    Raises:
+        IntegrityError: The blob is missing.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    find = getattr(store, "path", None)
+    if find is not None and store.exists(blob.digest):
+        with suppress(OSError):  # another file system, too many links, another owner
+            os.link(find(blob.digest), target)
+            return
+    copy_blob(store, blob, target, name=target.name)
+
+
+def _remove_stale(parent: Path) -> None:
+    oldest = time.time() - _STALE
+    for folder in parent.iterdir():
+        with suppress(OSError):
+            if folder.stat().st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+LARGEST_PREDICTIONS: Final = 2 << 30
+_OF_FILES: Final = ("image-index", "wav-index", "coco")
+"""Formats whose samples are files of their own, which labels do not need."""
+FIRST_FINITE: Final = (1, 3)
+"""The first version of the harness that refuses NaN and infinities. Older ones ranked NaN below all numbers."""
+_SEGMENTATION: Final = "semantic-segmentation"
+
+
+class NonFiniteError(InvalidInputError):
+    """Predictions have NaN or infinities, which the manifest of the model does not allow."""
+
+
+class UnreadableLabelsError(InvalidInputError):
+    """The labels of a dataset cannot be read in this process: a library is missing, for example."""
+
+
+_ERRORS: Final[Mapping[str, type[InvalidInputError]]] = {"load": UnreadableLabelsError, "non-finite": NonFiniteError}
+
+
+def score_predictions(
+    lock: Lock, manifests: Mapping[Kind, Manifest], files: Mapping[str, Path], folder: Path
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Compare the predictions of a run with the labels of the dataset.
+
+    Args:
+        lock: Says which metrics and which split.
+        manifests: Those of the lock.
+        files: The files of the run's blobs, by role.
+        folder: Has the files of the dataset that have labels, as ``lay_labels`` lays them out.
+
+    Returns:
+        By metric ``n`` with ``correct`` or ``value``, and what each sample adds to a metric that is no count.
+
+    Raises:
+        InvalidInputError: The predictions are missing or malformed.
+        NonFiniteError: They have NaN or infinities.
+        MemoryError: They do not fit into the memory of this process.
+        UnreadableLabelsError: The labels cannot be read here.
+    """
+    if not any(map(is_quality, lock.metrics)):
+        return {}, {}
+    if "predictions" not in files:
+        raise InvalidInputError("the harness left no predictions")
+    found = score_samples(lock, manifests, files["predictions"], folder)
+    return found.quality, found.measures
+
+
+def score_samples(lock: Lock, manifests: Mapping[Kind, Manifest], predictions: Path, folder: Path) -> Score:
+    """Compare the predictions of a run with the labels of the dataset, sample by sample.
+
+    Args:
+        lock: Says which metrics and which split.
+        manifests: Those of the lock.
+        predictions: The file of the predictions.
+        folder: Has the files of the dataset that have labels, as ``lay_labels`` lays them out.
+
+    Raises:
+        InvalidInputError, NonFiniteError, MemoryError, UnreadableLabelsError: As ``score_predictions``.
+    """
+    job: Job = parse_job(job_document(lock, "cpu", manifests))
+    try:
+        return score(job, folder, predictions, admits_non_finite=harness_version(lock) < FIRST_FINITE)
+    except Failure as error:
+        if error.kind == "out-of-memory":  # of this process: it says nothing of the predictions
+            raise MemoryError from error
+        raise _ERRORS.get(error.kind, InvalidInputError)(error.message) from error
+
+
+def list_label_files(lock: Lock, manifests: Mapping[Kind, Manifest], store: BlobStore) -> list[tuple[str, Descriptor]]:
+    """Return the path and the blob of each file of the dataset that has labels.
+
+    Raises:
+        IntegrityError: The listing of a tree is missing.
+    """
+    dataset, model = manifests["dataset"], manifests["model"]
+    assert isinstance(dataset, Dataset)
+    assert isinstance(model, Model)
+    named = _named_files(dataset, lock.dataset.split) if _reads_one_file(dataset, model) else None
+    return [entry for entry in _entries(lock, store) if named is None or entry[0] in named]
+
+
+def lay_labels(lock: Lock, manifests: Mapping[Kind, Manifest], store: BlobStore, folder: Path) -> None:
+    """Lay out the files of the dataset that have labels in ``folder``.
+
+    Raises:
+        IntegrityError: One is missing.
+    """
+    entries = list_label_files(lock, manifests, store)
+    bring(store, (blob for _, blob in entries))
+    for path, blob in entries:
+        lay_out(store, blob, folder / path)
+
+
+def _reads_one_file(dataset: Dataset, model: Model) -> bool:
+    """Return whether the labels are in the files that the split names, and not in a file for each sample."""
+    return dataset.format in _OF_FILES and model.task != _SEGMENTATION
+
+
+def _named_files(dataset: Dataset, split: str) -> set[str]:
+    named = {value for value in plain(dataset.splits[split]).values() if isinstance(value, str)}
+    return named if dataset.labels is UNSET else {*named, dataset.labels}
+
+
+def _entries(lock: Lock, store: BlobStore) -> Iterator[tuple[str, Descriptor]]:
+    """Yield the path and the blob of every file of the dataset."""
+    for file in lock.dataset.files:
+        blob = Descriptor(from_hex(file.sha256), file.size)
+        if not file.path.endswith("/"):
+            yield file.path, blob
+            continue
+        for entry in iterate_tree(store, blob, name=f"the dataset's {file.path}"):
+            yield f"{file.path}{entry.path}", Descriptor(entry.digest, entry.size)
+
+
+LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=300.0, files=64, result=1 << 20)
+"""The limits of the comparison of two runs."""
+_PREDICTIONS: Final = "predictions"
+_SIDES: Final = ("first", "second")
+_NEXT: Final = "compare fewer runs, or on a machine with more time and memory"
+
+
+class PredictionPairs:
+    """Compares pairs of runs until its time is used up."""
+
+    def __init__(self, store: BlobStore, scratch: Path | None, seconds: float = LIMITS.seconds) -> None:
+        """Take what is compared where; the time starts with the first comparison.
+
+        Args:
+            store: Has the predictions, the manifests and the labels.
+            scratch: A folder on the store's file system for temporary files; None for any folder.
+            seconds: How long all comparisons together may take.
+        """
+        self._store = store
+        self._scratch = scratch
+        self._seconds = seconds
+        self._deadline: float | None = None
+
+    def compare(self, first: tuple[Lock, Run], second: tuple[Lock, Run], comparisons: int = 1) -> PairedTests:
+        """Compare two runs of the same samples in every metric of quality that both have.
+
+        Args:
+            first: A run with its lock.
+            second: Another one.
+            comparisons: The number of locks that are compared with the first one.
+
+        Returns:
+            The tests by metric, or the reason why the runs cannot be compared sample by sample.
+
+        Raises:
+            IntegrityError: A blob is not what its digest says.
+        """
+        if reason := self._find_obstacle(first, second):
+            return PairedTests(reason=reason)
+        try:
+            return self._compare(first, second, comparisons)
+        except InvalidInputError as error:  # limits, a library that is missing, a blob that was removed meanwhile
+            return PairedTests(reason=error.what)
+
+    def _find_obstacle(self, first: tuple[Lock, Run], second: tuple[Lock, Run]) -> str | None:
+        """Return why two runs have no pairs of samples; None where they have."""
+        if self._seconds_left() <= 0:
+            return f"the {self._seconds:g} seconds for comparisons sample by sample are used up"
+        locks = (first[0], second[0])
+        datasets = {(lock.dataset.digest, lock.dataset.split) for lock in locks}
+        if len(datasets) > 1:
+            return "the runs are of different samples"
+        if not _shared_metrics(*locks):
+            return "the runs share no metric of quality"
+        return next(filter(None, (self._find_gap(run) for _, run in (first, second))), None)
+
+    def _find_gap(self, run: Run) -> str | None:
+        """Return why the predictions of a run cannot be read; None where they can."""
+        blob = _predictions(run)
+        if blob is None:
+            return f"{run.id} has no stored predictions"
+        if blob.size > LARGEST_PREDICTIONS:
+            return f"the predictions of {run.id} have {blob.size} bytes, and at most {LARGEST_PREDICTIONS} are read"
+        return None if self._store.exists(blob.digest) else f"the predictions of {run.id} are missing"
+
+    def _compare(self, first: tuple[Lock, Run], second: tuple[Lock, Run], comparisons: int) -> PairedTests:
+        with open_workspace(self._scratch) as folder:
+            for side, (_, run) in zip(_SIDES, (first, second), strict=True):
+                blob = _predictions(run)
+                assert blob is not None
+                verify(self._store, blob.digest, name=f"the predictions of {run.id}", size=blob.size)
+                lay_out(self._store, blob, folder / side)
+            lay_labels(first[0], read_manifests(first[0], self._store), self._store, folder / "dataset")
+            arguments = {
+                "locks": [dump(lock) for lock, _ in (first, second)],
+                "predictions": [str((folder / side).absolute()) for side in _SIDES],
+                "labels": str((folder / "dataset").absolute()),
+                "comparisons": comparisons,
+            }
+            return PairedTests(self._isolate(arguments))
+
+    def _seconds_left(self) -> float:
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._seconds
+        return self._deadline - time.monotonic()
+
+    def _isolate(self, arguments: Mapping[str, Any]) -> dict[str, PairedTest]:
+        what = "the comparison sample by sample"
+        used_up = LimitExceededError(f"{what} needs more than {self._seconds:g} seconds", next_step=_NEXT)
+        if (left := self._seconds_left()) <= 0:
+            raise used_up
+        limits = msgspec.structs.replace(LIMITS, seconds=min(left, LIMITS.seconds))
+        function = f"{__name__}:compare_files"
+        try:
+            return msgspec.convert(
+                run_isolated(function, arguments, limits=limits, what=what, blobs=self._store), dict[str, PairedTest]
+            )
+        except msgspec.ValidationError as error:
+            raise IsolatedFaultError(f"{what} gave malformed values: {error}", next_step=_NEXT) from error
+
+
+def compare_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa: ANN401 - plain values
+    """Compare in a child process two files of predictions that lie there already; the tests as plain values."""
+    locks = [load(text, "the lock of a run") for text in arguments["locks"]]
+    scores = [
+        score_samples(lock, read_manifests(lock, blobs), Path(path), Path(arguments["labels"]))
+        for lock, path in zip(locks, arguments["predictions"], strict=True)
+    ]
+    first, second = scores
+    tests: dict[str, PairedTest] = {}
+    for metric in _shared_metrics(*locks):
+        try:
+            n = _count_samples(locks[0], blobs)
+            tests[metric] = compare_measures(metric, first.samples, second.samples, n, arguments["comparisons"])
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise InvalidInputError(f"the measures of {metric} cannot be compared: {error}") from error
+    return msgspec.to_builtins(tests)
+
+
+def _count_samples(lock: Lock, blobs: CallerBlobs) -> int:
+    dataset = read_manifests(lock, blobs)["dataset"]
+    assert isinstance(dataset, Dataset)
+    return dataset.splits[lock.dataset.split].samples
+
+
+def _shared_metrics(first: Lock, second: Lock) -> tuple[str, ...]:
+    return tuple(name for name in first.metrics if name in second.metrics and is_quality(name))
+
+
+def _predictions(run: Run) -> Descriptor | None:
+    return None if run.end is None else run.end.blobs.get(_PREDICTIONS)

@@ -1,0 +1,1 @@
+"""Basics of every phase: the job, failures, reports and child processes; standard library only."""

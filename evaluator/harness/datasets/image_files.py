@@ -1,0 +1,110 @@
+"""Datasets of image files: a CSV index, or COCO annotations."""
+
+import csv
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .labels import Lazy, labels_of, read_mask
+from .samples import Boxes, Label, Names, Opening, Samples, read_unpacked, resolve_inside
+
+_CSV_INDEX_FIELDS = {"image-index": "image", "wav-index": "audio"}
+
+
+def open_csv_index(opening: Opening) -> Samples:
+    """Its samples are files as they are stored, in the order of the rows.
+
+    Labels are masks where these are asked for, and where there are no others.
+    """
+    path: str = opening.split["index"]
+    index = resolve_inside(opening.folder, path)
+    with index.open(encoding="utf-8-sig", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    if rows and "path" not in rows[0]:
+        raise ValueError(f"{path}: no column 'path'")
+    names = [str(row["path"]) for row in rows]
+    parent = index.parent.relative_to(opening.folder)
+    files = [resolve_inside(opening.folder, str(parent / name)) for name in names]
+    field = _CSV_INDEX_FIELDS[opening.format]
+
+    def line(number: int) -> str:
+        return f"{path} line {number + 2}"
+
+    found: Sequence[Label] | None = labels_of([row.get("label") for row in rows], opening.names, line)
+    masks = [(row.get("mask") or "").strip() for row in rows] if field == "image" else []
+    if any(masks) and (opening.masks or found is None):
+        found = _masks(masks, lambda name: resolve_inside(opening.folder, str(parent / name)), line)
+    return Samples(lambda number: {field: files[number].read_bytes()}, names, found, frozenset((field,)), files)
+
+
+def _masks(names: Sequence[str], place: Callable[[str], Path], line: Callable[[int], str]) -> Lazy:
+    if not all(names):
+        raise ValueError(f"{line(names.index(''))}: no mask, and other samples have one")
+    files = [place(name) for name in names]
+    return Lazy(lambda number: read_mask(files[number], names[number]), names)
+
+
+_COCO_FIELDS = frozenset(("image",))
+
+
+def open_coco(opening: Opening) -> Samples:
+    """Its samples are encoded files, in the order of ``images``; unlabelled without a list of ``annotations``.
+
+    A class is the category's id; with names of labels, the index of the category's name there.
+    """
+    path: str = opening.split["annotations"]
+    document = json.loads(read_unpacked(resolve_inside(opening.folder, path)))
+    pictures: Sequence[Mapping[str, Any]] = document["images"]
+    names = [str(picture["file_name"]) for picture in pictures]
+    images = resolve_inside(opening.folder, opening.split["images"])
+    files = [resolve_inside(images, name) for name in names]
+    found = None
+    if "annotations" in document:
+        classes = _classes(document.get("categories", ()), opening.names)
+        of_picture = defaultdict(list)
+        for annotation in document["annotations"]:
+            of_picture[annotation["image_id"]].append(annotation)
+        found = tuple(
+            _boxes(of_picture[picture["id"]], classes, f"{path}, {name}")
+            for picture, name in zip(pictures, names, strict=True)
+        )
+    return Samples(lambda number: {"image": files[number].read_bytes()}, names, found, _COCO_FIELDS, files)
+
+
+def _classes(categories: Sequence[Mapping[str, Any]], names: Names | None) -> Mapping[int, int] | None:
+    """The class of each category's id; None where they are the same. Names are compared without space and case."""
+    if names is None:
+        return None
+    places: dict[str, int] = {}
+    for name, index in names.places.items():
+        places.setdefault(name.casefold(), index)
+    plain = {category["id"]: str(category["name"]).strip() for category in categories}
+    found = {of: names.places.get(name, places.get(name.casefold())) for of, name in plain.items()}
+    return {of: index for of, index in found.items() if index is not None}
+
+
+def _boxes(annotations: Sequence[Mapping[str, Any]], classes: Mapping[int, int] | None, where: str) -> Boxes:
+    found = [_class(annotation["category_id"], classes, where) for annotation in annotations]
+    boxes = np.asarray([annotation["bbox"] for annotation in annotations], np.float64).reshape(len(found), 4)
+    if not np.isfinite(boxes).all() or (boxes[:, 2:] < 0).any():
+        raise ValueError(f"{where}: a box is [x, y, width, height] in pixels, none of them negative or no number")
+    areas = [annotation.get("area", math.prod(annotation["bbox"][2:])) for annotation in annotations]
+    return Boxes(
+        np.asarray(found, np.int64),
+        np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1),
+        np.asarray(areas, np.float64),
+        np.asarray([bool(annotation.get("iscrowd", 0)) for annotation in annotations], np.bool_),
+    )
+
+
+def _class(category: int, classes: Mapping[int, int] | None, where: str) -> int:
+    if classes is None:
+        return int(category)
+    if category not in classes:
+        raise ValueError(f"{where}: the category {category} has no name out of the labels")
+    return classes[category]

@@ -1,0 +1,1 @@
+"""From a stored sample to its checked prediction."""

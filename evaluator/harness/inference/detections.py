@@ -1,0 +1,147 @@
+"""Bounding boxes from a detector's outputs: selection, suppression and original coordinates.
+
+Every score above the threshold is a candidate, of each class of a box but the background. Candidates are sorted by
+score, equal ones in the order of the boxes and then of the classes; a candidate goes when it overlaps a better one that
+stays. Of what is left the first ``max_detections`` stay.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.failures import Failure
+from ..core.job import Detections
+from ..steps.tensor import Geometry
+
+COLUMNS = 6
+"""Class index, score, x1, y1, x2, y2."""
+
+_SIDES = 4
+_Floats = NDArray[np.float64]
+
+
+def detect(terms: Detections, prediction: Mapping[str, NDArray[Any]], geometry: Geometry) -> _Floats:
+    """The detections of one sample, best first: [K, 6] class index, score, x1, y1, x2, y2 in pixels of the original.
+
+    ``prediction`` is of one sample, by the outputs' names; ``geometry`` is of the picture that the network was given.
+    Boxes are not cut at the picture's border.
+
+    Raises:
+        Failure: ``predict``: the outputs do not fit one another. ``non-finite``: a detection is not finite.
+    """
+    boxes = _boxes(terms, prediction[terms.boxes])
+    count = len(boxes) if terms.count is None else _count(prediction[terms.count], len(boxes), terms.count)
+    rows, classes, scores = _candidates(terms, prediction, len(boxes), count)
+    order = np.argsort(-scores.astype(np.float64), kind="stable")
+    rows, classes, scores = rows[order], classes[order], scores[order].astype(np.float64)
+    found = _CORNERS[terms.box_format.partition("-")[0]](boxes[rows])
+    if terms.box_format.endswith("-relative"):
+        found = found * np.tile(geometry.size[::-1], 2)
+    if not np.isfinite(found).all() or not np.isfinite(scores).all():
+        raise Failure("non-finite", f"output {terms.boxes}: the score or the box of a detection is not finite")
+    kept = _kept(terms, found, classes)
+    return np.column_stack([classes[kept], scores[kept], geometry.to_original(found[kept])])
+
+
+def number_rows(samples: Sequence[_Floats]) -> _Floats:
+    """Join the detections [K, 6] of all samples to [N, 7], with the number of the sample in front."""
+    rows = [np.column_stack([np.full(len(found), number), found]) for number, found in enumerate(samples)]
+    return np.concatenate(rows) if rows else np.zeros((0, 1 + COLUMNS))
+
+
+def suppress(boxes: _Floats, iou: float, most: int | None = None) -> NDArray[np.int64]:
+    """The indices of the boxes [N, 4] (x1, y1, x2, y2), best first, that no better one which stays overlaps by more.
+
+    After ``most`` of them it stops.
+    """
+    left = np.arange(len(boxes))
+    kept: list[int] = []
+    while len(left) and (most is None or len(kept) < most):
+        best, left = left[0], left[1:]
+        kept.append(best)
+        left = left[overlaps(boxes[best], boxes[left]) <= iou]
+    return np.asarray(kept, np.int64)
+
+
+def overlaps(box: _Floats, others: _Floats) -> _Floats:
+    """Intersection over union of ``box`` with each of ``others`` [N, 4], between 0 and 1; 0 where both are empty."""
+    common = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    intersection = np.prod(np.maximum(common, 0), axis=1)
+    areas = [np.prod(np.maximum(found[:, 2:] - found[:, :2], 0), axis=1) for found in (box[np.newaxis], others)]
+    union = areas[0] + areas[1] - intersection
+    ratio: _Floats = np.divide(intersection, union, out=np.zeros(len(others)), where=union > 0)
+    return ratio
+
+
+def _boxes(terms: Detections, values: NDArray[Any]) -> _Floats:
+    """[N, 4], however many axes of length one the output has more."""
+    long = [size for size in values.shape[:-1] if size != 1]
+    if values.ndim == 0 or values.shape[-1] != _SIDES or len(long) > 1:
+        raise Failure("predict", f"output {terms.boxes}: {list(values.shape)} a sample, not a list of boxes [N, 4]")
+    return values.reshape(-1, _SIDES).astype(np.float64)
+
+
+def _count(values: NDArray[Any], most: int, name: str) -> int:
+    """How many of the boxes are meant."""
+    if values.size != 1 or not 0 <= values.reshape(-1)[0] <= most:
+        raise Failure("predict", f"output {name}: {values.tolist()} is no count of {most} boxes")
+    return round(float(values.reshape(-1)[0]))
+
+
+def _candidates(
+    terms: Detections, prediction: Mapping[str, NDArray[Any]], boxes: int, count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+    """The box, the class and the score of each candidate, in the order of the boxes, then of the classes."""
+    scores = _of_each(prediction[terms.scores], boxes, terms.scores)[:count]
+    named = None
+    if terms.classes is not None:
+        if scores.shape[1] > 1:
+            what = f"{scores.shape[1]} scores a box, and output {terms.classes} has the class of each"
+            raise Failure("predict", f"output {terms.scores}: {what}")
+        named = _classes(_of_each(prediction[terms.classes], boxes, terms.classes)[:count], terms.classes)
+    rows, columns = np.nonzero(scores > terms.score_threshold)
+    classes = columns if named is None else named[rows]
+    meant = np.ones(len(rows), bool) if terms.background is None else classes != terms.background
+    return rows[meant], classes[meant], scores[rows[meant], columns[meant]]
+
+
+def _of_each(values: NDArray[Any], boxes: int, name: str) -> NDArray[Any]:
+    """[boxes, width]: the values of each box, however many axes of length one stand before them."""
+    shape = values.shape
+    while len(shape) > 1 and shape[0] == 1 != boxes:
+        shape = shape[1:]
+    if not shape or shape[0] != boxes:
+        raise Failure("predict", f"output {name}: {list(values.shape)} a sample, for {boxes} boxes")
+    return values.reshape(boxes, -1) if boxes else values.reshape(0, 1)
+
+
+def _classes(values: NDArray[Any], name: str) -> NDArray[np.int64]:
+    """The class of each box, which some networks return in a floating type."""
+    if values.shape[1] != 1 and len(values):
+        raise Failure("predict", f"output {name}: {values.shape[1]} classes a box")
+    found: NDArray[np.int64] = np.rint(values.reshape(-1)).astype(np.int64)
+    if not np.array_equal(found, values.reshape(-1)):
+        raise Failure("predict", f"output {name}: a class that is no whole number")
+    return found
+
+
+def _kept(terms: Detections, boxes: _Floats, classes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which of the candidates, best first, are left of those that overlap."""
+    most = terms.max_detections
+    if terms.nms is None:
+        return np.arange(len(boxes))[:most]
+    groups = [np.arange(len(boxes))]
+    if terms.nms.per_class:
+        groups = [np.flatnonzero(classes == number) for number in np.unique(classes)]
+    kept = [group[suppress(boxes[group], terms.nms.iou, most)] for group in groups]
+    return np.sort(np.concatenate(kept))[:most] if kept else np.zeros(0, np.int64)
+
+
+_CORNERS: Mapping[str, Callable[[_Floats], _Floats]] = {
+    "xyxy": lambda boxes: boxes,
+    "yxyx": lambda boxes: boxes[:, [1, 0, 3, 2]],
+    "xywh": lambda boxes: np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]]),
+    "cxcywh": lambda boxes: np.hstack([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2]),
+}

@@ -1,0 +1,139 @@
+"""Counts of NaN and infinite values in outputs.
+
+A comparison with NaN is always false, so a decision made from NaN is an accident of the implementation. An output may
+have such values only where the manifest says ``allow_non_finite: true``; a sample with NaN is then decided wrong.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from ..core.failures import Failure, classify_errors
+from ..core.job import Model, Output
+from .predictions import PREDICTIONS, split_samples
+
+
+@dataclass(slots=True)
+class _Count:
+    """The values of one output.
+
+    ``seen`` samples were counted, and ``samples`` of them are not finite; ``first`` and ``last`` are the numbers of the
+    first and the last of these, ``latest`` is that of the last sample that was counted.
+    """
+
+    values: int = 0
+    nan: int = 0
+    infinite: int = 0
+    seen: int = 0
+    samples: int = 0
+    first: int = -1
+    last: int = -1
+    latest: int = -1
+
+
+class FiniteCheck:
+    """Counts the values of outputs that are not finite, sample by sample."""
+
+    def __init__(self, model: Model, names: Sequence[str] | None = None, *, when: str = "") -> None:
+        """Start at zero.
+
+        Args:
+            model: Says which outputs there are, and which may have values that are not finite.
+            names: What messages call the samples; nothing where they have no names.
+            when: What messages say of the moment of the check.
+        """
+        self._ports = tuple(port for port in model.predicted if not port.allow_non_finite)
+        self._names = names
+        self._when = when
+        self._counts = {port.name: _Count() for port in self._ports}
+
+    def add_call(self, tensors: Mapping[str, NDArray[Any]], first: int, count: int) -> None:
+        """Count the answer to one call.
+
+        Args:
+            tensors: What the model returned, by the outputs' names.
+            first: The number of the first sample of the call.
+            count: The number of its samples.
+        """
+        for port in self._ports:
+            values = tensors.get(port.name)
+            if isinstance(values, np.ndarray | np.generic):
+                for number, row in enumerate(_rows(port, np.asarray(values), count), first):
+                    self._add(port.name, number, row)
+
+    def add_prediction(self, prediction: Mapping[str, NDArray[Any]], number: int) -> None:
+        """Count the outputs of one sample, as they are after their steps."""
+        for port in self._ports:
+            if port.name in prediction:
+                self._add(port.name, number, prediction[port.name])
+
+    def add_stored(self, path: Path) -> None:
+        """Count the stored predictions of all samples.
+
+        Raises:
+            Failure: ``predict``: the file is malformed.
+        """
+        with classify_errors("predict", PREDICTIONS), safe_open(path, framework="numpy") as file:
+            for name in sorted(self._counts.keys() & set(file.keys())):
+                for number, values in enumerate(split_samples(file, name)):
+                    self._add(name, number, values)
+
+    def check(self) -> None:
+        """Raise unless all values so far are finite.
+
+        Raises:
+            Failure: ``non-finite``, with the counts and the first sample of each output that has such values.
+        """
+        found = [
+            f"output {name}{self._when}: {self._describe(one)}" for name, one in self._counts.items() if one.samples
+        ]
+        if found:
+            raise Failure("non-finite", f"{'; '.join(found)}; if this is intended, write allow_non_finite: true there")
+
+    @contextmanager
+    def checking(self) -> Iterator[None]:
+        """Check at the end, also where something else failed that NaN or infinities may have caused.
+
+        Raises:
+            Failure: As :meth:`check`.
+        """
+        try:
+            yield
+        except Failure as error:
+            if error.kind in ("step", "predict"):
+                self.check()
+            raise
+        self.check()
+
+    def _add(self, name: str, number: int, values: NDArray[Any]) -> None:
+        one = self._counts[name]
+        one.values += values.size
+        one.seen += number != one.latest
+        one.latest = number
+        if values.dtype.kind not in "fc" or np.isfinite(values).all():
+            return
+        one.nan += int(np.count_nonzero(np.isnan(values)))
+        one.infinite += int(np.count_nonzero(np.isinf(values)))
+        one.samples += number != one.last
+        one.first, one.last = number if one.first < 0 else one.first, number
+
+    def _describe(self, one: _Count) -> str:
+        name = "" if self._names is None else f" ({self._names[one.first]})"
+        return (
+            f"{one.nan + one.infinite} of {one.values} values are not finite ({one.nan} NaN, {one.infinite} infinite), "
+            f"in {one.samples} of {one.seen} samples, first in sample {one.first}{name}"
+        )
+
+
+def _rows(port: Output, values: NDArray[Any], count: int) -> Sequence[NDArray[Any]]:
+    """Return the values of each sample of a call; those of a malformed answer as one."""
+    axis = port.axes.axis
+    if axis is None or values.ndim <= axis:
+        return [values]
+    return list(np.moveaxis(values, axis, 0)[:count])

@@ -1,0 +1,123 @@
+"""Calls of a model with its constants and states."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.failures import Failure, classify_errors
+from ..core.job import Input, Model
+from ..predictors import Predictor, Tensors
+
+
+class Session:
+    """A predictor, with the constants and the states of its model.
+
+    ``predict`` takes what the dataset feeds and returns the predictions of a call. Of a model without constants and
+    states it is the predictor's own, so that nothing is between a clock and the call.
+    """
+
+    def __init__(self, predictor: Predictor, model: Model) -> None:
+        """Raises ``Failure`` (``load``): a constant or state has no such shape or type."""
+        self._model = model
+        self._predict = predictor.predict
+        self._states: dict[str, NDArray[Any]] = {}
+        self._hidden = tuple(port.name for port in model.outputs if port.type == "state")
+        self._constants = tuple((port, _constant(port)) for port in model.inputs if port.type == "constant")
+        self._repeated: dict[int, Tensors] = {}
+        self._sources = tuple((port, str(port.source)) for port in model.inputs if port.type == "state")
+        for port, _ in self._sources:
+            _zeros(port, 1)
+        self.predict = self._predict_with if self._constants or self._hidden else predictor.predict
+
+    @property
+    def stateful(self) -> bool:
+        return bool(self._sources)
+
+    def restart(self) -> None:
+        """Forget every state, of warm-up for instance."""
+        self._states.clear()
+
+    def start_sample(self) -> None:
+        """Forget the states that each sample begins without."""
+        for port, _ in self._sources:
+            if port.reset == "sample":
+                self._states.pop(port.name, None)
+
+    def _predict_with(self, batch: Tensors) -> Tensors:
+        count = self._count(batch)
+        given = {**batch, **self._same(count), **self._states}
+        for port, _ in self._sources:
+            if port.name not in given:
+                given[port.name] = _zeros(port, count)
+        found = self._predict(given)
+        for port, source in self._sources:
+            self._states[port.name] = _checked(port, found[source], given[port.name])
+        return {name: values for name, values in found.items() if name not in self._hidden}
+
+    def _same(self, count: int) -> Tensors:
+        """The constants of a call of ``count`` samples."""
+        if count not in self._repeated:
+            self._repeated[count] = {port.name: _repeated(port, values, count) for port, values in self._constants}
+        return self._repeated[count]
+
+    def _count(self, batch: Tensors) -> int:
+        """The samples that the call takes: as many as the inputs have that have a batch axis."""
+        for port in self._model.inputs:
+            if port.fed and port.axes.axis is not None:
+                return int(batch[port.name].shape[port.axes.axis])
+        return self._model.batch or 1
+
+
+def query(session: Session, calls: Sequence[Tensors]) -> list[Tensors]:
+    """The answers to the calls of one sample."""
+    session.start_sample()
+    return [session.predict(call) for call in calls]
+
+
+def call(session: Session, batch: Tensors, where: str) -> Tensors:
+    """One call's answer; ``Failure`` (``predict``, ``out-of-memory``) with the framework's reason."""
+    with classify_errors("predict", where):
+        return session.predict(batch)
+
+
+def _constant(port: Input) -> NDArray[Any]:
+    """One sample of a constant."""
+    where = f"input {port.name}, value"
+    with classify_errors("load", where):
+        given = np.asarray(port.value)
+        values = given.astype(port.dtype)
+        if values.dtype.kind != "f" and not np.array_equal(values, given):
+            raise ValueError(f"{port.value} is no {port.dtype}")
+        shape = port.axes.sample or ()
+        if len(shape) != values.ndim or any(
+            want not in (None, size) for size, want in zip(values.shape, shape, strict=True)
+        ):
+            raise ValueError(f"its shape is {list(values.shape)}, the manifest says {list(shape)}")
+        return values
+
+
+def _repeated(port: Input, values: NDArray[Any], count: int) -> NDArray[Any]:
+    if port.axes.axis is None:
+        return values
+    return np.stack([values] * count, port.axes.axis)
+
+
+def _zeros(port: Input, count: int) -> NDArray[Any]:
+    shape = [*(port.axes.sample or ())]
+    if None in shape:
+        raise Failure("load", f"input {port.name}: a state begins with zeros, and its shape has a free axis")
+    if port.axes.axis is not None:
+        shape.insert(port.axes.axis, count)
+    return np.zeros([size for size in shape if size is not None], port.dtype)
+
+
+def _checked(port: Input, values: NDArray[Any], before: NDArray[Any]) -> NDArray[Any]:
+    """What the next call is given: of the same shape and type as what this one was given."""
+    if values.shape != before.shape or values.dtype != before.dtype:
+        raise ValueError(
+            f"output {port.source} gives {values.dtype} {list(values.shape)}, "
+            f"and the state {port.name} is {before.dtype} {list(before.shape)}"
+        )
+    return values

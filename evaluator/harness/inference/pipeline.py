@@ -1,0 +1,350 @@
+"""The steps of a model bound to its inputs and outputs: samples to calls, answers to predictions; prefetching."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.failures import Failure, classify_errors
+from ..core.job import Input, Model, Output
+from ..datasets import Samples
+from ..predictors import Tensors
+from ..steps import BoundStep, Kind, Source, Tensor, bind
+from ..steps.tensor import Geometry
+
+_Made = TypeVar("_Made")
+
+
+class Ahead(Generic[_Made]):
+    """``make(0)``, ``make(1)``, … up to ``count``, in that order, however many ``threads`` make them.
+
+    At most ``depth`` are begun and not yet handed over. With no thread each is made when it is asked for. ``busy`` is
+    the seconds spent making, summed over the threads; ``waited`` those that the caller waited for what was not ready.
+    What ``make`` raises is raised where its result would be handed over, and nothing more is begun.
+    """
+
+    def __init__(self, make: Callable[[int], _Made], count: int, threads: int, depth: int) -> None:
+        self.busy = 0.0
+        self.waited = 0.0
+        self._make = make
+        self._count = count
+        self._threads = threads
+        self._depth = max(depth, threads)
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[_Made]:
+        if self._threads == 0:
+            yield from map(self._timed, range(self._count))
+            return
+        begun: deque[Future[_Made]] = deque()
+        numbers = iter(range(self._count))
+        with ThreadPoolExecutor(self._threads, "ahead") as pool:
+            try:
+                for number in numbers:
+                    begun.append(pool.submit(self._timed, number))
+                    if len(begun) == self._depth:
+                        yield self._next(begun)
+                while begun:
+                    yield self._next(begun)
+            finally:
+                for future in begun:
+                    future.cancel()
+
+    def _timed(self, number: int) -> _Made:
+        start = time.perf_counter()
+        try:
+            return self._make(number)
+        finally:
+            seconds = time.perf_counter() - start
+            with self._lock:
+                self.busy += seconds
+
+    def _next(self, begun: deque[Future[_Made]]) -> _Made:
+        start = time.perf_counter()
+        made = begun.popleft().result()
+        self.waited += time.perf_counter() - start
+        return made
+
+
+Prediction = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One sample after the steps of its inputs: what each of its calls takes, without constants and states.
+
+    ``geometry`` has, by the input's name, how each picture came from its original.
+    """
+
+    calls: tuple[dict[str, NDArray[Any]], ...]
+    geometry: Mapping[str, Geometry]
+
+
+class Pipeline:
+    """The steps of a model, bound to its files."""
+
+    def __init__(self, model: Model, folder: Path) -> None:
+        """``folder`` has the model's files. Raises ``Failure`` (``load``): there is no such step, or no such file."""
+        self._model = model
+        self._fed = tuple(port for port in model.inputs if port.fed)
+        self._bound: dict[str, tuple[BoundStep, ...]] = {}
+        self._finishing: dict[str, tuple[BoundStep, ...]] = {}
+        for port in self._fed:
+            with classify_errors("load", f"input {port.name}"):
+                self._bound[port.name] = bind(cast(Kind, port.type), port.steps, folder)
+        self._each = {name for name, steps in self._bound.items() if any(step.each for step in steps)}
+        for output in model.predicted:
+            with classify_errors("load", f"output {output.name}"):
+                self._finishing[output.name] = bind("output", output.steps, folder)
+
+    @property
+    def several(self) -> bool:
+        """Whether a sample takes several calls: as many as it has frames."""
+        return bool(self._each)
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether a step is code that came with the model."""
+        ports: list[Input | Output] = [*self._fed, *self._model.predicted]
+        return any(step.name == "python" for port in ports for step in port.steps)
+
+    @property
+    def alone(self) -> bool:
+        """Whether a call takes one sample alone: a tensor has no batch axis, or a sample takes several calls.
+
+        With a state too, since the next call goes on from the last one.
+        """
+        ports: list[Input | Output] = [*self._fed, *self._model.predicted]
+        stateful = any(port.type == "state" for port in self._model.inputs)
+        return self.several or stateful or any(port.axes.axis is None for port in ports)
+
+    def batch_size(self, asked: int) -> int:
+        """Samples a call: one where they go alone, else what the graph fixes, else what is asked."""
+        return 1 if self.alone else self._model.batch or asked
+
+    def prepare(self, samples: Samples, number: int) -> Prepared:
+        """The sample of that number.
+
+        Raises:
+            Failure: ``load``: it cannot be read; ``step``: a step cannot be done, or the result is not of the declared
+                dtype, shape and layout.
+        """
+        sample = f"sample {number} ({samples.names[number]})"
+        with classify_errors("load", sample):
+            fields = samples.read(number)
+        rows: dict[str, list[Tensor]] = {}
+        for port in self._fed:
+            where = f"{sample}, input {port.name}"
+            rows[port.name] = _prepared(port, self._bound[port.name], _source(port, fields, where), where)
+            for tensor in rows[port.name]:
+                _check_input(port, tensor, where)
+        calls = _calls(rows, self._each, sample)
+        return Prepared(calls, {name: row[0].geometry for name, row in rows.items() if row[0].geometry})
+
+    def stack(self, calls: Sequence[Mapping[str, NDArray[Any]]]) -> Tensors:
+        """What one call takes of several samples, in C order; a batch that the graph fixes is filled with the last.
+
+        Raises:
+            Failure: ``step``: samples of different shapes.
+        """
+        size = self._model.batch or len(calls)
+        padded = [*calls, *[calls[-1]] * (size - len(calls))]
+        tensors: Tensors = {}
+        for port in self._fed:
+            values = [call[port.name] for call in padded]
+            with classify_errors("step", f"input {port.name}, a batch of {size}"):
+                axis = port.axes.axis
+                # A copy always: what is given to a framework is not what the dataset holds.
+                if axis is None:
+                    tensors[port.name] = np.array(values[0], order="C")
+                elif size == 1:
+                    tensors[port.name] = np.expand_dims(np.array(values[0], order="C"), axis)
+                else:
+                    tensors[port.name] = np.asarray(np.stack(values, axis), order="C")
+        return tensors
+
+    def answers(self, tensors: Tensors, count: int, where: str) -> list[Prediction]:
+        """Of the first ``count`` samples of a call: each output after its steps, by the output's name.
+
+        Raises:
+            Failure: ``predict``: not the declared dtype or shape; ``step``: a step cannot be done.
+        """
+        found: list[Prediction] = [{} for _ in range(count)]
+        for port in self._model.predicted:
+            place = f"{where}, output {port.name}"
+            rows = _rows(port, tensors[port.name], count, place)
+            for prediction, row in zip(found, rows, strict=True):
+                prediction[port.name] = _follow(self._finishing[port.name], Tensor(row), place).values
+        return found
+
+    def combine(self, answers: Sequence[Prediction]) -> Prediction:
+        """The prediction of a sample out of the answers to its calls: stacked on a new first axis, then reduced.
+
+        Raises:
+            Failure: ``predict``: the answers differ in shape.
+        """
+        if not self.several:
+            return answers[0]
+        combined: Prediction = {}
+        for port in self._model.predicted:
+            with classify_errors("predict", f"output {port.name}, the answers to {len(answers)} calls"):
+                combined[port.name] = _REDUCTIONS[port.reduce](np.stack([answer[port.name] for answer in answers]))
+        return combined
+
+
+def trace_geometry(model: Model, source: Source, where: str) -> Geometry | None:
+    """Return how the model's first picture comes from its original, by its steps without those of code.
+
+    Args:
+        model: The model, whose files are not needed.
+        source: The sample as the dataset holds it.
+        where: What messages call the sample.
+
+    Raises:
+        Failure: ``load``, ``step``: the steps cannot be done.
+    """
+    port = next(port for port in model.inputs if port.name == model.first_picture)
+    with classify_errors("load", f"input {port.name}"):
+        steps = bind("image", [step for step in port.steps if step.name != "python"], Path())
+    return _follow(steps, source, where).geometry
+
+
+def find_source(model: Model, fields: Mapping[str, Source], where: str) -> Source:
+    """Return the field of a sample that feeds the model's first picture.
+
+    Raises:
+        Failure: ``load``: the dataset has no such field.
+    """
+    return _source(next(port for port in model.inputs if port.name == model.first_picture), fields, where)
+
+
+def _mean(calls: NDArray[Any]) -> NDArray[Any]:
+    """In float64, then in the calls' floating type; of integers in float32."""
+    dtype = calls.dtype if calls.dtype.kind == "f" else np.dtype(np.float32)
+    return np.asarray(calls.mean(axis=0, dtype=np.float64)).astype(dtype)
+
+
+_REDUCTIONS: Mapping[str | None, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "max": lambda calls: np.asarray(calls.max(axis=0)),
+    "mean": _mean,
+    "last": lambda calls: calls[-1],
+    "none": lambda calls: calls,
+    None: lambda calls: calls,
+}
+
+
+def _source(port: Input, fields: Mapping[str, Source], where: str) -> Source:
+    """The field that feeds ``port``: the one it names, else the only one."""
+    known = ", ".join(sorted(fields))
+    if port.field is not None:
+        if port.field not in fields:
+            raise Failure("load", f"{where}: the dataset has no field {port.field!r}; it has {known}")
+        return fields[port.field]
+    if len(fields) != 1:
+        raise Failure("load", f"{where}: it names no field, and the dataset has {known}")
+    return next(iter(fields.values()))
+
+
+def _start(port: Input, source: Source, where: str) -> Source | Tensor:
+    """What the first step is given: of an input of type tensor the numbers themselves, else what is to be decoded."""
+    if port.type != "tensor":
+        return source
+    if not isinstance(source, np.ndarray):
+        found = "a text" if isinstance(source, str) else "an encoded file"
+        raise Failure("load", f"{where}: its type is tensor, and the dataset holds {found}")
+    return Tensor(source)
+
+
+def _prepared(port: Input, steps: Sequence[BoundStep], source: Source, where: str) -> list[Tensor]:
+    """What each call takes of ``source``; one call, unless a step makes several."""
+    start = _start(port, source, where)
+    several = [index for index, step in enumerate(steps) if step.each]
+    cut = several[0] + 1 if several else len(steps)
+    whole = _follow(steps[:cut], start, where)
+    if not several:
+        return [whole]
+    return [_follow(steps[cut:], whole._replace(values=row), where, cut) for row in whole.values]
+
+
+def _calls(
+    rows: Mapping[str, Sequence[Tensor]], each: Container[str], where: str
+) -> tuple[dict[str, NDArray[Any]], ...]:
+    """One call after the other; an input that has one tensor alone gives it to every call."""
+    counts = {name: len(found) for name, found in rows.items() if name in each}
+    if len(set(counts.values())) > 1 or 0 in counts.values():
+        raise Failure(
+            "step", f"{where}: the inputs have " + ", ".join(f"{n} frames ({name})" for name, n in counts.items())
+        )
+    number = next(iter(counts.values()), 1)
+    # A transposed picture is a view with other strides: frameworks would copy it in every call, or compute otherwise.
+    values = {name: [np.asarray(tensor.values, order="C") for tensor in found] for name, found in rows.items()}
+    return tuple(
+        {name: found[index if name in each else 0] for name, found in values.items()} for index in range(number)
+    )
+
+
+def _follow(steps: Sequence[BoundStep], start: Source | Tensor, where: str, first: int = 0) -> Tensor:
+    """``start`` after ``steps``, of which the first is number ``first`` of the manifest's."""
+    tensor: Any = start
+    for index, step in enumerate(steps, first):
+        with classify_errors("step", f"{where}, steps[{index}].{step.name}"):
+            tensor = step.apply(tensor)
+    if not isinstance(tensor, Tensor):
+        raise Failure("step", f"{where}: the first step of what is stored encoded is decode")
+    return tensor
+
+
+def _check_input(port: Input, tensor: Tensor, where: str) -> None:
+    values, layout = tensor.values, tensor.layout
+    wanted = port.layout.replace("N", "") if port.layout else layout
+    if values.dtype == port.dtype and _fits(values.shape, port.axes.sample) and layout in (None, wanted):
+        return
+    declared = list(port.axes.sample) if port.axes.sample is not None else "any shape"
+    raise Failure(
+        "step",
+        f"{where}: the steps give {values.dtype} {list(values.shape)} {layout or ''}".rstrip()
+        + f", the manifest says {port.dtype} {declared} {wanted or ''}".rstrip(),
+    )
+
+
+def _rows(port: Output, values: NDArray[Any], count: int, where: str) -> list[NDArray[Any]]:
+    if not isinstance(values, np.ndarray | np.generic):  # a sequence or a map of ONNX, as ZipMap makes
+        raise Failure("predict", f"{where}: the model returns a {type(values).__name__}, which is no tensor")
+    if port.dtype is not None and values.dtype != port.dtype:
+        raise Failure("predict", f"{where}: the model returns {values.dtype}, the manifest says {port.dtype}")
+    axis = port.axes.axis
+    if axis is None:
+        rows = [values]
+    elif values.ndim <= axis or values.shape[axis] < count:
+        raise Failure("predict", f"{where}: {list(values.shape)} has no {count} samples on axis {axis}")
+    elif values.shape[axis] != (port.axes.size or values.shape[axis]):
+        what = f"{list(values.shape)} has {values.shape[axis]} samples on axis {axis}"
+        raise Failure("predict", f"{where}: {what}, the manifest says {port.axes.size}")
+    else:
+        rows = list(values[:count] if axis == 0 else np.moveaxis(values, axis, 0)[:count])
+    if not _fits(rows[0].shape, port.axes.sample):
+        declared = list(port.axes.sample or ())
+        raise Failure("predict", f"{where}: a sample is {list(rows[0].shape)}, the manifest says {declared}")
+    return rows
+
+
+def _fits(shape: tuple[int, ...], declared: tuple[int | None, ...] | None) -> bool:
+    return declared is None or (
+        len(shape) == len(declared) and all(want in (None, size) for size, want in zip(shape, declared, strict=True))
+    )
+
+
+def threads_ahead(pipeline: Pipeline, cpus: int) -> int:
+    """Threads that prepare samples while the calling one predicts: as many as processors, as every runtime has.
+
+    None where one processor does all, so that nothing is gained. None with code of the model's own among the steps:
+    nobody wrote it for threads.
+    """
+    return 0 if cpus == 1 or pipeline.runs_code else cpus

@@ -1,0 +1,284 @@
+"""Predictions of a run in safetensors files: writing, reading and splitting by sample.
+
+``predictions.safetensors`` has a tensor for each output, first axis the sample, as :func:`tensorfiles.joined` makes.
+Outputs that boxes are made of are left out; ``detections`` float64 [K, 7] takes their place: sample, class index,
+score, x1, y1, x2, y2 in pixels of the original picture. ``OUTPUT.geometry`` float64 [samples, 8] says for an output of
+type mask how the network's picture came from its original: scale (x, y), offset (x, y), original and new size (height,
+width); not a number where the steps do not tell.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from ..core.failures import Failure, classify_errors
+from ..core.job import Model
+from ..predictors import Tensors
+from ..steps.tensor import UNKNOWN_GEOMETRY, Geometry
+from .detections import COLUMNS, detect, number_rows
+
+
+def save_tensors(path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> None:
+    """Write ``tensors`` by their names, and texts as metadata; readable by others, as every result is."""
+    draft = path.with_name(path.name + ".draft")
+    save_file(dict(tensors), draft, None if metadata is None else dict(metadata))
+    draft.chmod(0o644)
+    draft.replace(path)
+
+
+def join_samples(name: str, samples: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The tensors of all samples as one, first axis the sample.
+
+    Where they differ along their first axis alone they are joined along it, and ``NAME.rows`` has the length of each.
+    Where they differ otherwise their elements are joined in row-major order, and ``NAME.shapes`` has the shapes.
+
+    Raises:
+        ValueError: they differ in their number of axes.
+    """
+    shapes = [values.shape for values in samples]
+    if len(set(shapes)) == 1:
+        return {name: np.stack(samples)}
+    if len({len(shape) for shape in shapes}) > 1:
+        raise ValueError("they differ in their number of axes: " + ", ".join(map(str, sorted(set(shapes))[:3])))
+    if len({shape[1:] for shape in shapes}) == 1:
+        return {name: np.concatenate(samples), f"{name}.rows": np.asarray([shape[0] for shape in shapes], np.int64)}
+    flat = np.concatenate([values.reshape(-1) for values in samples])
+    return {name: flat, f"{name}.shapes": np.asarray(shapes, np.int64)}
+
+
+PREDICTIONS = "predictions.safetensors"
+DETECTIONS = "detections"
+GEOMETRY = ".geometry"
+
+Prediction = Mapping[str, NDArray[Any]]
+_NUMBERS = 8
+
+
+def check_picture(model: Model) -> None:
+    """Raise unless the boxes of the model, if it makes any, lie over a picture.
+
+    Raises:
+        Failure: ``load``: no input is a picture.
+    """
+    if model.detections is not None and model.first_picture is None:
+        raise Failure("load", "model: boxes are in pixels of a picture, and no input is of type image")
+
+
+def add_detections(model: Model, prediction: Prediction, geometry: Geometry | None) -> Prediction:
+    """Return ``prediction`` with the tensor ``detections`` [K, 6], where the model makes boxes.
+
+    Raises:
+        Failure: ``predict``: the outputs make no boxes, or nothing says where the picture came from.
+    """
+    if model.detections is None:
+        return prediction
+    if geometry is None:
+        what = f"{UNKNOWN_GEOMETRY}: code (python) changes the size or the order of the axes, or pad a length"
+        raise Failure("predict", f"input {model.first_picture}: {what}; resize, pad and center_crop are followed")
+    return {**prediction, DETECTIONS: detect(model.detections, prediction, geometry)}
+
+
+class PredictionRecorder:
+    """Collects the predictions of all samples, in their order, in the form of the file."""
+
+    def __init__(self, model: Model) -> None:
+        self._left_out = model.detections.outputs if model.detections is not None else ()
+        self._detects = model.detections is not None
+        self._masks = [port.name for port in model.predicted if port.type == "mask"]
+        self._outputs: list[dict[str, NDArray[Any]]] = []
+        self._detections: list[NDArray[np.float64]] = []
+        self._geometry: list[NDArray[np.float64]] = []
+
+    def add(self, prediction: Prediction, geometry: Geometry | None) -> None:
+        """Add one sample, after :func:`add_detections`."""
+        rest = dict(prediction)
+        if self._detects:
+            self._detections.append(rest.pop(DETECTIONS))
+        self._outputs.append({name: values for name, values in rest.items() if name not in self._left_out})
+        if self._masks:
+            self._geometry.append(_numbers(geometry))
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def tensors(self) -> Tensors:
+        """Return the content of the file.
+
+        Raises:
+            Failure: ``predict``: the samples differ in the number of axes of an output.
+        """
+        tensors = join_outputs(self._outputs)
+        if self._detects:
+            tensors[DETECTIONS] = number_rows(self._detections)
+        return tensors | {f"{name}{GEOMETRY}": np.asarray(self._geometry) for name in self._masks}
+
+
+def join_outputs(predictions: Sequence[Prediction]) -> Tensors:
+    """Make one tensor of each output, first axis the sample; joined where the samples differ in shape.
+
+    Raises:
+        Failure: ``predict``: they differ in their number of axes.
+    """
+    tensors: Tensors = {}
+    for name in predictions[0] if predictions else ():
+        with classify_errors("predict", f"output {name} of all samples"):
+            tensors |= join_samples(name, [prediction[name] for prediction in predictions])
+    return tensors
+
+
+class StoredPredictions:
+    """The predictions in a file, one sample after the other."""
+
+    def __init__(self, path: Path, model: Model, names: Sequence[str], count: int) -> None:
+        """Read the tensors ``names`` of ``count`` samples, and the geometry of masks.
+
+        Args:
+            path: The file.
+            model: The model that predicted; which tensors there are depends on it.
+            names: Outputs, or ``detections``.
+            count: The number of samples of the dataset's split.
+
+        Raises:
+            Failure: ``predict``: the file is malformed, lacks a tensor, or has another number of samples.
+        """
+        with classify_errors("predict", PREDICTIONS), safe_open(path, framework="numpy") as file:
+            self._samples = {name: _read_samples(file, name, count, model) for name in names}
+            masks = [port.name for port in model.predicted if port.type == "mask" and port.name in names]
+            self._geometry = _read_geometry(file, masks[0], count) if masks else [None] * count
+
+    def table(self, name: str) -> NDArray[Any] | None:
+        """Return the tensor of all samples where they are of one shape; first axis the sample."""
+        samples: Any = self._samples[name]
+        return samples if isinstance(samples, np.ndarray) else None
+
+    def __iter__(self) -> Iterator[tuple[Tensors, Geometry | None]]:
+        for number, geometry in enumerate(self._geometry):
+            yield {name: samples[number] for name, samples in self._samples.items()}, geometry
+
+
+def restore_order(
+    shown: Path, target: Path, model: Model, order: NDArray[np.int64], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write predictions in the order of the split.
+
+    Args:
+        shown: The predictions in the order in which the samples were shown.
+        target: The file to write.
+        model: The model that predicted; tensors that are none of its predictions are dropped.
+        order: int64 [samples], the number in the split of each shown sample.
+        metadata: What the file says of itself.
+
+    Raises:
+        Failure: ``predict``: the file is malformed, lacks a tensor, or has another number of samples.
+    """
+    left_out = model.detections.outputs if model.detections is not None else ()
+    names = [port.name for port in model.predicted if port.name not in left_out]
+    names += [DETECTIONS] if model.detections is not None else []
+    places = np.argsort(order)
+    tensors: Tensors = {}
+    with classify_errors("predict", PREDICTIONS), safe_open(shown, framework="numpy") as file:
+        for name in names:
+            samples = _read_samples(file, name, len(order), model)
+            ordered = [samples[place] for place in places]
+            if model.detections is not None and name == DETECTIONS:
+                tensors[name] = number_rows(ordered)
+            else:
+                tensors |= join_samples(name, ordered)
+        for port in model.predicted:
+            if port.type == "mask":
+                ways = _read_geometry(file, port.name, len(order))
+                tensors[f"{port.name}{GEOMETRY}"] = np.asarray([_numbers(ways[place]) for place in places])
+    save_tensors(target, tensors, metadata)
+
+
+def split_samples(file: Any, name: str) -> Sequence[NDArray[Any]]:  # noqa: ANN401 - safetensors has no types here
+    """Return the tensor ``name`` of each sample, also where samples differ in shape.
+
+    Args:
+        file: An open safetensors file.
+        name: The tensor, as :func:`tensorfiles.joined` stored it.
+
+    Raises:
+        ValueError: The shapes of the samples do not fit the tensor.
+    """
+    values = file.get_tensor(name)
+    keys = set(file.keys())
+    if f"{name}.rows" in keys:
+        rows = _sizes(file.get_tensor(f"{name}.rows"), 1)
+        if not values.ndim or sum(rows) != len(values):
+            raise ValueError(f"{name}.rows does not add up to the {len(values) if values.ndim else 0} rows of {name}")
+        return np.split(values, np.cumsum(rows)[:-1])
+    if f"{name}.shapes" in keys:
+        shapes = [tuple(shape) for shape in _sizes(file.get_tensor(f"{name}.shapes"), 2)]
+        sizes = [int(np.prod(shape, dtype=object)) for shape in shapes]
+        if values.ndim != 1 or sum(sizes) != len(values):
+            raise ValueError(f"{name}.shapes does not add up to the {values.size} values of {name}")
+        parts = np.split(values, np.cumsum(sizes)[:-1].astype(int))
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    if not values.ndim:
+        raise ValueError(f"{name} is a single value")
+    return cast(Sequence[NDArray[Any]], values)
+
+
+def _sizes(values: NDArray[Any], axes: int) -> list[Any]:
+    """The lengths or shapes of samples as Python integers, which do not overflow."""
+    if values.ndim != axes or values.dtype.kind not in "iu" or (values < 0).any():
+        raise ValueError(f"{values.dtype} {list(values.shape)} are no sizes of samples")
+    return list(values.tolist())
+
+
+def _read_samples(file: Any, name: str, count: int, model: Model) -> Sequence[NDArray[Any]]:  # noqa: ANN401 - see above
+    if name not in set(file.keys()):
+        raise ValueError(f"no tensor {name!r}")
+    if model.detections is not None and name == DETECTIONS:
+        return _split_detections(file.get_tensor(name), count)
+    samples = split_samples(file, name)
+    if len(samples) != count:
+        raise ValueError(f"{name} has {len(samples)} samples, and the dataset {count}")
+    return samples
+
+
+def _split_detections(rows: NDArray[Any], count: int) -> list[NDArray[np.float64]]:
+    if rows.dtype != np.float64 or rows.ndim != 2 or rows.shape[1] != 1 + COLUMNS or not np.isfinite(rows).all():  # noqa: PLR2004
+        raise ValueError(f"{DETECTIONS}: {rows.dtype} {list(rows.shape)} are no finite float64 [K, {1 + COLUMNS}]")
+    numbers = rows[:, 0]
+    if len(rows) and (numbers[0] < 0 or numbers[-1] >= count or (np.diff(numbers) < 0).any()):
+        raise ValueError(f"{DETECTIONS}: the samples are not 0 to {count - 1} in their order")
+    ends = np.searchsorted(numbers, np.arange(count), side="right")
+    starts = np.searchsorted(numbers, np.arange(count), side="left")
+    if int((ends - starts).sum()) != len(rows):
+        raise ValueError(f"{DETECTIONS}: a sample that is no whole number")
+    return [rows[start:end, 1:] for start, end in zip(starts, ends, strict=True)]
+
+
+def _numbers(geometry: Geometry | None) -> NDArray[np.float64]:
+    if geometry is None:
+        return np.full(_NUMBERS, np.nan)
+    return np.asarray([*geometry.scale, *geometry.offset, *geometry.original, *geometry.size], np.float64)
+
+
+def _read_geometry(file: Any, name: str, count: int) -> list[Geometry | None]:  # noqa: ANN401 - see above
+    values = file.get_tensor(f"{name}{GEOMETRY}")
+    if values.dtype != np.float64 or values.shape != (count, _NUMBERS):
+        raise ValueError(f"{name}{GEOMETRY}: {values.dtype} {list(values.shape)}, not float64 [{count}, {_NUMBERS}]")
+    return [_geometry(row) for row in values.tolist()]
+
+
+def _geometry(numbers: list[float]) -> Geometry | None:
+    if all(number != number for number in numbers):  # noqa: PLR0124 - not a number
+        return None
+    scale, offset, original, size = (tuple(numbers[at : at + 2]) for at in range(0, _NUMBERS, 2))
+    sizes = [*original, *size]
+    if not np.isfinite(numbers).all() or any(one < 1 or one != int(one) for one in sizes) or 0 in scale:
+        raise ValueError(f"{numbers} do not say how a picture came from its original")
+    return Geometry(
+        (scale[0], scale[1]),
+        (offset[0], offset[1]),
+        (int(original[0]), int(original[1])),
+        (int(size[0]), int(size[1])),
+    )

@@ -1,0 +1,151 @@
+"""The scenario batch_sweep: interleaved calls in batches of several sizes."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core.failures import Failure, classify_errors
+from ..core.job import Job
+from ..core.reports import Progress
+from ..core.scenarios import ROUNDS, BatchSweep
+from ..inference.audits import check_answers
+from ..inference.pipeline import Prediction
+from ..inference.predictions import PREDICTIONS
+from .measurement_overhead import overhead
+from .meter import Columns, Meter, save
+from .model_timing import SAMPLES, audit_caching
+from .phase_setup import PreparedSamples, Stage, open_stage, warm_up
+from .pipeline_timing import SAMPLES as PIPELINE_SAMPLES
+from .pipeline_timing import PipelineUnits
+from .timing_facts import describe_sweep
+
+# A turn is at least so many calls and so long, unless it takes too long for that.
+_CALLS_A_TURN = 5
+_SECONDS_A_TURN = 0.1
+_MOST_SECONDS_A_TURN = 2.0
+# Units that a batch goes through, so that no two neighbours are the same: as many as fit into this.
+_MOST_UNITS = 8
+_MOST_BYTES = 256 << 20
+
+
+class BatchTurn(NamedTuple):
+    """What a batch is measured with: ``predictions`` makes those of so many samples out of an answer."""
+
+    meter: Meter
+    read: Callable[[Sequence[int]], None]
+    units: Iterator[Sequence[int]]
+    predictions: Callable[[int, Any], list[Prediction]]
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The phase's report, on prepared tensors. Raises ``Failure`` as every phase that is timed."""
+    stage = _open("performance", job, folder)
+    caching = audit_caching(stage)
+    nothing = overhead(stage, min(_batches(job)))
+    turns: dict[int, BatchTurn] = {}
+    warmup: list[int] = []
+    for batch in _batches(job):
+        loaded = PreparedSamples(stage, batch)
+        units = _units(stage, batch, loaded.unit_bytes)
+        loaded.load([index for unit in units for index in unit])
+        warmup += warm_up(stage, partial(loaded.ask, loaded.first))
+        turns[batch] = BatchTurn(*_reader(stage, loaded.gather, loaded.ask), cycle(units), loaded.predictions)
+    found = _measured(stage, turns, warmup, output, SAMPLES)
+    audits = {"caching": caching, **found["audits"]}
+    return found | {"performance": found["performance"] | {"overhead": nothing}, "audits": audits}
+
+
+def run_pipeline(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The same from stored bytes to the last output step."""
+    stage = _open("pipeline", job, folder)
+    turns: dict[int, BatchTurn] = {}
+    warmup: list[int] = []
+    for batch in _batches(job):
+        whole = PipelineUnits(stage, batch, overlapped=False)
+        units = _units(stage, batch, 0)
+        warmup += warm_up(stage, partial(whole.at_once, units[0]))
+        turns[batch] = BatchTurn(*_reader(stage, whole.gather, whole.ask), cycle(units), lambda _count, found: found)
+    return _measured(stage, turns, warmup, output, PIPELINE_SAMPLES)
+
+
+def _batches(job: Job) -> tuple[int, ...]:
+    assert isinstance(job.scenario, BatchSweep)
+    return job.scenario.batches
+
+
+def _open(phase: str, job: Job, folder: Path) -> Stage:
+    stage = open_stage(phase, job, folder)
+    for batch in _batches(job):
+        if (taken := stage.pipeline.batch_size(batch)) != batch:
+            raise Failure("load", f"the model takes batches of {taken} alone, and the sweep asks for {batch}")
+    return stage
+
+
+def _units(stage: Stage, batch: int, size: int) -> list[list[int]]:
+    """The samples of a batch's units, one after the other through the split; ``size`` are a unit's bytes."""
+    share = _MOST_BYTES // len(_batches(stage.job))
+    number = max(1, min(_MOST_UNITS, share // max(size, 1)))
+    total = len(stage.samples)
+    return [[place % total for place in range(unit * batch, (unit + 1) * batch)] for unit in range(number)]
+
+
+def _reader(
+    stage: Stage, gather: Callable[[Sequence[int]], Any], ask: Callable[[Any], Any]
+) -> tuple[Meter, Callable[[Sequence[int]], None]]:
+    meter = Meter(stage.predictor, stage.job.threads, 1 / len(_batches(stage.job)))
+    return meter, meter.reader(gather, ask, lambda _made: None)
+
+
+def _measured(stage: Stage, turns: dict[int, BatchTurn], warmup: list[int], output: Path, name: str) -> dict[str, Any]:
+    progress = Progress(stage.phase, ROUNDS * len(turns))
+    with stage.timings.of("queries"), classify_errors("predict", "a call"):
+        for number in range(ROUNDS):
+            for place, turn in enumerate(turns.values()):
+                _take(turn.read, turn.units)
+                progress.at(number * len(turns) + place + 1)
+    progress.finish()
+    with stage.timings.of("audit"):
+        audit = check_answers(_answers(turns.values()), stage.job.model, output / PREDICTIONS)
+    stage.predictor.close()
+    columns = _columns({batch: turn.meter for batch, turn in turns.items()})
+    save(columns, warmup, output / name, stage.job.file_metadata)
+    return {
+        "performance": {
+            **describe_sweep(columns),
+            "cpu_scope": next(iter(turns.values())).meter.scope,
+            "warmup_calls": len(warmup),
+            "rounds": ROUNDS,
+            "timed": "predict on prepared tensors" if stage.phase == "performance" else "from stored bytes to the end",
+        },
+        "audits": {"answers": audit},
+        **stage.report(),
+    }
+
+
+def _answers(turns: Iterable[BatchTurn]) -> Iterator[tuple[int, Prediction]]:
+    """The samples whose answers were kept, of all batches, and what was predicted of them."""
+    for turn in turns:
+        for indices, answer in turn.meter.kept.answers:
+            yield from zip(indices, turn.predictions(len(indices), answer), strict=True)
+
+
+def _take(read: Callable[[Sequence[int]], None], units: Iterator[Sequence[int]]) -> None:
+    """A turn of one batch."""
+    start = time.perf_counter()
+    made = 0
+    while made < 1 or (passed := time.perf_counter() - start) < _MOST_SECONDS_A_TURN:
+        if made >= _CALLS_A_TURN and passed >= _SECONDS_A_TURN:
+            break
+        read(next(units))
+        made += 1
+
+
+def _columns(meters: dict[int, Meter]) -> Columns:
+    """The samples of all batches, one batch after the other; ``batch`` says which."""
+    parts = [meter.columns() | {"batch": np.full(len(meter.rows), batch)} for batch, meter in meters.items()]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,246 @@
+"""MLPerf LoadGen: settings, guarded runs, and its runs over prepared samples.
+
+* An error that leaves a callback ends the process by a signal: none does; the first is kept and raised afterwards.
+* A query that is never completed hangs LoadGen for ever: every query is completed, after an error too.
+* A second run in one process silently loses settings: it is refused; each phase is a process of its own.
+* A configuration file and ``audit.config`` in the working folder override settings: neither is read.
+* Seeds beyond 32 bits are cut: the job's are checked when it is read.
+* A query completed twice, too few generated queries and the like only leave a line in the log: each such line makes
+  the run invalid.
+* It keeps all queries of a run in memory from the start, twice as many as it expects: there is a most.
+* Its trace costs a kilobyte a query: it is on where nothing else tells a latency, in ``server``, and read by ``trace``.
+* It keeps a pointer to the bytes of an answer: it is handed none.
+* ``offline`` draws no samples, it repeats the loaded ones; ``multi_stream`` loads some twice. Loaders take them as they
+  come, and the sequence that was issued is what is kept.
+
+All queries are issued, answered and completed by the calling thread: no other contends with it for the interpreter.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import mlperf_loadgen as lg
+
+from ..core.failures import Failure, classify_errors
+from ..core.job import Seeds
+from ..core.reports import Progress
+from ..core.scenarios import MultiStream, Offline, Queried, Server, SingleStream
+from .meter import Meter
+from .phase_setup import Stage
+from .timing_facts import Log, read_log
+
+DETAIL = "mlperf_log_detail.txt"
+_MILLISECOND = 1000
+# Measured: LoadGen generates twice as many queries as fit into the duration, and keeps about 350 bytes of each.
+_GENERATED = 2
+_MOST_GENERATED = 5_000_000
+# Of each of these it writes another kilobyte, on a disk that may be memory.
+_MOST_TRACED = 500_000
+
+_runs = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``min_duration`` and ``target_latency`` in seconds.
+
+    ``qps`` is what is expected of the system, queries a second, and in ``Server`` the rate of arrival; in ``Offline``
+    samples a second. LoadGen makes as many queries beforehand as it fits into the duration, and more. ``min_queries``
+    are samples in ``Offline``, which has one query.
+    """
+
+    scenario: Literal["SingleStream", "MultiStream", "Server", "Offline"]
+    min_queries: int
+    min_duration: float
+    qps: float
+    seeds: Seeds
+    samples_per_query: int = 1
+    target_latency: float | None = None
+    traced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """``total`` samples of which LoadGen chooses ``loaded``; ``load`` gets their indices, repeated ones too."""
+
+    total: int
+    loaded: int
+    load: Callable[[Sequence[int]], None]
+
+
+def run(issue: Callable[[list[int]], None], source: Source, settings: Settings, folder: Path) -> Log:
+    """Call ``issue`` with the samples' indices of one query after the other; LoadGen's logs go to ``folder``.
+
+    A query is answered when ``issue`` returns. This is done once a process.
+
+    Raises:
+        Failure: ``loadgen-invalid``: LoadGen logged an error, a minimum was not met, or the queries are too many.
+        BaseException: what ``issue`` or ``load`` raised first.
+    """
+    global _runs  # noqa: PLW0603 - LoadGen's own state is the process's
+    _check_size(settings)
+    if _runs:
+        raise RuntimeError("LoadGen has run in this process; a second run would lose settings")
+    _runs += 1
+    folder.mkdir(exist_ok=True)
+    errors: list[BaseException] = []
+
+    def on_load(indices: Sequence[int]) -> None:
+        try:
+            source.load(indices)
+        except BaseException as error:  # noqa: BLE001 - nothing may pass through LoadGen
+            errors.append(error)
+
+    def on_issue(queries: Sequence[Any]) -> None:
+        try:
+            if not errors:
+                issue([query.index for query in queries])
+        except BaseException as error:  # noqa: BLE001 - nothing may pass through LoadGen
+            errors.append(error)
+        # An answer without bytes: LoadGen is handed no pointer that would have to be kept alive.
+        lg.QuerySamplesComplete([lg.QuerySampleResponse(query.id, 0, 0) for query in queries])
+
+    system = lg.ConstructSUT(on_issue, lambda: None)
+    library = lg.ConstructQSL(source.total, source.loaded, on_load, lambda _indices: None)
+    log_settings = _log_settings(folder, traced=settings.traced)
+    lg.StartTestWithLogSettings(system, library, _test_settings(settings), log_settings, "")
+    lg.DestroyQSL(library)
+    lg.DestroySUT(system)
+    if errors:
+        raise errors[0]
+    return read_account(folder)
+
+
+def read_account(folder: Path) -> Log:
+    """LoadGen's account of the run whose logs lie in ``folder``.
+
+    Raises:
+        Failure: ``loadgen-invalid``: it logged an error, a minimum was not met, or the account is not complete.
+    """
+    with classify_errors("loadgen-invalid", DETAIL):
+        log = read_log(folder / DETAIL)
+    if log.errors:
+        raise Failure("loadgen-invalid", f"LoadGen logged {len(log.errors)} errors: {log.errors[0]}")
+    return log
+
+
+def _check_size(settings: Settings) -> None:
+    generated = max(settings.min_queries, _GENERATED * settings.min_duration * settings.qps)
+    most = _MOST_TRACED if settings.traced else _MOST_GENERATED
+    if generated > most:
+        raise Failure(
+            "loadgen-invalid",
+            f"LoadGen would keep {generated / 1e6:.3g} million queries, {most / 1e6:.3g} million are the most: lower "
+            f"min_duration ({settings.min_duration:g} s) or the least of queries ({settings.min_queries})",
+        )
+
+
+def _test_settings(settings: Settings) -> Any:  # noqa: ANN401 - LoadGen has no types
+    made = lg.TestSettings()
+    made.scenario = getattr(lg.TestScenario, settings.scenario)
+    made.mode = lg.TestMode.PerformanceOnly
+    made.min_query_count = settings.min_queries
+    made.min_duration_ms = round(settings.min_duration * _MILLISECOND)
+    made.qsl_rng_seed = settings.seeds.qsl
+    made.sample_index_rng_seed = settings.seeds.sample_index
+    made.schedule_rng_seed = settings.seeds.schedule
+    expected_ns = max(1, round(1e9 / settings.qps))
+    made.single_stream_expected_latency_ns = expected_ns
+    made.multi_stream_expected_latency_ns = expected_ns
+    made.multi_stream_samples_per_query = settings.samples_per_query
+    made.offline_expected_qps = settings.qps
+    made.server_target_qps = settings.qps
+    if settings.target_latency is not None:
+        made.server_target_latency_ns = round(settings.target_latency * 1e9)
+    return made
+
+
+def _log_settings(folder: Path, *, traced: bool) -> Any:  # noqa: ANN401 - LoadGen has no types
+    made = lg.LogSettings()
+    made.log_output.outdir = str(folder)
+    made.log_output.copy_summary_to_stdout = False
+    made.log_output.copy_detail_to_stdout = False
+    made.enable_trace = traced
+    return made
+
+
+# LoadGen must never run out of the queries that it makes before it starts, and its one query of all samples must last.
+_FASTER = 1.5
+
+
+class Work(Protocol):
+    """What is done with samples: ``gather`` before the clock of a unit starts, ``ask`` while it runs."""
+
+    @property
+    def most(self) -> int:
+        """Samples that LoadGen may choose."""
+        ...
+
+    def load(self, indices: Sequence[int]) -> None:
+        """Take the samples that LoadGen chose, some of them twice; no clock runs."""
+        ...
+
+    def expect(self, units: Sequence[Sequence[int]]) -> None:
+        """What will be gathered next, in this order, where it is known beforehand."""
+        ...
+
+    def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+        ...
+
+    @property
+    def ask(self) -> Callable[[Any], Any]: ...
+
+
+def per_unit(stage: Stage, scenario: Queried) -> int:
+    """Samples that are timed in one go."""
+    if isinstance(scenario, MultiStream):
+        return scenario.samples_per_query
+    return stage.pipeline.batch_size(scenario.batch) if isinstance(scenario, Offline) else 1
+
+
+def drive(stage: Stage, meter: Meter, work: Work, seconds: float, folder: Path) -> Log:
+    """LoadGen's account of its run; a unit takes ``seconds`` at its fastest.
+
+    Raises:
+        Failure: of class ``predict``, ``step``, ``load``, ``loadgen-invalid`` or ``out-of-memory``.
+    """
+    scenario = stage.job.scenario
+    assert isinstance(scenario, Queried)
+    told = settings(stage, scenario, seconds)
+    size = per_unit(stage, scenario)
+    queries = told.min_queries // (size if isinstance(scenario, Offline) else 1)
+    progress = Progress(stage.phase, max(1, queries, round(scenario.min_duration / seconds)))
+    read = meter.reader(work.gather, work.ask, progress.at)
+
+    def all_at_once(indices: Sequence[int]) -> None:
+        units = [indices[start : start + size] for start in range(0, len(indices), size)]
+        work.expect(units)
+        for unit in units:
+            read(unit)
+
+    issue = all_at_once if isinstance(scenario, Offline) else read
+    start = time.perf_counter()
+    source = Source(len(stage.samples), work.most, work.load)
+    with classify_errors("predict", "a query"):
+        log = run(issue, source, told, folder)
+    progress.finish()
+    stage.timings.seconds["queries"] = time.perf_counter() - start - stage.timings.seconds.get("prepare", 0.0)
+    return log
+
+
+def settings(stage: Stage, scenario: Queried, seconds: float) -> Settings:
+    """What LoadGen is told where a unit takes ``seconds`` at its fastest."""
+    seeds, fastest = stage.job.seeds, _FASTER / seconds
+    if isinstance(scenario, Offline):
+        rate = fastest * per_unit(stage, scenario)
+        return Settings("Offline", scenario.min_samples, scenario.min_duration, rate, seeds)
+    least = (scenario.min_queries, scenario.min_duration)
+    if isinstance(scenario, Server):
+        rate, bound = scenario.target_qps, scenario.target_latency
+        return Settings("Server", *least, rate, seeds, target_latency=bound, traced=stage.phase != "probe")
+    if isinstance(scenario, SingleStream):
+        return Settings("SingleStream", *least, fastest, seeds)
+    return Settings("MultiStream", *least, fastest, seeds, scenario.samples_per_query)

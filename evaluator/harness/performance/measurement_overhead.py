@@ -1,0 +1,95 @@
+"""The overhead of measuring a call and of LoadGen's trace."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.failures import classify_errors
+from ..core.job import Job
+from ..core.scenarios import Server
+from ..core.supervisor import run_phase
+from ..inference.model_session import Session
+from ..predictors import Predictor, Tensors
+from . import loadgen
+from .meter import Meter
+from .phase_setup import PreparedSamples, Stage
+
+_CALLS = 1000
+
+
+class NullPredictor:
+    """Answers the first call as another predictor does, and every later one with that same answer."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.in_caller, self.threads, self.device = predictor.in_caller, predictor.threads, predictor.device
+        self._predictor = predictor
+        self._answer: Tensors | None = None
+
+    def predict(self, batch: Tensors) -> Tensors:
+        if self._answer is None:
+            self._answer = self._predictor.predict(batch)
+        return self._answer
+
+    def close(self) -> None:
+        """Nothing: the other predictor is still in use."""
+
+
+def overhead(stage: Stage, per_unit: int) -> dict[str, Any]:
+    """Nanoseconds, of ``calls`` queries of the null predictor in place of the stage's, prepared and timed as its are.
+
+    ``timed_ns`` and ``timed_p99_ns``, the median and the 99th percentile, are in every latency: the clock's own time
+    and what lies between it and the predictor. ``around_ns`` is the median of what a query costs outside its clock:
+    counters, the row that is kept. LoadGen's own cost is not in them: its clock is outside all of this.
+    """
+    null = NullPredictor(stage.predictor)
+    loaded = PreparedSamples(replace(stage, predictor=null, session=Session(null, stage.job.model)), per_unit)
+    meter = Meter(null, stage.job.threads)
+    read = meter.reader(lambda _indices: loaded.first, loaded.ask, lambda _made: None)
+    indices, clock, whole = [0] * per_unit, time.perf_counter_ns, []
+    with classify_errors("predict", "warm-up"):
+        loaded.ask(loaded.first)
+    for _ in range(_CALLS):
+        start = clock()
+        read(indices)
+        whole.append(clock() - start)
+    timed = meter.columns()["latency_ns"]
+    return {
+        "calls": _CALLS,
+        "timed_ns": float(np.median(timed)),
+        "timed_p99_ns": float(np.quantile(timed, 0.99)),
+        "around_ns": float(np.median(np.asarray(whole) - timed)),
+    }
+
+
+_SECONDS = 0.3
+_FEWEST_QUERIES = 200
+_LEAST_QPS = 1000.0
+_P50 = "result_50.00_percentile_latency_ns"
+
+
+def measure_trace_cost(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """Nanoseconds a query that tracing adds to its CPU time and to its median latency; each in a fresh process."""
+    without, with_trace = (run_phase(name, folder, output, job.threads)[0]["null"] for name in ("untraced", "traced"))
+    return {
+        "cpu_ns": with_trace["cpu_ns"] - without["cpu_ns"],
+        "latency_p50_ns": with_trace["latency_p50_ns"] - without["latency_p50_ns"],
+        "with": with_trace,
+        "without": without,
+    }
+
+
+def run_null_server(job: Job, output: Path, *, traced: bool) -> dict[str, Any]:
+    """LoadGen's ``server`` against an answer at once, at the job's rate or more, for a short time."""
+    scenario = job.scenario
+    assert isinstance(scenario, Server)
+    rate = max(scenario.target_qps, _LEAST_QPS)
+    told = loadgen.Settings("Server", _FEWEST_QUERIES, _SECONDS, rate, job.seeds, target_latency=1.0)
+    source = loadgen.Source(1, 1, lambda _indices: None)
+    start = time.process_time_ns()
+    log = loadgen.run(lambda _indices: None, source, replace(told, traced=traced), output / "loadgen-null")
+    used = time.process_time_ns() - start
+    queries = log.results["result_query_count"]
+    return {"null": {"queries": queries, "cpu_ns": used // queries, "latency_p50_ns": log.results[_P50]}}

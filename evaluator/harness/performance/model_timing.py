@@ -1,0 +1,125 @@
+"""LoadGen scenarios on prepared tensors: the time of the model alone."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.failures import Failure, classify_errors
+from ..core.job import Job
+from ..core.scenarios import Queried, Server, samples_per_query
+from ..inference.audits import check_answers, check_caching
+from ..inference.model_session import query
+from ..inference.predictions import PREDICTIONS
+from ..predictors import Tensors
+from . import measurement_overhead
+from .loadgen import drive, per_unit
+from .measurement_overhead import overhead
+from .meter import Meter, columns_of, save
+from .phase_setup import PreparedSamples, Stage, estimate, open_stage, time_call, warm_up
+from .timing_facts import describe_account, describe_phase, describe_probe
+
+SAMPLES = "samples.safetensors"
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The phase's report; the samples are written beside it.
+
+    Raises:
+        Failure: of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` or ``out-of-memory``.
+    """
+    scenario = job.scenario
+    assert isinstance(scenario, Queried)
+    cost = measurement_overhead.measure_trace_cost(job, folder, output) if isinstance(scenario, Server) else None
+    stage = open_stage("performance", job, folder)
+    loaded = PreparedSamples(stage, per_unit(stage, scenario))
+    first = partial(loaded.ask, loaded.first)
+    warmup = warm_up(stage, first)
+    caching = audit_caching(stage)
+    nothing = overhead(stage, per_unit(stage, scenario))
+    meter = Meter(stage.predictor, job.threads)
+    log = drive(stage, meter, loaded, estimate(stage, loaded.asks), output / "loadgen")
+    columns, agreed = columns_of(meter, scenario, log, output / "loadgen")
+    audits = {"caching": caching, "answers": _audit_answers(stage, meter, loaded, output / PREDICTIONS)}
+    stage.predictor.close()
+    save(columns, warmup, output / SAMPLES, job.file_metadata)
+    arrival = "from the scheduled arrival of a query, through its wait, " if isinstance(scenario, Server) else ""
+    return {
+        "performance": {
+            **describe_phase(columns, samples_per_query(scenario)),
+            "cpu_scope": meter.scope,
+            "batch": loaded.batch,
+            "loaded_samples": loaded.most,
+            "warmup_calls": len(warmup),
+            "timed": f"{arrival}predict on prepared tensors",
+            "overhead": nothing,
+        },
+        "loadgen": describe_account(log, columns, agreed) | ({"trace_cost": cost} if cost else {}),
+        "audits": audits,
+        **stage.report(),
+    }
+
+
+def probe(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """Whether LoadGen calls a run at the scenario's rate valid; of the rest the audit of its answers alone is kept."""
+    scenario = job.scenario
+    assert isinstance(scenario, Server)
+    stage = open_stage("probe", job, folder)
+    loaded = PreparedSamples(stage, 1)
+    first = partial(loaded.ask, loaded.first)
+    warm_up(stage, first)
+    meter = Meter(stage.predictor, job.threads)
+    log = drive(stage, meter, loaded, estimate(stage, loaded.asks), output / "loadgen-probe")
+    audit = _audit_answers(stage, meter, loaded, output / PREDICTIONS)
+    stage.predictor.close()
+    results = log.results
+    if not log.valid and not results["result_overlatency_query_count"]:
+        raise Failure(
+            "loadgen-invalid",
+            f"{results['result_query_count']} queries were answered in time, too few for LoadGen to say that the rate "
+            "is: raise min_queries (459 is the least)",
+        )
+    return {
+        "probe": describe_probe(scenario.target_qps, log),
+        "audits": {"answers": audit},
+        **stage.report(),
+    }
+
+
+def audit_caching(stage: Stage) -> dict[str, Any]:
+    """The audit after TEST04, on calls of one sample, before anything else was asked."""
+
+    def calls_of(index: int) -> list[Tensors]:
+        return [stage.pipeline.stack([call]) for call in stage.pipeline.prepare(stage.samples, index).calls]
+
+    with stage.timings.of("audit"), classify_errors("predict", "audit"):
+        first = calls_of(0)
+        nothing = [{name: np.zeros_like(values) for name, values in call.items()} for call in first]
+        wake = partial(query, stage.session, nothing)
+        wake()  # a framework prepares itself for a shape when it first sees one, and that is no cache of answers
+
+        def prepared(index: int) -> Callable[[], int] | None:
+            calls = calls_of(index)
+            return (
+                partial(time_call, partial(query, stage.session, calls)) if _shapes(calls) == _shapes(first) else None
+            )
+
+        found = check_caching(prepared, wake, len(stage.samples))
+    stage.session.restart()
+    return found
+
+
+def _shapes(calls: Sequence[Tensors]) -> list[dict[str, tuple[int, ...]]]:
+    return [{name: values.shape for name, values in call.items()} for call in calls]
+
+
+def _audit_answers(stage: Stage, meter: Meter, loaded: PreparedSamples, path: Path) -> dict[str, Any] | None:
+    answers = (
+        pair
+        for indices, answer in meter.kept.answers
+        for pair in zip(indices, loaded.predictions(len(indices), answer), strict=True)
+    )
+    with stage.timings.of("audit"):
+        return check_answers(answers, stage.job.model, path)

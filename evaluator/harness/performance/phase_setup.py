@@ -1,0 +1,238 @@
+"""Set-up of a timed phase: model, warm-up calls and samples prepared before the clock starts."""
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import predictors
+from ..core.failures import classify_errors
+from ..core.job import Job, Model
+from ..core.reports import Progress, Timings
+from ..datasets import Samples, open_samples
+from ..inference.model_session import Session, query
+from ..inference.pipeline import Pipeline, Prediction
+from ..predictors import Place, Predictor, Tensors
+
+# LoadGen needs an estimate of a call, and counts its first query: something was called before, whatever is asked.
+_FEWEST_WARMUP_CALLS = 3
+# The estimate: the fastest of so many, since a slow one would let LoadGen run out of queries.
+_MOST_ESTIMATES = 50
+_SECONDS_OF_ESTIMATES = 0.02
+_SPREAD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """``phase`` is what progress and reports call it."""
+
+    phase: str
+    job: Job
+    predictor: Predictor
+    session: Session
+    pipeline: Pipeline
+    samples: Samples
+    timings: Timings
+
+    def report(self) -> dict[str, Any]:
+        """What every phase says of how it ran."""
+        return {
+            "threads": dict(self.predictor.threads),
+            "device": self.predictor.device,
+            "timings": self.timings.seconds,
+        }
+
+
+def open_stage(phase: str, job: Job, folder: Path, *, shared: bool = False) -> Stage:
+    """``shared``: other threads will prepare samples while the model predicts.
+
+    Raises:
+        Failure: ``load`` or ``out-of-memory``.
+    """
+    timings = Timings()
+    with timings.of("load"):
+        predictor = predictors.load(job.model, folder / "model", Place(job.threads, job.device, shared))
+        session, pipeline = Session(predictor, job.model), Pipeline(job.model, folder / "model")
+    return Stage(phase, job, predictor, session, pipeline, open_samples(job.dataset, folder / "dataset"), timings)
+
+
+def warm_up(stage: Stage, ask: Callable[[], object]) -> list[int]:
+    """Nanoseconds of each call, which are no samples."""
+    with stage.timings.of("warmup"), classify_errors("predict", "warm-up"):
+        found = [time_call(ask) for _ in range(max(stage.job.scenario.warmup, _FEWEST_WARMUP_CALLS))]
+    stage.session.restart()
+    return found
+
+
+def spread(stage: Stage) -> list[int]:
+    """Some samples from all over the split: what is true of one need not be true of those of another size."""
+    last = len(stage.samples) - 1
+    return sorted({round(place * last / (_SPREAD - 1)) for place in range(_SPREAD)})
+
+
+def estimate(stage: Stage, asks: Sequence[Callable[[], object]]) -> float:
+    """Seconds that the fastest of ``asks`` takes at its fastest."""
+    found: list[int] = []
+    several = cycle(asks)
+    with stage.timings.of("estimate"), classify_errors("predict", "warm-up"):
+        end = time.perf_counter() + _SECONDS_OF_ESTIMATES
+        while len(found) < len(asks) or (len(found) < _MOST_ESTIMATES and time.perf_counter() < end):
+            found.append(time_call(next(several)))
+    stage.session.restart()
+    return max(1, min(found)) / 1e9
+
+
+def time_call(ask: Callable[[], object]) -> int:
+    """Nanoseconds of one call."""
+    start = time.perf_counter_ns()
+    answer = ask()
+    stop = time.perf_counter_ns()
+    del answer
+    return stop - start
+
+
+# Prepared tensors are kept in memory: at most this many samples, and at most this many bytes of them. The bound is
+# the same on every host, since LoadGen's traffic depends on it.
+_MOST_LOADED = 1024
+_MOST_BYTES = 256 << 20
+
+Call = Mapping[str, NDArray[Any]]
+
+
+class PreparedSamples:
+    """What is timed in one go, a *unit*: the calls that answer up to ``per_unit`` samples.
+
+    It is one call where the model takes so many at once, several calls where it takes fewer; a model of states, or of
+    several calls a sample, is asked sample by sample.
+    """
+
+    def __init__(self, stage: Stage, per_unit: int) -> None:
+        model, session, pipeline, samples = stage.job.model, stage.session, stage.pipeline, stage.samples
+        self._session = session
+        self._pipeline = pipeline
+        self._samples = samples
+        self._timings = stage.timings
+        self._per_unit = per_unit
+        self.batch = pipeline.batch_size(per_unit)
+        self._plain = not (pipeline.several or session.stateful)
+        self._fixed = model.batch
+        # One sample alone is filled up to a fixed batch, which is done for each before the clock starts.
+        self._joins = self._plain and _first_axes(model) and (per_unit > 1 or model.batch in (None, 1))
+        self.ask: Callable[[Any], Any] = self._ask_each
+        if self._plain:
+            self.ask = session.predict if per_unit <= self.batch else self._ask_several
+        self._calls: dict[int, tuple[Call, ...]] = {}
+        self._units: dict[int, Any] = {}
+        self._order: list[int] = []
+        self._places: dict[int, int] = {}
+        self._joined: dict[str, NDArray[Any]] = {}
+        some = [pipeline.prepare(samples, number).calls for number in spread(stage)]
+        size = max(1, *(sum(values.nbytes for call in calls for values in call.values()) for calls in some))
+        self.unit_bytes = size * per_unit
+        # A unit of one sample is filled up to a batch that the graph fixes.
+        copies = model.batch or 1 if per_unit == 1 and not self._joins else 1
+        self.most = min(len(samples), _MOST_LOADED, max(1, _MOST_BYTES // (size * copies)))
+        units = [self._unit([calls] * per_unit) for calls in some]
+        self.first = units[0]
+        self.asks = [partial(self.ask, unit) for unit in units]
+
+    def load(self, indices: Sequence[int]) -> None:
+        """Prepare samples; some may come more than once."""
+        progress = Progress("prepare", len(indices))
+        with self._timings.of("prepare"):
+            for done, index in enumerate(indices, start=1):
+                if index not in self._calls:
+                    self._calls[index] = self._pipeline.prepare(self._samples, index).calls
+                progress.at(done)
+            if self._joins and self._join(indices):
+                self._calls.clear()
+            elif self._per_unit == 1:
+                self._units = {index: self._unit([calls]) for index, calls in self._calls.items()}
+                self._calls.clear()
+        progress.finish()
+        # No collection of garbage between here and the end of the process falls into a call.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+
+    def expect(self, units: Sequence[Sequence[int]]) -> None:
+        """Everything is prepared already."""
+
+    def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+        """The unit of ``indices``, loaded before; without a copy where they were loaded one after the other."""
+        if self._joined:
+            return self._of_joined(indices)
+        if self._per_unit == 1:
+            return self._units[indices[0]]
+        return self._unit([self._calls[index] for index in indices])
+
+    def predictions(self, count: int, answer: Any) -> list[Prediction]:  # noqa: ANN401 - what ``ask`` gave
+        """The predictions of the ``count`` samples of a unit."""
+        where = "the performance phase"
+        if not self._plain:
+            return [
+                self._pipeline.combine([self._pipeline.answers(tensors, 1, where)[0] for tensors in of_sample])
+                for of_sample in answer
+            ]
+        parts = [answer] if isinstance(answer, Mapping) else answer
+        counts = [min(self.batch, count - start) for start in range(0, count, self.batch)]
+        found = [
+            one
+            for tensors, size in zip(parts, counts, strict=True)
+            for one in self._pipeline.answers(tensors, size, where)
+        ]
+        return [self._pipeline.combine([one]) for one in found]
+
+    def _unit(self, samples: Sequence[tuple[Call, ...]]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+        if not self._plain:
+            return [[self._pipeline.stack([call]) for call in calls] for calls in samples]
+        return self._cut([calls[0] for calls in samples], self._pipeline.stack)
+
+    def _cut(self, rows: Sequence[Any], make: Callable[[Any], Tensors]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+        if self._per_unit <= self.batch:
+            return make(rows)
+        return [make(rows[start : start + self.batch]) for start in range(0, len(rows), self.batch)]
+
+    def _join(self, indices: Sequence[int]) -> bool:
+        """All loaded samples one after the other in memory, in the order in which queries will go through them."""
+        first = self._calls[indices[0]][0]
+        if any(self._calls[i][0][name].shape != values.shape for i in self._calls for name, values in first.items()):
+            return False
+        for name in first:
+            self._joined[name] = np.stack([self._calls[index][0][name] for index in indices])
+        self._order = list(indices)
+        for place, index in enumerate(indices):
+            self._places.setdefault(index, place)
+        return True
+
+    def _of_joined(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+        start = self._places[indices[0]]
+        if len(indices) == 1 or self._order[start : start + len(indices)] == list(indices):
+            return self._cut(range(start, start + len(indices)), self._rows)
+        return self._cut([self._places[index] for index in indices], self._rows)
+
+    def _rows(self, places: range | list[int]) -> Tensors:
+        """Without a copy where they lie one after the other, and fill a batch that the graph fixes."""
+        missing = (self._fixed or 0) - len(places)
+        if isinstance(places, range) and missing <= 0:
+            return {name: values[places.start : places.stop] for name, values in self._joined.items()}
+        filled = [*places, *[places[-1]] * missing]
+        return {name: values[filled] for name, values in self._joined.items()}
+
+    def _ask_several(self, batches: Sequence[Tensors]) -> list[Tensors]:
+        predict = self._session.predict
+        return [predict(batch) for batch in batches]
+
+    def _ask_each(self, samples: Sequence[Sequence[Tensors]]) -> list[list[Tensors]]:
+        return [query(self._session, calls) for calls in samples]
+
+
+def _first_axes(model: Model) -> bool:
+    return all(port.axes.axis == 0 for port in model.inputs if port.fed)

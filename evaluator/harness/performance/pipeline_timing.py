@@ -1,0 +1,160 @@
+"""LoadGen scenarios from stored bytes to the last output step.
+
+Where samples are known before they are asked for (``offline``), others prepare them while the model predicts; where
+several come together (``multi_stream``), as many threads as processors prepare them at once.
+"""
+
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core.job import Job
+from ..core.scenarios import Offline, Queried, Server, samples_per_query
+from ..inference.audits import check_answers
+from ..inference.pipeline import Ahead, Prediction, Prepared, threads_ahead
+from ..inference.predictions import PREDICTIONS
+from .loadgen import drive, per_unit
+from .meter import Meter, columns_of, save
+from .phase_setup import Stage, estimate, open_stage, spread, warm_up
+from .timing_facts import describe_account, describe_phase
+
+SAMPLES = "pipeline-samples.safetensors"
+LOGS = "loadgen-pipeline"
+
+_STAGES = ("prepare_ns", "predict_ns", "outputs_ns")
+_AHEAD = 4
+"""Units that are prepared beyond those that are being prepared: files differ in what they take."""
+
+
+class Unit(NamedTuple):
+    """Samples that are ready, and the nanoseconds that it took."""
+
+    samples: list[Prepared]
+    took: int
+
+
+class PipelineUnits:
+    """Samples from stored bytes to predictions, ``size`` in one go.
+
+    With ``overlapped`` they are prepared by others before their clock starts.
+    """
+
+    def __init__(self, stage: Stage, size: int, *, overlapped: bool) -> None:
+        self._stage = stage
+        self._batch = stage.pipeline.batch_size(size)
+        self._overlapped = overlapped
+        self._coming: Iterator[Unit] = iter(())
+        self._stages = array("q")
+        self.workers = threads_ahead(stage.pipeline, stage.job.threads) if overlapped or size > 1 else 0
+        self._pool = ThreadPoolExecutor(self.workers) if self.workers and not overlapped else None
+        self.most = len(stage.samples)
+        self.ask = self._answer if overlapped else self._prepare_and_answer
+
+    def load(self, indices: Sequence[int]) -> None:
+        """Nothing: the bytes stay where they are stored."""
+
+    def expect(self, units: Sequence[Sequence[int]]) -> None:
+        if self._overlapped:
+            depth = self.workers + _AHEAD
+            self._coming = iter(Ahead(lambda place: self._prepare(units[place]), len(units), self.workers, depth))
+
+    def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+        return next(self._coming) if self._overlapped else indices
+
+    def at_once(self, indices: Sequence[int]) -> object:
+        """A unit, nothing of it prepared by others beforehand."""
+        return self._prepare_and_answer(indices)
+
+    def seconds(self) -> float:
+        """What a unit takes at its fastest, of those since the last time that this was asked."""
+        fastest = np.frombuffer(self._stages, np.int64).reshape(-1, len(_STAGES)).min(axis=0)
+        del self._stages[:]
+        prepare, rest = int(fastest[0]), int(fastest[1:].sum())
+        return max(prepare / self.workers, rest) / 1e9 if self._overlapped and self.workers else (prepare + rest) / 1e9
+
+    def columns(self) -> dict[str, np.ndarray[Any, Any]]:
+        rows = np.frombuffer(self._stages, np.int64).reshape(-1, len(_STAGES))
+        return {name: rows[:, place].copy() for place, name in enumerate(_STAGES)}
+
+    def _prepare(self, indices: Sequence[int]) -> Unit:
+        start = time.perf_counter_ns()
+        samples = [self._stage.pipeline.prepare(self._stage.samples, index) for index in indices]
+        return Unit(samples, time.perf_counter_ns() - start)
+
+    def _prepare_and_answer(self, indices: Sequence[int]) -> list[Prediction]:
+        if self._pool is None:
+            return self._answer(self._prepare(indices))
+        start = time.perf_counter_ns()
+        samples = list(self._pool.map(partial(self._stage.pipeline.prepare, self._stage.samples), indices))
+        return self._answer(Unit(samples, time.perf_counter_ns() - start))
+
+    def _answer(self, unit: Unit) -> list[Prediction]:
+        """Calls of as many samples as the model takes, and the output steps of each."""
+        asked = answered = 0
+        found: list[Prediction] = []
+        for start in range(0, len(unit.samples), self._batch):
+            samples = unit.samples[start : start + self._batch]
+            begin = time.perf_counter_ns()
+            calls = self._calls(samples)
+            between = time.perf_counter_ns()
+            found += self._predictions(samples, calls)
+            asked += between - begin
+            answered += time.perf_counter_ns() - between
+        self._stages.extend((unit.took, asked, answered))
+        return found
+
+    def _calls(self, samples: Sequence[Prepared]) -> list[Any]:
+        pipeline, session = self._stage.pipeline, self._stage.session
+        session.start_sample()
+        several = range(len(samples[0].calls))
+        return [session.predict(pipeline.stack([sample.calls[number] for sample in samples])) for number in several]
+
+    def _predictions(self, samples: Sequence[Prepared], calls: Sequence[Any]) -> list[Prediction]:
+        pipeline = self._stage.pipeline
+        answers = [pipeline.answers(tensors, len(samples), "the pipeline phase") for tensors in calls]
+        return [pipeline.combine(of_sample) for of_sample in zip(*answers, strict=True)]
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The phase's report; the samples are written beside it.
+
+    Raises:
+        Failure: of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` or ``out-of-memory``.
+    """
+    scenario = job.scenario
+    assert isinstance(scenario, Queried)
+    overlapped = isinstance(scenario, Offline)
+    stage = open_stage("pipeline", job, folder, shared=overlapped)
+    size = per_unit(stage, scenario)
+    whole = PipelineUnits(stage, size, overlapped=overlapped)
+    total = len(stage.samples)
+    units = [[number % total for number in range(start, start + size)] for start in spread(stage)]
+    warmup = warm_up(stage, partial(whole.at_once, units[0]))
+    estimate(stage, [partial(whole.at_once, unit) for unit in units])
+    meter = Meter(stage.predictor, job.threads)
+    log = drive(stage, meter, whole, whole.seconds(), output / LOGS)
+    columns, agreed = columns_of(meter, scenario, log, output / LOGS)
+    answers = (pair for indices, found in meter.kept.answers for pair in zip(indices, found, strict=True))
+    audit = check_answers(answers, job.model, output / PREDICTIONS)
+    stage.predictor.close()
+    save(columns | whole.columns(), warmup, output / SAMPLES, job.file_metadata)
+    arrival = "from the scheduled arrival of a query, through its wait, " if isinstance(scenario, Server) else ""
+    return {
+        "performance": {
+            **describe_phase(columns, samples_per_query(scenario)),
+            "cpu_scope": meter.scope,
+            "batch": stage.pipeline.batch_size(size),
+            "preparing_threads": whole.workers,
+            "warmup_calls": len(warmup),
+            "timed": f"{arrival}from stored bytes to the last output step",
+            "loadgen": describe_account(log, columns, agreed),
+        },
+        "audits": {"answers": audit},
+        **stage.report(),
+    }

@@ -1,0 +1,279 @@
+"""LoadGen's log and trace, and the facts of a timed phase that follow from them and the raw samples.
+
+A trace has a line for each event; the one that begins a sample says when it was scheduled, in microseconds with three
+decimals, how much later it was issued, and how much later it was complete, in nanoseconds.
+
+They need no LoadGen, no model and no predictor, so that they can be computed again from what a run leaves.
+"""
+
+import hashlib
+import json
+import re
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MARK = ":::MLLOG "
+SEPARATOR = b"--- probe ---\n"
+"""What is before each log in a file of several."""
+_EFFECTIVE = "effective_"
+_RESULT_KEYS = ("result_", "early_stopping_")
+_MINIMA = ("result_min_duration_met", "result_min_queries_met")
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """LoadGen's own account. ``valid`` is its judgement, early stopping included; ``errors`` its lines of error."""
+
+    version: str
+    valid: bool
+    errors: tuple[str, ...]
+    settings: dict[str, Any]
+    results: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the log."""
+
+    key: str
+    value: Any
+    is_error: bool
+
+
+def read_log(path: Path) -> Log:
+    """The detail log of one run. ``ValueError`` if it is not complete."""
+    return summarize_log([_parse_entry(text) for _, text in split_entries(path.read_text(encoding="utf-8"))])
+
+
+def split_entries(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of each line that is an entry, counted from 1, and its JSON."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.startswith(_MARK):
+            yield number, line.removeprefix(_MARK)
+
+
+def _parse_entry(text: str) -> Entry:
+    entry = json.loads(text)
+    return Entry(entry["key"], entry["value"], bool(entry["metadata"].get("is_error")))
+
+
+def summarize_log(entries: Sequence[Entry]) -> Log:
+    """Summarize the entries of a log, in their order.
+
+    Raises:
+        ValueError: The log is not complete.
+    """
+    values = {entry.key: entry.value for entry in entries}
+    if "result_validity" not in values:
+        raise ValueError("LoadGen left no result_validity")
+    errors = [f"{entry.key}: {entry.value}" for entry in entries if entry.is_error]
+    errors += [f"{key}: false" for key in _MINIMA if not values.get(key)]
+    return Log(
+        version=str(values.get("loadgen_version")),
+        valid=values["result_validity"] == "VALID",
+        errors=tuple(errors),
+        settings={key.removeprefix(_EFFECTIVE): value for key, value in values.items() if key.startswith(_EFFECTIVE)},
+        results={key: value for key, value in values.items() if key.startswith(_RESULT_KEYS)},
+    )
+
+
+TRACE = "mlperf_log_trace.json"
+
+_SAMPLE = re.compile(
+    r'"name":"Sample",.*"ph":"b",.*"ts":(\d+)\.(\d{3}),.*"sample_idx":(\d+),"issue_start_ns":(\d+),"complete_ns":(\d+)'
+)
+_PERCENTILE = re.compile(r"result_(\d+\.\d+)_percentile_(per_query_)?latency_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledQueries:
+    """Nanoseconds of each query: when it was scheduled, since the first; until its issue, and until its answer."""
+
+    at: NDArray[np.int64]
+    issued: NDArray[np.int64]
+    latency: NDArray[np.int64]
+
+
+def read_trace(path: Path, index: NDArray[np.int64]) -> ScheduledQueries:
+    """The queries of a trace, which were issued for the samples ``index``, in that order.
+
+    Raises:
+        ValueError: it tells of others.
+    """
+    found = array("q")
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if match := _SAMPLE.search(line):
+                whole, part, *rest = map(int, match.groups())
+                found.extend((whole * 1000 + part, *rest))
+    rows = np.frombuffer(found, np.int64).reshape(-1, 4)
+    if not np.array_equal(rows[:, 1], index):
+        raise ValueError(f"LoadGen's trace tells of {len(rows)} queries, other ones than the {len(index)} issued")
+    return ScheduledQueries(rows[:, 0] - rows[:1, 0], rows[:, 2].copy(), rows[:, 3].copy())
+
+
+def percentiles(log: Log) -> dict[float, int]:
+    """LoadGen's own, of a query: the share, and nanoseconds; element ``n * share`` of the ordered latencies."""
+    found: dict[float, int] = {}
+    for key, value in sorted(log.results.items()):
+        if match := _PERCENTILE.fullmatch(key):
+            # Of several samples a query both are there, and the one of the query sorts last.
+            found[round(float(match[1]) / 100, 6)] = int(value)
+    return found
+
+
+def compare_percentiles(log: Log, latency: NDArray[np.int64]) -> list[dict[str, float]]:
+    """LoadGen's percentiles beside our own of the same queries, by the same rule; nanoseconds."""
+    ordered = np.sort(latency)
+    return [
+        {"share": share, "own_ns": int(ordered[int(len(ordered) * share)]), "loadgen_ns": theirs}
+        for share, theirs in percentiles(log).items()
+    ]
+
+
+MEDIAN = 0.5
+
+# Our clock is inside LoadGen's; the two may drift by this.
+_LESS_SHARE, _LESS_NS = 0.005, 2_000
+
+# The harness reads its clock inside LoadGen's; LoadGen's median may exceed the harness's by this.
+_MORE_SHARE, _MORE_NS = 0.1, 100_000
+
+
+def describe_phase(columns: Mapping[str, NDArray[Any]], samples_per_query: int) -> dict[str, Any]:
+    """Count what a phase timed; its seconds run from its first start, or first scheduled query, to its last answer."""
+    return {
+        "queries": len(columns["latency_ns"]),
+        "samples_per_query": samples_per_query,
+        "samples": len(columns["index"]),
+        "duration_s": float(columns["end_ns"].max() - columns["start_ns"].min()) / 1e9,
+        "preempted": int(columns["preempted"].sum()),
+    }
+
+
+def describe_sweep(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Count what a sweep of batches timed; its seconds are those of its calls and of what precedes each."""
+    return {
+        "queries": len(columns["latency_ns"]),
+        "samples_per_query": 1,
+        "samples": len(columns["index"]),
+        "duration_s": float((columns["before_ns"] + columns["latency_ns"]).sum()) / 1e9,
+        "preempted": int(columns["preempted"].sum()),
+    }
+
+
+def describe_starts(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Count the processes of a cold start; its seconds are the sum of theirs."""
+    repeats = len(columns["latency_ns"])
+    return {
+        "queries": repeats,
+        "samples_per_query": 1,
+        "samples": repeats,
+        "duration_s": float(columns["latency_ns"].sum()) / 1e9,
+    }
+
+
+def describe_account(
+    log: Log, columns: Mapping[str, NDArray[Any]], agreed: Sequence[Mapping[str, float]]
+) -> dict[str, Any]:
+    """Summarise LoadGen's log, with the digest of the sequence of samples that it issued.
+
+    Args:
+        log: The detail log.
+        columns: The raw samples of the phase.
+        agreed: LoadGen's percentiles beside those of ``columns``, in nanoseconds.
+    """
+    return {
+        "version": log.version,
+        "valid": log.valid,
+        "errors": list(log.errors),
+        "settings": log.settings,
+        "results": log.results,
+        "sequence_sha256": hashlib.sha256(columns["index"].astype("<i8").tobytes()).hexdigest(),
+        "percentiles": list(agreed),
+        "clocks_agree": clocks_agree(agreed),
+    }
+
+
+def compare_log(log: Log, columns: Mapping[str, NDArray[Any]], scenario: str) -> list[dict[str, float]]:
+    """Return LoadGen's percentiles beside those of the samples of the same queries, after a comparison.
+
+    Args:
+        log: The detail log.
+        columns: The raw samples of the phase.
+        scenario: ``offline``, whose one query has no percentiles, ``server``, whose latencies are LoadGen's own, or
+            another one, whose latencies were measured inside LoadGen's.
+
+    Raises:
+        ValueError: The log tells of other queries, or its clock and the harness's disagree.
+        KeyError: The log or the columns lack something.
+    """
+    if scenario == "offline":
+        _check_count(log.settings["samples_per_query"], len(columns["index"]))
+        return []
+    _check_count(log.results["result_query_count"], len(columns["latency_ns"]))
+    if scenario == "server":
+        agreed = compare_percentiles(log, columns["latency_ns"])
+        _check_equal(agreed)
+        return agreed
+    agreed = compare_percentiles(log, columns["before_ns"] + columns["latency_ns"])
+    _check_inside(agreed)
+    return agreed
+
+
+def _check_count(told: int, own: int) -> None:
+    if told != own:
+        raise ValueError(f"it counts {told}, and {own} were answered")
+
+
+def _check_equal(agreed: list[dict[str, float]]) -> None:
+    for one in agreed:
+        if one["own_ns"] != one["loadgen_ns"]:
+            raise ValueError(
+                f"its {one['share']:.1%} percentile is {one['loadgen_ns']} ns, that of its trace {one['own_ns']} ns"
+            )
+
+
+def _check_inside(agreed: list[dict[str, float]]) -> None:
+    for one in agreed:
+        own, theirs = one["own_ns"], one["loadgen_ns"]
+        if one["share"] == MEDIAN and theirs < own * (1 - _LESS_SHARE) - _LESS_NS:
+            raise ValueError(f"its median of a query is {theirs} ns, less than that of our clock inside, {own} ns")
+
+
+def clocks_agree(agreed: Sequence[Mapping[str, float]]) -> bool:
+    """Return whether LoadGen's median is ours plus some microseconds of Python.
+
+    It is not where other processes had the CPU between the two clocks.
+    """
+    return all(
+        one["loadgen_ns"] <= one["own_ns"] * (1 + _MORE_SHARE) + _MORE_NS for one in agreed if one["share"] == MEDIAN
+    )
+
+
+def describe_probe(rate: float, log: Log) -> dict[str, Any]:
+    """Summarise a probe of the rate of arrival ``rate``, in queries a second."""
+    results = log.results
+    return {
+        "qps": rate,
+        "valid": log.valid,
+        "queries": results["result_query_count"],
+        "completed_qps": results["result_completed_samples_per_sec"],
+        "latency_p99_ns": results["result_99.00_percentile_latency_ns"],
+    }
+
+
+def find_peak(probes: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
+    """Return the greatest rate with a valid probe, and the least rate without one; None where there is no such rate."""
+    rates: dict[float, bool] = {}
+    for probe in probes:
+        rates[probe["qps"]] = rates.get(probe["qps"], False) or bool(probe["valid"])
+    answered = [rate for rate, is_valid in rates.items() if is_valid]
+    failed = [rate for rate, is_valid in rates.items() if not is_valid]
+    return max(answered, default=None), min(failed, default=None)

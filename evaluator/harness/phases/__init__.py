@@ -1,0 +1,1 @@
+"""The phases of a job, each run in its own process."""

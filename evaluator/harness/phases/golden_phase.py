@@ -1,0 +1,175 @@
+"""The golden phase: check or make golden tensors, and list step faults that they miss."""
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ExifTags, Image
+
+from .. import predictors
+from ..core.failures import Failure
+from ..core.job import GoldenTask, Job, Model, Step
+from ..core.reports import Progress, Timings
+from ..datasets import Samples, open_samples
+from ..datasets.samples import choose_spread
+from ..inference.finiteness import FiniteCheck
+from ..inference.golden_tensors import GoldenSample, check_golden, inputs_of, predict_sample, write_golden
+from ..inference.model_session import Session
+from ..inference.pipeline import Pipeline
+from ..inference.predictions import PREDICTIONS, PredictionRecorder, add_detections, save_tensors
+
+_OTHER_METHOD = {"bilinear": "bicubic"}
+_OF_SHORTER = ("shorter", "rounding")
+"""The arguments of a resize that keeps the ratio of the sides."""
+
+
+def list_unnoticed_faults(model: Model, folder: Path, made: Sequence[GoldenSample]) -> list[str]:
+    """The faults of which no tensor of ``made`` would tell; each in words, as ``exif: no picture is turned``."""
+    found: dict[str, bool] = {}
+    for index, port in enumerate(model.inputs):
+        for word, steps in _variations(port.steps) if port.type == "image" else ():
+            inputs = [*model.inputs[:index], replace(port, steps=steps), *model.inputs[index + 1 :]]
+            other = replace(model, inputs=tuple(inputs))
+            found[word] = found.get(word, True) and _is_alike(other, folder, made, port.name)
+    return [word for word, alike in found.items() if alike]
+
+
+def _variations(steps: Sequence[Step]) -> Iterator[tuple[str, tuple[Step, ...]]]:
+    for index, step in enumerate(steps):
+        before, after = steps[:index], steps[index + 1 :]
+        for word, changes in _changes(step):
+            yield word, (*before, replace(step, arguments={**step.arguments, **changes}), *after)
+        if step.name == "resize" and "shorter" in step.arguments and after and after[0].name == "center_crop":
+            squashed = {name: value for name, value in step.arguments.items() if name not in _OF_SHORTER}
+            size = after[0].arguments.get("size")
+            if size is not None:
+                squeezed = replace(step, arguments={**squashed, "size": size})
+                yield "crop: of no picture anything is cut off", (*before, squeezed, *after[1:])
+
+
+def _changes(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
+    given = step.arguments
+    if step.name == "decode":
+        yield "exif: no picture is turned", {"exif": "ignore" if given["exif"] == "apply" else "apply"}
+        if given["color"] != "L":
+            yield "color: every picture is grey", {"color": "BGR" if given["color"] == "RGB" else "RGB"}
+    if step.name == "resize":
+        yield "resize: every picture has that size", {"method": _OTHER_METHOD.get(given["method"], "bilinear")}
+
+
+def _is_alike(model: Model, folder: Path, made: Sequence[GoldenSample], name: str) -> bool:
+    """Whether the steps give the same for every sample; where they cannot be done, they do not."""
+    samples = Samples(lambda number: made[number].fields, [""] * len(made), None, frozenset(made[0].fields))
+    try:
+        pipeline = Pipeline(model, folder)
+        return all(
+            np.array_equal(inputs_of(pipeline.prepare(samples, number))[name], one.inputs[name])
+            for number, one in enumerate(made)
+        )
+    except Failure:
+        return False
+
+
+GOLDEN = "golden.npz"
+
+_MOST_LOOKED_AT = 4096
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """The phase's report. Raises ``Failure``: ``load``, ``step``, ``predict``, ``golden`` or ``out-of-memory``."""
+    timings = Timings()
+    with timings.of("load"):
+        predictor = predictors.load(job.model, folder / "model", predictors.Place(job.threads, job.device))
+        pipeline = Pipeline(job.model, folder / "model")
+    with timings.of("golden"):
+        if not isinstance(job.golden, GoldenTask):
+            report = {"golden": check_golden(job.model, predictor, pipeline, folder / "model")}
+        else:
+            session = Session(predictor, job.model)
+            report = _make(job, job.golden, pipeline, session, (folder, output))
+    predictor.close()
+    return {**report, "threads": dict(predictor.threads), "device": predictor.device, "timings": timings.seconds}
+
+
+def _make(
+    job: Job, making: GoldenTask, pipeline: Pipeline, session: Session, places: tuple[Path, Path]
+) -> dict[str, Any]:
+    """Write golden tensors of the samples asked for, and predictions of the samples that are judged.
+
+    No label is read: the stage ``score`` compares the predictions.
+    """
+    samples = open_samples(job.dataset, places[0] / "dataset")
+    numbers = choose_samples(samples, making)
+    judged = choose_spread(len(samples), making.judged) if job.quality_metrics else []
+    recorder = PredictionRecorder(job.model)
+    progress, kept = Progress("golden", len(numbers) + len(judged)), list[GoldenSample]()
+    finite = FiniteCheck(job.model, samples.names)
+    with finite.checking():
+        for done, number in enumerate([*numbers, *judged], start=1):
+            prepared = pipeline.prepare(samples, number)
+            place = number, f"sample {number} ({samples.names[number]})"
+            answer = predict_sample(pipeline, session, prepared, place, finite)
+            if done <= len(numbers):
+                kept.append(GoldenSample(samples.read(number), inputs_of(prepared), answer))
+            else:
+                geometry = prepared.geometry.get(job.model.first_picture or "")
+                recorder.add(add_detections(job.model, answer, geometry), geometry)
+            progress.at(done)
+    progress.finish()
+    write_golden(places[1] / GOLDEN, job.model, kept)
+    if judged:
+        save_tensors(places[1] / PREDICTIONS, recorder.tensors())
+    return {
+        "golden": {
+            "samples": len(numbers),
+            "numbers": numbers,
+            "names": [samples.names[number] for number in numbers],
+            "unnoticed": list_unnoticed_faults(job.model, places[0] / "model", kept),
+            "inputs": {name: _described([one.inputs[name] for one in kept]) for name in kept[0].inputs},
+            "outputs": {name: _described([one.outputs[name] for one in kept]) for name in kept[0].outputs},
+        }
+    }
+
+
+def choose_samples(samples: Samples, making: GoldenTask) -> list[int]:
+    """The numbers of the samples to keep: those asked for; else the first of each sort of picture, and some others.
+
+    A sort is Pillow's mode (a grey-scale one is ``L``) and the way the camera was held (EXIF): what a step does to the
+    one sort alone, no sample of another would show.
+    """
+    if making.numbers:
+        for number in making.numbers:
+            if number >= len(samples):
+                raise Failure("load", f"dataset: there is no sample {number}, of {len(samples)}")
+        return list(dict.fromkeys(making.numbers))
+    found: dict[tuple[str, int], int] = {}
+    for number in range(min(len(samples), _MOST_LOOKED_AT)):
+        for source in samples.read(number).values():
+            if isinstance(source, bytes):
+                found.setdefault(_sort(source), number)
+    firsts = sorted(found.values())[: making.count] if len(found) > 1 else []
+    others = (number for number in choose_spread(len(samples), making.count) if number not in firsts)
+    return sorted([*firsts, *others][: making.count])
+
+
+def _sort(content: bytes) -> tuple[str, int]:
+    try:
+        with Image.open(io.BytesIO(content)) as picture:
+            return picture.mode, int(picture.getexif().get(ExifTags.Base.Orientation, 1))
+    except (OSError, ValueError, SyntaxError):  # no picture, or a broken one: its decoding says so
+        return "", 1
+
+
+def _described(tensors: Sequence[NDArray[Any]]) -> dict[str, Any]:
+    """What is said of the tensors of all samples; ``largest`` is the greatest finite magnitude."""
+    flat = np.concatenate([tensor.reshape(-1) for tensor in tensors]).astype(np.float64)
+    finite = np.abs(flat[np.isfinite(flat)])
+    return {
+        "dtype": str(tensors[0].dtype),
+        "shape": [len(tensors), *tensors[0].shape],
+        "largest": float(finite.max()) if finite.size else 0.0,
+    }

@@ -1,0 +1,93 @@
+"""The body of a phase process: run the named phase and write its report."""
+
+import ctypes
+import signal
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..core.failures import Failure, make_failure
+from ..core.job import Job
+from ..core.reports import write_json
+from ..core.scenarios import BatchSweep, ColdStart
+from ..core.supervisor import phase_report
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseArguments:
+    """What one phase is told beside the job: when its process was started, by the monotonic clock; a probe's rate."""
+
+    since_ns: int = 0
+    rate: float = 0.0
+
+
+def execute_phase(phase: str, job: Job, folder: Path, output: Path, given: PhaseArguments) -> None:
+    """Run ``phase`` and write its report, with the failure if it failed."""
+    _die_with_parent()
+    try:
+        document = {"failure": None, **_report(phase, job, folder, output, given)}
+    except Failure as error:
+        document = _failed(error)
+    except Exception as error:  # noqa: BLE001 - a defect of the harness is a crash of the run, with its trace on record
+        traceback.print_exc()
+        document = _failed(make_failure("crash", f"the {phase} phase", error))
+    write_json(phase_report(output, phase), document)
+
+
+def _report(phase: str, job: Job, folder: Path, output: Path, given: PhaseArguments) -> Mapping[str, Any]:
+    """Each phase imports its own modules alone: they are a part of how long a container takes to its first answer."""
+    # ruff: noqa: PLC0415
+    if phase == "accuracy":
+        from . import accuracy
+
+        return accuracy.run(job, folder, output)
+    if phase == "unlabel":
+        from . import unlabelling
+
+        return unlabelling.run(job, folder, output)
+    if phase == "score":
+        from . import scoring
+
+        return scoring.run(job, folder, output)
+    if phase == "golden":
+        from . import golden_phase
+
+        return golden_phase.run(job, folder, output)
+    if phase == "cold":
+        from ..performance import cold_start
+
+        return cold_start.first_answer(job, folder, output, given.since_ns)
+    return _timed(phase, job, folder, output, given)
+
+
+def _timed(phase: str, job: Job, folder: Path, output: Path, given: PhaseArguments) -> Mapping[str, Any]:
+    from ..performance import batch_sweep, cold_start, measurement_overhead, model_timing, peak_search, pipeline_timing
+
+    is_sweep = isinstance(job.scenario, BatchSweep)
+    if phase == "performance":
+        if isinstance(job.scenario, ColdStart):
+            return cold_start.run(job, folder, output)
+        return batch_sweep.run(job, folder, output) if is_sweep else model_timing.run(job, folder, output)
+    if phase == "pipeline":
+        return batch_sweep.run_pipeline(job, folder, output) if is_sweep else pipeline_timing.run(job, folder, output)
+    if phase == "peak":
+        return peak_search.run(job, folder, output)
+    if phase == "probe":
+        return model_timing.probe(peak_search.at_rate(job, given.rate), folder, output)
+    assert phase in ("traced", "untraced")
+    return measurement_overhead.run_null_server(job, output, traced=phase == "traced")
+
+
+def _failed(error: Failure) -> dict[str, Any]:
+    return {"failure": {"class": error.kind, "message": error.message}}
+
+
+def _die_with_parent() -> None:
+    """Where the kernel can (Linux): no phase outlives the process that would report it."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,141 @@
+"""The score phase: quality metrics from stored predictions and the labels.
+
+It is a phase of its own: the process that runs a model has no labels, and the one that has labels runs no model.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..core.failures import Failure
+from ..core.job import GoldenTask, Job, Model
+from ..core.reports import Progress, Timings
+from ..datasets import Samples, open_samples
+from ..datasets.samples import choose_spread
+from ..inference.finiteness import FiniteCheck
+from ..inference.pipeline import find_source, trace_geometry
+from ..inference.predictions import DETECTIONS, PREDICTIONS, StoredPredictions, restore_order, save_tensors
+from ..predictors import Tensors
+from ..quality.classification import ClassificationTally
+from ..quality.tally import Tally, open_tally
+from ..steps.tensor import Geometry
+from .unlabelling import ORDER, read_order
+
+MEASURES = "quality.safetensors"
+
+_TYPES = {"miou": ("mask",), "mae": ("value",), "rmse": ("value",)}
+_CLASSES = ("class-scores", "class-index")
+
+
+class Score(NamedTuple):
+    """The quality of a run.
+
+    ``quality`` is what ``result.json`` says: by metric ``n``, and ``correct`` or ``value``. ``measures`` is what each
+    sample adds to a metric that is no count, from which intervals are made; empty where every metric is a count.
+    ``samples`` is the same of all metrics, counts too.
+    """
+
+    quality: dict[str, Any]
+    measures: Tensors
+    samples: Tensors
+
+
+def score(
+    job: Job,
+    dataset: Path,
+    predictions: Path,
+    progress: Progress | None = None,
+    *,
+    admits_non_finite: bool = False,
+) -> Score:
+    """Compare stored predictions with the labels of the dataset.
+
+    Args:
+        job: Says which metrics, which split, and which outputs the model has; its model's files are not needed.
+        dataset: The folder of the dataset's files, with labels.
+        predictions: ``predictions.safetensors`` of the run.
+        progress: Is told the number of compared samples.
+        admits_non_finite: Whether NaN and infinities are values like others, as harnesses before 1.3.0 took them.
+
+    Raises:
+        Failure: ``load``: the split has no labels, or labels of another kind; a library is missing. ``predict``: the
+            predictions are malformed, of another number of samples, or cannot be compared with the labels.
+            ``non-finite``: an output has NaN or infinities, which the manifest does not allow.
+    """
+    if not job.quality_metrics:
+        return Score({}, {}, {})
+    samples = open_samples(job.dataset, dataset, job.model.task)
+    if isinstance(job.golden, GoldenTask):
+        samples = samples.subset(choose_spread(len(samples), job.golden.judged))
+    if samples.labels is None:
+        raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
+    tally = open_tally(job, ranks_nan=admits_non_finite)
+    stored = StoredPredictions(predictions, job.model, [_compared_tensor(job)], len(samples))
+    if not admits_non_finite:
+        finite = FiniteCheck(job.model, samples.names, when=" after its steps")
+        finite.add_stored(predictions)
+        finite.check()
+    table = stored.table(_compared_tensor(job))
+    if table is not None and isinstance(tally, ClassificationTally) and tally.add_all(table, samples.labels):
+        return _summarise(tally)
+    for number, (prediction, geometry) in enumerate(stored):
+        try:
+            if geometry is not None and job.model.runs_code:
+                _check_geometry(job.model, samples, number, geometry)
+            tally.add(prediction, samples.labels[number], geometry)
+        except Failure as error:
+            raise Failure(error.kind, f"sample {number} ({samples.names[number]}): {error.message}") from error
+        if progress is not None:
+            progress.at(number + 1)
+    return _summarise(tally)
+
+
+def _summarise(tally: Tally) -> Score:
+    measures = tally.measures()
+    return Score(tally.document(), measures, tally.counts() if isinstance(tally, ClassificationTally) else measures)
+
+
+def _check_geometry(model: Model, samples: Samples, number: int, geometry: Geometry) -> None:
+    """Refuse what code of a model could have said: that a picture was cropped to where its mask is right.
+
+    Raises:
+        Failure: ``predict``: the steps of the model bring the picture elsewhere.
+    """
+    source = find_source(model, samples.read(number), "dataset")
+    if trace_geometry(model, source, "picture") != geometry:
+        raise Failure("predict", f"its mask is said to lie at {geometry}, and the steps of the model do not lead there")
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """Score the predictions in ``output``, write the measures there, and return the report of the phase.
+
+    In a stage of its own it first puts the predictions in the folder ``shown`` of the job into the order of the split;
+    where golden tensors are made, they are those of some samples, in that order already.
+
+    Raises:
+        Failure: As :func:`score`.
+    """
+    timings = Timings()
+    predictions = output / PREDICTIONS
+    if isinstance(job.golden, GoldenTask):
+        predictions = folder / "shown" / PREDICTIONS
+    elif job.stage == "score":
+        with timings.of("order"):
+            shown = folder / "shown"
+            order = read_order(shown / ORDER)
+            restore_order(shown / PREDICTIONS, output / PREDICTIONS, job.model, order, job.file_metadata)
+    with timings.of("score"):
+        progress = Progress("score", int(job.dataset.split.get("samples", 0)))
+        found = score(job, folder / "dataset", predictions, progress)
+        progress.finish()
+    if found.measures:
+        with timings.of("save"):
+            save_tensors(output / MEASURES, found.measures, job.file_metadata)
+    return {"quality": found.quality, "timings": timings.seconds}
+
+
+def _compared_tensor(job: Job) -> str:
+    """The stored tensor that the metrics compare with the labels."""
+    if job.model.detections is not None:
+        return DETECTIONS
+    types = _TYPES.get(job.quality_metrics[0], _CLASSES)
+    return next(output.name for output in job.model.outputs if output.type in types)

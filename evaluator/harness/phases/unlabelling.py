@@ -1,0 +1,177 @@
+"""The unlabel phase: a shuffled copy of the dataset without labels, in the same format.
+
+It is a phase of its own, which runs without the model's files and before the model. It writes:
+
+* ``unlabelled.json``: the table ``dataset`` of the model's ``job.json``;
+* ``files.json``, where each sample is a file: the paths of these files in the order in which they are shown;
+* ``dataset/``: the other files of the new dataset, which has labels and inputs in one file;
+* ``order.safetensors``: ``order`` int64 [samples], the number in the split of each shown sample.
+"""
+
+import csv
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from ..core.failures import Failure, classify_errors
+from ..core.job import Dataset, Job, Model, sample_path
+from ..core.reports import Timings, write_json
+from ..datasets import Samples, array_files, open_samples, table_files
+from ..datasets.samples import read_unpacked, resolve_inside
+from ..inference.predictions import save_tensors
+from ..quality.tally import open_tally
+
+Order = Callable[[Sequence[int]], list[int]]
+"""Takes the number of samples of each block, and gives the numbers of all samples as they are shown."""
+
+
+def write_unlabelled(
+    dataset: Dataset, source: Path, target: Path, fields: Collection[str], order: Order
+) -> tuple[dict[str, Any], list[int]]:
+    """Write a split without its labels.
+
+    Args:
+        dataset: The split.
+        source: The folder of the dataset's files.
+        target: An empty folder. Samples that are files of their own are not copied: the runner links them to
+            :func:`naming.sample_path`.
+        fields: The fields to keep.
+        order: Decides the order of the samples.
+
+    Returns:
+        The table ``dataset`` of a job, and the number in the split of each sample that is shown.
+    """
+    writers = {
+        "idx": _write_idx,
+        "npz": _write_arrays,
+        "jsonl": _write_records,
+        "parquet": table_files.write_unlabelled,
+    }
+    write = writers.get(dataset.format)
+    if write is not None:
+        split, shown = write(dataset.split, source, target, fields, order)
+        return {"format": dataset.format, "split": {**split, "samples": len(shown)}}, shown
+    shown = order([dataset.split["samples"]])
+    with (target / "index.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["path"])
+        writer.writerows([sample_path(number)] for number in range(len(shown)))
+    kind = "wav-index" if dataset.format == "wav-index" else "image-index"
+    return {"format": kind, "split": {"index": "index.csv", "samples": len(shown)}}, shown
+
+
+_Split = Mapping[str, Any]
+_Written = tuple[dict[str, Any], list[int]]
+
+
+def _write_idx(split: _Split, source: Path, target: Path, _fields: Collection[str], order: Order) -> _Written:
+    pictures = array_files.read_idx_array(resolve_inside(source, split["images"]))
+    shown = order([len(pictures)])
+    array_files.write_pictures(target / "images.idx", pictures, shown)
+    return {"images": "images.idx"}, shown
+
+
+def _write_arrays(split: _Split, source: Path, target: Path, fields: Collection[str], order: Order) -> _Written:
+    keys = {field: split["fields"][field] for field in sorted(fields)}
+    with np.load(resolve_inside(source, split["file"]), allow_pickle=False) as archive:
+        kept = {key: array_files.read_npz_array(archive, key, split["file"]) for key in keys.values()}
+    shown = order([len(next(iter(kept.values())))])
+    # The names of a zip's members are the keys, and savez takes no key called "file".
+    names = {key: f"field-{place}" for place, key in enumerate(kept)}
+    shuffled: dict[str, Any] = {names[key]: array[shown] for key, array in kept.items()}
+    np.savez(target / "samples.npz", **shuffled)
+    fields_of = {field: names[key] for field, key in keys.items()}
+    return {"file": "samples.npz", "fields": fields_of}, shown
+
+
+def _write_records(split: _Split, source: Path, target: Path, fields: Collection[str], order: Order) -> _Written:
+    keys = {field: split["fields"][field] for field in sorted(fields)}
+    lines = [line for line in read_unpacked(resolve_inside(source, split["file"])).split(b"\n") if line.strip()]
+    shown = order([len(lines)])
+    with (target / "samples.jsonl").open("w", encoding="utf-8") as stream:
+        for number in shown:
+            record = json.loads(lines[number])
+            kept = {
+                key: table_files.read_key(record, key, f"{split['file']}, sample {number}") for key in keys.values()
+            }
+            stream.write(json.dumps(kept, ensure_ascii=False) + "\n")
+    return {"file": "samples.jsonl", "fields": keys}, shown
+
+
+UNLABELLED = "unlabelled.json"
+FILES = "files.json"
+ORDER = "order.safetensors"
+
+
+def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
+    """Write the unlabelled dataset to ``output`` and return the report of the phase.
+
+    Raises:
+        Failure: ``load``: the dataset cannot be read; a quality metric is asked, and there are no labels, or labels of
+            another kind; a library is missing.
+    """
+    timings = Timings()
+    dataset = folder / "dataset"
+    with timings.of("open"):
+        samples = open_samples(job.dataset, dataset, job.model.task if job.quality_metrics else None)
+        if job.quality_metrics:
+            if samples.labels is None:
+                raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
+            open_tally(job)
+    with timings.of("write"), classify_errors("load", "dataset"):
+        seed = "" if keeps_order(job.model) else job.order_seed
+        fields = list_used_fields(job.model, samples)
+        target = output / "dataset"
+        target.mkdir()
+        split, order = write_unlabelled(job.dataset, dataset, target, fields, lambda blocks: shuffle(blocks, seed))
+        if samples.files is not None:
+            root = dataset.resolve()
+            paths = [samples.files[number].resolve().relative_to(root).as_posix() for number in order]
+            write_json(output / FILES, {"files": paths})
+        write_json(output / UNLABELLED, split)
+        save_tensors(output / ORDER, {"order": np.asarray(order, np.int64)})
+    return {"timings": timings.seconds}
+
+
+def keeps_order(model: Model) -> bool:
+    """Whether an answer depends on the samples before it, so that the order is a part of the task."""
+    return any(port.reset == "never" for port in model.inputs)
+
+
+def list_used_fields(model: Model, samples: Samples) -> frozenset[str]:
+    """Return the fields that feed the model; all of them where one input names none that there is."""
+    named = frozenset(port.field or "" for port in model.inputs if port.fed)
+    return named if named.issubset(samples.fields) else samples.fields
+
+
+def shuffle(blocks: Sequence[int], seed: str) -> list[int]:
+    """Return the numbers of all samples in the order in which they are shown.
+
+    Args:
+        blocks: The number of samples of each part of the dataset that stays together, such as a group of rows.
+        seed: What decides the order; nothing keeps the order as it is.
+    """
+    starts = np.concatenate([[0], np.cumsum(blocks)]).astype(int).tolist()
+    ranges = [range(start, end) for start, end in pairwise(starts)]
+    if not seed:
+        return [number for one in ranges for number in one]
+    groups = sorted(range(len(ranges)), key=lambda group: _draw(seed, "block", group))
+    return [number for group in groups for number in sorted(ranges[group], key=lambda n: _draw(seed, "sample", n))]
+
+
+def read_order(path: Path) -> NDArray[np.int64]:
+    """Read ``order`` int64 [samples] from the file that :func:`run` wrote."""
+    with safe_open(path, framework="numpy") as file:
+        order: NDArray[np.int64] = file.get_tensor("order")
+    return order
+
+
+def _draw(seed: str, kind: str, number: int) -> bytes:
+    return hashlib.sha256(f"{seed}/{kind}/{number}".encode()).digest()

@@ -1,0 +1,73 @@
+"""The interpreter of TFLite graphs that LiteRT and TensorFlow share."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.job import Model
+from . import CPU, Tensors, check_names
+
+_MARK = slice(4, 8)
+_TFLITE = b"TFL3"
+
+
+class TfliteInterpreter:
+    in_caller = True
+    device = CPU
+
+    def __init__(self, interpreter: Any, model: Model, threads: int) -> None:  # noqa: ANN401 - of two libraries
+        self.threads = {"num_threads": threads}
+        self._interpreter = interpreter
+        interpreter.allocate_tensors()
+        self._inputs = _indices("input", [port.name for port in model.inputs], interpreter.get_input_details())
+        self._outputs = _indices("output", [port.name for port in model.outputs], interpreter.get_output_details())
+        self._shapes = {entry["name"]: tuple(entry["shape"]) for entry in interpreter.get_input_details()}
+        self._graph = {entry["name"]: _signature(entry) for entry in interpreter.get_input_details()}
+        self._batch_axes = {port.name: port.axes.axis for port in model.inputs}
+
+    def predict(self, batch: Tensors) -> Tensors:
+        interpreter = self._interpreter
+        if any(self._shapes[name] != values.shape for name, values in batch.items()):
+            self._resize(batch)
+        for name, values in batch.items():
+            interpreter.set_tensor(self._inputs[name], values)
+        interpreter.invoke()
+        return {name: interpreter.get_tensor(index) for name, index in self._outputs.items()}
+
+    def close(self) -> None:
+        del self._interpreter
+
+    def _resize(self, batch: Tensors) -> None:
+        for name, values in batch.items():
+            _check_shape(name, self._graph[name], values.shape, self._batch_axes[name])
+            self._interpreter.resize_tensor_input(self._inputs[name], values.shape)
+            self._shapes[name] = values.shape
+        self._interpreter.allocate_tensors()
+
+
+def check_tflite(path: Path) -> str:
+    """The path of a TFLite graph; ``ValueError`` if it does not begin as one, of which the interpreters say little."""
+    with path.open("rb") as stream:
+        if stream.read(_MARK.stop)[_MARK] != _TFLITE:
+            raise ValueError(f"{path.name} is no TFLite graph: it does not begin as one")
+    return str(path)
+
+
+def _signature(entry: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape that the graph was made for, -1 for a free axis."""
+    return tuple(int(size) for size in entry.get("shape_signature", entry["shape"]))
+
+
+def _check_shape(name: str, graph: Sequence[int], given: Sequence[int], batch_axis: int | None) -> None:
+    """The interpreter resizes any axis, and so would run another network than the one in the file: only a batch may."""
+    fits = len(graph) == len(given) and all(
+        axis == batch_axis or size in (-1, given[axis]) for axis, size in enumerate(graph)
+    )
+    if not fits:
+        raise ValueError(f"input {name!r} of the graph has the shape {list(graph)}, and was given {list(given)}")
+
+
+def _indices(kind: str, declared: Sequence[str], details: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    present = {entry["name"]: entry["index"] for entry in details}
+    check_names(kind, declared, present, all_fed=kind == "input")
+    return {name: present[name] for name in declared}

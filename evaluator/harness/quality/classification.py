@@ -1,0 +1,148 @@
+"""Tally of top1 and top5."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.failures import Failure
+from ..core.job import Output
+from ..datasets import Label
+from ..predictors import Tensors
+from ..steps.numeric import ranking
+from ..steps.tensor import Geometry
+
+_RANKS = {"top1": 1, "top5": 5}
+_FEWEST_CLASSES = 2
+_ROWS = 4096
+
+
+class ClassificationTally:
+    """Counts right decisions by metric: one a sample, or one a call where the output keeps its calls apart."""
+
+    def __init__(
+        self, output: Output, metrics: tuple[str, ...], *, several_calls: bool = False, ranks_nan: bool = False
+    ) -> None:
+        """Start at zero.
+
+        Args:
+            output: The output that holds the classes.
+            metrics: ``top1``, ``top5`` or both.
+            several_calls: Whether a sample takes several calls, which are the first axis of an output that is not
+                reduced.
+            ranks_nan: Whether NaN is ranked below all numbers. Otherwise a decision with NaN is wrong.
+        """
+        self._output = output
+        self._several_calls = several_calls
+        self._ranks_nan = ranks_nan
+        self._rows: dict[str, list[tuple[int, int]]] = {metric: [] for metric in metrics}
+
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:  # noqa: ARG002
+        """Raises ``Failure`` (``predict``): no classes, fewer than a metric looks at, or not a label a call."""
+        output, values = self._output, prediction[self._output.name]
+        answers = [values]
+        if output.reduce == "none":
+            answers = list(values.reshape(len(values) if self._several_calls else 1, -1))
+        labels = _labels(label, len(answers), output.name)
+        for metric, rows in self._rows.items():
+            found = [decisions(output, answer, _RANKS[metric]) - output.label_offset for answer in answers]
+            pairs = zip(answers, found, labels, strict=True)
+            right = sum(bool(np.any(one == wanted)) and self._decides(answer) for answer, one, wanted in pairs)
+            rows.append((right, len(answers)))
+
+    def add_all(self, values: NDArray[Any], labels: Sequence[Label]) -> bool:
+        """Add all samples at once, as :meth:`add` would one by one; return False where it cannot.
+
+        A sample is right where fewer than ``k`` classes come before its label: those with a greater score, and those
+        with an equal one and a lower index.
+
+        Args:
+            values: The scores [samples, ..., classes] of an output that has one decision a sample.
+            labels: The class of each sample.
+        """
+        output = self._output
+        width = values[0].size if len(values) else 0
+        if output.type != "class-scores" or output.reduce == "none" or width < _FEWEST_CLASSES:
+            return False
+        if max(values.shape[1:]) != width or any(not isinstance(label, int) for label in labels):
+            return False
+        places = np.asarray(labels, np.int64) + output.label_offset
+        ranks = np.concatenate(
+            [
+                _ranks(values[start : start + _ROWS].reshape(-1, width), places[start : start + _ROWS])
+                for start in range(0, len(values), _ROWS)
+            ]
+        )
+        if not self._ranks_nan and values.dtype.kind == "f":
+            ranks[np.isnan(values.reshape(len(values), -1)).any(axis=1)] = width + max(_RANKS.values())
+        for metric, rows in self._rows.items():
+            rows += [(int(right), 1) for right in ranks < _RANKS[metric]]
+        return True
+
+    def _decides(self, answer: NDArray[Any]) -> bool:
+        return self._ranks_nan or answer.dtype.kind != "f" or not np.isnan(answer).any()
+
+    def document(self) -> dict[str, Any]:
+        counts = {metric: np.asarray(rows, np.int64).sum(axis=0) for metric, rows in self._rows.items()}
+        if self._output.reduce == "none":
+            return {metric: {"value": right / n, "n": int(n)} for metric, (right, n) in counts.items()}
+        return {metric: {"correct": int(right), "n": int(n)} for metric, (right, n) in counts.items()}
+
+    def measures(self) -> Tensors:
+        """Where calls are decided one by one, as :meth:`counts`; else nothing."""
+        return self.counts() if self._output.reduce == "none" else {}
+
+    def counts(self) -> Tensors:
+        """Return int64 [samples, 2] by metric: the right decisions of each sample, and all of them."""
+        return {metric: np.asarray(rows, np.int64) for metric, rows in self._rows.items()}
+
+
+def _ranks(scores: NDArray[Any], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many classes come before the class ``places`` [samples] of each row; more than all where there is none."""
+    if scores.dtype.kind != "f":  # which are compared as float64 one by one, too
+        scores = scores.astype(np.float64)
+    width = scores.shape[1]
+    is_class = (places >= 0) & (places < width)
+    column = np.where(is_class, places, 0)[:, np.newaxis]
+    own = np.take_along_axis(scores, column, axis=1)
+    found: NDArray[np.int64] = np.count_nonzero(scores > own, axis=1)
+    ties = scores == own
+    if np.count_nonzero(ties) > len(scores):
+        found += np.count_nonzero(ties & (np.arange(width) < column), axis=1)
+    unknown = np.flatnonzero(np.isnan(own[:, 0]))  # what is no number comes after every number
+    earlier = ~np.isnan(scores[unknown]) | (np.arange(width) < column[unknown])
+    found[unknown] = np.count_nonzero(earlier, axis=1)
+    found[~is_class] = width + max(_RANKS.values())
+    return found
+
+
+def decisions(output: Output, values: NDArray[Any], ranks: int) -> NDArray[np.int64]:
+    """The ``ranks`` classes that a sample's values put first, the best first; all of them where there are fewer.
+
+    Raises:
+        Failure: ``predict``: the values are no list of scores, or name fewer than ``ranks`` classes.
+    """
+    flat = values.reshape(-1)
+    if values.size != max(values.shape, default=1):
+        raise Failure("predict", f"output {output.name}: {list(values.shape)} are no classes of one sample")
+    if output.type == "class-index":
+        if flat.size < ranks:
+            raise Failure("predict", f"output {output.name}: {flat.size} classes a sample, top{ranks} needs {ranks}")
+        return flat[:ranks].astype(np.int64)
+    if flat.size == 1:
+        if output.threshold is None:
+            raise Failure("predict", f"output {output.name}: one score a sample needs a threshold")
+        first = int(flat[0] >= output.threshold)
+        return np.asarray([first, 1 - first][:ranks], np.int64)
+    return ranking(flat, ranks)
+
+
+def _labels(label: Label, decided: int, name: str) -> NDArray[np.int64]:
+    """One label a decision: the sample's for all of its calls, or one for each."""
+    labels = np.asarray(label).reshape(-1)
+    if labels.size == 1:
+        return np.repeat(labels, decided)
+    if labels.size != decided:
+        raise Failure("predict", f"output {name}: {decided} decisions, and the sample has {labels.size} labels")
+    return labels

@@ -1,0 +1,155 @@
+"""Tally of mean average precision, as pycocotools computes it."""
+
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.environment import explain_missing_library
+from ..core.failures import Failure
+from ..datasets import Boxes, Label
+from ..inference.detections import number_rows
+from ..predictors import Tensors
+from ..steps.tensor import Geometry
+
+# Of COCOeval's 10 thresholds of IoU, 0.5 to 0.95: those that a metric is the mean over.
+_THRESHOLDS = {"map": slice(None), "map_50": slice(0, 1)}
+_MOST = 100
+_FALSE, _TRUE, _IGNORED = 0, 1, 2
+
+
+class DetectionTally:
+    """The detections of each sample and its labelled boxes."""
+
+    def __init__(self, label_offset: int, metrics: tuple[str, ...]) -> None:
+        self._label_offset = label_offset
+        self._metrics = metrics
+        self._rows: list[NDArray[np.float64]] = []
+        self._labels: list[Boxes] = []
+        self._result: tuple[dict[str, Any], Tensors] | None = None
+
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:  # noqa: ARG002
+        """Add the tensor ``detections`` [K, 6] of one sample, as :func:`evaluator.harness.detections.detect` gives."""
+        if not isinstance(label, Boxes):
+            raise Failure("load", "dataset: its labels are no boxes")
+        self._rows.append(prediction["detections"])
+        self._labels.append(label)
+
+    def document(self) -> dict[str, Any]:
+        return self._evaluated()[0]
+
+    def measures(self) -> Tensors:
+        """Return what matched what.
+
+        ``map.scores`` float64 [D] and ``map.rows`` int64 [D, 2], sample and label, are the detections that were
+        compared, by label and sample, best first; ``map.matches`` uint8 [D, 10] is 1 where one matches a labelled box
+        at a threshold, 2 where it is not counted, else 0. ``map.labelled`` int64 [R, 3] is sample, label, and how many
+        boxes are to be found.
+        """
+        return self._evaluated()[1]
+
+    def _evaluated(self) -> tuple[dict[str, Any], Tensors]:
+        if self._result is None:
+            rows = number_rows(self._rows)
+            rows[:, 1] -= self._label_offset
+            precision, measures = evaluate(rows, self._labels)
+            if not (precision > -1).any():
+                raise Failure("load", f"dataset: no sample has a box, and {self._metrics[0]} is asked")
+            values = {metric: precision[_THRESHOLDS[metric]] for metric in self._metrics}
+            n = len(self._labels)
+            document = {name: {"value": float(found[found > -1].mean()), "n": n} for name, found in values.items()}
+            self._result = document, measures
+        return self._result
+
+
+def demand(metric: str) -> None:
+    """Raises ``Failure`` (``load``) where the library that computes ``metric`` is missing."""
+    with explain_missing_library(f"the metric {metric}"):
+        import pycocotools.cocoeval  # noqa: F401, PLC0415 - for detection alone
+
+
+def evaluate(detections: NDArray[np.float64], labels: Sequence[Boxes]) -> tuple[NDArray[np.float64], Tensors]:
+    """COCO's evaluation of boxes of all sizes, at most 100 of a class a picture.
+
+    ``detections`` is [K, 7] with labels in place of class indices. The result is the precision [10 thresholds of IoU,
+    101 of recall, classes], -1 where a class has no box to find; and what is said of :meth:`Detected.measures`.
+    """
+    from pycocotools.cocoeval import COCOeval  # noqa: PLC0415 - for detection alone
+
+    classes = sorted({int(one) for label in labels for one in label.classes} | {int(one) for one in detections[:, 1]})
+    with contextlib.redirect_stdout(io.StringIO()):  # standard output is for progress alone
+        evaluation = COCOeval(
+            _indexed(_labelled(labels), len(labels), classes),
+            _indexed(_detected(detections), len(labels), classes),
+            "bbox",
+        )
+        evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0, 1e10]], ["all"]
+        evaluation.params.maxDets = [_MOST]
+        evaluation.evaluate()
+        evaluation.accumulate()
+    return evaluation.eval["precision"][..., 0, 0], _measures([one for one in evaluation.evalImgs if one])
+
+
+def _indexed(annotations: Sequence[dict[str, Any]], pictures: int, classes: Sequence[int]) -> Any:  # noqa: ANN401 - untyped
+    from pycocotools.coco import COCO  # noqa: PLC0415 - for detection alone
+
+    found = COCO()
+    found.dataset = {
+        "images": [{"id": number} for number in range(pictures)],
+        "categories": [{"id": number} for number in classes],
+        # A number of 0 would mean that nothing matched.
+        "annotations": [{"id": number, **one} for number, one in enumerate(annotations, start=1)],
+    }
+    found.createIndex()
+    return found
+
+
+def _labelled(labels: Sequence[Boxes]) -> list[dict[str, Any]]:
+    return [
+        {
+            "image_id": number,
+            "category_id": int(label.classes[index]),
+            "bbox": _sides(label.xyxy[index]),
+            "area": float(label.areas[index]),
+            "iscrowd": int(label.crowd[index]),
+        }
+        for number, label in enumerate(labels)
+        for index in range(len(label.classes))
+    ]
+
+
+def _detected(rows: NDArray[np.float64]) -> list[dict[str, Any]]:
+    found = []
+    for sample, label, score, *corners in rows.tolist():
+        box = _sides(corners)
+        one = {"image_id": int(sample), "category_id": int(label), "score": score, "bbox": box, "iscrowd": 0}
+        found.append({**one, "area": box[2] * box[3]})
+    return found
+
+
+def _sides(corners: Sequence[float] | NDArray[np.float64]) -> list[float]:
+    left, top, right, bottom = (float(place) for place in corners)
+    return [left, top, right - left, bottom - top]
+
+
+def _measures(evaluated: Sequence[Mapping[str, Any]]) -> Tensors:
+    scores: list[float] = []
+    rows: list[tuple[int, int]] = []
+    matches: list[NDArray[np.uint8]] = [np.zeros((0, 10), np.uint8)]
+    labelled: list[tuple[int, int, int]] = []
+    for one in evaluated:
+        sample, label = int(one["image_id"]), int(one["category_id"])
+        scores += one["dtScores"]
+        rows += [(sample, label)] * len(one["dtScores"])
+        found = np.where(one["dtMatches"] > 0, _TRUE, _FALSE)
+        matches.append(np.where(one["dtIgnore"], _IGNORED, found).T.astype(np.uint8))
+        labelled.append((sample, label, int(np.count_nonzero(one["gtIgnore"] == 0))))
+    return {
+        "map.scores": np.asarray(scores, np.float64),
+        "map.rows": np.asarray(rows, np.int64).reshape(-1, 2),
+        "map.matches": np.concatenate(matches),
+        "map.labelled": np.asarray(labelled, np.int64).reshape(-1, 3),
+    }

@@ -1,0 +1,50 @@
+"""Tally of the mean absolute error and the root mean square error."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.failures import Failure
+from ..core.job import Output
+from ..datasets import Label
+from ..predictors import Tensors
+from ..steps.tensor import Geometry
+
+
+class RegressionTally:
+    """The errors of each sample; where a label is a list of numbers, their mean over it."""
+
+    def __init__(self, output: Output, metrics: tuple[str, ...]) -> None:
+        self._output = output
+        self._metrics = metrics
+        self._errors: dict[str, list[float]] = {"mae": [], "rmse": []}
+
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:  # noqa: ARG002
+        """Add one sample.
+
+        Raises:
+            Failure: ``predict``: the label has another number of values. ``non-finite``: a value or its error is.
+        """
+        values = np.asarray(prediction[self._output.name], np.float64).reshape(-1)
+        wanted = np.asarray(label, np.float64).reshape(-1)
+        where = f"output {self._output.name}"
+        if values.size != wanted.size:
+            raise Failure("predict", f"{where}: {values.size} values a sample, and the label has {wanted.size}")
+        if not np.isfinite(values).all():
+            raise Failure("non-finite", f"{where}: the prediction {values.tolist()} is not finite")
+        errors = values - wanted
+        if not np.isfinite(errors).all():
+            what = f"{where}: the error of {values.tolist()} for the label {wanted.tolist()} is not finite"
+            raise Failure("non-finite", what)
+        self._errors["mae"].append(float(np.abs(errors).mean()))
+        self._errors["rmse"].append(float(np.square(errors).mean()))
+
+    def document(self) -> dict[str, Any]:
+        found = {"mae": float(np.mean(self._errors["mae"])), "rmse": float(np.sqrt(np.mean(self._errors["rmse"])))}
+        return {metric: {"value": found[metric], "n": len(self._errors[metric])} for metric in self._metrics}
+
+    def measures(self) -> Tensors:
+        """float64 [samples]: ``mae`` the absolute errors, ``rmse`` the squared ones."""
+        return {metric: np.asarray(self._errors[metric]) for metric in self._metrics}

@@ -1,0 +1,111 @@
+"""Tally of the mean intersection over union of classes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.failures import Failure
+from ..core.job import Output
+from ..datasets import Label
+from ..predictors import Tensors
+from ..steps.tensor import UNKNOWN_GEOMETRY, Geometry
+
+_PLANE = 2
+_DIGITS = 6
+_FEW = 1 << 16
+
+
+class SegmentationTally:
+    """Intersections and unions in pixels, of each class that a sample's label or prediction has."""
+
+    def __init__(self, output: Output, picture: str | None, ignored: int | None) -> None:
+        """``picture`` is the input over whose original a mask is laid, None where there is none."""
+        self._output = output
+        self._picture = picture
+        self._ignored = ignored
+        self._rows: list[tuple[int, int, int, int]] = []
+        self._n = 0
+
+    def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:
+        """Raises ``Failure`` (``predict``): the prediction is no mask, or the label is of another picture's size."""
+        mask = self._mask(prediction[self._output.name])
+        truth = np.asarray(label)
+        found, seen = self._laid_over(mask, truth.shape, geometry)
+        wanted = truth[seen[0]][:, seen[1]].astype(np.int64)
+        compared = np.ones(wanted.shape, bool) if self._ignored is None else wanted != self._ignored
+        self._rows += [(self._n, *row) for row in self._counted(found[compared], wanted[compared])]
+        self._n += 1
+
+    def document(self) -> dict[str, Any]:
+        rows = self.measures()["miou"]
+        classes, numbers = np.unique(rows[:, 1], return_inverse=True)
+        if not len(classes):
+            raise Failure("predict", f"output {self._output.name}: no pixel of any sample is compared")
+        intersection, union = (np.bincount(numbers, weights=rows[:, column]) for column in (2, 3))
+        return {"miou": {"value": float(np.mean(intersection / union)), "n": self._n}}
+
+    def measures(self) -> Tensors:
+        """``miou``: int64 [rows, 4], sample, class, and the pixels of its intersection and of its union."""
+        return {"miou": np.asarray(self._rows, np.int64).reshape(-1, 4)}
+
+    def _mask(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """H x W labels: class indices less the offset."""
+        name = self._output.name
+        long = [size for size in values.shape if size != 1]
+        if values.ndim < _PLANE or len(long) > _PLANE:
+            raise Failure("predict", f"output {name}: {list(values.shape)} a sample is no mask [height, width]")
+        shape = long if len(long) == _PLANE else values.shape[-_PLANE:]
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise Failure("non-finite", f"output {name}: a mask holds class indices, and here are NaN or infinities")
+        whole = values.astype(np.int64)
+        if values.dtype.kind == "f" and not np.array_equal(whole, values):
+            raise Failure("predict", f"output {name}: a mask holds class indices, and here are fractions")
+        return whole.reshape(shape) - self._output.label_offset
+
+    def _laid_over(
+        self, mask: NDArray[np.int64], shape: tuple[int, ...], geometry: Geometry | None
+    ) -> tuple[NDArray[np.int64], tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+        """What ``mask`` says of each pixel of the label that the network saw, and which rows and columns these are.
+
+        A label of the original picture's size takes the class of the pixel of the mask that its pixel's centre falls
+        on. What was cropped away was not seen.
+        """
+        if geometry is None or shape != geometry.original:
+            if shape != mask.shape:
+                known = "" if geometry is None else f", the picture {list(geometry.original)}"
+                lost = f"; input {self._picture}: {UNKNOWN_GEOMETRY}" if self._picture and geometry is None else ""
+                what = f"a mask {list(mask.shape)}{known}, and the label is {list(shape)}{lost}"
+                raise Failure("predict", f"output {self._output.name}: {what}")
+            return mask, (np.ones(shape[0], bool), np.ones(shape[1], bool))
+        lines = []
+        for axis, coordinate in enumerate((1, 0)):
+            places = (np.arange(shape[axis]) + 0.5) * geometry.scale[coordinate] + geometry.offset[coordinate]
+            # A centre on the border of two pixels is of the second one, whatever the last bit says.
+            exact = np.round(places * mask.shape[axis] / geometry.size[axis], _DIGITS)
+            lines.append(np.floor(exact).astype(np.int64))
+        rows, columns = ((line >= 0) & (line < size) for line, size in zip(lines, mask.shape, strict=True))
+        return mask[lines[0][rows]][:, lines[1][columns]], (rows, columns)
+
+    def _counted(self, found: NDArray[np.int64], wanted: NDArray[np.int64]) -> list[tuple[int, int, int]]:
+        """Class, intersection and union; a class is a label: neither negative nor the one that is ignored."""
+        if not wanted.size:
+            return []
+        both = np.concatenate([found, wanted])
+        least, greatest = int(both.min()), int(both.max())
+        if greatest - least < _FEW:
+            classes, numbers = np.arange(least, greatest + 1), both - least
+        else:  # counts of all values between them would take what memory the largest asks for
+            classes, numbers = np.unique(both, return_inverse=True)
+        predictions, labels = numbers[: found.size], numbers[found.size :]
+        common, predicted, labelled = (
+            np.bincount(values, minlength=len(classes))
+            for values in (labels[predictions == labels], predictions, labels)
+        )
+        union = predicted + labelled - common
+        return [
+            (int(classes[at]), int(common[at]), int(union[at]))
+            for at in np.flatnonzero(union)
+            if classes[at] >= 0 and classes[at] != self._ignored
+        ]

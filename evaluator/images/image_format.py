@@ -1,0 +1,132 @@
+"""The image format: reproducible layers, the configuration and the docker-archive."""
+
+import json
+import os
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from stat import S_IXUSR
+from typing import BinaryIO
+
+from benchlock.artifacts.blob_store import BlobStore
+from benchlock.artifacts.bundles.bundle_format import TAR_END, make_tar_header, make_tar_padding
+from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, describe, digest_bytes, read_chunks, to_hex
+from benchlock.artifacts.json_codec import encode_canonical
+
+
+def list_files(folder: Path) -> list[tuple[str, Path]]:
+    """Everything that is no folder: its relative path and where it lies, sorted by the path's UTF-8 bytes."""
+    return sorted(_walk(str(folder), ""), key=lambda found: found[0].encode())
+
+
+def _walk(folder: str, prefix: str) -> Iterator[tuple[str, Path]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry.path, f"{prefix}{entry.name}/")
+            else:
+                yield prefix + entry.name, Path(entry.path)
+
+
+PREFIX = "/opt/benchlock"
+PACKAGES = f"{PREFIX}/site-packages"
+"""Where the wheels' modules are in an image."""
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def encode_config(arch: str, layers: Sequence[Digest], settings: Sequence[str] = ()) -> bytes:
+    """The canonical JSON of an image of ``layers``, the lowest first: no times, no host, no history.
+
+    ``settings`` are the variables that the base sets, as ``NAME=value``; those of the same name here come first.
+    """
+    inherited = dict(setting.partition("=")[::2] for setting in settings)
+    own = {
+        "PATH": f"{PREFIX}/bin:{inherited.get('PATH', _PATH)}",
+        "PYTHONPATH": PACKAGES,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "LANG": "C.UTF-8",
+    }
+    return encode_canonical(
+        {
+            "architecture": arch,
+            "os": "linux",
+            "config": {
+                "Env": [f"{name}={value}" for name, value in (own | {**inherited, **own}).items()],
+                "WorkingDir": "/",
+            },
+            "rootfs": {"type": "layers", "diff_ids": list(layers)},
+        }
+    )
+
+
+_TIME = 315_532_800
+"""1980-01-01, the first moment that a zip can name."""
+
+
+def write_layer(tree: Path, layer: Path) -> Descriptor:
+    """Write ``tree`` to the uncompressed tar ``layer``; its digest is the layer's diff id.
+
+    Entries are sorted by their paths' UTF-8 bytes, belong to user and group 0, are of one fixed time, and have the mode
+    0644 or 0755.
+    """
+    files = dict(list_files(tree))
+    folders = {folder for path in files for folder in _parents(path)}
+    with tarfile.TarFile(layer, "w", format=tarfile.PAX_FORMAT, copybufsize=CHUNK) as archive:
+        for path in sorted(folders | files.keys(), key=lambda path: path.encode()):
+            if path in files:
+                _add_file(archive, path, files[path])
+            else:
+                archive.addfile(_entry(path, tarfile.DIRTYPE, 0o755))
+    with layer.open("rb") as stream:
+        return describe(stream)
+
+
+def _add_file(archive: tarfile.TarFile, path: str, source: Path) -> None:
+    status = source.stat()
+    entry = _entry(path, tarfile.REGTYPE, 0o755 if status.st_mode & S_IXUSR else 0o644)
+    entry.size = status.st_size
+    with source.open("rb") as stream:
+        archive.addfile(entry, stream)
+
+
+def _entry(path: str, kind: bytes, mode: int) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(path)
+    entry.type, entry.mode, entry.mtime = kind, mode, _TIME
+    return entry
+
+
+def _parents(path: str) -> Iterator[str]:
+    return (str(folder) for folder in PurePosixPath(path).parents if folder.name)
+
+
+def docker_archive(config: bytes, layers: Sequence[Descriptor], store: BlobStore) -> Iterator[bytes]:
+    """The bytes of a docker-archive of one image; the engine's image id is the SHA-256 of ``config``.
+
+    The engine compares each layer with the diff id that the config names. Nothing is held in memory but one piece.
+
+    Raises:
+        BlobNotFoundError: the store has no such layer.
+    """
+    name = f"{to_hex(digest_bytes(config))}.json"
+    paths = [f"{to_hex(layer.digest)}.tar" for layer in layers]
+    listing = json.dumps([{"Config": name, "RepoTags": None, "Layers": paths}]).encode()
+    yield from _member("manifest.json", listing)
+    yield from _member(name, config)
+    for path, layer in zip(paths, layers, strict=True):
+        yield make_tar_header(path, layer.size)
+        with store.open(layer.digest) as stream:
+            yield from read_chunks(stream)
+        yield make_tar_padding(layer.size)
+    yield TAR_END
+
+
+def write_docker_archive(stream: BinaryIO, config: bytes, layers: Sequence[Descriptor], store: BlobStore) -> None:
+    """Write that archive to ``stream``."""
+    stream.writelines(docker_archive(config, layers, store))
+
+
+def _member(path: str, content: bytes) -> Iterator[bytes]:
+    yield make_tar_header(path, len(content))
+    yield content
+    yield make_tar_padding(len(content))

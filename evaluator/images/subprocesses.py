@@ -1,0 +1,123 @@
+"""External tools: their subprocesses, error messages and temporary folders."""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from benchlock.artifacts.errors import UnavailableError
+
+_PREFIX = "work-"
+
+
+@contextmanager
+def workspace(root: Path) -> Iterator[Path]:
+    """A new empty folder under ``root``, removed at the end; folders that nobody works in any more are removed first.
+
+    Every user of ``root`` holds a shared lock for as long as it works, which the kernel drops when the process dies. So
+    whoever gets the exclusive lock knows that all folders there are left-overs.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _sweep(root, lock)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _sweep(root: Path, lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # somebody works; the next one sweeps
+    for folder in root.glob(f"{_PREFIX}*"):
+        # A child of a killed build may write here for another moment: what stays is removed the next time.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_LINES_SHOWN = 6
+_SECONDS_TO_CLEAN_UP = 10
+
+
+def run_tool(
+    command: Sequence[str],
+    *,
+    what: str,
+    next_step: str,
+    given: bytes = b"",
+    environment: Mapping[str, str] | None = None,
+) -> bytes:
+    """Standard output of ``command``, with ``given`` on its standard input.
+
+    Raises:
+        UnavailableError: it cannot be started or it fails: ``what`` was tried, the end of its messages, ``next_step``.
+    """
+    try:
+        done = run_group(command, given, environment)
+    except OSError as error:
+        raise UnavailableError(f"{what}: {command[0]} cannot be started: {error}", next_step=next_step) from error
+    if done.returncode:
+        raise UnavailableError(
+            f"{what}: {last_lines(done.stderr.decode(errors='replace'), done.returncode)}", next_step=next_step
+        )
+    return done.stdout
+
+
+def run_group(
+    command: Sequence[str], given: bytes = b"", environment: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a tool to its end; where this process is interrupted, end the tool and its children, which clean up.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, process_group=0) as process:
+        try:
+            output, errors = process.communicate(given)
+        except BaseException:
+            _end_group(process)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _end_group(process: "subprocess.Popen[bytes]") -> None:
+    """Ask the group of a process to end, then kill what is left of it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_TO_CLEAN_UP)
+    finally:  # interrupted again, too
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def last_lines(messages: str, status: int) -> str:
+    """The end of a tool's messages, or its exit status where it gave none."""
+    lines = [line for line in messages.splitlines() if line.strip()]
+    return "\n".join(lines[-_LINES_SHOWN:]) or f"exit status {status}"
+
+
+@contextmanager
+def disk_errors(what: str) -> Iterator[None]:
+    """While held, an error of the file system becomes an ``UnavailableError`` that says ``what`` was done."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"{what}: {error.strerror or error}",
+            where=error.filename if isinstance(error.filename, str) else None,
+            next_step="check the room on the disk and the folder's permissions",
+        ) from error

@@ -1,0 +1,164 @@
+"""Runs executed by clients and recorded here, kept open by heartbeats.
+
+A hold that is not renewed in time ends, and its run is recorded as abandoned: no run is open for ever, whatever became
+of the machine that ran it. Seconds are those of the queue's clock, which nobody sets.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy.exc import OperationalError
+
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.evaluator.queue.lease_clock import Clock, Times
+from benchlock.evaluator.records.run_document import bound_start
+from benchlock.evaluator.records.run_model import (
+    Run,
+    RunEnd,
+    RunEndedError,
+    RunId,
+    RunStart,
+    check_end,
+    check_same_end,
+    check_start,
+    clean_message,
+)
+from benchlock.evaluator.records.run_store import load_run, load_visible_run, record_end, record_start
+from benchlock.evaluator.records.runs_schema import held_runs, runs
+from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.database.engine import read_transaction, write_transaction
+
+SKEW: Final = timedelta(minutes=5)
+"""So much may the time of a run's id be ahead of the clock here; other times that machines report are bounded by it."""
+_log = logging.getLogger("benchlock")
+
+
+class ClientRuns:
+    """The runs of a registry that others hold. ``now`` is the time that records are compared with."""
+
+    def __init__(self, engine: Engine, now: Callable[[], datetime], times: Times | None = None) -> None:
+        self._engine = engine
+        self._now = now
+        self.times = times or Times()
+        self._clock = Clock(self.times)
+
+    def start(self, start: RunStart) -> None:
+        """Record that a run starts, and hold it; the same start again, of whoever began it, changes nothing.
+
+        Raises:
+            IncompleteRecordError: something that every record has is missing.
+            InvalidInputError: its id is of a later time, or another run has its id.
+            UnknownNameError: its lock is not stored, or a hidden run of another token has its id.
+            ForbiddenError: another token began it.
+        """
+        check_start(start)
+        start = bound_start(start, self._now(), SKEW)
+        with write_transaction(self._engine) as connection:
+            if connection.execute(select(runs.c.id).where(runs.c.id == start.id)).first() is None:
+                record_start(connection, start)
+                hold = {"run": start.id, "owner": get_actor().id, "until": self._until(connection)}
+                connection.execute(insert(held_runs), hold)
+            else:
+                known = self._load(connection, start.id).start
+                if replace(known, started_at=start.started_at) != start:
+                    raise InvalidInputError(f"another run has the id {start.id}", where=start.id, next_step="make one")
+                self._renew(connection, start.id)
+
+    def renew(self, run: RunId) -> None:
+        """Say that the run goes on.
+
+        Raises:
+            UnknownNameError: no such run was started, or it is hidden and another token's.
+            RunEndedError: it has ended; abandoned, where this comes too late.
+            ForbiddenError: another token began it.
+        """
+        with write_transaction(self._engine) as connection:
+            self._renew(connection, run)
+
+    def finish(self, run: RunId, end: RunEnd, check: Callable[[Run], None]) -> Run:
+        """Record how the run ended, once and for all; the same end again changes nothing. The run as recorded.
+
+        Args:
+            run: Which run.
+            end: How it ended.
+            check: Raises unless the run fits its lock and agrees with its evidence.
+
+        Raises:
+            As ``renew``; ``IncompleteRecordError`` where something is missing or impossible; and as ``check``.
+        """
+        with read_transaction(self._engine) as connection:
+            begun = self._load(connection, run)
+            if begun.end is not None:
+                check_same_end(begun, end)
+                return begun
+            # Before the expensive check, and once more in the transaction that records the end.
+            self._check_own(connection, run)
+        if end.ended_at.tzinfo is None:
+            check_end(begun.start, end)  # says so
+        end = clean_message(end)
+        end = replace(end, ended_at=min(end.ended_at, self._now()))
+        given = Run(begun.start, replace(end, ended_at=max(end.ended_at, begun.start.started_at)))
+        assert given.end is not None
+        check(given)
+        with write_transaction(self._engine) as connection:
+            found = self._load(connection, run)
+            if found.end is not None:
+                check_same_end(found, end)
+                return found
+            self._check_own(connection, run)
+            record_end(connection, run, end)
+            connection.execute(delete(held_runs).where(held_runs.c.run == run))
+            return load_run(connection, run)
+
+    def reap(self) -> tuple[RunId, ...]:
+        """Record the runs as abandoned whose hold has ended; which these are. One that cannot be is said."""
+        reaped = []
+        with write_transaction(self._engine) as connection:
+            over = held_runs.c.until < self._clock.now(connection)
+            found = [RunId(run) for run in connection.execute(select(held_runs.c.run).where(over)).scalars()]
+            for run in found:
+                try:
+                    with connection.begin_nested():
+                        connection.execute(delete(held_runs).where(held_runs.c.run == run))
+                        record_end(connection, run, RunEnd(outcome="abandoned", ended_at=self._now()))
+                except OperationalError:  # that is the database, not this run
+                    raise
+                except Exception:  # noqa: BLE001 - whatever it is, the others end
+                    _log.exception("%s cannot be ended", run)
+                else:
+                    reaped.append(run)
+        return tuple(reaped)
+
+    def is_any(self) -> bool:
+        """Whether a run is held: most of the time none is, and nothing need be written to know that."""
+        with read_transaction(self._engine) as connection:
+            return connection.execute(select(held_runs.c.run).limit(1)).first() is not None
+
+    def _renew(self, connection: Connection, run: RunId) -> None:
+        recorded = self._load(connection, run)
+        if recorded.end is not None:
+            raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
+        self._check_own(connection, run)
+        until = self._until(connection)
+        connection.execute(update(held_runs).where(held_runs.c.run == run).values(until=until))
+
+    def _load(self, connection: Connection, run: RunId) -> Run:
+        """Return the run; a hidden one is there for administrators, and for its owner until it has ended."""
+        owner = connection.execute(select(held_runs.c.owner).where(held_runs.c.run == run)).scalar()
+        load = load_run if owner == get_actor().id else load_visible_run
+        return load(connection, run)
+
+    def _check_own(self, connection: Connection, run: RunId) -> None:
+        owner = connection.execute(select(held_runs.c.owner).where(held_runs.c.run == run)).scalar()
+        if owner is None:
+            raise RefusedError(f"{run} is in other hands: of this machine, or of a worker", where=run)
+        get_actor().require_own(owner, run)
+
+    def _until(self, connection: Connection) -> float:
+        now = self._clock.now(connection)
+        self._clock.note(connection, now)
+        return now + self.times.lease

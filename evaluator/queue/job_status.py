@@ -1,0 +1,223 @@
+"""Jobs and machines read from the database, and why a job waits."""
+
+from collections import Counter
+from typing import Any, Final
+
+from sqlalchemy import Connection, Row, Select, func, select, text, tuple_
+
+from benchlock.artifacts import size_limits
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.evaluator.queue.lease_clock import Moment, Times
+from benchlock.evaluator.queue.machines import token_states
+from benchlock.evaluator.queue.matching import MachineFacts
+from benchlock.evaluator.queue.queue_model import (
+    COUNTED_AHEAD,
+    Explanation,
+    Fence,
+    Job,
+    JobId,
+    Lease,
+    Machine,
+    MachineId,
+    MachineMatch,
+    Tally,
+)
+from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_results, jobs, lease_slots, leases, machines
+from benchlock.evaluator.records.run_model import RunId
+from benchlock.evaluator.records.runs_schema import HIDDEN_RUNS
+from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.auth.tokens import State
+
+SEE: Final = "see "
+"""With the id of a failed run it is the reason of the job: the message stays with the run, which may be hidden."""
+_JOB = (
+    *(column for column in jobs.columns if column.name != "reason"),
+    func.substr(jobs.c.reason, 1, size_limits.REASON).label("reason"),  # jobs may be older than the limits
+)
+
+
+def select_jobs() -> Select[Any]:
+    """Jobs with their last lease and their result, and whether that, or the run that the reason names, is hidden."""
+    run = func.coalesce(job_results.c.run, leases.c.run)
+    hidden = run.in_(HIDDEN_RUNS) | func.substr(jobs.c.reason, len(SEE) + 1).in_(HIDDEN_RUNS)
+    return (
+        select(*_JOB, leases.c.machine, run.label("run"), hidden.label("hidden"))
+        .outerjoin(leases, leases.c.fence == jobs.c.fence)
+        .outerjoin(job_results, job_results.c.job == jobs.c.id)
+    )
+
+
+def select_held() -> Select[Any]:
+    """Leased jobs with their lease, to be changed by this transaction alone."""
+    return (
+        select(jobs, leases.c.machine, leases.c.run)
+        .join(leases, leases.c.fence == jobs.c.fence)
+        .where(jobs.c.state == "leased")
+        .with_for_update(of=jobs)
+    )
+
+
+def job_of(row: Row[Any], now: float) -> Job:
+    """Return the job of a row; nothing of a hidden run is in it but for administrators."""
+    shown = not row.hidden or get_actor().scopes.allow("admin")
+    return Job(
+        id=JobId(row.id),
+        lock=Digest(row.lock),
+        state=row.state,
+        phase=row.phase,
+        machine=None if row.machine is None else MachineId(row.machine),
+        run=RunId(row.run) if row.run is not None and shown else None,
+        tally=tally_of(row),
+        cancel_asked=row.cancel_asked,
+        failure=row.failure if shown else None,
+        reason=row.reason if shown else None,
+        due=None if row.not_before is None else max(0.0, row.not_before - now),
+        submitted_at=row.submitted_at,
+    )
+
+
+def tally_of(row: Row[Any]) -> Tally:
+    return Tally(row.lost, row.engine, row.crash)
+
+
+def lease_of(row: Row[Any], queue: str, times: Times) -> Lease:
+    return Lease(Fence(row.fence), JobId(row.id), Digest(row.lock), row.isolation, bool(row.allow_code), queue, times)
+
+
+def load_job(connection: Connection, job: JobId, now: float) -> Job:
+    """The job of that id. Raises as ``Queue.job``."""
+    row = connection.execute(select_jobs().where(jobs.c.id == job)).first()
+    if row is None:
+        raise UnknownNameError(f"the queue has no {job}", where=job, next_step="`benchlock jobs` lists what it has")
+    return job_of(row, now)
+
+
+def load_machines(
+    connection: Connection, moment: Moment, *, after: MachineId | None = None, limit: int | None = None
+) -> list[Machine]:
+    """Every machine, by name, with the job that it has: those ``after`` one, and so many, where that is given."""
+    query = (
+        select(machines, leases.c.job)
+        .outerjoin(lease_slots, lease_slots.c.machine == machines.c.id)
+        .outerjoin(leases, leases.c.fence == lease_slots.c.fence)
+        .order_by(machines.c.id)
+        .limit(limit)
+    )
+    if after is not None:
+        query = query.where(machines.c.id > after)
+    rows = connection.execute(query).all()
+    states = token_states(connection, {row.owner for row in rows if row.owner is not None}, moment.at)
+    return [_machine_of(row, states.get(row.owner, "valid"), moment) for row in rows]
+
+
+def _machine_of(row: Row[Any], state: State, moment: Moment) -> Machine:
+    """The machine of a row, whose token has that ``state``."""
+    unseen = max(0.0, moment.now - row.seen)
+    return Machine(
+        id=MachineId(row.id),
+        boot=row.boot,
+        facts=MachineFacts.read(row.facts),
+        draining=row.draining,
+        unseen=unseen,
+        gone=unseen > moment.times.unseen or state != "valid",
+        job=None if row.job is None else JobId(row.job),
+        held=row.held,
+        held_for=0.0 if row.held_until is None else max(0.0, row.held_until - moment.now),
+        skew=row.skew,
+        gone_because=None if state == "valid" else f"its token is {state}",
+    )
+
+
+MAX_SHOWN_MACHINES: Final = 100
+"""Machines of an explanation: those that lack least."""
+
+
+def explain(connection: Connection, job: JobId, moment: Moment) -> Explanation:
+    """The explanation of a job. Raises as ``Queue.explain``."""
+    found = load_job(connection, job, moment.now)
+    if found.state not in ("queued", "delayed"):
+        return Explanation(found, blocked=False, sentence=_told(found))
+    row = connection.execute(
+        select(jobs.c.since, jobs.c.seq, jobs.c["class"].label("wanted")).where(jobs.c.id == job)
+    ).one()
+    known = {one.id: one for one in load_machines(connection, moment)}
+    fits = connection.execute(select(eligible).where(eligible.c["class"] == row.wanted)).all()
+    kept_from = set(connection.execute(select(avoided.c.machine).where(avoided.c.job == job)).scalars())
+    standings = sorted(
+        (
+            MachineMatch(
+                known[one.machine].id, tuple(one.lacks), _obstacle(known[one.machine], one.machine in kept_from)
+            )
+            for one in fits
+            if one.machine in known
+        ),
+        key=lambda one: (len(one.lacks), one.obstacle is not None, one.machine),
+    )
+    ahead = _ahead(connection, row.wanted, row.since, row.seq)
+    open_ = [one for one in standings if not one.lacks and one.obstacle is None]
+    sentence = _sentence(found, standings, open_, known, ahead)
+    return Explanation(found, not open_, sentence, tuple(standings[:MAX_SHOWN_MACHINES]), ahead)
+
+
+def _obstacle(machine: Machine, avoids: bool) -> str | None:
+    if machine.draining is not None:
+        return f"gets no more jobs: {machine.draining}"
+    if machine.gone_because is not None:
+        return machine.gone_because
+    if machine.gone:
+        return f"its worker ended, or nothing was heard of it for {machine.unseen:.0f} s"
+    if machine.held_for:
+        return f"is held back for {machine.held_for:.0f} s more: {machine.held}"
+    return "the job failed there, and another one may do better" if avoids else None
+
+
+def _ahead(connection: Connection, wanted: str, since: float, seq: int) -> int:
+    before = tuple_(jobs.c.since, jobs.c.seq) < tuple_(since, seq)
+    own = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"] == wanted, before)
+    return connection.execute(select(func.count()).select_from(own.limit(COUNTED_AHEAD).subquery())).scalar_one()
+
+
+def _told(job: Job) -> str:
+    if job.state == "leased":
+        asked = ", and is asked to end it" if job.cancel_asked else ""
+        return f"{job.machine} has it ({job.phase}){asked}"
+    if job.state == "done":
+        return f"{job.run} is its result" if job.run else "it is done"
+    if job.state == "cancelled":
+        return f"it was cancelled: {job.reason}" if job.failure else "it was cancelled"
+    if job.state == "quarantined":
+        return f"it is set aside: {job.tally.lost} machines were lost with it{_reason(job)}"
+    return f"it failed ({job.failure}): {job.reason or 'see its run'}" if job.failure else "it failed"
+
+
+def _sentence(
+    job: Job, standings: list[MachineMatch], open_: list[MachineMatch], known: dict[MachineId, Machine], ahead: int
+) -> str:
+    if open_:
+        free = [one for one in open_ if known[one.machine].job is None]
+        wait = f"is tried again in {job.due:.0f} s{_reason(job)}" if job.due else f"waits, {_many(ahead)} before it"
+        return f"it {wait}; {len(open_)} of {len(known)} machines may take it, {len(free)} of them free"
+    if not standings:
+        return "no machine can take it: none is known; start `benchlock worker` on one"
+    fitting = [one for one in standings if not one.lacks]
+    if fitting:
+        of_them = "; ".join(f"{one.machine}: {one.obstacle}" for one in fitting[:3])
+        return f"no machine can take it now: {len(fitting)} of {len(known)} would fit, but {of_them}"
+    nearest = standings[0]
+    most = Counter(reason for one in standings for reason in one.lacks).most_common(1)[0]
+    common = "" if len(standings) == 1 or most[0] in nearest.lacks else f" (most often: {most[0]})"
+    return (
+        f"no machine can take it: 0 of {len(known)} fit{common}; the nearest is {nearest.machine}, "
+        f"and it lacks: {'; '.join(nearest.lacks)}"
+    )
+
+
+def _reason(job: Job) -> str:
+    return f" ({job.reason})" if job.reason else ""
+
+
+def _many(ahead: int) -> str:
+    if ahead >= COUNTED_AHEAD:
+        return f"{COUNTED_AHEAD} jobs or more like it"
+    return "no job like it" if not ahead else f"{ahead} job{'s' * (ahead > 1)} like it"

@@ -1,0 +1,278 @@
+"""Worker machines: enrolment, owners, and those held back after faults."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, insert, or_, select, text, update
+
+from benchlock.artifacts.errors import RefusedError
+from benchlock.artifacts.size_limits import LACKS, WORD, truncate
+from benchlock.evaluator.queue.lease_clock import Moment, queue_id
+from benchlock.evaluator.queue.matching import MachineFacts, Wants, list_lacks
+from benchlock.evaluator.queue.queue_model import NEUTRAL, OWN_FAULTS, LeaseEnd, MachineId
+from benchlock.evaluator.queue.queue_schema import classes, dispatch, eligible, jobs, lease_slots, leases, machines
+from benchlock.registry.auth.access_schema import token_revocations, tokens
+from benchlock.registry.auth.audit_log import record_action
+from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.auth.tokens import State, expiry
+
+MOST_OWNED: Final = 1000
+"""So many machines may a token enrol that is no administrator's."""
+
+
+_AT_ONCE: Final = 500
+"""Tokens that are looked up in one statement."""
+
+
+def check_own(owner: str | None, machine: MachineId) -> None:
+    """Nothing, where whoever acts may speak for the machine.
+
+    Raises:
+        ForbiddenError: it is another's.
+    """
+    if owner is not None:
+        get_actor().require_own(owner, machine)
+
+
+def owner_of(connection: Connection, machine: MachineId, before: str | None, at: datetime) -> str | None:
+    """Whose the machine is once whoever acts has enrolled it; ``before`` is whose it was.
+
+    An administrator who speaks for it leaves it whose it is. Nobody owns what was enrolled without a token: in the
+    registry's folder, or at a server that asks nobody for one.
+
+    Raises:
+        ForbiddenError: it is another's.
+        RefusedError: whoever acts has as many as they may.
+    """
+    actor = get_actor()
+    if before == actor.id and _is_token(before):
+        return before
+    if before is not None and token_states(connection, [before], at).get(before) == "valid":
+        check_own(before, machine)
+        return before
+    if not _is_token(actor.id):
+        return None
+    mine = select(func.count()).select_from(machines).where(machines.c.owner == actor.id)
+    if not actor.scopes.allow("admin") and connection.execute(mine).scalar_one() >= MOST_OWNED:
+        raise RefusedError(
+            f"{actor.id} has enrolled {MOST_OWNED} machines already",
+            where=machine,
+            next_step="use another token, or names that it has enrolled",
+        )
+    return actor.id
+
+
+def token_states(connection: Connection, owners: Iterable[str], at: datetime) -> dict[str, State]:
+    """Return the states of those ``owners`` that are tokens of this registry, at a time."""
+    wanted = sorted(filter(_is_token, owners))
+    joined = tokens.outerjoin(token_revocations, token_revocations.c.token == tokens.c.id)
+    query = select(tokens.c.id, expiry().label("ends_at"), token_revocations.c.at.label("revoked_at"))
+    states: dict[str, State] = {}
+    for first in range(0, len(wanted), _AT_ONCE):
+        rows = connection.execute(query.select_from(joined).where(tokens.c.id.in_(wanted[first : first + _AT_ONCE])))
+        for row in rows:
+            states[row.id] = "revoked" if row.revoked_at else "expired" if row.ends_at <= at else "valid"
+    return states
+
+
+def _is_token(owner: str) -> bool:
+    """Not so is whoever opened the registry's folder, and everybody at a server that asks nobody for a token."""
+    return owner.startswith("token/")
+
+
+_MOST_LACKS = LACKS // (WORD * 8)
+"""Reasons of which all fit into their limit, whatever the jobs ask."""
+
+
+def keep_class(connection: Connection, wants: Wants) -> str:
+    """Return the class of what is wanted, compared with every machine: its rows of ``eligible`` are complete.
+
+    They are complete as long as a job of the class is open, and may be removed afterwards.
+    """
+    digest = wants.digest
+    if connection.execute(select(1).where(_has_queued(digest))).first() is not None:
+        return digest
+    _alone(connection)
+    if connection.execute(select(classes.c.id).where(classes.c.id == digest)).first() is None:
+        connection.execute(insert(classes), {"id": digest, "wants": wants.document()})
+    compared = exists().where(eligible.c.machine == machines.c.id, eligible.c["class"] == digest)
+    rows = connection.execute(select(machines.c.id, machines.c.facts).where(~compared))
+    _insert(connection, [(row.id, digest, list_lacks(wants, MachineFacts.read(row.facts))) for row in rows])
+    return digest
+
+
+def remove_unused_matches(connection: Connection) -> int:
+    """Remove which machines fit classes without an open job; return the number of rows.
+
+    Classes stay: each is what some job asked. Hold a transaction of ``writing``, as whoever submits and enrols does.
+    """
+    return connection.execute(delete(eligible).where(~_is_open(eligible.c["class"]))).rowcount
+
+
+def keep_machine(
+    connection: Connection,
+    machine: MachineId,
+    boot: str,
+    facts: MachineFacts,
+    moment: Moment,
+    skew: float | None = None,
+) -> None:
+    """The machine as it is now; where its facts are new it is held against every class. What is new is logged.
+
+    ``skew`` is by how many seconds its clock is ahead of the queue's.
+
+    Raises:
+        As ``owner_of``.
+    """
+    of_it = select(machines.c.digest, machines.c.owner).where(machines.c.id == machine)
+    row = connection.execute(of_it).first()
+    if row is None or row.digest != facts.digest:
+        _alone(connection)
+        row = connection.execute(of_it).first()
+    known, before = (None, None) if row is None else (row.digest, row.owner)
+    owner = owner_of(connection, machine, before, moment.at)
+    values = {
+        "boot": boot,
+        "facts": facts.document(),
+        "digest": facts.digest,
+        "seen": moment.now,
+        "owner": owner,
+        "skew": skew,
+    }
+    if known is None:
+        connection.execute(insert(machines), {"id": machine, "faults": 0, **values})
+    else:
+        connection.execute(update(machines).where(machines.c.id == machine).values(values))
+    if (known, before) != (facts.digest, owner):
+        record_action(connection, "machine.enrol", machine, moment.at)
+    if known != facts.digest:
+        connection.execute(delete(eligible).where(eligible.c.machine == machine))
+        rows = connection.execute(select(classes.c.id, classes.c.wants).where(_is_open(classes.c.id)))
+        _insert(connection, [(machine, row.id, list_lacks(Wants.read(row.wants), facts)) for row in rows])
+
+
+def part_machine(connection: Connection, machine: MachineId, moment: Moment) -> None:
+    """The machine counts as one of which nothing was heard for long. Raises and does nothing as ``Queue.depart``."""
+    row = connection.execute(select(machines.c.owner).where(machines.c.id == machine)).first()
+    if row is not None:
+        check_own(row.owner, machine)
+        last = moment.now - moment.times.unseen - 1
+        busy = select(lease_slots.c.fence).where(lease_slots.c.machine == machine).exists()
+        heard = update(machines).where(machines.c.id == machine, machines.c.seen > last, ~busy)
+        connection.execute(heard.values(seen=last))
+
+
+def _has_queued(wanted: str | ColumnElement[str]) -> ColumnElement[bool]:
+    return exists().where(text("jobs.state = 'queued'"), jobs.c["class"] == wanted)
+
+
+def _is_open(wanted: ColumnElement[str]) -> ColumnElement[bool]:
+    """Whether a job of the class is queued, or may be queued again. Each state is looked up in its own index."""
+    others = [select(jobs.c["class"]).where(text(f"jobs.state = '{state}'")) for state in ("delayed", "leased")]
+    return or_(_has_queued(wanted), *(wanted.in_(one) for one in others))
+
+
+def _alone(connection: Connection) -> None:
+    """Wait for whoever adds a class or a machine at this moment: both would miss the other."""
+    queue_id(connection)
+    connection.execute(select(dispatch.c.id).with_for_update())
+
+
+def _insert(connection: Connection, rows: Iterable[tuple[str, str, tuple[str, ...]]]) -> None:
+    made = [
+        {
+            "machine": machine,
+            "class": wanted,
+            "fits": not lacking,
+            "lacks": [truncate(one, WORD * 4) for one in lacking[:_MOST_LACKS]],
+        }
+        for machine, wanted, lacking in rows
+    ]
+    if made:
+        connection.execute(insert(eligible), made)
+
+
+MAX_FAULTS: Final = 2
+"""Number of jobs in a row that end because of the machine before it is held back.
+
+Jobs of one lock whose bytes were not as locked count once: every machine may fetch the same wrong bytes.
+"""
+MAX_FREE_PROBES: Final = 3
+"""Number of failed probes that are not counted against a job; a job that breaks every machine is found all the same."""
+_MAX_BACKOFF: Final = 8
+"""A machine is held back for at most so many times its timeout."""
+_MAX_REASON: Final = 300
+"""Characters of the last reason that the machine shows."""
+_CAUSES: Final = {
+    "lost": "it sent no heartbeat while it had a job",
+    "engine": "its engine failed",
+    "integrity": "its bytes were not those that were locked",
+}
+
+
+def is_free_probe(connection: Connection, lease: Row[Any], ended: LeaseEnd) -> bool:
+    """Return whether the end of this lease is not counted against its job: it was a probe of a machine held back."""
+    if ended not in OWN_FAULTS:
+        return False
+    query = select(machines.c.held).where(machines.c.id == lease.machine).with_for_update()
+    if connection.execute(query).scalar() is None:
+        return False
+    ends = select(func.count()).select_from(leases).where(leases.c.job == lease.id, leases.c.ended.in_(OWN_FAULTS))
+    return bool(connection.execute(ends).scalar_one() - lease.lost - lease.engine < MAX_FREE_PROBES)
+
+
+def count_fault(connection: Connection, lease: Row[Any], ended: LeaseEnd, reason: str | None, moment: Moment) -> None:
+    """Count the end of a lease against its machine, if the machine is the cause; reset the count after an answer.
+
+    Args:
+        connection: The transaction that ends the lease.
+        lease: The lease's row, with its job and its machine.
+        ended: How the lease ended.
+        reason: The message of the end; shown with a machine that is held back.
+        moment: The time, and the queue's intervals.
+    """
+    if ended in NEUTRAL:
+        return
+    if ended not in OWN_FAULTS:
+        release_machine(connection, lease.machine)
+        return
+    machine = machines.c.id == lease.machine
+    row = connection.execute(select(machines.c.faulty, machines.c.holds).where(machine).with_for_update()).one()
+    faults = sorted({_fault_key(lease, ended), *(row.faulty or ())})[: MAX_FAULTS + 1]
+    values: dict[str, Any] = {"faults": len(faults), "faulty": faults}
+    if len(faults) >= MAX_FAULTS:
+        seconds = moment.times.unseen * min(2**row.holds, _MAX_BACKOFF)
+        detail = " ".join((reason or "").split())[:_MAX_REASON]
+        values |= {
+            "held": f"{MAX_FAULTS} jobs in a row ended because of this machine; the last one: {_CAUSES[ended]}"
+            + (f" ({detail})" if detail else ""),
+            "held_until": moment.now + seconds,
+            "holds": row.holds + 1,
+        }
+    connection.execute(update(machines).where(machine).values(values))
+
+
+def release_machine(connection: Connection, machine: str) -> None:
+    """Reset the machine's faults, so that it gets jobs as any other."""
+    released = {"faults": 0, "faulty": None, "held": None, "held_until": None, "holds": 0}
+    connection.execute(update(machines).where(machines.c.id == machine, machines.c.faults > 0).values(released))
+
+
+def discount_job(connection: Connection, lease: Row[Any]) -> None:
+    """Remove a job from the faults of its machines, if it failed on several: the job was the cause."""
+    query = select(leases.c.machine).where(leases.c.job == lease.id, leases.c.ended.in_(OWN_FAULTS)).distinct()
+    failed_on = sorted(connection.execute(query).scalars())
+    for machine in failed_on if len(failed_on) > 1 else ():
+        row = connection.execute(select(machines.c.faulty).where(machines.c.id == machine).with_for_update()).one()
+        faults = [key for key in row.faulty or () if key not in (lease.id, lease.lock)]
+        if not faults:
+            release_machine(connection, machine)
+        elif len(faults) < len(row.faulty):
+            fewer = {"faults": len(faults), "faulty": faults}
+            free = {} if len(faults) >= MAX_FAULTS else {"held": None, "held_until": None, "holds": 0}
+            connection.execute(update(machines).where(machines.c.id == machine).values(fewer | free))
+
+
+def _fault_key(lease: Row[Any], ended: LeaseEnd) -> str:
+    return str(lease.lock if ended == "integrity" else lease.id)

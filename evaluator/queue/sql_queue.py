@@ -1,0 +1,406 @@
+"""The queue in SQL, on SQLite and PostgreSQL.
+
+What adds to the records is ``writing``, alone in the database; all else is ``changing``, and locks the rows that it
+changes: a machine's before a job's, and a job's only where nobody has it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
+
+from benchlock.artifacts import size_limits
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.evaluator.queue import job_leases, job_status
+from benchlock.evaluator.queue.admission import (
+    check_again,
+    check_begun,
+    check_facts,
+    check_over,
+    check_same,
+    check_waiting,
+)
+from benchlock.evaluator.queue.job_leases import BUSY, DUE, GLANCE, MARK_SEEN, ClaimRequest, claim, list_oldest_jobs
+from benchlock.evaluator.queue.job_status import (
+    SEE,
+    job_of,
+    lease_of,
+    load_job,
+    load_machines,
+    select_held,
+    select_jobs,
+)
+from benchlock.evaluator.queue.lease_clock import Clock, Moment, Times, queue_id
+from benchlock.evaluator.queue.machines import (
+    check_own,
+    keep_class,
+    keep_machine,
+    part_machine,
+    release_machine,
+    remove_unused_matches,
+    token_states,
+)
+from benchlock.evaluator.queue.matching import MachineFacts
+from benchlock.evaluator.queue.queue_model import (
+    Beat,
+    Explanation,
+    Fence,
+    FencedError,
+    Job,
+    JobId,
+    JobState,
+    JobWish,
+    Lease,
+    LeaseEnd,
+    Machine,
+    MachineId,
+    Phase,
+)
+from benchlock.evaluator.queue.queue_schema import jobs, leases, machines
+from benchlock.evaluator.records.run_model import Run, RunEnd, RunId, RunStart, clean_message, replace_nul
+from benchlock.evaluator.records.run_store import load_run, record_start, runs_of
+from benchlock.registry.auth.audit_log import record_action
+from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.database.catalogue_schema import locks
+from benchlock.registry.database.engine import read_transaction, row_lock_transaction, write_transaction
+
+
+class SqlQueue:
+    """A ``Queue`` in a registry's database. ``now`` is the calendar's time, for what people read."""
+
+    def __init__(
+        self, database: Engine, now: Callable[[], datetime], times: Times | None = None, clock: Clock | None = None
+    ) -> None:
+        self._database = database
+        self._now = now
+        self._times = times or Times()
+        self._clock = clock or Clock(self._times)
+        self._name: str | None = None
+
+    def submit(self, wish: JobWish) -> Job:
+        with write_transaction(self._database) as connection:
+            known = connection.execute(select(jobs).where(jobs.c.id == wish.id)).first()
+            if known is None:
+                self._insert(connection, wish)
+            else:
+                check_same(known, wish)
+        return self.job(wish.id)
+
+    def job(self, job: JobId) -> Job:
+        self.settle()
+        with read_transaction(self._database) as connection:
+            return load_job(connection, job, self._clock.now(connection))
+
+    def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
+        self.settle()
+        query = select_jobs().order_by(jobs.c.seq.desc()).limit(limit)
+        if state is not None:
+            query = query.where(jobs.c.state == state)
+        if before is not None:
+            newer = jobs.alias()
+            query = query.where(jobs.c.seq < select(newer.c.seq).where(newer.c.id == before).scalar_subquery())
+        with read_transaction(self._database) as connection:
+            now = self._clock.now(connection)
+            return [job_of(row, now) for row in connection.execute(query)]
+
+    def cancel(self, job: JobId) -> Job:
+        with write_transaction(self._database) as connection:
+            owner = connection.execute(select(jobs.c.owner).where(jobs.c.id == job)).scalar()
+            if owner is not None:
+                get_actor().require_own(owner, job)
+            one = update(jobs).where(jobs.c.id == job)
+            waiting = jobs.c.state.in_(("queued", "delayed"))
+            ended = connection.execute(one.where(waiting).values(state="cancelled", not_before=None)).rowcount
+            asked = connection.execute(one.where(jobs.c.state == "leased").values(cancel_asked=True)).rowcount
+            if ended or asked:
+                record_action(connection, "job.cancel", job, self._now())
+        return self.job(job)
+
+    def explain(self, job: JobId) -> Explanation:
+        self.settle()
+        with read_transaction(self._database) as connection:
+            return job_status.explain(connection, job, self._moment(connection))
+
+    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
+        size_limits.check_text(machine, size_limits.MACHINE, "machine")
+        size_limits.check_text(boot, size_limits.MACHINE, "boot")
+        size_limits.check_document(facts.document(), size_limits.MACHINE_FACTS, "facts")
+        check_facts(facts, machine)
+        with write_transaction(self._database) as connection:
+            moment = self._moment(connection)
+            skew = None if clock is None else round((clock - moment.at).total_seconds(), 3)
+            keep_machine(connection, machine, boot, facts, moment, skew)
+
+    def remove_unused_matches(self) -> int:
+        """Remove which machines fit what no open job asks any more; return the number of rows."""
+        with write_transaction(self._database) as connection:
+            return remove_unused_matches(connection)
+
+    def depart(self, machine: MachineId) -> None:
+        with row_lock_transaction(self._database) as connection:
+            part_machine(connection, machine, self._moment(connection))
+
+    def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
+        self.settle()
+        with read_transaction(self._database) as connection:
+            return load_machines(connection, self._moment(connection), after=after, limit=limit)
+
+    def drain(self, machine: MachineId, why: str | None) -> None:
+        size_limits.check_text(why or "", size_limits.REASON, "draining")
+        with write_transaction(self._database) as connection:
+            changed = update(machines).where(machines.c.id == machine).values(draining=why)
+            if not connection.execute(changed).rowcount:
+                raise _unknown(machine)
+            release_machine(connection, machine)
+            record_action(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())
+
+    def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+        while True:
+            try:
+                return self._lease(machine, boot, nonce)
+            except _EndedOwnerError:
+                self.cancel_token_work()
+
+    def _lease(self, machine: MachineId, boot: str, nonce: str | None) -> Lease | None:
+        seen = self._glance(machine, nonce)
+        if seen is None:
+            return None
+        with row_lock_transaction(self._database) as connection:
+            now = self._clock.now(connection)
+            row = connection.execute(MARK_SEEN, {"machine": machine, "now": now}).first()
+            if row is None:
+                raise _unknown(machine)
+            check_own(row.owner, machine)
+            busy = connection.execute(BUSY, {"machine": machine}).scalar()
+            if busy is not None and nonce is not None:
+                return self._give_again(connection, Fence(busy), nonce, now)
+            is_held = row.held_until is not None and now < row.held_until
+            if row.draining is not None or busy is not None or is_held:
+                return None
+            given = claim(connection, ClaimRequest(machine, boot, nonce, now), seen, self._times.lease)
+            if given is None:
+                return None
+            if token_states(connection, [given.owner], self._now()).get(given.owner, "valid") != "valid":
+                raise _EndedOwnerError  # and nothing was given
+            return lease_of(given, self._named(connection), self._times)
+
+    def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
+        with write_transaction(self._database) as connection:
+            held = connection.execute(select_held().where(*_own(fence), jobs.c.fence == fence)).first()
+            if held is None or held.lock != start.lock or held.run not in (None, start.id):
+                return None
+            if held.run is not None:
+                return load_run(connection, start.id).start
+            bounded = check_begun(connection, start, self._now())
+            recorded = replace(bounded, attempt=runs_of(connection, start.lock) + 1)
+            record_start(connection, recorded, fence)
+            connection.execute(update(leases).where(leases.c.fence == fence).values(run=start.id))
+            return recorded
+
+    def beat(self, fence: Fence, phase: Phase) -> Beat:
+        with row_lock_transaction(self._database) as connection:
+            now = self._clock.now(connection)
+            own = select(leases.c.job).where(*_own(fence)).scalar_subquery()
+            mine = (jobs.c.id == own, jobs.c.fence == fence, jobs.c.state == "leased")
+            changed = update(jobs).where(*mine).values(lease_until=now + self._times.lease, phase=phase)
+            asked = connection.execute(changed.returning(jobs.c.cancel_asked)).scalar()
+            if asked is None:
+                return "lost"
+            machine = select(leases.c.machine).where(leases.c.fence == fence).scalar_subquery()
+            connection.execute(update(machines).where(machines.c.id == machine).values(seen=now))
+            return "cancel" if asked else "keep"
+
+    def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        return self._commit(fence, run, clean_message(end))
+
+    def commit_checked(self, fence: Fence, run: RunId, end: RunEnd, check: Callable[[Run], None]) -> Job:
+        """Commit as ``Queue`` says, where the end passes a check.
+
+        Args:
+            fence: The lease.
+            run: Its run.
+            end: How the run ended.
+            check: Raises unless the ended run may be recorded. It is called outside of any transaction, and only where
+                the lease holds: a stranger must not cause the work.
+
+        Raises:
+            FencedError, RunEndedError, InvalidInputError: As ``Queue.commit``.
+            BenchlockError: As ``check``.
+        """
+        end = clean_message(end)
+        self._check_run(fence, run, end, check)
+        return self._commit(fence, run, end)
+
+    def _commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        with write_transaction(self._database) as connection:
+            moment = self._moment(connection)
+            lease = _lease_of(connection, fence, run)
+            held = connection.execute(select_held().where(jobs.c.id == lease.job, jobs.c.fence == fence)).first()
+            if held is not None:
+                end = check_over(load_run(connection, run).start, end, moment.at)
+                reason = f"{SEE}{run}" if end.failure_class else None
+                job_leases.end_lease(connection, held, job_leases.classify_lease_end(end), reason, moment, end)
+                self._clock.note(connection, moment.now)
+            else:
+                check_again(load_run(connection, run), end, lease)
+            return load_job(connection, JobId(lease.job), moment.now)
+
+    def _check_run(self, fence: Fence, run: RunId, end: RunEnd, check: Callable[[Run], None]) -> None:
+        with read_transaction(self._database) as connection:
+            lease = _lease_of(connection, fence, run)
+            mine = (jobs.c.id == lease.job, jobs.c.fence == fence, jobs.c.state == "leased")
+            is_held = connection.execute(select(jobs.c.seq).where(*mine)).first() is not None
+            start = load_run(connection, run).start
+        if is_held:  # else the transaction that follows says why it ends nothing
+            check(Run(start, replace(end, ended_at=max(end.ended_at, start.started_at))))
+
+    def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:
+        size_limits.check_text(reason, size_limits.REASON, "reason")
+        with write_transaction(self._database) as connection:
+            held = connection.execute(select_held().where(*_own(fence), jobs.c.fence == fence)).first()
+            if held is not None:
+                moment = self._moment(connection)
+                job_leases.end_lease(connection, held, ended, replace_nul(reason), moment)
+                self._clock.note(connection, moment.now)
+
+    def holds(self, fence: Fence) -> bool:
+        self.settle()
+        with read_transaction(self._database) as connection:
+            query = select(jobs.c.seq).join(leases, leases.c.job == jobs.c.id).where(leases.c.fence == fence)
+            held = query.where(jobs.c.fence == fence, jobs.c.state == "leased")
+            return connection.execute(held).first() is not None
+
+    def name(self) -> str:
+        with row_lock_transaction(self._database) as connection:
+            return queue_id(connection)
+
+    def _insert(self, connection: Connection, wish: JobWish) -> None:
+        if connection.execute(select(locks.c.id).where(locks.c.id == wish.lock)).first() is None:
+            raise UnknownNameError(f"the registry has no lock {wish.lock}", next_step="store the lock first")
+        check_waiting(connection)
+        values = {
+            "id": wish.id,
+            "lock": wish.lock,
+            "class": keep_class(connection, wish.wants),
+            "isolation": wish.wants.isolation,
+            "allow_code": wish.allow_code,
+            "state": "queued",
+            "cancel_asked": False,
+            **dict.fromkeys(("lost", "engine", "crash"), 0),
+            "owner": get_actor().id,
+            "submitted_at": self._now(),
+            "since": self._clock.now(connection),
+        }
+        connection.execute(insert(jobs), values)
+        record_action(connection, "job.submit", f"{wish.id} {wish.lock}", self._now())
+
+    def _give_again(self, connection: Connection, fence: Fence, nonce: str, now: float) -> Lease | None:
+        """The lease that the machine has, where it answers this question."""
+        asked = (leases.c.nonce == nonce, leases.c.run.is_(None), jobs.c.fence == fence)
+        held = connection.execute(select_held().where(*_own(fence), *asked)).first()
+        if held is None:
+            return None
+        connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(lease_until=now + self._times.lease))
+        return lease_of(held, self._named(connection), self._times)
+
+    def _named(self, connection: Connection) -> str:
+        if self._name is None:
+            self._name = queue_id(connection)
+        return self._name
+
+    def _moment(self, connection: Connection) -> Moment:
+        return Moment(self._clock.now(connection), self._now(), self._times)
+
+    @property
+    def times(self) -> Times:
+        """How long its leases last."""
+        return self._times
+
+    def settle(self) -> bool:
+        """End what is over, so that nobody is shown a lease of which nothing was heard for long.
+
+        It is a few at a time: whether there may be more.
+        """
+        if self._may_look:
+            with read_transaction(self._database) as connection:
+                if not _is_due(connection, self._clock.now(connection)):
+                    return False
+        with write_transaction(self._database) as connection:
+            moment = self._moment(connection)
+            found = job_leases.expire(connection, moment), job_leases.wake(connection, moment.now)
+            self._clock.note(connection, moment.now)
+        return job_leases.AT_ONCE in found
+
+    def cancel_token_work(self) -> bool:
+        """Cancel the jobs of tokens that are revoked or expired, and end the leases of their workers.
+
+        Returns:
+            Whether there may be more to do.
+        """
+        with read_transaction(self._database) as connection:
+            if not job_leases.find_ended_tokens(connection, self._now()):
+                return False
+        with write_transaction(self._database) as connection:
+            moment = self._moment(connection)
+            more = job_leases.cancel_token_work(connection, moment)
+            self._clock.note(connection, moment.now)
+        return more
+
+    def _glance(self, machine: MachineId, nonce: str | None, *, settled: bool = False) -> list[int] | None:
+        """Jobs for the machine; None where asking changes nothing: it was heard of lately, and gets none.
+
+        One that has a job, and asks again what it was given it for, is to be answered.
+
+        What is over is ended before, unless it is ``settled`` that it was.
+        """
+        if not self._may_look:
+            self.settle()
+            settled = True
+        with read_transaction(self._database) as connection:
+            now = self._clock.now(connection)
+            row = connection.execute(GLANCE, {"machine": machine, "nonce": nonce, "now": now}).one()
+            check_own(row.owner, machine)
+            if settled or not row.due:
+                found = [] if row.busy else list_oldest_jobs(connection, machine)
+                heard = row.seen is not None and now - row.seen < self._times.beat
+                return None if heard and not found and not row.asked else found
+        self.settle()
+        return self._glance(machine, nonce, settled=True)
+
+    @property
+    def _may_look(self) -> bool:
+        """Whether the time can be had without writing."""
+        return self._clock.is_set or self._database.dialect.name == "postgresql"
+
+
+class _EndedOwnerError(Exception):
+    """A job was claimed whose token is revoked or expired."""
+
+
+def _own(fence: Fence) -> tuple[ColumnElement[bool], ...]:
+    """The lease, as far as whoever asks may use it: they took it, or may do everything."""
+    actor = get_actor()
+    mine = () if actor.scopes.allow("admin") else (leases.c.owner == actor.id,)
+    return (leases.c.fence == fence, *mine)
+
+
+def _lease_of(connection: Connection, fence: Fence, run: RunId) -> Row[Any]:
+    """Return the lease that began the run.
+
+    Raises:
+        FencedError: There is no such lease, or it is another token's.
+    """
+    lease = connection.execute(select(leases).where(*_own(fence))).first()
+    if lease is None or lease.run != run:
+        raise FencedError(f"lease {fence} has no {run}", where=run)
+    return lease
+
+
+def _is_due(connection: Connection, now: float) -> bool:
+    return bool(connection.execute(DUE, {"now": now}).scalar_one())
+
+
+def _unknown(machine: MachineId) -> UnknownNameError:
+    return UnknownNameError(f"the queue knows no machine {machine}", next_step="`benchlock worker` enrols it")

@@ -1,0 +1,325 @@
+"""A run's record as a canonical JSON document, and its bounded summary for lists."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from benchlock.artifacts import size_limits
+from benchlock.artifacts.digest import Descriptor
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.json_codec import decode_untyped, encode_canonical, prepare_decoder
+from benchlock.evaluator.records.run_model import (
+    CALLS,
+    ROLE_PATTERN,
+    SELF_REPORTED,
+    Isolation,
+    Json,
+    Outcome,
+    Run,
+    RunEnd,
+    RunId,
+    RunStart,
+    check_end,
+    check_start,
+    mark_calls,
+)
+from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.registry.database.record_values import format_time, parse_id_time
+from benchlock.registry.lock.lockfile import Count, DigestText, Lock, Whole
+
+SCHEMA: Final = (1, 0)
+"""Major and minor version of what is written here."""
+
+_Name = Annotated[str, Meta(min_length=1, max_length=255)]
+_Role = Annotated[str, Meta(pattern=ROLE_PATTERN, max_length=64)]
+_Fact = str | int | float | bool | None
+
+
+class _Blob(Struct, frozen=True, forbid_unknown_fields=True):
+    digest: DigestText
+    size: Whole
+
+
+class _Metric(Struct, frozen=True, forbid_unknown_fields=True):
+    name: _Name
+    value: float
+    unit: str
+    direction: Literal["higher", "lower", "none"]
+    n: Count
+    ci: tuple[float | None, float | None]
+    version: Count
+    batch: Count | UnsetType = UNSET
+
+
+class _End(Struct, frozen=True, forbid_unknown_fields=True):
+    outcome: Outcome
+    failure_class: str | None
+    failure_message: str | None
+    metrics: tuple[_Metric, ...]
+    packages: dict[_Name, _Name]
+    blobs: dict[_Role, _Blob]
+    timings: dict[_Name, float]
+    details: dict[str, Any]
+    ended_at: str
+
+
+@prepare_decoder
+class _Record(Struct, frozen=True, forbid_unknown_fields=True):
+    schema: str
+    id: str
+    lock: DigestText
+    attempt: Annotated[Count, Meta(lt=1 << 31)]
+    isolation: Isolation
+    platform: dict[_Name, str]
+    host: dict[_Name, _Fact | list[_Fact]]
+    image_id: DigestText | None
+    process: dict[_Name, _Fact]
+    started_at: str
+    end: _End
+
+
+def encode_run(run: Run) -> bytes:
+    """The document of an ended run: the same bytes wherever the run is recorded.
+
+    Raises:
+        InvalidInputError: it has no end yet.
+    """
+    if run.end is None:
+        raise InvalidInputError(f"{run.id} has not ended", where=run.id, next_step="wait for its end")
+    return encode_canonical(_document(run.start, run.end))
+
+
+def remove_marks_of_reading(run: Run) -> Run:
+    """Return the run without the marks that a reader added to a record that states none."""
+    if run.end is None or SELF_REPORTED in run.end.details:
+        return run
+    metrics = tuple(replace(metric, self_reported=False) for metric in run.end.metrics)
+    details = mark_calls(run.end.details, self_reported=False)
+    return replace(run, end=replace(run.end, metrics=metrics, details=details))
+
+
+def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
+    ended = {
+        "outcome": end.outcome,
+        "failure_class": end.failure_class,
+        "failure_message": end.failure_message,
+        "metrics": [_metric(metric) for metric in sorted(end.metrics, key=_place)],
+        "packages": dict(end.packages),
+        "blobs": {role: {"digest": blob.digest, "size": blob.size} for role, blob in end.blobs.items()},
+        "timings": dict(end.timings),
+        "details": dict(end.details),
+        "ended_at": format_time(end.ended_at),
+    }
+    names = ("id", "lock", "attempt", "isolation", "image_id")
+    maps = {name: dict(getattr(start, name)) for name in ("platform", "host", "process")}
+    begun = {name: getattr(start, name) for name in names} | maps | {"started_at": format_time(start.started_at)}
+    return {"schema": ".".join(map(str, SCHEMA)), **begun, "end": ended}
+
+
+def _place(metric: Metric) -> tuple[str, int]:
+    return metric.name, metric.batch or 0
+
+
+def _metric(metric: Metric) -> dict[str, Any]:
+    names = ("name", "value", "unit", "direction", "n", "version")
+    batch = {} if metric.batch is None else {"batch": metric.batch}
+    return {name: getattr(metric, name) for name in names} | {"ci": [metric.ci.low, metric.ci.high]} | batch
+
+
+_MOST_VALUES: Final = 200_000
+"""Values of a record. Decoded, a value takes up to a hundred times its bytes."""
+
+
+def decode_run(content: bytes, where: str) -> Run:
+    """The run of a document that somebody else may have written, checked as any record that is stored.
+
+    Raises:
+        InvalidInputError: it is no such document, of another schema, or a record with a gap.
+    """
+    try:
+        _check_values(content, where)
+        document = decode_untyped(content)
+        _check_schema(document, where)
+        record = msgspec.convert(document, _Record)
+        run = Run(_start(record), _end(record.end))
+        written = encode_run(run)
+    except (msgspec.MsgspecError, ValueError, OverflowError) as error:  # of times too, out of range or none
+        raise _malformed(where, str(error)) from error
+    if written != content:
+        raise _malformed(where, "it is not canonical JSON")
+    if len({(metric.name, metric.batch) for metric in record.end.metrics}) != len(record.end.metrics):
+        raise _malformed(where, "it has a metric twice")
+    check_start(run.start)
+    assert run.end is not None
+    check_end(run.start, run.end)
+    return run
+
+
+def bound_start(start: RunStart, now: datetime, skew: timedelta) -> RunStart:
+    """Bound the reported time of a start by the time of its arrival: whatever a machine's clock says, the run goes on.
+
+    Args:
+        start: A start as a machine reported it.
+        now: The time of its arrival here.
+        skew: By how much the time of the run's id may be ahead of that.
+
+    Raises:
+        InvalidInputError: the id is of a later time, and the run would pass for the latest one until then.
+    """
+    made = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=parse_id_time(start.id.partition("/")[2]))
+    if made > now + skew:
+        raise InvalidInputError(
+            f"{start.id} is an id of {format_time(made)}, and the clock here says {format_time(now)}",
+            where=start.id,
+            next_step="make ids of runs from the server's time, as `benchlock` does: each answer's Date says it",
+        )
+    return replace(start, started_at=min(start.started_at, max(made, now)))
+
+
+def check_past(run: Run, now: datetime) -> None:
+    """Refuse a run that started or ended after ``now``: it would pass for the latest run until then.
+
+    Raises:
+        InvalidInputError: it did.
+    """
+    ended_at = run.start.started_at if run.end is None else run.end.ended_at
+    for verb, at in (("started", run.start.started_at), ("ended", ended_at)):
+        if at > now:
+            raise InvalidInputError(
+                f"{run.id} {verb} at {format_time(at)}, and the clock here says {format_time(now)}",
+                where=run.id,
+                next_step="set the clock, or ask the one who made the run",
+            )
+
+
+def check_fit(run: Run, lock: Lock) -> None:
+    """Raise unless the run can be one of ``lock``; of a run without an end, as far as its start says.
+
+    Raises:
+        IntegrityError: it is of another lock, or of a platform, an image or metrics that the lock does not have.
+    """
+    platforms = {f"{one}, Python {one.python}": one.image_id for one in lock.image.platforms}
+    ran_on = f"{run.start.platform_name}, Python {run.start.platform['python']}"
+    faults = {
+        f"the lock {run.start.lock}": run.start.lock != lock.id,
+        f"the platform {ran_on}": ran_on not in platforms,
+        f"the image {run.start.image_id}": run.start.image_id not in (None, platforms.get(ran_on)),
+    } | {
+        f"the metric {metric.name} by definition {metric.version}": lock.metrics.get(metric.name) != metric.version
+        for metric in (() if run.end is None else run.end.metrics)
+    }
+    for what, is_foreign in faults.items():
+        if is_foreign:
+            raise IntegrityError(
+                f"the record of {run.id} does not fit its lock {lock.id}: it says {what}",
+                where=run.id,
+                next_step="ask for the bundle again, of the one who made the run",
+            )
+
+
+def check_recorded(run: Run, lock: Lock) -> None:
+    """Raise unless an ended run fits its lock, and its end is whole and possible.
+
+    Raises:
+        IntegrityError: It does not fit.
+        IncompleteRecordError: Something is missing, or against the definition of a metric.
+    """
+    check_fit(run, lock)
+    assert run.end is not None
+    check_end(run.start, run.end)
+
+
+def _start(record: _Record) -> RunStart:
+    return RunStart(
+        id=RunId(record.id),
+        lock=record.lock,
+        attempt=record.attempt,
+        isolation=record.isolation,
+        platform=record.platform,
+        host=record.host,
+        process=record.process,
+        started_at=datetime.fromisoformat(record.started_at),
+        image_id=record.image_id,
+    )
+
+
+def _end(end: _End) -> RunEnd:
+    return RunEnd(
+        outcome=end.outcome,
+        ended_at=datetime.fromisoformat(end.ended_at),
+        failure_class=end.failure_class,
+        failure_message=end.failure_message,
+        metrics=tuple(
+            Metric(
+                *(one.name, one.value, one.unit, one.direction, one.n, Interval(*one.ci), one.version),
+                batch=None if one.batch is UNSET else one.batch,
+            )
+            for one in end.metrics
+        ),
+        packages=end.packages,
+        blobs={role: Descriptor(blob.digest, blob.size) for role, blob in end.blobs.items()},
+        timings=end.timings,
+        details=end.details,
+    )
+
+
+def _check_values(content: bytes, where: str) -> None:
+    if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise _malformed(where, f"it has more than {_MOST_VALUES} values")
+
+
+def _check_schema(document: object, where: str) -> None:
+    schema = msgspec.convert(document, dict[str, Any]).get("schema")
+    if schema != ".".join(map(str, SCHEMA)):
+        raise InvalidInputError(
+            f"{where} has schema {schema!r}, and {SCHEMA[0]}.{SCHEMA[1]} is understood",
+            where=where,
+            next_step="use the version of benchlock that wrote it",
+        )
+
+
+def _malformed(where: str, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{where} is no record of a run: {reason.splitlines()[0]}", where=where, next_step="have it written again"
+    )
+
+
+_LARGEST_PART: Final = 16 << 10
+"""Bytes of a part of a record, as JSON, beyond which the summary lacks it."""
+_PARTS: Final = (CALLS, SELF_REPORTED, "loadgen", "part_of")
+
+
+def summarize(run: Run) -> Run:
+    """Return the run as a list shows it.
+
+    Without host, process, packages and blobs, with a short failure message, and of the details with those that say
+    whether the figures count, and to which rerun or repetition the run belongs.
+    """
+    start = replace(run.start, host={}, process={})
+    return replace(run, start=start, end=None if run.end is None else _summarize_end(run.end))
+
+
+def _summarize_end(end: RunEnd) -> RunEnd:
+    message = None if end.failure_message is None else size_limits.shorten(end.failure_message, size_limits.SUMMARY)
+    kind = None if end.failure_class is None else size_limits.shorten(end.failure_class, size_limits.SUMMARY)
+    timings = end.timings if _is_small(end.timings) else {}
+    details = _summarize_details(end.details)
+    return replace(
+        end, failure_class=kind, failure_message=message, packages={}, blobs={}, timings=timings, details=details
+    )
+
+
+def _summarize_details(details: Json) -> Json:
+    parts: dict[str, Any] = {name: details[name] for name in _PARTS if name in details}
+    pipeline = details.get("pipeline")
+    if isinstance(pipeline, Mapping) and "loadgen" in pipeline:
+        parts["pipeline"] = {"loadgen": pipeline["loadgen"]}
+    return {name: part for name, part in parts.items() if _is_small(part)}
+
+
+def _is_small(part: object) -> bool:
+    return len(encode_canonical(part)) <= _LARGEST_PART

@@ -1,0 +1,260 @@
+"""The database tables of runs, and the queries for hidden and replayed runs.
+
+A run is a row at its start and a row at its end; what was measured is written before the row of the end, in the same
+transaction, and sealed by it. Only ``open_runs`` changes: it says which runs have no end yet. ``imported_runs`` says
+which came in a bundle, and so ran somewhere else.
+
+Samples have the nanoseconds of every call, so two measurements never leave equal ones. A run whose samples are
+byte-equal to those of another one is refused; runs with equal latencies count once where runs are compared, whatever
+else differs. A run of the scenario ``accuracy`` leaves no samples, and its results may repeat.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Select,
+    Table,
+    func,
+    select,
+)
+
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import IntegrityError
+from benchlock.evaluator.records.run_model import Hiding, Run, RunEnd, RunId
+from benchlock.registry.auth.audit_log import record_action
+from benchlock.registry.database.catalogue_schema import APPEND_ONLY, deferred_key, metadata
+from benchlock.registry.database.column_types import DIGEST, TEXT, WHOLE, Moment, bounded_text
+from benchlock.registry.database.record_chain import insert_record
+
+RUN_ID = bounded_text(len("run/") + 26)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", RUN_ID, primary_key=True),
+    Column("lock", DIGEST, ForeignKey("locks.id"), nullable=False),
+    Column("attempt", WHOLE, nullable=False),
+    Column("isolation", bounded_text(16), nullable=False),
+    Column("platform", JSON, nullable=False),
+    Column("host", JSON, nullable=False),
+    Column("image_id", DIGEST),  # null where the run is a process
+    Column("process", JSON, nullable=False),  # who runs it, so that an abandoned run can be told from a living one
+    Column("started_at", Moment, nullable=False),
+    Index(None, "lock", "id"),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+open_runs = Table(
+    "open_runs",
+    metadata,
+    Column("run", RUN_ID, ForeignKey("runs.id"), primary_key=True),
+    Column("fence", BigInteger),  # of the lease that it is under; null where a process of this host holds it
+    sqlite_with_rowid=False,
+)
+
+held_runs = Table(  # open ones that somebody elsewhere runs, and says so again and again
+    "held_runs",
+    metadata,
+    Column("run", RUN_ID, ForeignKey("runs.id"), primary_key=True),
+    Column("owner", TEXT, nullable=False),  # who began it: a token's id, or a word where there is none
+    Column("until", Float, nullable=False),  # of the queue's clock: then it counts as abandoned
+    Index(None, "until"),
+    sqlite_with_rowid=False,
+)
+
+run_ends = Table(
+    "run_ends",
+    metadata,
+    Column("run", RUN_ID, primary_key=True),
+    Column("outcome", bounded_text(16), nullable=False),
+    Column("failure_class", TEXT),  # null unless failed
+    Column("failure_message", TEXT),
+    Column("timings", JSON, nullable=False),  # seconds by phase
+    Column("details", JSON, nullable=False),
+    Column("ended_at", Moment, nullable=False),
+    ForeignKeyConstraint(["run"], ["runs.id"]),
+    Index(None, "outcome", "run"),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+
+def _of_end(name: str, *columns: Any) -> Table:  # noqa: ANN401 - columns of any type
+    """A table whose rows belong to a run's end and are sealed by it."""
+    return Table(
+        name,
+        metadata,
+        Column("run", RUN_ID, primary_key=True),
+        *columns,
+        deferred_key(["run"], ["run_ends.run"]),
+        info=APPEND_ONLY | {"sealed_by": "run_ends"},
+        sqlite_with_rowid=False,
+    )
+
+
+def _figure() -> tuple[Column[Any], ...]:
+    return (
+        Column("value", Float, nullable=False),
+        Column("unit", TEXT, nullable=False),
+        Column("direction", bounded_text(8), nullable=False),
+        Column("n", WHOLE, nullable=False),
+        Column("ci_low", Float),  # null where n cannot bound that end
+        Column("ci_high", Float),
+        Column("version", WHOLE, nullable=False),  # of the metric's definition
+    )
+
+
+run_metrics = _of_end("run_metrics", Column("name", TEXT, primary_key=True), *_figure())
+
+run_batch_metrics = _of_end(
+    "run_batch_metrics",  # of runs that measured several batches: a metric of one of them
+    Column("name", TEXT, primary_key=True),
+    Column("batch", WHOLE, primary_key=True, autoincrement=False),
+    *_figure(),
+)
+
+run_packages = _of_end("run_packages", Column("name", TEXT, primary_key=True), Column("version", TEXT, nullable=False))
+
+run_blobs = _of_end(
+    "run_blobs",
+    Column("role", TEXT, primary_key=True),
+    Column("digest", DIGEST, nullable=False),
+    Column("size", WHOLE, nullable=False),
+)
+
+hidings = Table(  # of a subject the row with the largest position holds
+    "hidings",
+    metadata,
+    Column("kind", bounded_text(16), primary_key=True),  # run
+    Column("subject", bounded_text(71), primary_key=True),  # its id
+    Column("position", WHOLE, primary_key=True, autoincrement=False),  # 1, 2, ...
+    Column("hidden", Boolean, nullable=False),
+    Column("reason", TEXT, nullable=False),
+    Column("at", Moment, nullable=False),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+imported_runs = Table(
+    "imported_runs",
+    metadata,
+    Column("run", RUN_ID, ForeignKey("runs.id"), primary_key=True),
+    Column("at", Moment, nullable=False),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+
+_RUN: Final = "run"
+_later = hidings.alias()
+
+HIDDEN_RUNS: Final[Select[tuple[str]]] = select(hidings.c.subject).where(
+    hidings.c.kind == _RUN,
+    hidings.c.hidden,
+    ~select(_later.c.position)
+    .where(_later.c.kind == hidings.c.kind, _later.c.subject == hidings.c.subject)
+    .where(_later.c.position > hidings.c.position)
+    .exists(),
+)
+"""The ids of the runs that are hidden."""
+
+
+def find_hiding(connection: Connection, run: RunId) -> Hiding | None:
+    """Return why a run is hidden; None where it is not."""
+    own = select(hidings).where(hidings.c.kind == _RUN, hidings.c.subject == run)
+    row = connection.execute(own.order_by(hidings.c.position.desc()).limit(1)).first()
+    return Hiding(row.reason, row.at) if row is not None and row.hidden else None
+
+
+def insert_hiding(connection: Connection, run: RunId, reason: str | None, at: datetime) -> None:
+    """Hide a run, or show it again.
+
+    Args:
+        connection: A transaction that writes.
+        run: The run.
+        reason: Why it is hidden; None shows it again.
+        at: The time of the change.
+    """
+    own = (hidings.c.kind == _RUN, hidings.c.subject == run)
+    last = connection.execute(select(func.max(hidings.c.position)).where(*own)).scalar() or 0
+    row = {"kind": _RUN, "subject": run, "position": last + 1, "hidden": reason is not None, "reason": reason or ""}
+    insert_record(connection, hidings, row | {"at": at})
+    record_action(connection, "run.unhide" if reason is None else "run.hide", f"{run} {reason or ''}".rstrip(), at)
+
+
+SAMPLES: Final = "samples"
+"""The role of the blob with the raw samples of a timed phase."""
+
+
+class ReplayedRunError(IntegrityError):
+    """The samples of a run are recorded as those of another run of the same lock."""
+
+
+def refuse_replay(connection: Connection, run: RunId, lock: Digest, end: RunEnd) -> None:
+    """Raise if another run of the lock has samples that are byte-equal to those of this one.
+
+    Hidden runs do not count: a forgery that was hidden does not block the run that it copies. Since harness 1.2.0
+    results name their lock, so those of another lock contradict the record already. Under harness 1.0 and 1.1 a replay
+    of another lock's samples is not detected.
+
+    Raises:
+        ReplayedRunError: There is such a run.
+    """
+    samples = end.blobs.get(SAMPLES)
+    if samples is None:
+        return
+    query = (
+        select(runs.c.id)
+        .join(run_blobs, run_blobs.c.run == runs.c.id)
+        .where(runs.c.lock == lock, runs.c.id != run, runs.c.id.not_in(HIDDEN_RUNS))
+        .where(run_blobs.c.role == SAMPLES, run_blobs.c.digest == samples.digest)
+    )
+    other = connection.execute(query.limit(1)).scalar()
+    if other is not None:
+        raise ReplayedRunError(
+            f"{run} has the samples of {other}: one measurement cannot be two runs",
+            where=run,
+            next_step="run the lock again (`benchlock run`): each run measures anew",
+        )
+
+
+def is_replay(run: Run, other: Run) -> bool:
+    """Return whether two runs of different ids are one measurement."""
+    measurement = _measurement(run)
+    return run.id != other.id and measurement is not None and measurement == _measurement(other)
+
+
+def drop_replays(measured: Iterable[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
+    """Return the runs, of those with one measurement the first recorded alone; and a sentence on each of the others."""
+    measured = tuple(measured)
+    first: dict[tuple[Digest, Digest], RunId] = {}
+    for run in sorted(measured, key=lambda run: run.order):
+        if (measurement := _measurement(run)) is not None:
+            first.setdefault((run.start.lock, measurement), run.id)
+    replays: dict[RunId, RunId] = {}
+    for run in measured:
+        measurement = _measurement(run)
+        if measurement is not None and (original := first[run.start.lock, measurement]) != run.id:
+            replays[run.id] = original
+    kept = tuple(run for run in measured if run.id not in replays)
+    return kept, tuple(f"{run} has the samples of {original}, so they count once" for run, original in replays.items())
+
+
+def _measurement(run: Run) -> Digest | None:
+    """Return the digest of the latencies; where nobody compared the run with its blobs, that of its samples."""
+    if run.evidence is not None and run.evidence.measurement is not None:
+        return run.evidence.measurement
+    blob = None if run.end is None else run.end.blobs.get(SAMPLES)
+    return None if blob is None else blob.digest

@@ -1,0 +1,351 @@
+"""This host's platform and accelerators, and the choice among a lock's platforms and isolations."""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET
+
+from benchlock.artifacts.display import format_count
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.records.run_model import Isolation
+from benchlock.evaluator.runner.engine import Engine
+from benchlock.registry.lock.lockfile import Lock, LockedPlatform
+from benchlock.registry.manifests import Model
+from benchlock.registry.requests.hardware_requirements import (
+    CPU,
+    Accelerator,
+    HostConditions,
+    HostFacts,
+    explain_unfit_platform,
+    select_accelerators,
+)
+from benchlock.registry.requests.request import conditions_of
+from benchlock.registry.text.quantities import spell_bytes
+
+_TOOL = "nvidia-smi"
+_QUERY = (_TOOL, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
+_SECONDS = 20
+_FIELDS = 3
+_MIB = 1 << 20  # the unit of memory.total
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorList:
+    """The accelerators in the tool's order, or the ``reason`` why there are none."""
+
+    accelerators: tuple[Accelerator, ...]
+    reason: str = ""
+
+
+def read_accelerators(seconds: float = _SECONDS) -> AcceleratorList:
+    """What the tool lists now. A tool that is absent, fails, or takes longer than ``seconds`` is a reason."""
+    if shutil.which(_TOOL) is None:
+        return AcceleratorList((), f"{_TOOL} is not there")
+    try:
+        answer = subprocess.run(_QUERY, check=False, capture_output=True, text=True, timeout=seconds, errors="replace")
+    except subprocess.TimeoutExpired:
+        return AcceleratorList((), f"{_TOOL} did not answer within {seconds:g} s")
+    except OSError as error:
+        return AcceleratorList((), f"{_TOOL} does not start: {error.strerror}")
+    if answer.returncode != 0:
+        said = " ".join((answer.stdout + answer.stderr).split())[:_SHOWN]
+        return AcceleratorList((), f"{_TOOL} ended with {answer.returncode}: {said or 'it said nothing'}")
+    return _parsed(answer.stdout)
+
+
+def _parsed(text: str) -> AcceleratorList:
+    """One line each: the name, MiB of memory or ``[N/A]``, the driver; a name may hold commas."""
+    found = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        fields = [field.strip() for field in line.rsplit(",", _FIELDS - 1)]
+        if len(fields) != _FIELDS or not all(fields):
+            return AcceleratorList((), f"{_TOOL} says what is not understood: {line[:_SHOWN]}")
+        name, memory, driver = fields
+        found.append(Accelerator(name, int(memory) * _MIB if memory.isdecimal() else None, driver))
+    return AcceleratorList(tuple(found), "" if found else f"{_TOOL} lists none")
+
+
+_ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+_CPUINFO = Path("/proc/cpuinfo")
+_GOVERNORS = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """``cpus`` are the numbers of those that this process may use; ``memory`` is in bytes; flags are sorted.
+
+    ``without``: why no accelerator was found, where none was.
+    """
+
+    os: str
+    arch: str
+    cpu_model: str
+    cpu_flags: tuple[str, ...]
+    cpus: tuple[int, ...]
+    memory: int
+    kernel: str
+    governor: str | None
+    accelerators: tuple[Accelerator, ...] = ()
+    without: str = ""
+
+    @property
+    def facts(self) -> HostFacts:
+        """What the conditions of a lock are held against."""
+        return HostFacts(self.os, self.arch, len(self.cpus), self.memory, self.accelerators, self.without)
+
+    def fingerprint(self, engine: str | None) -> dict[str, Any]:
+        """The facts of a run's record; ``engine`` says which engine ran it, if any.
+
+        Of several accelerators the names are joined, and ``accelerator_memory`` has the bytes of each.
+        """
+        return {
+            "cpu_model": self.cpu_model,
+            "cpu_flags": list(self.cpu_flags),
+            "cores": len(self.cpus),
+            "memory": self.memory,
+            "kernel": self.kernel,
+            "governor": self.governor,
+            "engine": engine,
+            "accelerator": "; ".join(one.name for one in self.accelerators) or None,
+            "accelerator_memory": [one.memory for one in self.accelerators],
+            "driver": ", ".join(dict.fromkeys(one.driver for one in self.accelerators)) or None,
+            "no_accelerator": self.without or None,
+            "runner_python": platform.python_version(),
+        }
+
+
+def this_host() -> Host:
+    """What the kernel and the tools say of the host, now."""
+    cpu = _cpuinfo(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else "")
+    machine = platform.machine().lower()
+    found = read_accelerators()
+    return Host(
+        os=platform.system().lower(),
+        arch=_ARCHITECTURES.get(machine, machine),
+        cpu_model=cpu.get("model name") or platform.processor() or machine,
+        cpu_flags=tuple(sorted((cpu.get("flags") or cpu.get("Features") or "none").split())),
+        cpus=available_cpus(),
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        kernel=f"{platform.system()} {platform.release()}",
+        governor=_governor(_GOVERNORS),
+        accelerators=found.accelerators,
+        without=found.reason,
+    )
+
+
+def available_cpus() -> tuple[int, ...]:
+    """The numbers of the CPUs that this process may use, in ascending order."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def choose_cpus(available: Sequence[int], count: int) -> tuple[int, ...]:
+    """The ``count`` lowest numbers: the same ones at every run.
+
+    Raises:
+        UnavailableError: there are fewer.
+    """
+    if len(available) < count:
+        raise UnavailableError(
+            f"the lock asks for {count} CPUs, {len(available)} may be used here",
+            where="limits.cpus",
+            next_step="run on a larger host, or lock a request with fewer cpus",
+        )
+    return tuple(sorted(available)[:count])
+
+
+def _cpuinfo(text: str) -> Mapping[str, str]:
+    """The keys of the first processor."""
+    first = text.split("\n\n", 1)[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _governor(folder: Path) -> str | None:
+    """How the kernel chooses frequencies; several where CPUs differ, None where it does not say (virtual machines)."""
+    found = {path.read_text(encoding="ascii").strip() for path in folder.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    return ", ".join(sorted(found)) or None
+
+
+_NO_ENGINE = "no container engine answers"
+_WITH_ENGINE = "start Docker (DOCKER_HOST names another engine than the system's)"
+_WITH_LAYERS = "build the image without --no-layers and lock it"
+
+SUPPORTED_DEVICES = frozenset((CPU, "cuda12"))
+"""The devices on which the harness's predictors run a model, or say that they cannot."""
+
+_EXPORTED = "torch-export"
+"""A format that is code: ``torch.export.load`` evaluates the guards and sizes of a program as Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The platform that runs. ``word`` is what to say of the choice, ``None`` where the lock left none.
+
+    ``accelerators`` are those that the run gets, as positions in the host's list.
+    """
+
+    platform: LockedPlatform
+    word: str | None = None
+    accelerators: tuple[int, ...] = ()
+
+
+def choose_platform(
+    lock: Lock, host: HostFacts, original: str | None = None, *, driven: Collection[str] = SUPPORTED_DEVICES
+) -> Choice:
+    """The platform of the lock that runs on ``host``: of those that fit, ``original`` if it is one, else the first.
+
+    An accelerator comes before the CPU, then devices go by name. ``original`` is the platform of the run that this one
+    repeats; ``driven`` are the devices on which models can be run.
+
+    Raises:
+        UnavailableError: none fits; it says for each why not.
+        InvalidInputError: the lock asks of hosts in a form that is not understood.
+    """
+    conditions = conditions_of(lock.request)
+    reasons = {one: _reasons(one, conditions, host, driven) for one in sorted(lock.image.platforms, key=_precedence)}
+    fitting = [one for one, why_not in reasons.items() if not why_not]
+    if not fitting:
+        lines = (f"{one}: {'; '.join(why_not)}" for one, why_not in reasons.items())
+        has = f"{host.platform}/{CPU}, {format_count(host.cpus, 'CPU')}, {spell_bytes(host.memory)} of memory"
+        raise UnavailableError(
+            "\n  ".join(("no platform of the lock fits this host:", *lines)),
+            where="image.platforms",
+            next_step=f"run on a host that fits, or ask in a request for what this one has: {has}",
+        )
+    chosen = next((one for one in fitting if str(one) == original), fitting[0])
+    return Choice(chosen, _word(chosen, reasons, host, original), select_accelerators(chosen.device, conditions, host))
+
+
+def _precedence(platform: LockedPlatform) -> tuple[bool, str]:
+    return (platform.device == CPU, platform.device)
+
+
+def _reasons(
+    platform: LockedPlatform, conditions: HostConditions, host: HostFacts, driven: Collection[str]
+) -> tuple[str, ...]:
+    found = explain_unfit_platform((platform.os, platform.arch, platform.device), conditions, host)
+    if found or platform.device in driven:
+        return found
+    return (f"running on the device {platform.device} is not built yet",)
+
+
+def _word(
+    chosen: LockedPlatform, reasons: Mapping[LockedPlatform, tuple[str, ...]], host: HostFacts, original: str | None
+) -> str | None:
+    """Why this one, as far as the others are of hosts like this one, or the original is another."""
+    others = {
+        str(one): "; ".join(why_not) or "fits too"
+        for one, why_not in reasons.items()
+        if one is not chosen and (str(one) == original or (one.os, one.arch) == (host.os, host.arch))
+    }
+    if not others:
+        return None
+    return "\n  ".join((f"running on {chosen}; the lock also has", *map(": ".join, others.items())))
+
+
+def choose_isolation(
+    asked: Isolation | None, platform: LockedPlatform, engine: Engine | None
+) -> tuple[Isolation, str | None]:
+    """What was asked; without that a container if the image has layers and an engine answers, else a process.
+
+    The second is what to say of a choice that was not asked for, None where there is nothing to say.
+
+    Raises:
+        UnavailableError: a container was asked for, and cannot be had.
+    """
+    if platform.finished:
+        return _only_container(asked, platform, engine)
+    lacking: dict[str, str] = {}
+    if platform.layers is UNSET or platform.image_id is UNSET:
+        lacking["the image has no layers"] = _WITH_LAYERS
+    if engine is None:
+        lacking[_NO_ENGINE] = _WITH_ENGINE
+    if asked == "process":
+        return "process", None
+    if not lacking:
+        return "container", None
+    why_not = ", and ".join(lacking)
+    if asked == "container":
+        raise UnavailableError(
+            f"the lock cannot run in a container: {why_not}",
+            where=str(platform),
+            next_step=f"{'; '.join(lacking.values())}; or use --isolation process",
+        )
+    return "process", (
+        f"running as a process, since {why_not}: limits of memory, processes and network are not enforced, and its "
+        "times are not comparable with a container's"
+    )
+
+
+def _only_container(asked: Isolation | None, platform: LockedPlatform, engine: Engine | None) -> tuple[Isolation, None]:
+    """A finished image is known by its layers: nobody knows of which wheels a process would be made."""
+    if engine is not None and asked != "process":
+        return "container", None
+    why_not = _NO_ENGINE if engine is None else "a process cannot be made of it"
+    raise UnavailableError(
+        f"the lock names a finished image, which runs in a container alone: {why_not}",
+        where=f"{platform}: {platform.reference}",
+        next_step=f"{_WITH_ENGINE}, and leave out --isolation process",
+    )
+
+
+def check_code(model: Model, isolation: Isolation, *, allow_code: bool) -> None:
+    """Code that travels with a model runs in a container, or where it was allowed.
+
+    Raises:
+        UnavailableError: it would run as a process.
+    """
+    if isolation == "container":
+        return
+    if model.unsafe is True:
+        raise UnavailableError(
+            "the model's files execute code when they are read (unsafe: true): it runs in a container alone",
+            next_step=_WITH_ENGINE,
+        )
+    carried = _code(model)
+    if carried and not allow_code:
+        raise UnavailableError(
+            f"the model carries code ({carried}), which runs in a container",
+            next_step=f"{_WITH_ENGINE}, or allow it as a process with --allow-code if you trust its author",
+        )
+
+
+def carries_code(model: Model) -> bool:
+    """Whether code travels with the model, which runs with it."""
+    return model.unsafe is True or _code(model) is not None
+
+
+def is_confined(model: Model, *, allow_code: bool) -> bool:
+    """Whether the model runs in a container alone."""
+    return model.unsafe is True or (_code(model) is not None and not allow_code)
+
+
+def _code(model: Model) -> str | None:
+    """Where the model's code is called from."""
+    return _attached_code(model) or (f"format: {_EXPORTED}" if model.format == _EXPORTED else None)
+
+
+def is_code_by_format(model: Model) -> bool:
+    """Return whether the model is code for its format alone: earlier builds recorded no mark on its figures."""
+    return carries_code(model) and model.unsafe is not True and _attached_code(model) is None
+
+
+def _attached_code(model: Model) -> str | None:
+    if model.code is not UNSET:
+        return "code"
+    for kind, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
+        for index, port in enumerate(ports):
+            steps = getattr(port, "steps", UNSET)
+            for number, step in enumerate(() if steps is UNSET else steps):
+                if step.name == "python":
+                    return f"{kind}[{index}].steps[{number}].python"
+    return None

@@ -1,0 +1,145 @@
+"""Orphaned runs: detection by a file lock, clean-up and their record."""
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.records.run_model import OpenRuns, RunEnd, RunEndedError, RunId
+from benchlock.evaluator.runner import container, process
+from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.job_folder import Place
+
+_RUNS = "runs"
+_ALIVE = "alive"
+_PREFIX = "run/"
+_CREATION_SECONDS = 10
+_BETWEEN_LOOKS = 0.2
+
+
+@contextmanager
+def claim_folder(home: Path, run: RunId) -> Iterator[Place]:
+    """The folder of a living run, empty at first, removed at the end.
+
+    As long as the context is held the run counts as alive; the kernel lets go of it when the process dies. A folder
+    whose container could not be removed stays for the next sweep.
+
+    Raises:
+        UnavailableError: the disk is full or cannot be written.
+    """
+    root = _root(home, run)
+    try:
+        descriptor = _claim(root)
+    except OSError as error:
+        raise UnavailableError(
+            f"the folder of the run cannot be made: {error.strerror or error}",
+            where=str(root),
+            next_step="look at the disk that holds the registry",
+        ) from error
+    try:
+        yield Place(root)
+    finally:
+        if not (root / container.MARK).exists():
+            shutil.rmtree(root, ignore_errors=True)
+        os.close(descriptor)
+
+
+def sweep(records: OpenRuns, engine: Engine | None, home: Path, now: Callable[[], datetime]) -> tuple[RunId, ...]:
+    """The runs that were found abandoned: their containers and processes ended, their folders gone, each recorded.
+
+    Without an engine the folder of a run that may have a container stays, and the container is removed by a later
+    sweep with one.
+    """
+    unfinished = {run.id: run for run in records.unfinished()}
+    abandoned = []
+    for run in unfinished:
+        with _dead(_root(home, run)) as is_dead:
+            if is_dead:
+                _clean(_root(home, run), run, engine)
+                with suppress(RunEndedError):  # another sweep, or its own last act, was faster
+                    records.finish(run, RunEnd(outcome="abandoned", ended_at=now()))
+                    abandoned.append(run)
+    clear(engine, home, unfinished)
+    return tuple(abandoned)
+
+
+def clear(engine: Engine | None, home: Path, but: Container[RunId] = ()) -> None:
+    """End what dead runs left in ``home``: containers, processes and folders. Records are somebody else's."""
+    folder = home / _RUNS
+    for root in sorted(folder.iterdir()) if folder.is_dir() else ():
+        run = RunId(_PREFIX + root.name)
+        if run not in but:
+            with _dead(root) as is_dead:
+                if is_dead:
+                    _clean(root, run, engine)
+
+
+def halt(engine: Engine | None, home: Path, run: RunId) -> None:
+    """End the process or the container of a run at once; whoever waits for it sees that it was killed."""
+    process.end_abandoned(_root(home, run) / process.MARK)
+    if engine is not None:
+        engine.remove(run)
+
+
+def _root(home: Path, run: RunId) -> Path:
+    return home / _RUNS / run.removeprefix(_PREFIX)
+
+
+def _claim(root: Path) -> int:
+    """A locked descriptor. Until it is locked a sweep may take the folder for a dead one: then it is made again."""
+    while True:
+        root.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            descriptor = os.open(root / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.fstat(descriptor).st_ino == (root / _ALIVE).stat().st_ino:
+                    return descriptor
+            os.close(descriptor)
+
+
+@contextmanager
+def _dead(root: Path) -> Iterator[bool]:
+    """Whether nobody holds the run; while the context is held, nobody else finds it dead."""
+    try:
+        # Made if it is not there: whoever is about to claim the folder then waits, and finds it gone.
+        descriptor = os.open(root / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        yield True
+        return
+    except OSError:  # no folder of ours
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _clean(root: Path, run: RunId, engine: Engine | None) -> None:
+    process.end_abandoned(root / process.MARK)
+    mark = root / container.MARK
+    if mark.exists():
+        if engine is None:
+            return
+        try:
+            _remove_containers(mark, run, engine)
+        except UnavailableError:
+            return
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def _remove_containers(mark: Path, run: RunId, engine: Engine) -> None:
+    """Also the one that the engine was asked for by a process that died before the answer: it comes a little later."""
+    while not engine.remove(run) and time.time() - mark.stat().st_mtime < _CREATION_SECONDS:
+        time.sleep(_BETWEEN_LOOKS)

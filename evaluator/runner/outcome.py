@@ -1,0 +1,331 @@
+"""The outcome of a run: the harness's result, the failure class, and device and version checks."""
+
+import itertools
+import os
+import signal
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import prepare_decoder
+from benchlock.evaluator.runner.job_folder import SCHEMA
+from benchlock.registry.lock.lockfile import LockedPlatform
+from benchlock.registry.manifests import Framework
+from benchlock.registry.requests.hardware_requirements import CPU
+from benchlock.registry.text.quantities import spell_bytes
+from benchlock.registry.versions.semantic_version import from_pep440, parse_version
+
+RESULT = "result.json"
+FILES = {
+    "result": RESULT,
+    "predictions": "predictions.safetensors",
+    "samples": "samples.safetensors",
+    "quality": "quality.safetensors",
+    "pipeline-samples": "pipeline-samples.safetensors",
+    "loadgen-summary": "loadgen/mlperf_log_summary.txt",
+    "loadgen-detail": "loadgen/mlperf_log_detail.txt",
+    "pipeline-loadgen-summary": "loadgen-pipeline/mlperf_log_summary.txt",
+    "pipeline-loadgen-detail": "loadgen-pipeline/mlperf_log_detail.txt",
+    "peak-loadgen-detail": "peak-loadgen-detail.txt",
+}
+"""What is kept of a run, by role: where the harness leaves it."""
+
+LARGEST_RESULT = 16 << 20
+DEEPEST_RESULT = 64
+"""How deeply tables and lists of a result may lie in one another."""
+
+FailureClass = Literal[
+    "out-of-memory",
+    "timeout",
+    "crash",
+    "load",
+    "step",
+    "predict",
+    "non-finite",
+    "golden",
+    "loadgen-invalid",
+    "engine",
+    "output",
+]
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class ReportedFailure(Struct, frozen=True, rename={"kind": "class"}):
+    """Why the harness could not finish; a class of its own choosing, within ours."""
+
+    kind: FailureClass
+    message: str
+
+
+class ReportedQuality(Struct, frozen=True):
+    """A quality metric of ``n`` decisions: so many right ones, or a value that is no such count."""
+
+    n: Count
+    correct: Count | None = None
+    value: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.correct is None) == (self.value is None):
+            raise ValueError("a quality metric has either a count or a value")
+        if self.correct is not None and self.correct > self.n:
+            raise ValueError(f"{self.correct} of {self.n} are correct")
+
+
+class ReportedPhase(Struct, frozen=True):
+    """A phase that was timed; ``duration_s`` from its first issue to its last answer."""
+
+    queries: Count
+    samples_per_query: Annotated[int, Meta(ge=1)]
+    duration_s: Seconds
+
+
+class ReportedPeak(Struct, frozen=True):
+    """Queries a second that were answered within the bound, and that were not; one probe after the other."""
+
+    qps: Annotated[float, Meta(gt=0)]
+    failed_qps: Annotated[float, Meta(gt=0)]
+    probes: Annotated[tuple[dict[str, Any], ...], Meta(min_length=1)]
+
+
+class Package(Struct, frozen=True):
+    name: Annotated[str, Meta(min_length=1)]
+    version: Annotated[str, Meta(min_length=1)]
+
+
+class Surroundings(Struct, frozen=True):
+    """``device`` is where the predictor ran; None of a harness that knew CPUs alone, or that got no predictor."""
+
+    python: str
+    packages: tuple[Package, ...]
+    threads: dict[str, Any]
+    device: str | None = None
+
+
+@prepare_decoder
+class Result(Struct, frozen=True):
+    """``result.json``; keys that a newer minor version adds are left alone."""
+
+    schema: Literal[1]
+    outcome: Literal["done", "failed"]
+    failure: ReportedFailure | None
+    quality: dict[str, ReportedQuality]
+    performance: ReportedPhase | None
+    environment: Surroundings
+    timings: dict[str, Seconds]
+    pipeline: ReportedPhase | None = None
+    peak: ReportedPeak | None = None
+
+
+def read_result(output: Path) -> tuple[Result, dict[str, Any]] | None:
+    """The result, and the same as plain values; None where the harness left none.
+
+    Raises:
+        InvalidInputError: there is one that is none: of another schema, malformed, or far too large.
+    """
+    stream = open_output(output, RESULT)
+    if stream is None:
+        return None
+    with stream:
+        content = stream.read(LARGEST_RESULT + 1)
+    if len(content) > LARGEST_RESULT:
+        raise InvalidInputError(f"the harness left a {RESULT} of more than {LARGEST_RESULT} bytes")
+    return parse_result(content)
+
+
+def parse_result(content: bytes) -> tuple[Result, dict[str, Any]]:
+    """Parse a ``result.json``; return it also as plain values.
+
+    Raises:
+        InvalidInputError: It is malformed, or of another schema.
+    """
+    try:
+        document = msgspec.json.decode(content, type=dict[str, Any])
+        _check_nesting(document)
+        if document.get("schema") != SCHEMA:
+            found = document.get("schema")
+            raise InvalidInputError(f"the harness left a {RESULT} of schema {found!r}; this version reads {SCHEMA}")
+        result = msgspec.convert(document, Result)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the harness left a {RESULT} that is none: {error}") from error
+    except RecursionError as error:
+        raise InvalidInputError(_TOO_DEEP) from error
+    if (result.outcome == "failed") != (result.failure is not None):
+        raise InvalidInputError(f"the harness left a {RESULT} whose outcome and failure contradict each other")
+    return result, document
+
+
+_TOO_DEEP = f"the harness left a {RESULT} that is none: it is nested more than {DEEPEST_RESULT} levels deep"
+
+
+def _check_nesting(document: dict[str, Any]) -> None:
+    level: list[Any] = [document]
+    for _ in range(DEEPEST_RESULT):
+        parts = (part for one in level for part in (one.values() if isinstance(one, dict) else one))
+        level = [part for part in parts if isinstance(part, dict | list)]
+        if not level:
+            return
+    raise InvalidInputError(_TOO_DEEP)
+
+
+def open_output(output: Path, path: str) -> BinaryIO | None:
+    """A regular file below the output folder, or None where there is none.
+
+    No link is followed, on no part of the path: it could lead to any file of the host. A sparse file counts as none:
+    the harness leaves no such file, and a copy of it would fill the disk.
+    """
+    folder = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        *folders, name = path.split("/")
+        for step in folders:
+            inner = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return None
+    finally:
+        os.close(folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode) or _is_sparse(descriptor):
+        os.close(descriptor)
+        return None
+    return os.fdopen(descriptor, "rb")
+
+
+def _is_sparse(descriptor: int) -> bool:
+    """Whether the file has a hole; what a seek for one finds is its end otherwise."""
+    size = os.fstat(descriptor).st_size
+    if not size:
+        return False
+    hole = os.lseek(descriptor, 0, os.SEEK_HOLE)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return hole < size
+
+
+_LINES_OF_LOG = 5
+# What faulthandler writes; of Python's own traces the last line says why, of its the first after these says where.
+_FATAL = "Fatal Python error: "
+_DEEPEST_FIRST = "(most recent call first):"
+_OWN_THREAD = "Current thread"
+_SIGNALLED = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """``code`` is None where it was ended for its time; ``started_in`` and ``ran`` are seconds.
+
+    ``watched`` are the seconds of CPU that this process, which waited, took meanwhile: it must leave them to the run.
+    ``excess`` says by what the output is beyond its quota; nothing of it is read then. ``fault`` says what is wrong
+    with the files of a stage that ended well by its own account. ``cpu`` are the seconds of CPU that the control group
+    of a container counted, None where nobody counted.
+    """
+
+    code: int | None
+    out_of_memory: bool
+    log: bytes
+    started_in: float
+    ran: float
+    watched: float
+    excess: str | None = None
+    fault: str | None = None
+    cpu: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    kind: FailureClass
+    message: str
+
+
+def failure_of(
+    ending: Ending, result: Result | None, fault: str | None, seconds: float, memory: int | None = None
+) -> Failure | None:
+    """Why the run failed, None if it is done.
+
+    A run that was ended for its time left nothing that counts. The harness' own word comes next, but for deaths that
+    it could not explain and the engine can. ``fault`` says why a result could not be read; ``memory`` are the bytes
+    that the run could have, None where nothing held it to them.
+    """
+    if ending.excess is not None:
+        return Failure("output", f"it wrote {ending.excess} into its output folder, and was stopped")
+    if ending.code is None:
+        return Failure("timeout", f"it ran longer than the limit of {seconds:g} s, and was ended")
+    return _failure_of_harness(ending, ending.code, result, fault or ending.fault, memory)
+
+
+def _failure_of_harness(
+    ending: Ending, code: int, result: Result | None, fault: str | None, memory: int | None
+) -> Failure | None:
+    failed = None if result is None else result.failure
+    if ending.out_of_memory and (result is None or (failed is not None and failed.kind == "crash")):
+        return Failure("out-of-memory", f"the kernel killed a process: the limit of memory was reached{_limit(memory)}")
+    if failed is not None:
+        more = {"crash": _last_words(ending.log), "out-of-memory": _limit(memory)}.get(failed.kind, "")
+        return Failure(failed.kind, failed.message + more)
+    if fault is not None:
+        return Failure("crash", fault)
+    if result is None:
+        return Failure("crash", f"the harness {_death(code)} and left no result{_last_words(ending.log)}")
+    if code != 0:  # of a harness that wrote its result it is 0: something else wrote this one
+        return Failure("crash", f"the harness {_death(code)} beside a result{_last_words(ending.log)}")
+    return None
+
+
+def _death(code: int) -> str:
+    """A container's code above 128, or a process's below 0, is a signal."""
+    number = -code if code < 0 else code - _SIGNALLED
+    if number in set(signal.Signals):
+        return f"was killed by {signal.Signals(number).name}"
+    return f"ended with exit code {code}"
+
+
+def _limit(memory: int | None) -> str:
+    return "" if memory is None else f" (limits.memory is {spell_bytes(memory)})"
+
+
+def _last_words(log: bytes) -> str:
+    lines = [line.strip() for line in log.decode(errors="replace").splitlines() if line.strip()]
+    words = _of_dump(lines) or lines[-_LINES_OF_LOG:]
+    return ": " + " | ".join(words) if words else ""
+
+
+def _of_dump(lines: list[str]) -> list[str]:
+    """What died, and the deepest frames of the thread that did it; nothing where the lines end in no dump."""
+    fatal = max((number for number, line in enumerate(lines) if line.startswith(_FATAL)), default=None)
+    if fatal is None or any("(most recent call last):" in line for line in lines[fatal:]):
+        return []
+    heads = [number for number in range(fatal, len(lines)) if lines[number].endswith(_DEEPEST_FIRST)]
+    own = [number for number in heads if lines[number].startswith(_OWN_THREAD)] or heads
+    if not own:
+        return []
+    frames = itertools.takewhile(lambda line: line.startswith("File "), lines[own[0] + 1 :])
+    return [lines[fatal], *itertools.islice(frames, _LINES_OF_LOG - 1)]
+
+
+def find_mismatch(result: Result, platform: LockedPlatform, framework: Framework) -> Failure | None:
+    """Why the figures are not those of the lock's device or framework; None where they are.
+
+    An image that is built from wheels has the framework that was resolved; of a finished one its maker says which.
+    """
+    ran = result.environment.device
+    if platform.device not in (CPU, ran):
+        return Failure("load", f"the model ran on the device {ran or CPU}, and {platform.device} is locked")
+    if not platform.finished:
+        return None
+    found = [one for one in result.environment.packages if one.name in framework.distributions]
+    if any(_is(one, framework.version) for one in found):
+        return None
+    has = ", ".join(f"{one.name} {one.version}" for one in found) or f"none of {', '.join(framework.distributions)}"
+    return Failure("load", f"the image provides {framework.name} {framework.version} by its manifest, and has {has}")
+
+
+def _is(package: Package, version: str) -> bool:
+    try:
+        return from_pep440(package.version) == parse_version(version)
+    except InvalidInputError:
+        return False

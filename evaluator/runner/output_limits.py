@@ -1,0 +1,207 @@
+"""Limits of a run's console output and of its output folder."""
+
+import json
+import logging
+import os
+import shutil
+import stat
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self
+
+from benchlock.artifacts.display import Advance, Progress
+from benchlock.registry.text.quantities import spell_bytes
+
+_HEAD = 64 << 10
+_TAIL = 192 << 10
+_LONGEST_LINE = 4096
+
+
+class ConsoleOutput:
+    """Takes standard output and standard error as they come.
+
+    A line of standard output that is ``{"phase", "done", "total"}`` moves a progress task. The rest makes the log, of
+    which the first 64 KiB and the last 192 KiB are kept.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._mutex = Lock()
+        self._progress = progress
+        self._tasks = ExitStack()
+        self._phase: str | None = None
+        self._advance: Advance = lambda _step: None
+        self._done = 0
+        self._line = b""
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        self._dropped = 0
+
+    def feed(self, output: bytes, error: bytes) -> None:
+        """Take a piece of either; several threads may."""
+        with self._mutex:
+            self._keep(error)
+            *lines, self._line = (self._line + output).split(b"\n")
+            for line in lines:
+                if not self._is_progress(line):
+                    self._keep(line + b"\n")
+            if len(self._line) > _LONGEST_LINE:
+                self._keep(self._line)
+                self._line = b""
+
+    def close(self) -> None:
+        """End the task that is shown; keep a last line without its end."""
+        with self._mutex:
+            self._keep(self._line)
+            self._line = b""
+            self._tasks.close()
+
+    @property
+    def log(self) -> bytes:
+        gap = b"\n[%d bytes left out]\n" % self._dropped if self._dropped else b""
+        return bytes(self._head) + gap + b"".join(self._tail)
+
+    def _keep(self, piece: bytes) -> None:
+        room = _HEAD - len(self._head)
+        if room > 0:
+            self._head += piece[:room]
+            piece = piece[room:]
+        if not piece:
+            return
+        self._tail.append(piece)
+        self._tail_size += len(piece)
+        while self._tail_size > _TAIL:
+            excess = min(len(self._tail[0]), self._tail_size - _TAIL)
+            first = self._tail.popleft()[excess:]
+            if first:
+                self._tail.appendleft(first)
+            self._tail_size -= excess
+            self._dropped += excess
+
+    def _is_progress(self, line: bytes) -> bool:
+        if not line.startswith(b"{") or len(line) > _LONGEST_LINE:
+            return False
+        try:
+            found: Any = json.loads(line)
+        except (ValueError, RecursionError):
+            return False
+        if set(found) != {"phase", "done", "total"} or not all(
+            isinstance(found[key], int) for key in ("done", "total")
+        ):
+            return False
+        self._show(str(found["phase"]), found["done"], found["total"])
+        return True
+
+    def _show(self, phase: str, done: int, total: int) -> None:
+        if phase != self._phase:
+            self._tasks.close()
+            self._advance = self._tasks.enter_context(self._progress.task(phase, total))
+            self._phase, self._done = phase, 0
+        self._advance(done - self._done)
+        self._done = done
+
+
+MAX_ENTRIES = 1024
+"""Files and folders that a run may leave. The harness leaves about twenty."""
+
+_FIXED_BYTES = 2 << 30
+_SECONDS_BETWEEN_SCANS = 0.5
+_log = logging.getLogger("benchlock")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What may lie below a folder; ``size`` in bytes, by the length of files and not by the blocks that they fill."""
+
+    size: int
+    entries: int = MAX_ENTRIES
+
+
+def choose_quota(folder: Path, memory: int, data: int = 0) -> Quota:
+    """Return the quota of a run that may use ``memory`` bytes of memory.
+
+    Predictions and samples pass through the memory of the run before they are written, and the logs of LoadGen are
+    bounded, so that twice the memory and a constant are enough. Half of the free disk is never exceeded.
+
+    Args:
+        folder: A folder of the disk that the run writes to.
+        memory: The limit of memory in bytes.
+        data: Bytes that the run may write beyond that, as the stage that writes the dataset anew does.
+    """
+    return Quota(min(2 * memory + 2 * data + _FIXED_BYTES, shutil.disk_usage(folder).free // 2))
+
+
+def find_excess(folder: Path, quota: Quota) -> str | None:
+    """Return what is wrong with the content of ``folder`` in words, None where it keeps to the quota.
+
+    No link is followed, and the search ends as soon as the quota is exceeded, or comes to what cannot be looked at.
+    """
+    size = entries = 0
+    folders = [folder]
+    while folders:
+        place = folders.pop()
+        try:
+            with os.scandir(place) as found:
+                for entry in found:
+                    with suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        entries += 1
+                        if stat.S_ISDIR(status.st_mode):
+                            folders.append(Path(entry.path))
+                        elif stat.S_ISREG(status.st_mode):
+                            size += status.st_size
+                    if entries > quota.entries:
+                        return f"more than {quota.entries} files"
+                    if size > quota.size:
+                        return f"more than {spell_bytes(quota.size)}"
+        except (FileNotFoundError, NotADirectoryError):  # it was removed or replaced meanwhile
+            continue
+        except OSError as error:
+            return f"a folder that cannot be read ({error.strerror})"
+    return None
+
+
+@dataclass(slots=True)
+class OutputWatch:
+    """Scans the output folder while a run writes to it, and stops the run that exceeds the quota.
+
+    It takes a few ten microseconds every half second.
+    """
+
+    folder: Path
+    quota: Quota
+    stop: Callable[[], object]
+    excess: str | None = None
+    cpu: None = None
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="output-watch")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        assert self._thread is not None
+        self._thread.join()
+        self.excess = self.excess or find_excess(self.folder, self.quota)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_SECONDS_BETWEEN_SCANS):
+            self.excess = self.excess or find_excess(self.folder, self.quota)
+            if self.excess is not None:
+                try:
+                    self.stop()
+                except Exception:  # noqa: BLE001 - whatever it is, the run has to end
+                    _log.exception("a run that exceeds its quota cannot be stopped; it is tried again")
+                else:
+                    return

@@ -1,0 +1,258 @@
+"""Time metrics from the raw samples of timed phases."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.statistics.intervals import mean_in_blocks, mean_of_series, quantile, quantile_of_series, rate
+from benchlock.evaluator.statistics.metric_model import Interval
+
+NANOSECONDS = 1e-9
+
+Column = npt.NDArray[Any]
+
+_SERIES = ("latency_ns", "cpu_ns", "preempted")
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """One value a query, in the order in which they were issued.
+
+    ``cpu`` and ``preempted`` are None of a harness that did not count them.
+    """
+
+    latency: npt.NDArray[np.float64]
+    """Seconds from issue to answer."""
+    cpu: npt.NDArray[np.float64] | None = None
+    """Seconds of CPU."""
+    preempted: npt.NDArray[np.bool_] | None = None
+    """Whether others got the CPU in between."""
+    more: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    """Other columns of as many rows, by the names that the harness gave them; those in ``_ns`` are nanoseconds."""
+
+
+def read_samples(path: Path) -> Samples:
+    """The samples of a safetensors file: ``latency_ns``, and where they are there ``cpu_ns`` and ``preempted``.
+
+    Times are int64 nanoseconds, ``preempted`` is 1 or 0.
+
+    Raises:
+        InvalidInputError: no such file, no safetensors, a series that is none, or series of different lengths.
+    """
+    return samples_of(read_columns(path))
+
+
+def read_columns(path: Path) -> dict[str, Column]:
+    """Read every column of a safetensors file, as the harness leaves it.
+
+    Raises:
+        InvalidInputError: The file is missing or no safetensors, ``latency_ns`` is missing, or a series is malformed.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            columns = {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except (SafetensorError, OSError, TypeError) as error:
+        raise InvalidInputError(f"the samples cannot be read: {error}", where=str(path)) from error
+    if "latency_ns" not in columns:
+        raise InvalidInputError("the samples cannot be read: there is no latency_ns", where=str(path))
+    for name in [name for name in _SERIES if name in columns]:
+        series = columns[name]
+        kind, word = (np.integer, "0 and 1") if name == "preempted" else (np.int64, "int64 durations")
+        if series.ndim != 1 or not np.issubdtype(series.dtype, kind) or (series < 0).any():
+            raise InvalidInputError(f"{name} is no series of {word}", where=str(path))
+        if len(series) != len(columns["latency_ns"]):
+            raise InvalidInputError(f"{name} has another length than latency_ns", where=str(path))
+    return columns
+
+
+def samples_of(columns: Mapping[str, Column]) -> Samples:
+    """Return the samples that the columns of a file hold, in seconds."""
+    rows = len(columns["latency_ns"])
+    return Samples(
+        columns["latency_ns"] * NANOSECONDS,
+        columns["cpu_ns"] * NANOSECONDS if "cpu_ns" in columns else None,
+        columns["preempted"] > 0 if "preempted" in columns else None,
+        {name: column for name, column in columns.items() if name not in _SERIES and _is_column(column, rows)},
+    )
+
+
+def _is_column(values: npt.NDArray[np.generic], rows: int) -> bool:
+    return values.ndim == 1 and values.dtype == np.int64 and len(values) == rows
+
+
+QUANTILES: Mapping[str, float] = {"latency_p50": 0.50, "latency_p90": 0.90, "latency_p99": 0.99}
+PIPELINE = "pipeline_"
+COLD_START = "cold_start"
+GAIN = 0.05
+"""A doubling of the batch that gains no more than this is not worth it."""
+
+Figure = tuple[float, int, Interval]
+"""A value, n and the interval."""
+Batch = tuple[int, Figure]
+"""Samples a call, and the throughput."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimators:
+    """How a version of the definitions makes a quantile, and the interval of a mean, of values in time order."""
+
+    quantile: Callable[[npt.NDArray[np.floating], float], tuple[float, Interval]]
+    mean: Callable[[npt.NDArray[np.floating]], Interval]
+
+
+ESTIMATORS: Mapping[int, Estimators] = {
+    1: Estimators(lambda values, q: quantile(np.sort(values), q), mean_in_blocks),
+    2: Estimators(quantile_of_series, mean_of_series),
+}
+"""By version: the first takes values for independent of each other, the second allows for their dependence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Performance:
+    """A phase that was timed: its samples in time order, and the seconds from its first issue to its last answer."""
+
+    samples: Samples
+    samples_per_query: int
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Queries a second: the most that were answered within the bound, the least that were not, after ``probes``."""
+
+    answered: float
+    failed: float
+    probes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """What was timed: prepared tensors, or processes; the whole pipeline; rates. None where that was not asked."""
+
+    performance: Performance | None = None
+    pipeline: Performance | None = None
+    peak: Peak | None = None
+
+
+def list_time_metrics(name: str, phases: Phases, version: int) -> Iterator[tuple[int | None, Figure]]:
+    """The figure that ``name`` stands for by a ``version`` of its definition; of a sweep one a batch.
+
+    * ``latency_p*``: the nearest rank of the queries' latencies, between order statistics;
+    * ``throughput``: samples / duration, with the interval of the mean time between answers;
+    * either with ``pipeline_`` before it: of the pipeline phase;
+    * ``optimal_batch``: the smallest batch whose doubling gains 5 % or less, see :func:`optimal_batch`;
+    * ``cold_start*``: the median over processes, between order statistics;
+    * ``peak_qps``: the greatest rate that was answered; the interval is from it to the least that was not.
+
+    Nothing where the phase was not timed, or is of another kind.
+    """
+    if name == "peak_qps":
+        if phases.peak is not None:
+            yield None, (phases.peak.answered, phases.peak.probes, Interval(phases.peak.answered, phases.peak.failed))
+        return
+    phase = phases.pipeline if name.startswith(PIPELINE) else phases.performance
+    if phase is None or not len(phase.samples.latency):
+        return
+    estimators = ESTIMATORS[version]
+    if name == "optimal_batch":
+        yield from _optimal(phase, estimators)
+    elif name.startswith(COLD_START):
+        yield from _median_of(name, phase, estimators)
+    else:
+        for batch, part in _by_batch(phase):
+            if found := _figure(name.removeprefix(PIPELINE), part, estimators):
+                yield batch, found
+
+
+def optimal_batch(throughputs: Sequence[Batch]) -> Figure:
+    """Of batches in ascending order with their throughputs: the smallest whose doubling gains 5 % or less.
+
+    Between neighbours that are no doubles the gain is that of one doubling, were it the same in all. Where every
+    step gains more, it is the greatest batch that was tried. The interval is from the batch that the throughputs'
+    intervals let it be at least, to that which they let it be at most, None where they do not say.
+    """
+    steps = list(pairwise(throughputs))
+    greatest = throughputs[-1][0]
+    value = next((here[0] for here, there in steps if _gain(here, there) <= GAIN), greatest)
+    low = next((here[0] for here, there in steps if _least_gain(here, there) <= GAIN), greatest)
+    high = next((here[0] for here, there in steps if _most_gain(here, there) <= GAIN), None)
+    return float(value), len(throughputs), Interval(float(low), None if high is None else float(high))
+
+
+def _gain(here: Batch, there: Batch) -> float:
+    return _of_doubling(here[0], there[0], there[1][0] / here[1][0])
+
+
+def _least_gain(here: Batch, there: Batch) -> float:
+    slow, fast = there[1][2].low, here[1][2].high
+    return -math.inf if slow is None or fast is None else _of_doubling(here[0], there[0], slow / fast)
+
+
+def _most_gain(here: Batch, there: Batch) -> float:
+    fast, slow = there[1][2].high, here[1][2].low
+    return math.inf if slow is None or fast is None else _of_doubling(here[0], there[0], fast / slow)
+
+
+def _of_doubling(here: int, there: int, ratio: float) -> float:
+    return float(ratio ** (1 / math.log2(there / here)) - 1)
+
+
+def _optimal(phase: Performance, estimators: Estimators) -> Iterator[tuple[None, Figure]]:
+    found = [(batch, _throughput(part, estimators)) for batch, part in _by_batch(phase) if batch is not None]
+    if found:
+        yield None, optimal_batch(found)
+
+
+def _median_of(name: str, phase: Performance, estimators: Estimators) -> Iterator[tuple[None, Figure]]:
+    part = name.removeprefix(COLD_START).removeprefix("_")
+    column = phase.samples.more.get(f"{part}_ns") if part else None
+    values = phase.samples.latency if not part else None if column is None else column * NANOSECONDS
+    if values is not None:
+        value, ci = estimators.quantile(values, QUANTILES["latency_p50"])
+        yield None, (value, len(values), ci)
+
+
+def _figure(name: str, phase: Performance, estimators: Estimators) -> Figure | None:
+    latency = phase.samples.latency
+    if name in QUANTILES:
+        value, ci = estimators.quantile(latency, QUANTILES[name])
+        return value, len(latency), ci
+    return _throughput(phase, estimators) if name == "throughput" and phase.duration > 0 else None
+
+
+def _throughput(phase: Performance, estimators: Estimators) -> Figure:
+    latency, more = phase.samples.latency, phase.samples.more
+    n = int(more["samples"].sum()) if "samples" in more else len(latency) * phase.samples_per_query
+    between = _between(phase)
+    return n / phase.duration, n, rate(between, phase.duration, n / len(latency), estimators.mean(between))
+
+
+def _between(phase: Performance) -> npt.NDArray[np.float64]:
+    """Seconds from one answer to the next; of a harness that left no times of answers, what the calls took."""
+    more = phase.samples.more
+    if "end_ns" not in more or "start_ns" not in more or "batch" in more:
+        return phase.samples.latency
+    ends = np.sort(more["end_ns"])
+    return np.diff(ends, prepend=more["start_ns"].min()) * NANOSECONDS
+
+
+def _by_batch(phase: Performance) -> Iterator[tuple[int | None, Performance]]:
+    """The phase itself; of a sweep its batches, whose turns alone are their time."""
+    samples = phase.samples
+    if "batch" not in samples.more:
+        yield None, phase
+        return
+    for batch in np.unique(samples.more["batch"]):
+        rows = samples.more["batch"] == batch
+        latency = samples.latency[rows]
+        before = samples.more["before_ns"][rows].sum() * NANOSECONDS if "before_ns" in samples.more else 0.0
+        more = {name: column[rows] for name, column in samples.more.items()}
+        yield int(batch), Performance(Samples(latency, more=more), 1, float(latency.sum() + before))

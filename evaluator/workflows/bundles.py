@@ -1,0 +1,249 @@
+"""Bundles of locks and of runs, written and imported."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Engine
+
+from benchlock.artifacts import size_limits
+from benchlock.artifacts.blob_store import BlobStore
+from benchlock.artifacts.bundles.bundle_format import BundleError, BundlePart, BundleRoot, write_bundle
+from benchlock.artifacts.bundles.bundle_reader import Bundle, ReceivedRoot, open_bundle
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.display import Progress
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.evidence.examination import compare_blobs
+from benchlock.evaluator.records.evidence_status import EvidenceStatus, refuse_unverified
+from benchlock.evaluator.records.run_document import (
+    check_fit,
+    check_past,
+    decode_run,
+    encode_run,
+    remove_marks_of_reading,
+)
+from benchlock.evaluator.records.run_model import Run, RunId, check_end
+from benchlock.evaluator.records.run_store import keep_imported
+from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests
+from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.catalogue.version_rows import insert_imported_lock
+from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, load
+from benchlock.registry.manifests import Model
+from benchlock.registry.publishing.artifact_export import name_version
+from benchlock.registry.publishing.lock_bundle import (
+    LOCK_TYPE,
+    ArtifactImport,
+    admit,
+    check_parts,
+    choose_platforms,
+    find_objections,
+    find_platforms,
+    iterate_parts,
+    list_lock_parts,
+)
+from benchlock.registry.publishing.remote_publication import refuse_hidden_code
+
+_ASK_AGAIN: Final = "ask for another bundle"
+RUN_TYPE: Final = "application/vnd.benchlock.run.v1+json"
+
+
+@dataclass(frozen=True, slots=True)
+class BundleSummary:
+    """A bundle that was written: its digest and size, its platforms, and how many blobs are in it."""
+
+    file: Descriptor
+    platforms: tuple[LockedPlatform, ...]
+    blobs: int
+
+
+def _charge_nobody(_: Mapping[Digest, int]) -> None:
+    """Accept any blobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleAdmission:
+    """What a bundle may bring.
+
+    Attributes:
+        most_files: The largest number of files, where that is not the format's own.
+        charge: Gets the sizes of all blobs before any is stored, and may refuse them. Where the import fails, they
+            are stored all the same, and nothing names them.
+    """
+
+    most_files: int | None = None
+    charge: Callable[[Mapping[Digest, int]], None] = _charge_nobody
+
+
+@dataclass(frozen=True, slots=True)
+class BundleImport:
+    """What came: a lock and runs, each with whether it is new here, and the catalogue's entries.
+
+    ``platforms`` are those on which the lock can run now; ``warnings`` what a newer schema may mean.
+    """
+
+    lock: Lock
+    is_new: bool
+    runs: Mapping[RunId, bool]
+    platforms: tuple[LockedPlatform, ...]
+    artifacts: ArtifactImport
+    blobs: int
+    warnings: tuple[str, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the registry says more than before."""
+        return self.is_new or any(self.runs.values()) or any(one.changed for one in self.artifacts.published)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """What a bundle says that it brings; nothing of it is in the registry yet."""
+
+    lock: Lock
+    platforms: tuple[LockedPlatform, ...]
+    runs: tuple[Run, ...]
+
+
+def create_bundle(
+    path: Path, lock: Lock, run: Run | None, store: BlobStore, progress: Progress, *, platform: str = ""
+) -> BundleSummary:
+    """Write ``lock`` with every blob that it names, and ``run`` with its own, to the file ``path``.
+
+    ``platform`` limits it to what that one of the lock's platforms needs. The same arguments give the same bytes.
+
+    Raises:
+        InvalidInputError: the lock has no such platform, or the run has not ended.
+        IntegrityError: a blob is missing or damaged, or the record contradicts its evidence; there is no file.
+        UnavailableError: the file cannot be written.
+    """
+    platforms = choose_platforms(lock, platform)
+    roots = [BundleRoot(LOCK_TYPE, dump(lock).encode(), list_lock_parts(lock, platforms, store))]
+    if run is not None:
+        refuse_unverified(run.id, run.evidence)
+        content = encode_run(remove_marks_of_reading(run))
+        parts = {part.blob.digest: part for part in _parts_of_run(run)}
+        roots.append(BundleRoot(RUN_TYPE, content, tuple(parts.values())))
+    file = write_bundle(path, roots, store, progress)
+    return BundleSummary(file, platforms, len({part.blob.digest for root in roots for part in root.parts}))
+
+
+def import_bundle(
+    path: Path,
+    store: BlobStore,
+    database: Engine,
+    now: Callable[[], datetime],
+    progress: Progress,
+    scratch: Path | None = None,
+    admission: BundleAdmission | None = None,
+) -> BundleImport:
+    """Take in what the bundle in the file ``path`` brings, all of it or nothing; again it changes nothing.
+
+    Blobs are verified as they are stored. What the database says comes last, in one transaction: until then nothing can
+    be seen, and what was stored is garbage that a collection frees. Records of runs are compared with their evidence,
+    which lies in ``scratch`` meanwhile. ``admission`` says what a bundle may bring.
+
+    Raises:
+        ForbiddenError: who is acting may not keep locks and record runs, or not publish what comes with them.
+        InvalidInputError: the file is no bundle, or of a newer version; nothing was changed.
+        IntegrityError: something is not what its digest, or the lock, says; nothing was changed.
+        UnavailableError: it cannot be read, or the registry not written.
+    """
+    get_actor().require("run")
+    admission = admission or BundleAdmission()
+    try:
+        with open_bundle(path, admission.most_files) as bundle, store.writing():
+            claimed = _read_roots(bundle, now())
+            admission.charge(bundle.blob_sizes())
+            with store.together():
+                count = bundle.store_into(store, progress)
+            for run in claimed.runs:
+                _check_evidence(run, claimed.lock, store, scratch)
+            return _keep(bundle, claimed, count, store, database, now)
+    except RecursionError as error:
+        raise BundleError(
+            f"a document in {path} is nested without end", where=str(path), next_step=_ASK_AGAIN
+        ) from error
+
+
+def _read_roots(bundle: Bundle, now: datetime) -> _Claimed:
+    """The lock and the runs, as far as they can be checked without their blobs."""
+    locks = [root for root in bundle.roots if root.media_type == LOCK_TYPE]
+    records = [root for root in bundle.roots if root.media_type == RUN_TYPE]
+    if len(locks) != 1 or len(locks) + len(records) != len(bundle.roots):
+        raise BundleError(
+            "the bundle does not bring one lock, and runs of it, and nothing else",
+            where=", ".join(root.media_type for root in bundle.roots),
+            next_step="use the version of benchlock that wrote it",
+        )
+    if len(locks[0].content) > size_limits.LOCK:
+        raise BundleError(
+            f"the lock in the bundle has {len(locks[0].content)} bytes, and the limit is {size_limits.LOCK}",
+            where=locks[0].digest,
+            next_step=_ASK_AGAIN,
+        )
+    lock = load(_text(locks[0]), "the lock in the bundle")
+    runs = tuple(_read_run(record, lock, now) for record in records)
+    return _Claimed(lock, find_platforms(lock, locks[0].blobs), runs)
+
+
+def _read_run(record: ReceivedRoot, lock: Lock, now: datetime) -> Run:
+    run = decode_run(record.content, f"the record {record.digest} in the bundle")
+    check_past(run, now)
+    check_fit(run, lock)
+    check_parts(_parts_of_run(run), record.blobs)
+    return run
+
+
+def _check_evidence(run: Run, lock: Lock, store: BlobStore, scratch: Path | None) -> None:
+    """Raise unless the record agrees with its blobs.
+
+    Raises:
+        IntegrityError: It does not.
+        InvalidInputError: This version cannot recompute its figures.
+    """
+    if reasons := compare_blobs(run, lock, store, scratch)[0]:
+        refuse_unverified(run.id, EvidenceStatus("contradicted", reasons))
+    assert run.end is not None
+    check_end(run.start, run.end)
+
+
+def _text(root: ReceivedRoot) -> str:
+    try:
+        return root.content.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"the lock in the bundle is not UTF-8: {error.reason}", where=root.digest, next_step="ask for it again"
+        ) from error
+
+
+def _parts_of_run(run: Run) -> tuple[BundlePart, ...]:
+    assert run.end is not None
+    return tuple(BundlePart(blob, f"{run.id} {role}") for role, blob in sorted(run.end.blobs.items()))
+
+
+def _keep(
+    bundle: Bundle, claimed: _Claimed, count: int, store: BlobStore, database: Engine, now: Callable[[], datetime]
+) -> BundleImport:
+    """What can only be checked with the blobs at hand; then one transaction."""
+    lock = claimed.lock
+    listed = next(root.blobs for root in bundle.roots if root.media_type == LOCK_TYPE)
+    check_parts(iterate_parts(lock, claimed.platforms, store), listed)
+    manifests = read_manifests(lock, store)
+    for platform in claimed.platforms:
+        check_agreement(lock, platform, manifests)
+    model = manifests["model"]
+    assert isinstance(model, Model)
+    refuse_hidden_code(model, store)
+    objections = find_objections(manifests, listed, store)
+    with write_transaction(database) as connection:
+        at = now()
+        is_new = insert_imported_lock(connection, lock, claimed.platforms, at)
+        admitted = admit(connection, manifests, lock, objections, at)
+        runs = {run.id: keep_imported(connection, run, at) for run in claimed.runs}
+    for published in admitted.published:
+        name_version(store, manifests[published.reference.kind])
+    warnings = (*bundle.warnings, *lock.warnings)
+    return BundleImport(lock, is_new, runs, claimed.platforms, admitted, count, warnings)

@@ -1,0 +1,199 @@
+"""Decisions of the golden command: samples, tolerances and plausibility."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.manifests import Dataset, Model
+from benchlock.registry.manifests.manifest_types import (
+    AudioInput,
+    ConstantInput,
+    ImageInput,
+    Input,
+    Output,
+    StateInput,
+    TextInput,
+)
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import Constraint
+
+SPLIT = "samples"
+NAME = "golden-samples"
+
+_UNLIKELY = 0.001
+"""Answers that are less probable than this, if the model did what is claimed, are not believed."""
+_BY_CHANCE = 0.01
+_DIGITS, _MOST_DIGITS = {"float16": 3}, 6
+"""The decimal places of 1 that a type of fractions tells apart, where these are fewer than are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCount:
+    """How many of ``n`` samples were answered right, among ``classes``, None where that is not known."""
+
+    right: int
+    n: int
+    classes: int | None
+
+
+def sample_dataset(model: Model, files: Sequence[Path], folder: Path) -> tuple[str, Path]:
+    """The manifest of a dataset of ``files``, one sample each, and its path: files beside it are written to ``folder``.
+
+    Pictures and sounds are taken as they are, texts as UTF-8, tensors from ``.npy`` files. Without files it has the
+    fields that feed the model, of a sample that no model is given.
+
+    Raises:
+        InvalidInputError: a file cannot be read, or the model is fed by several fields.
+    """
+    port = next(one for one in model.inputs if not isinstance(one, ConstantInput | StateInput))
+    fields = {one.field for one in model.inputs if not isinstance(one, ConstantInput | StateInput)}
+    if files and len(fields) > 1:
+        raise InvalidInputError(
+            "the model is fed by several fields, and a file is one of them alone",
+            where="inputs",
+            next_step="publish a dataset with these fields, and name it with --from",
+        )
+    field = "sample" if port.field is UNSET else port.field
+    if not files:
+        form, split, sources = _nothing(sorted({str(one) for one in fields if one is not UNSET} or {field}), folder)
+    elif isinstance(port, ImageInput | AudioInput):
+        form, split, sources = _indexed(files, folder, sound=isinstance(port, AudioInput))
+    elif isinstance(port, TextInput):
+        form, split, sources = _texts(files, folder, field)
+    else:
+        form, split, sources = _tensors(files, folder, field)
+    document = {
+        "schema": 1,
+        "kind": "dataset",
+        "name": NAME,
+        "version": "1.0.0",
+        "license": "LicenseRef-Unknown",
+        "format": form,
+        "splits": {SPLIT: split | {"samples": max(len(files), 1)}},
+        "files": [{"path": path, "source": str(source)} for path, source in sources.items()],
+    }
+    return json.dumps(document), folder / "manifest.yaml"
+
+
+def _indexed(files: Sequence[Path], folder: Path, *, sound: bool) -> tuple[str, dict[str, Any], dict[str, Path]]:
+    index = folder / "index.csv"
+    sources = {f"files/{number}{file.suffix}": file.absolute() for number, file in enumerate(files)}
+    index.write_text("\n".join(["path", *sources]) + "\n", encoding="utf-8")
+    return "wav-index" if sound else "image-index", {"index": index.name}, {index.name: index} | sources
+
+
+def _nothing(fields: Sequence[str], folder: Path) -> tuple[str, dict[str, Any], dict[str, Path]]:
+    written = folder / "nothing.jsonl"
+    written.write_text(json.dumps(dict.fromkeys(fields, 0)) + "\n", encoding="utf-8")
+    return "jsonl", {"file": written.name, "fields": {field: field for field in fields}}, {written.name: written}
+
+
+def _texts(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[str, Any], dict[str, Path]]:
+    written = folder / "texts.jsonl"
+    with written.open("w", encoding="utf-8") as stream:
+        for file in files:
+            try:
+                stream.write(json.dumps({field: file.read_text(encoding="utf-8")}) + "\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise _unreadable(file, error) from error
+    return "jsonl", {"file": written.name, "fields": {field: field}}, {written.name: written}
+
+
+def _tensors(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[str, Any], dict[str, Path]]:
+    import numpy as np  # noqa: PLC0415 - only tensors need it
+
+    written, arrays = folder / "tensors.npz", []
+    for file in files:
+        try:
+            arrays.append(np.load(file, allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise _unreadable(file, error) from error
+    try:
+        stacked = np.stack(arrays)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"the tensors cannot be stacked: {error}", where=str(files[0])) from error
+    np.savez(written, sample=stacked)
+    return "npz", {"file": written.name, "fields": {field: "sample"}}, {written.name: written}
+
+
+def _unreadable(file: Path, error: Exception) -> InvalidInputError:
+    step = "name encoded pictures, sounds (.wav), texts in UTF-8, or tensors (.npy), as the input's type asks"
+    return InvalidInputError(f"{file} cannot be read as a sample: {error}", where=str(file), next_step=step)
+
+
+def suggest_tolerance(port: Input | Output, described: Mapping[str, Any]) -> dict[str, float]:
+    """What a golden tensor may differ by: of classes nothing, of integers nothing at an input, one step at an output.
+
+    Of fractions a millionth (at an output a hundred-thousandth, and a ten-thousandth of each value) of the power of ten
+    that is not below any of them: rounding of another processor stays within it, the faults of a pipeline do not.
+    A type that is too coarse for that has the power of ten above its own step, and ten times that of each value.
+    """
+    output, dtype = isinstance(port, Output), str(described["dtype"])
+    if isinstance(port, Output) and _is_of_classes(port):
+        return {"absolute": 0.0, "relative": 0.0}
+    if not dtype.startswith("float"):
+        return {"absolute": float(output), "relative": 0.0}
+    largest, digits = described["largest"], _DIGITS.get(dtype, _MOST_DIGITS)
+    power = math.ceil(math.log10(largest)) if largest > 0 else 0
+    absolute, relative = min(digits, 5 if output else 6), min(digits - 1, 4)
+    return {"absolute": float(f"1e{power - absolute}"), "relative": float(f"1e-{relative}") if output else 0.0}
+
+
+def _is_of_classes(output: Output) -> bool:
+    """Whether its values are class indices, whatever their type: one step is another class."""
+    steps = () if output.steps is UNSET else output.steps
+    return output.type in ("class-index", "mask") or (bool(steps) and steps[-1].name in ("argmax", "topk"))
+
+
+def count_answers(model: Model, report: Mapping[str, Any], quality: Mapping[str, Any]) -> AnswerCount | None:
+    """What a trial says of right answers, each call's own where they are kept apart; None where none were judged."""
+    found = quality.get("top1")
+    if not found or not found.get("n"):
+        return None
+    output = next((one for one in model.outputs if one.type == "class-scores"), None)
+    shape = report["outputs"].get(output.name, {}).get("shape", []) if output is not None else []
+    apart = output is not None and output.reduce == "none"  # an answer a call: the calls are the second axis
+    width = max(shape[2 if apart else 1 :], default=1)
+    right = found["correct"] if "correct" in found else round(found["value"] * found["n"])
+    return AnswerCount(right, found["n"], None if output is None else max(width, 2))
+
+
+def explain_doubt(found: AnswerCount, claimed: Iterable[float]) -> str | None:
+    """Why these answers are not those of a model that works; None where they may be.
+
+    They are fewer than a claim lets expect (binomial, one-sided, 0.1 %). Or guessing gives as many one time in a
+    hundred, and a model halfway between guessing and always being right would have given more 99 times.
+    """
+    from scipy import special  # noqa: PLC0415 - a check of what is there needs none
+
+    right, n = found.right, found.n
+    told = f"{right} of {n} samples are answered right"
+    for value in claimed:
+        chance = float(special.bdtr(right, n, min(max(value, 0.0), 1.0)))
+        if chance < _UNLIKELY:
+            return f"{told}, and top1 is claimed to be {value:g} or more: as few have a chance of {chance:.1g}"
+    if found.classes is None:
+        return None
+    guess = 1 / found.classes
+    by_guessing = float(special.bdtrc(right - 1, n, guess)) if right else 1.0
+    by_working = float(special.bdtr(right, n, (1 + guess) / 2))
+    if by_guessing > _BY_CHANCE and by_working < _BY_CHANCE:
+        return f"{told}, which is no better than guessing among {found.classes} classes"
+    return None
+
+
+def list_claimed_top1(model: Model, dataset: Dataset, split: str) -> tuple[float, ...]:
+    """The least top1 that each claim of the model on this dataset allows."""
+    return tuple(
+        claim.value - claim.tolerance
+        for claim in (() if model.claims is UNSET else model.claims)
+        if claim.metric == "top1"
+        and (claim.dataset.name, claim.dataset.split) == (dataset.name, split)
+        and Constraint.parse(claim.dataset.version).admits(parse_version(dataset.version))
+    )

@@ -1,0 +1,1 @@
+"""Access control: tokens, scopes, the acting user, and the audit log."""

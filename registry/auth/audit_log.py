@@ -1,0 +1,205 @@
+"""Audit log: changes in their own transaction, and denials and failures, written once and then counted."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+from typing import Final, Literal
+
+from sqlalchemy import Connection, Engine, select
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.size_limits import AUDIT_TEXT, truncate
+from benchlock.registry.auth.access_schema import actions
+from benchlock.registry.auth.permissions import Actor, get_actor
+from benchlock.registry.auth.token_format import mask_tokens
+from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.record_chain import check_records, digest_record, insert_record
+from benchlock.registry.database.record_values import is_id, new_id
+
+Outcome = Literal["done", "refused", "failed"]
+
+MOST: Final = 10_000
+"""Entries that are given at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Something that was done, or refused. ``request`` is the id of the request to a server, where there was one."""
+
+    id: str
+    at: datetime
+    actor: str
+    action: str
+    target: str
+    request: str | None
+    outcome: Outcome
+    reason: str
+
+
+def record_action(connection: Connection, action: str, target: str, at: datetime) -> None:
+    """Write down, in the transaction that does it, what is being done; who does it is known."""
+    _insert(connection, get_actor(), action, target, at, "done", "")
+
+
+def record_denial(
+    connection: Connection, actor: Actor, action: str, target: str, at: datetime, outcome: Outcome, reason: str
+) -> None:
+    """Write down what was not done, and why."""
+    _insert(connection, actor, action, target, at, outcome, reason)
+
+
+class AuditLog:
+    """What was done in a registry, and by whom."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def list(self, *, limit: int = 100, before: str | None = None, actor: str | None = None) -> tuple[AuditEntry, ...]:
+        """The newest entries, newest first: those before an entry, and of somebody, where one is given.
+
+        Raises:
+            InvalidInputError: ``before`` is the id of no entry, or ``limit`` no number that is given at once.
+        """
+        if not 1 <= limit <= MOST:
+            raise InvalidInputError(f"limit {limit} is not between 1 and {MOST}", where="limit")
+        if before is not None and not is_id(before):
+            raise InvalidInputError(
+                f"{before[:AUDIT_TEXT]!r} is the id of no entry", where="before", next_step="give the id of one"
+            )
+        query = select(actions).order_by(actions.c.id.desc()).limit(limit)
+        if before is not None:
+            query = query.where(actions.c.id < before)
+        if actor is not None:
+            query = query.where(actions.c.actor == actor)
+        with read_transaction(self._engine) as connection:
+            rows = {row.id: row._asdict() for row in connection.execute(query)}
+            digests = {(actions.name, id_): digest_record({actions.name: [row]}) for id_, row in rows.items()}
+            check_records(connection, (actions.name,), rows, digests)
+            return tuple(AuditEntry(**row) for row in rows.values())
+
+
+def _insert(
+    connection: Connection, actor: Actor, action: str, target: str, at: datetime, outcome: Outcome, reason: str
+) -> None:
+    row = {
+        "id": new_id(at),
+        "at": at,
+        "actor": actor.id,
+        "action": truncate(mask_tokens(action), AUDIT_TEXT),
+        "target": truncate(mask_tokens(target), AUDIT_TEXT),
+        "request": actor.request and truncate(mask_tokens(actor.request), AUDIT_TEXT),
+        "outcome": outcome,
+        "reason": truncate(mask_tokens(reason), AUDIT_TEXT),
+    }
+    insert_record(connection, actions, row)
+
+
+def now() -> datetime:
+    """The time, for who has no clock of their own."""
+    return datetime.now(UTC)
+
+
+FIRST_SUMMARY: Final = timedelta(minutes=1)
+"""The time from the first refusal of its kind to the line that counts those after it."""
+NEXT_SUMMARY: Final = timedelta(hours=1)
+"""The time between two such lines. A refusal that has not occurred for so long counts as a first one again."""
+_MOST_KINDS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedDenial:
+    """A refusal that occurs again and again; ``count`` are the occurrences that no line has told of yet."""
+
+    actor: Actor
+    action: str
+    target: str
+    reason: str
+    written_at: datetime
+    pause: timedelta = FIRST_SUMMARY
+    count: int = 0
+
+    @property
+    def summary(self) -> str:
+        """The reason, and how often it occurred since the last line."""
+        return f"{self.reason} ({self.count} more since {self.written_at:%H:%M:%S} UTC)"
+
+
+class DenialCounter:
+    """Counts refusals of one kind: of the same actor, from the same address, for the same reason.
+
+    It works in memory alone, is bounded, and may be used by several threads.
+    """
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock = clock
+        self._kinds: OrderedDict[tuple[str, str, str], RepeatedDenial] = OrderedDict()
+        self._mutex = Lock()
+
+    def is_first(self, actor: Actor, action: str, target: str, reason: str, *, source: str = "") -> bool:
+        """Count a refusal; false where one of its kind was written lately."""
+        at, key = self._clock(), (actor.id, source, reason)
+        with self._mutex:
+            known = self._kinds.pop(key, None)
+            is_first = known is None or (not known.count and at - known.written_at > NEXT_SUMMARY)
+            if is_first:
+                self._kinds[key] = RepeatedDenial(actor, action, target, reason, at)
+            elif known is not None:
+                self._kinds[key] = replace(known, action=action, target=target, count=known.count + 1)
+            while len(self._kinds) > _MOST_KINDS:
+                self._kinds.popitem(last=False)
+            return is_first
+
+    def summaries(self, *, at_once: bool = False) -> tuple[RepeatedDenial, ...]:
+        """Return what is to be summarised now, and begin to count it anew; ``at_once``: all that was counted."""
+        at, found = self._clock(), []
+        with self._mutex:
+            for key, one in list(self._kinds.items()):
+                if one.count and (at_once or at - one.written_at >= one.pause):
+                    found.append(one)
+                    self._kinds[key] = replace(one, written_at=at, pause=NEXT_SUMMARY, count=0)
+                elif not one.count and at - one.written_at > NEXT_SUMMARY:
+                    del self._kinds[key]
+        return tuple(found)
+
+
+class DenialLog:
+    """Writes down what was refused: so many times a minute for each who asks, and then how often more.
+
+    A row waits for the disk. Without a bound, whoever has no token could keep it busy.
+    """
+
+    MOST = 30
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._counted: dict[str, tuple[datetime, int]] = {}
+        self._unsaid: dict[str, int] = {}
+        self.repeats = DenialCounter(clock)
+
+    def note(self, actor: Actor, action: str, target: str, outcome: Outcome, reason: str) -> bool:
+        """Write it down; false where it is only counted."""
+        at = self._clock()
+        minute = at.replace(second=0, microsecond=0)
+        since, count = self._counted.get(actor.id, (minute, 0))
+        count = 0 if since != minute else count
+        if count >= self.MOST:
+            self._unsaid[actor.id] = self._unsaid.get(actor.id, 0) + 1
+            return False
+        self._counted[actor.id] = (minute, count + 1)
+        more = self._unsaid.pop(actor.id, 0)
+        said = f"{reason} ({more} more before were not written down)" if more else reason
+        with write_transaction(self._engine) as connection:
+            record_denial(connection, actor, action, target, at, outcome, said)
+        return True
+
+    def summarise(self, *, at_once: bool = False) -> tuple[RepeatedDenial, ...]:
+        """Write a line for each refusal that repeated itself, and return them."""
+        found = self.repeats.summaries(at_once=at_once)
+        if found:
+            with write_transaction(self._engine) as connection:
+                for one in found:
+                    record_denial(connection, one.actor, one.action, one.target, self._clock(), "refused", one.summary)
+        return found

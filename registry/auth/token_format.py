@@ -1,0 +1,80 @@
+"""The text of a token: ``benchlock_``, 256 random bits and a checksum.
+
+Whoever looks for lost secrets finds it by ``PATTERN``, and tells by the checksum whether it is one, without asking
+anybody. At rest there is its SHA-256 alone: nobody guesses 256 bits, so that a slow hash would add nothing.
+"""
+
+import re
+import secrets
+import string
+import zlib
+from dataclasses import dataclass, field
+from typing import Final
+
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.registry.auth.permissions import UnauthorizedError
+
+PREFIX: Final = "benchlock_"
+PATTERN: Final = rf"{PREFIX}[0-9A-Za-z]{{49}}"
+
+_ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_RANDOM_BYTES: Final = 32
+_RANDOM_DIGITS: Final = 43  # 62 ** 43 is more than 2 ** 256
+_CHECK_DIGITS: Final = 6  # 62 ** 6 is more than 2 ** 32
+_TOKEN: Final = re.compile(PATTERN)
+_LIKE_ONE: Final = re.compile(
+    rf"{PREFIX}(?:(?!{PREFIX})[0-9A-Za-z]){{20,}}"
+)  # half a token is no secret to be shown either
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A token as its owner has it. Neither ``repr`` nor ``str`` shows it."""
+
+    text: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{PREFIX}…"
+
+    @property
+    def digest(self) -> Digest:
+        """What is kept of it."""
+        return digest_bytes(self.text.encode())
+
+
+def new_secret(random: bytes | None = None) -> Secret:
+    """A fresh token."""
+    number = int.from_bytes(random if random is not None else secrets.token_bytes(_RANDOM_BYTES))
+    text = PREFIX + _digits(number, _RANDOM_DIGITS)
+    return Secret(text + _check(text))
+
+
+def parse_secret(text: str) -> Secret:
+    """The token that ``text`` is.
+
+    Raises:
+        UnauthorizedError: it is none; the message repeats nothing of it.
+    """
+    if not _TOKEN.fullmatch(text) or _check(text[:-_CHECK_DIGITS]) != text[-_CHECK_DIGITS:]:
+        raise UnauthorizedError(
+            "what was sent as a token is none: a letter is missing or wrong",
+            next_step=f"give the whole text that begins with {PREFIX}, as `benchlock token create` printed it",
+        )
+    return Secret(text)
+
+
+def mask_tokens(text: str) -> str:
+    """``text`` without the tokens in it, and without what only looks like one."""
+    return _LIKE_ONE.sub(f"{PREFIX}…", text)
+
+
+def _check(text: str) -> str:
+    return _digits(zlib.crc32(text.encode()), _CHECK_DIGITS)
+
+
+def _digits(number: int, count: int) -> str:
+    found = []
+    for _ in range(count):
+        number, digit = divmod(number, len(_ALPHABET))
+        found.append(_ALPHABET[digit])
+    return "".join(reversed(found))

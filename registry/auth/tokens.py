@@ -1,0 +1,371 @@
+"""Tokens: creation, listing, rotation and revocation, and authentication of requests by their token."""
+
+import hmac
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, NewType
+
+from sqlalchemy import ColumnElement, Connection, Engine, Row, ScalarSelect, func, select
+
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
+from benchlock.artifacts.size_limits import SCOPES, check_text
+from benchlock.registry.auth.access_schema import token_revocations, token_rotations, tokens
+from benchlock.registry.auth.audit_log import record_action
+from benchlock.registry.auth.permissions import Actor, Scopes, UnauthorizedError, get_actor
+from benchlock.registry.auth.token_format import Secret, new_secret, parse_secret
+from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.record_chain import check_records, digest_record, insert_record, record_kind
+from benchlock.registry.database.record_values import is_id, new_id
+from benchlock.registry.names import WORD
+
+TokenId = NewType("TokenId", str)
+State = Literal["valid", "expired", "revoked"]
+
+DEFAULT_LIFETIME: Final = timedelta(days=90)
+LONGEST_LIFETIME: Final = timedelta(days=365)
+DEFAULT_GRACE: Final = timedelta(hours=1)
+LONGEST_GRACE: Final = timedelta(days=7)
+
+_TABLES: Final = {tokens: "id", token_revocations: "token", token_rotations: "token"}
+_PREFIX: Final = "token/"
+_NAME: Final = re.compile(WORD)
+_LONGEST_NAME: Final = 64
+_LIFETIME: Final = re.compile(r"([1-9][0-9]{0,5})([dhm])")
+_UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is known of a token: everything but its text.
+
+    ``expires_at`` is that of its newest secret; of a token that was found by an older one, that secret's own.
+    """
+
+    id: TokenId
+    name: str
+    scopes: Scopes
+    created_by: str
+    created_at: datetime
+    expires_at: datetime
+    revoked_at: datetime | None
+    rotated_at: datetime | None = None
+
+    def state(self, at: datetime) -> State:
+        """Whether it is of use at a time."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at <= at else "valid"
+
+
+class Tokens:
+    """The tokens of a registry. ``clock`` says the time in a time zone."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def create(self, name: str, scopes: Scopes, lifetime: timedelta = DEFAULT_LIFETIME) -> tuple[Token, Secret]:
+        """A new token, and its text, which nobody can ask for again.
+
+        Raises:
+            InvalidInputError: the name is none, or the lifetime is not between a minute and a year.
+        """
+        _check_name(name)
+        _check_lifetime(lifetime)
+        check_text(str(scopes), SCOPES, "scopes")
+        secret = new_secret()
+        with write_transaction(self._engine) as connection:
+            at = self._clock()
+            id_ = TokenId(_PREFIX + new_id(at))
+            made = Token(id_, name, scopes, get_actor().id, at, at + lifetime, None)
+            insert_record(connection, tokens, _row(made, secret))
+            record_action(connection, "token.create", f"{made.id} {name}: {scopes}", at)
+        return made, secret
+
+    def list(self, *, after: str | None = None, limit: int | None = None) -> tuple[Token, ...]:
+        """Every token that was ever made, oldest first: those after an id, and so many, where that is given."""
+        with read_transaction(self._engine) as connection:
+            return _tokens(connection, *([] if after is None else [tokens.c.id > after]), limit=limit)
+
+    def revoke(self, token: TokenId) -> bool:
+        """End a token; false where it is revoked already.
+
+        Raises:
+            UnknownNameError: there is none with that id.
+        """
+        with write_transaction(self._engine) as connection:
+            found = _load(connection, token)
+            if found.revoked_at is not None:
+                return False
+            at = self._clock()
+            insert_record(connection, token_revocations, {"token": token, "at": at})
+            record_action(connection, "token.revoke", f"{token} {found.name}", at)
+        return True
+
+    def rotate(
+        self, token: TokenId, lifetime: timedelta = DEFAULT_LIFETIME, grace: timedelta = DEFAULT_GRACE
+    ) -> tuple[Token, Secret]:
+        """Give a token a new secret: its id stays, and with it its scopes, machines, jobs and runs.
+
+        Args:
+            token: The token's id.
+            lifetime: How long the token is valid from now on, with the new secret.
+            grace: How long the current secret stays valid, at most until its own expiry.
+
+        Returns:
+            The token and its new secret, which is shown this once.
+
+        Raises:
+            InvalidInputError: the lifetime or the grace period is out of range.
+            UnknownNameError: there is no such token.
+            RefusedError: the token is revoked or expired.
+        """
+        _check_lifetime(lifetime)
+        _check_grace(grace)
+        secret = new_secret()
+        with write_transaction(self._engine) as connection:
+            at = self._clock()
+            current = _load(connection, token)
+            state = current.state(at)
+            if state != "valid":
+                raise RefusedError(
+                    f"{token} is {state} and cannot be rotated",
+                    where=token,
+                    next_step="create another token with `benchlock token create`",
+                )
+            row = {
+                "token": token,
+                "number": _count_rotations(connection, token) + 1,
+                "digest": secret.digest,
+                "at": at,
+                "grace_until": min(at + grace, current.expires_at),
+                "expires_at": at + lifetime,
+            }
+            insert_record(connection, token_rotations, row)
+            record_action(connection, "token.rotate", f"{token} {current.name}", at)
+            return _load(connection, token), secret
+
+    def find(self, secret: Secret) -> Token | None:
+        """Find the token with that secret, valid or not, with the expiry of that secret."""
+        with read_transaction(self._engine) as connection:
+            for table, id_ in ((tokens, tokens.c.id), (token_rotations, token_rotations.c.token)):
+                query = select(id_.label("id"), table.c.digest).where(table.c.digest == secret.digest)
+                row = connection.execute(query).first()
+                # An index matched the digest, which nobody can choose; the comparison takes constant time.
+                if row is not None and hmac.compare_digest(str(row.digest), secret.digest):
+                    token = _load(connection, TokenId(row.id))
+                    return replace(token, expires_at=_end_of(connection, token, secret))
+            return None
+
+
+def parse_token_id(text: str) -> TokenId:
+    """The id of a token that ``text`` spells.
+
+    Raises:
+        InvalidInputError: it spells none.
+    """
+    if not text.startswith(_PREFIX) or not is_id(text.removeprefix(_PREFIX)):
+        raise InvalidInputError(
+            "that is the id of no token", next_step="write token/ and its 26 characters, as `token list` lists them"
+        )  # what was written may be the token itself: it is not repeated
+    return TokenId(text)
+
+
+def parse_lifetime(text: str) -> timedelta:
+    """The time that ``text`` spells: days, hours or minutes, as ``30d``.
+
+    Raises:
+        InvalidInputError: it spells none.
+    """
+    found = _LIFETIME.fullmatch(text)
+    if found is None:
+        raise InvalidInputError(
+            f"{text[:40]!r} is no lifetime", where="expires", next_step="write a number and d, h or m, such as 30d"
+        )
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def parse_grace(text: str) -> timedelta:
+    """Parse a grace period: ``0``, or a number of days, hours or minutes, such as ``1h``.
+
+    Raises:
+        InvalidInputError: the text is no such period.
+    """
+    try:
+        return timedelta(0) if text == "0" else parse_lifetime(text)
+    except InvalidInputError:
+        raise InvalidInputError(
+            f"invalid grace period {text[:40]!r}", where="grace", next_step="write 0, or a period such as 30m, 1h or 2d"
+        ) from None
+
+
+def expiry() -> ColumnElement[Any]:
+    """When a token of ``tokens`` expires: by its last rotation, if there is one."""
+    return func.coalesce(_last_rotation("expires_at"), tokens.c.expires_at)
+
+
+def _last_rotation(column: str) -> ScalarSelect[Any]:
+    of_token = select(token_rotations.c[column]).where(token_rotations.c.token == tokens.c.id)
+    return of_token.order_by(token_rotations.c.number.desc()).limit(1).correlate(tokens).scalar_subquery()
+
+
+def _count_rotations(connection: Connection, token: TokenId) -> int:
+    query = select(func.count()).select_from(token_rotations).where(token_rotations.c.token == token)
+    return connection.execute(query).scalar_one()
+
+
+def _end_of(connection: Connection, token: Token, secret: Secret) -> datetime:
+    """When a secret of ``token`` expires: with the token, or after the shortest grace period of a later rotation."""
+    rotations = select(token_rotations).where(token_rotations.c.token == token.id).order_by(token_rotations.c.number)
+    end = token.expires_at
+    for row in reversed(connection.execute(rotations).all()):
+        if row.digest == secret.digest:
+            break
+        end = min(end, row.grace_until)
+    return end
+
+
+def _check_name(name: str) -> None:
+    if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            "that is no name of a token",  # which may be a token, by mistake
+            where="name",
+            next_step=f"write at most {_LONGEST_NAME} lower-case letters and digits, joined by single . _ or -",
+        )
+
+
+def _check_lifetime(lifetime: timedelta) -> None:
+    if not timedelta(minutes=1) <= lifetime <= LONGEST_LIFETIME:
+        raise InvalidInputError(
+            f"a token lives for a minute at least and {LONGEST_LIFETIME.days} days at most",
+            where="expires",
+            next_step=f"write at most {LONGEST_LIFETIME.days}d, and make another one before it ends",
+        )
+
+
+def _check_grace(grace: timedelta) -> None:
+    if not timedelta(0) <= grace <= LONGEST_GRACE:
+        raise InvalidInputError(
+            f"the grace period of a rotation is at most {LONGEST_GRACE.days} days",
+            where="grace",
+            next_step=f"write at most {LONGEST_GRACE.days}d",
+        )
+
+
+def _row(token: Token, secret: Secret) -> dict[str, Any]:
+    names = ("id", "name", "created_by", "created_at", "expires_at")
+    return {name: getattr(token, name) for name in names} | {"digest": secret.digest, "scopes": str(token.scopes)}
+
+
+def _load(connection: Connection, token: TokenId) -> Token:
+    found = _tokens(connection, tokens.c.id == token)
+    if not found:
+        raise UnknownNameError(
+            f"there is no {token}", where=token, next_step="`benchlock token list` lists what there is"
+        )
+    return found[0]
+
+
+def _tokens(connection: Connection, *conditions: ColumnElement[bool], limit: int | None = None) -> tuple[Token, ...]:
+    joined = tokens.outerjoin(token_revocations, token_revocations.c.token == tokens.c.id)
+    columns = (
+        tokens,
+        token_revocations.c.at.label("revoked_at"),
+        expiry().label("ends_at"),
+        _last_rotation("at").label("rotated_at"),
+    )
+    query = select(*columns).select_from(joined)
+    rows = connection.execute(query.where(*conditions).order_by(tokens.c.id).limit(limit)).all()
+    _check_tokens(connection, [row.id for row in rows])
+    return tuple(_token(row) for row in rows)
+
+
+def _check_tokens(connection: Connection, ids: Sequence[str]) -> None:
+    """Compare tokens, with their revocations and rotations, with what was recorded."""
+    for table, column in _TABLES.items():
+        kind, digests = record_kind(table), dict[tuple[str, str], Digest]()
+        for found in connection.execute(select(table).where(table.c[column].in_(ids))):
+            row = found._asdict()
+            digests[kind.name, kind.key(row)] = digest_record({kind.name: [row]})
+        keys = {*ids, *(key for _, key in digests)}
+        check_records(connection, (kind.name,), keys, digests)
+
+
+def _token(row: Row[Any]) -> Token:
+    return Token(
+        id=TokenId(row.id),
+        name=row.name,
+        scopes=Scopes(frozenset(row.scopes.split())),
+        created_by=row.created_by,
+        created_at=row.created_at,
+        expires_at=row.ends_at,
+        revoked_at=row.revoked_at,
+        rotated_at=row.rotated_at,
+    )
+
+
+REMEMBERED: Final = timedelta(seconds=2)
+"""How long a token that was looked up is taken for what it was; a revocation is known after that at the latest."""
+
+_MOST_REMEMBERED: Final = 4096
+_SCHEME: Final = "bearer"
+
+
+class Authenticator:
+    """Knows who asks, by their tokens."""
+
+    def __init__(self, tokens: Tokens, clock: Callable[[], datetime]) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._remembered: dict[str, tuple[Token, datetime]] = {}
+
+    def known(self, authorization: str | None, request: str | None = None) -> Actor | None:
+        """Who sent this ``Authorization``, where it was looked up a moment ago, and nothing is asked again."""
+        scheme, _, text = (authorization or "").partition(" ")
+        if scheme.lower() != _SCHEME:
+            return None
+        found, looked_up = self._remembered.get(Secret(text.strip()).digest, (None, None))
+        at = self._clock()
+        if found is None or looked_up is None or at - looked_up > REMEMBERED or found.state(at) != "valid":
+            return None
+        return Actor(found.id, found.scopes, request)
+
+    def admit(self, authorization: str | None, request: str | None = None) -> Actor:
+        """Who sent this ``Authorization``, for the request of that id.
+
+        Raises:
+            UnauthorizedError: there is none, or no token that is valid.
+        """
+        if not authorization:
+            raise UnauthorizedError(
+                "this needs a token, and none was sent",
+                next_step="set BENCHLOCK_TOKEN to one that `benchlock token create` printed; another client sends the "
+                "header Authorization: Bearer TOKEN",
+            )
+        scheme, _, text = authorization.partition(" ")
+        if scheme.lower() != _SCHEME:
+            raise UnauthorizedError(
+                "this needs a token, and something else was sent", next_step="send Authorization: Bearer TOKEN"
+            )
+        secret, at = parse_secret(text.strip()), self._clock()
+        token = self._tokens.find(secret)
+        state = "unknown" if token is None else token.state(at)
+        if token is None or state != "valid":
+            rotated = token is not None and token.rotated_at is not None and state == "expired"
+            raise UnauthorizedError(
+                f"the token is {state}",
+                where=None if token is None else token.id,
+                next_step="ask an administrator for another one"
+                + (", or use the secret of its last rotation" if rotated else ""),
+            )
+        if len(self._remembered) >= _MOST_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[secret.digest] = (token, at)
+        return Actor(token.id, token.scopes, request)
+
+    def forget(self) -> None:
+        """Look every token up again: one was revoked."""
+        self._remembered.clear()

@@ -1,0 +1,170 @@
+"""The resolver's snapshot of the catalogue, inside one read transaction."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from benchlock.artifacts.digest import Digest
+from benchlock.registry.catalogue import resolver_statements
+from benchlock.registry.database.record_values import format_time
+from benchlock.registry.names import Kind
+from benchlock.registry.resolution.candidates import (
+    COUNTED,
+    Candidate,
+    Environments,
+    Extent,
+    Need,
+    Platform,
+    Population,
+)
+from benchlock.registry.versions.semantic_version import Version, key, parse_version
+from benchlock.registry.versions.version_ranges import Interval, Range
+
+Values = dict[str, Any]
+
+_ALWAYS = datetime.max.replace(tzinfo=UTC)
+_AT_ONCE = 500
+"""Keys in one statement: every database has a limit of some thousands."""
+_LEAST = "\x01"
+"""The least character that a text may have: a text with it behind is the least that is greater."""
+_EVERY_NAME = {"first_name": "", "last_name": "~"}
+"""Names are made of characters between these."""
+
+
+class CatalogueSnapshot:
+    """What was published, and yanked, at a time; without a time, when the transaction began.
+
+    Implements ``registry.resolution.candidates.Snapshot``.
+    """
+
+    def __init__(self, connection: Connection, as_of: datetime | None) -> None:
+        self._connection = connection
+        self._dialect = connection.dialect.name
+        for setting in resolver_statements.settings(self._dialect):
+            connection.exec_driver_sql(setting)
+        self._always = {"as_of": format_time(as_of or _ALWAYS), "next": _LEAST}
+
+    def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
+        wanted = {"kind": kind, "near": near, "most": most}
+        both = (resolver_statements.NAMES_BELOW, resolver_statements.NAMES_FROM)
+        return sorted(row.name for statement in both for row in self._rows(statement, wanted))
+
+    def needs(self, model: str) -> Sequence[Need]:
+        return sorted(tuple(row) for row in self._rows(resolver_statements.NEEDS, {"kind": "model", "name": model}))
+
+    def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
+        rows = self._rows(resolver_statements.select_requirements(wanted.status), _population(wanted))
+        return sorted(((kind, name, text), newest) for kind, name, text, newest in map(tuple, rows))
+
+    def newest(self, wanted: Population, most: int) -> Sequence[Version]:
+        statement = resolver_statements.select_ends(wanted.status, "DESC", with_need=wanted.need is not None)
+        return _versions(self._rows(statement, _population(wanted) | {"most": most}))
+
+    def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
+        statement = resolver_statements.select_ends(wanted.status, "ASC", with_need=wanted.need is not None)
+        return _versions(self._rows(statement, _population(wanted) | {"most": most}))
+
+    def extent(self, wanted: Population) -> Extent | None:
+        newest = self.newest(wanted, 1)
+        if not newest:
+            return None
+        statement = resolver_statements.count(wanted.status, with_need=wanted.need is not None)
+        ((count,),) = self._rows(statement, _population(wanted) | {"most": COUNTED})
+        return Extent(count, *self.oldest(wanted, 1), *newest)
+
+    def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
+        keys, found = [key(version) for version in versions], dict[str, Candidate]()
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            wanted = {"kind": kind, "name": name, **{f"key_{index}": place for index, place in enumerate(some)}}
+            required = self._parts("requirements", wanted, len(some)) if kind == "model" else {}
+            offered = self._parts("platforms", wanted, len(some)) if kind == "image" else {}
+            for row in self._rows(resolver_statements.select_versions(len(some)), wanted):
+                place = row.precedence
+                found[place] = _candidate(row, required.get(place, ()), offered.get(place, ()))
+        return [found[one] for one in keys if one in found]
+
+    def platforms(self, framework: str) -> Sequence[Platform]:
+        return sorted(tuple(row) for row in self._rows(resolver_statements.PLATFORMS, {"framework": framework}))
+
+    def images(self, framework: str) -> Sequence[str]:
+        return sorted(row.name for row in self._rows(resolver_statements.IMAGES, {"framework": framework}))
+
+    def provided(self, wanted: Environments) -> Version | None:
+        """Goes down what images provide and what is published of the framework in turns, to the first that is both."""
+        offers = resolver_statements.select_provided_version(wanted.status, wanted.image_status)
+        newest = resolver_statements.select_ends(wanted.status, "DESC", with_need=False)
+        framework = {"kind": "framework", "name": wanted.framework, "most": 1}
+        for interval in self._possible(wanted).intervals:
+            values, high = _environments(wanted) | _ends(interval), interval.high_key
+            while offered := self._rows(offers, values | {"high": high}):
+                ((place,),) = offered
+                published = self._rows(newest, values | framework | {"high": place + _LEAST})
+                if not published:
+                    break
+                if published[0].precedence == place:
+                    return parse_version(published[0].version)
+                high = published[0].precedence + _LEAST
+        return None
+
+    def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
+        found = self._rows(
+            resolver_statements.select_providers(wanted.status, wanted.image_status), _environments(wanted)
+        )
+        newest = {row.name: row.version for row in sorted(found, key=lambda row: (row.name, row.precedence))}
+        return [(name, parse_version(version)) for name, version in newest.items()]
+
+    def _possible(self, wanted: Environments) -> Range:
+        """The wanted versions of the framework; of an image that is pinned, the one that it provides."""
+        versions = Range.between(wanted.interval.low, wanted.interval.high)
+        pinned = Range.between(wanted.images.low, wanted.images.high).single()
+        if wanted.image is None or pinned is None:
+            return versions
+        images = self.candidates("image", wanted.image, (pinned,))
+        return versions & Range.union(Range.exactly(image.provides[1]) for image in images if image.provides)
+
+    def _parts(self, table: str, wanted: Values, count: int) -> Mapping[str, Sequence[Row[Any]]]:
+        rows: defaultdict[str, list[Row[Any]]] = defaultdict(list)
+        for row in self._rows(resolver_statements.select_dependent_rows(table, count), wanted):
+            rows[row.precedence].append(row)
+        return rows
+
+    def _rows(self, statement: str, values: Values) -> Sequence[Row[Any]]:
+        spelled = resolver_statements.render_statement(statement, self._dialect)
+        return self._connection.exec_driver_sql(spelled, self._always | values).all()
+
+
+def _population(wanted: Population) -> Values:
+    need = () if wanted.need is None else zip(resolver_statements.NEED, wanted.need, strict=True)
+    return {"kind": wanted.kind, "name": wanted.name, **dict(need), **_ends(wanted.interval)}
+
+
+def _environments(wanted: Environments) -> Values:
+    platform = dict(zip(resolver_statements.PLATFORM, wanted.platform, strict=True))
+    names = _EVERY_NAME if wanted.image is None else dict.fromkeys(_EVERY_NAME, wanted.image)
+    images = {f"image_{end}": place for end, place in _ends(wanted.images).items()}
+    return {"framework": wanted.framework, **platform, **names, **_ends(wanted.interval), **images}
+
+
+def _ends(interval: Interval) -> Values:
+    return {"low": interval.low_key, "high": interval.high_key}
+
+
+def _versions(rows: Iterable[Row[Any]]) -> list[Version]:
+    return [parse_version(row.version) for row in rows]
+
+
+def _candidate(row: Row[Any], required: Iterable[Row[Any]], offered: Iterable[Row[Any]]) -> Candidate:
+    return Candidate(
+        kind=row.kind,
+        name=row.name,
+        version=parse_version(row.version),
+        digest=Digest(row.digest),
+        yanked=row.yanked,
+        requires=tuple(sorted((one.required_kind, one.required_name, one.range) for one in required)),
+        provides=(row.framework, parse_version(row.framework_version)) if row.framework else None,
+        platforms=tuple(sorted((one.os, one.arch, one.device, one.python, bool(one.layered)) for one in offered)),
+    )

@@ -1,0 +1,151 @@
+"""Pages of versions, and the newest published version, each by index seeks."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Column, Connection, Engine, Select, Table, bindparam, select, tuple_
+
+from benchlock.artifacts.digest import Digest
+from benchlock.registry.catalogue.catalogue_protocol import no_version_error
+from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
+from benchlock.registry.catalogue.version_rows import SHOWN_VERSIONS, Key, unknown_name
+from benchlock.registry.database.catalogue_schema import VERSION, versions, yanks
+from benchlock.registry.database.prepared_statements import PreparedSelect
+from benchlock.registry.names import Kind, Name, Reference
+from benchlock.registry.resolution.candidates import EVERY, Population, Status
+from benchlock.registry.versions.semantic_version import Version, key
+from benchlock.registry.versions.version_ranges import Constraint, Range
+
+_FIXED: Final = ("kind", "name")
+_LAST: Final = tuple(f"last_{column}" for column in VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFilter:
+    """Which versions are listed: of a kind, of a namespace, of a name, where these are given; after a key."""
+
+    kind: Kind | None = None
+    name: Name | None = None
+    namespace: str | None = None
+    after: Key | None = None
+
+
+class ListedVersion(NamedTuple):
+    """A version on a page, in the texts of its row: pages have a hundred, and nobody asks how their versions compare.
+
+    ``yanked`` is the reason, where it is yanked.
+    """
+
+    kind: Kind
+    name: Name
+    precedence: str
+    version: str
+    digest: Digest
+    published_at: datetime
+    yanked: str | None
+
+    @property
+    def key(self) -> Key:
+        """What a page after this one begins behind."""
+        return (self.kind, self.name, self.precedence)
+
+
+def read_version_page(engine: Engine, listing: VersionFilter, limit: int) -> tuple[ListedVersion, ...]:
+    """At most ``limit`` versions, by kind, name and version; of a yank that comes meanwhile it may know already.
+
+    Raises:
+        UnavailableError: the database cannot be used.
+    """
+    values = _values(listing)
+    shape = frozenset(values)
+    rows = _page(shape).every(engine, values | {"most": limit})
+    if not rows:
+        return ()
+    last = dict(zip(_LAST, rows[-1][: len(VERSION)], strict=True))
+    marks = _marks(shape).every(engine, values | last)
+    reasons = {mark[: len(VERSION)]: mark[-1] if mark[-2] else None for mark in marks}
+    return tuple(ListedVersion._make((*row, reasons.get(row[: len(VERSION)]))) for row in rows)
+
+
+def _values(listing: VersionFilter) -> dict[str, str]:
+    """The parameters of a listing; which there are is its shape."""
+    given = {name: value for name in _FIXED if (value := getattr(listing, name)) is not None}
+    if listing.namespace is not None:  # 0 follows / in the order of characters
+        given |= {"first": f"{listing.namespace}/", "beyond": f"{listing.namespace}0"}
+    if listing.after is not None:
+        keys = zip(VERSION, listing.after, strict=True)
+        given |= {f"after_{column}": value for column, value in keys if column not in given}
+    return given
+
+
+@cache
+def _page(shape: frozenset[str]) -> PreparedSelect:
+    """A statement is made once for a shape: making it takes longer than asking it."""
+    columns = (versions.c.version, versions.c.digest, versions.c.published_at)
+    return PreparedSelect(_limited(versions, columns, shape).limit(bindparam("most")))
+
+
+@cache
+def _marks(shape: frozenset[str]) -> PreparedSelect:
+    """The yank rows from the page's beginning up to its last version, the last of each version last."""
+    up_to = tuple_(*_key(yanks)) <= tuple_(*map(bindparam, _LAST))
+    columns = (yanks.c.yanked, yanks.c.reason)
+    return PreparedSelect(_limited(yanks, columns, shape).order_by(yanks.c.position).where(up_to))
+
+
+def _limited(table: Table, columns: Iterable[Column[Any]], shape: frozenset[str]) -> Select[Any]:
+    query = select(*_key(table), *columns).order_by(*_key(table))
+    for column in _FIXED:
+        if column in shape:
+            query = query.where(table.c[column] == bindparam(column))
+    if "first" in shape:
+        query = query.where(table.c.name >= bindparam("first"), table.c.name < bindparam("beyond"))
+    # Only columns that are not fixed are compared as a tuple: the seek begins at the whole key then.
+    rest = [column for column in VERSION if f"after_{column}" in shape]
+    if rest:
+        after = tuple_(*(bindparam(f"after_{column}") for column in rest))
+        query = query.where(tuple_(*(table.c[column] for column in rest)) > after)
+    return query
+
+
+def _key(table: Table) -> list[Column[Any]]:
+    return [table.c[column] for column in VERSION]
+
+
+def find_newest_published(connection: Connection, kind: Kind, name: Name, constraint: Constraint | None) -> Reference:
+    """As ``choosing.newest``: the same version, found by seeks in indexes however many there are.
+
+    Raises:
+        UnknownNameError: nothing of that name is published, or none is admitted; the message names the newest.
+    """
+    snapshot = CatalogueSnapshot(connection, None)
+    last = snapshot.newest(Population(kind, name, EVERY), SHOWN_VERSIONS)
+    if not last:
+        raise unknown_name(connection, kind, name)
+    if constraint is None:
+        found = [*_newest(snapshot, kind, name, Range.ALL, "release")] or [last[0]]
+    elif constraint.pinned is not None:
+        pinned = _newest(snapshot, kind, name, constraint.range, None)
+        found = [version for version in pinned if constraint.admits(version)]
+    else:
+        found = [
+            *_newest(snapshot, kind, name, constraint.releases, "release"),
+            *_newest(snapshot, kind, name, constraint.prereleases, "pre-release"),
+        ]
+    if not found:
+        assert constraint is not None
+        kept_out = [one for one in _newest(snapshot, kind, name, constraint.range, "yanked") if constraint.admits(one)]
+        there = f"{', '.join(map(str, last))} as the newest"
+        raise no_version_error(kind, name, constraint, there, max(kept_out, key=key, default=None))
+    return Reference(kind, name, max(found, key=key))
+
+
+def _newest(
+    snapshot: CatalogueSnapshot, kind: Kind, name: Name, wanted: Range, status: Status | None
+) -> Iterator[Version]:
+    """The newest of each interval."""
+    for interval in wanted.intervals:
+        yield from snapshot.newest(Population(kind, name, interval, status), 1)

@@ -1,0 +1,329 @@
+"""Reading and insertion of versions and locks as database rows."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET
+from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, and_, bindparam, select
+
+from benchlock.artifacts import size_limits
+from benchlock.artifacts.digest import Digest, from_hex
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.registry.auth.audit_log import record_action
+from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
+from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
+from benchlock.registry.database.catalogue_schema import (
+    VERSION,
+    environments,
+    files,
+    imported_platforms,
+    lock_blobs,
+    locks,
+    manifests,
+    platforms,
+    requirements,
+    versions,
+    yanks,
+)
+from benchlock.registry.database.prepared_statements import PreparedSelect
+from benchlock.registry.database.record_chain import insert_record
+from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, list_blob_references
+from benchlock.registry.manifests import File, Image, Manifest, Model, files_of
+from benchlock.registry.manifests.manifest_content import content, manifest_digest, reference_of
+from benchlock.registry.names import Kind, Name, Reference
+from benchlock.registry.resolution.candidates import EVERY, Population
+from benchlock.registry.resolution.conflicts import find_nearest_name
+from benchlock.registry.versions.semantic_version import key, parse_version
+
+Values = dict[str, Any]
+
+
+def key_of(reference: Reference) -> Values:
+    """The key of the reference's rows: equal for versions that differ only in build metadata."""
+    return {"kind": reference.kind, "name": reference.name, "precedence": key(reference.version)}
+
+
+def rows_of_version(manifest: Manifest) -> tuple[Values, Iterable[tuple[Table, list[Values]]]]:
+    """The manifest's own columns of its version's row; then the rows that belong to it, without the version's key."""
+    provides: Values = {"framework": None, "framework_version": None}
+    if isinstance(manifest, Image):
+        provides = {"framework": manifest.provides.framework, "framework_version": manifest.provides.version}
+    parts = (
+        (files, [_file(file) for file in files_of(manifest)]),
+        (requirements, _requirements(manifest)),
+        (platforms, _platforms(manifest)),
+        (environments, _environments(manifest)),
+    )
+    return {"version": manifest.version} | provides, parts
+
+
+def rows_of_lock(lock: Lock) -> tuple[Values, list[Values]]:
+    """The lock's columns but for its text and time, and a row for each blob that it names, without the lock's key."""
+    row: dict[str, Any] = {"id": lock.id, "request": lock.request.get("name", "")}
+    for kind, artifact in lock.artifacts().items():
+        row |= {kind: artifact.name, f"{kind}_version": artifact.version}
+    trees: dict[Digest, bool] = {}
+    for one in list_blob_references(lock):
+        trees[one.digest] = trees.get(one.digest, False) or one.sort == "tree"
+    return row, [{"digest": digest, "tree": tree} for digest, tree in sorted(trees.items())]
+
+
+def _is_tree(path: str) -> bool:
+    return path.endswith("/")
+
+
+def _file(file: File) -> Values:
+    if file.sha256 is UNSET or file.size is UNSET:
+        raise InvalidInputError(f"{file.path} has no digest", next_step="publish it from its source")
+    return {
+        "path": file.path,
+        "digest": from_hex(file.sha256),
+        "size": file.size,
+        "tree": _is_tree(file.path),
+    }
+
+
+def _requirements(manifest: Manifest) -> list[Values]:
+    if not isinstance(manifest, Model):
+        return []
+    framework = manifest.framework
+    return [{"required_kind": "framework", "required_name": framework.name, "range": framework.version}]
+
+
+def _platforms(manifest: Manifest) -> list[Values]:
+    if not isinstance(manifest, Image):
+        return []
+    return [
+        {
+            "os": platform.os,
+            "arch": platform.arch,
+            "device": platform.device,
+            "python": platform.python,
+            "layered": platform.layers is not UNSET or platform.reference is not UNSET,
+        }
+        for platform in manifest.platforms
+    ]
+
+
+def _environments(manifest: Manifest) -> list[Values]:
+    if not isinstance(manifest, Image):
+        return []
+    provided = manifest.provides
+    framework = {"framework": provided.framework, "framework_precedence": key(parse_version(provided.version))}
+    places = dict.fromkeys((one.os, one.arch, one.device) for one in manifest.platforms)
+    return [{"os": os, "arch": arch, "device": device} | framework for os, arch, device in places]
+
+
+SHOWN_VERSIONS = 5
+PLACE = ("os", "arch", "device", "python")
+"""The columns that tell a platform of a lock from its others."""
+
+Key = tuple[str, str, str]
+
+
+def _entry() -> Select[Any]:
+    """One version with its last yank row, by its key: made once, since making it takes longer than asking it."""
+    later = yanks.alias("later")
+    latest = select(later.c.position).where(_same(later, versions)).order_by(later.c.position.desc()).limit(1)
+    last = and_(_same(yanks, versions), yanks.c.position == latest.correlate(versions).scalar_subquery())
+    columns = (versions.c.version, versions.c.digest, versions.c.published_at, yanks.c.yanked, yanks.c.reason)
+    given = (versions.c[column] == bindparam(column) for column in VERSION)
+    return select(*columns).select_from(versions.outerjoin(yanks, last)).where(*given)
+
+
+def _read() -> Select[Any]:
+    """The same, with the text and the sources: all of one version."""
+    return _entry().add_columns(manifests.c.content, manifests.c.sources).where(_same(manifests, versions))
+
+
+def _yank() -> Select[Any]:
+    given = (yanks.c[column] == bindparam(column) for column in VERSION)
+    return select(yanks.c.yanked, yanks.c.reason).where(*given).order_by(yanks.c.position.desc()).limit(1)
+
+
+def _same(one: FromClause, other: FromClause) -> ColumnElement[bool]:
+    return and_(*(one.c[column] == other.c[column] for column in VERSION))
+
+
+def _content() -> Select[Any]:
+    given = (manifests.c[column] == bindparam(column) for column in VERSION)
+    columns = (versions.c.digest, manifests.c.content, manifests.c.sources)
+    return select(*columns).select_from(manifests.join(versions, _same(manifests, versions))).where(*given)
+
+
+def _published() -> Select[Any]:
+    given = (versions.c[column] == bindparam(column) for column in VERSION)
+    return select(versions.c.version, versions.c.digest).where(*given)
+
+
+def _text() -> Select[Any]:
+    of_it = and_(versions.c.digest == bindparam("digest"), _same(manifests, versions))
+    return select(manifests.c.content).select_from(versions.join(manifests, of_it))
+
+
+ENTRY = _entry()
+READ = _read()
+YANK = _yank()
+"""The last yank row of one version."""
+CONTENT = _content()
+TEXT = _text()
+"""Of the version that has a digest: at most one has."""
+PUBLISHED = _published()
+"""Of one version, by its key: its text and digest."""
+
+
+def of_version(table: Table, reference: Reference) -> ColumnElement[bool]:
+    """The condition that a row of ``table`` belongs to the reference."""
+    return and_(*(table.c[column] == value for column, value in key_of(reference).items()))
+
+
+def entries(connection: Connection, kind: Kind | None = None, name: str | None = None) -> tuple[Entry, ...]:
+    """What is published, of a kind and of a name where they are given, by kind, name and version."""
+    given = {"kind": kind, "name": name}
+    wanted = {column: value for column, value in given.items() if value is not None}
+    rows = connection.execute(select(versions).filter_by(**wanted).order_by(*versions.primary_key.columns))
+    yanked = yank_reasons(connection, wanted)
+    return tuple(
+        Entry(
+            Reference(row.kind, Name(row.name), parse_version(row.version)),
+            Digest(row.digest),
+            row.published_at,
+            yanked.get((row.kind, row.name, row.precedence)),
+        )
+        for row in rows
+    )
+
+
+def entry(connection: Connection, reference: Reference) -> Entry:
+    """The entry of one version.
+
+    Raises:
+        UnknownNameError: it is not published; the message names what is near.
+    """
+    row = connection.execute(ENTRY, key_of(reference)).first()
+    if row is None:
+        raise unknown_version(connection, reference)
+    return entry_of(reference, row)
+
+
+def entry_of(reference: Reference, row: Sequence[Any]) -> Entry:
+    """The entry that a row of ``ENTRY`` spells."""
+    version, digest, published_at, yanked, reason = row
+    published = Reference(reference.kind, reference.name, parse_version(version))
+    return Entry(published, Digest(digest), published_at, reason if yanked else None)
+
+
+def yank_reasons(connection: Connection, wanted: Mapping[str, str]) -> Mapping[Key, str]:
+    """Why each version is yanked, by its key, among the rows with the ``wanted`` columns; its last yank row holds."""
+    query = select(yanks).filter_by(**wanted).order_by(*yanks.primary_key.columns)
+    last = {(row.kind, row.name, row.precedence): row for row in connection.execute(query)}
+    return {key: row.reason for key, row in last.items() if row.yanked}
+
+
+def platforms_here(connection: Connection, lock: Lock) -> tuple[LockedPlatform, ...]:
+    """The platforms of a lock whose bytes should be here: those that bundles brought, or all if it came in none."""
+    columns = [imported_platforms.c[name] for name in PLACE]
+    brought = {tuple(row) for row in connection.execute(select(*columns).where(imported_platforms.c.lock == lock.id))}
+    return tuple(one for one in lock.image.platforms if not brought or place_of(one) in brought)
+
+
+def place_of(platform: LockedPlatform) -> tuple[str, ...]:
+    """The values of the columns ``PLACE``."""
+    return tuple(getattr(platform, name) for name in PLACE)
+
+
+def unknown_name(connection: Connection, kind: Kind, name: str) -> UnknownNameError:
+    """The error for a name of which nothing is published, with the nearest one that is."""
+    near = find_nearest_name(CatalogueSnapshot(connection, None), kind, name)
+    step = f"did you mean {kind}/{near}?" if near else f"`benchlock list {kind}` lists what is published"
+    return UnknownNameError(f"no {kind} of the name {name!r} is published", where=f"{kind}/{name}", next_step=step)
+
+
+def unknown_version(connection: Connection, reference: Reference) -> UnknownNameError:
+    """The error for a version that is not published, with the newest ones that are, or the nearest name."""
+    everything = Population(reference.kind, reference.name, EVERY)
+    published = CatalogueSnapshot(connection, None).newest(everything, SHOWN_VERSIONS)
+    if not published:
+        return unknown_name(connection, reference.kind, reference.name)
+    newest = ", ".join(map(str, published))
+    return UnknownNameError(
+        f"{reference} is not published", where=str(reference), next_step=f"published, newest first: {newest}"
+    )
+
+
+_PUBLISHED = PreparedSelect(PUBLISHED)
+
+
+def insert_version(connection: Connection, manifest: Manifest, provenance: Provenance, at: datetime) -> PublishResult:
+    """Make a version visible; the same content again changes nothing.
+
+    Raises:
+        ForbiddenError: who is acting may not publish versions of that name.
+        VersionTakenError: the version is published with other content.
+    """
+    reference, digest = reference_of(manifest), manifest_digest(manifest)
+    if is_published(connection, reference, digest):
+        return PublishResult(reference, digest, changed=False)
+    get_actor().require_publishing(reference.name)
+    key_row, version, parts = key_of(reference), *rows_of_version(manifest)
+    sources = json.dumps(dict(provenance.sources))
+    text = {"content": content(manifest).decode(), "authored": provenance.authored, "sources": sources}
+    for name, part in text.items():
+        size_limits.check_text(part, size_limits.MANIFEST, name)
+    belonging = [(table, [key_row | row for row in rows]) for table, rows in parts]
+    row = key_row | version | {"digest": digest, "published_at": at}
+    insert_record(connection, versions, row, [(manifests, [key_row | text]), *belonging])
+    record_action(connection, "version.publish", f"{reference} {digest}", at)
+    return PublishResult(reference, digest, changed=True)
+
+
+def is_published(connection: Connection, reference: Reference, digest: Digest) -> bool:
+    """Whether the version is there with that content.
+
+    Raises:
+        VersionTakenError: it is there with other content.
+    """
+    return is_same(reference, digest, _PUBLISHED.within(connection, key_of(reference)))
+
+
+def is_same(reference: Reference, digest: Digest, found: Sequence[Any] | None) -> bool:
+    """Whether a row of ``PUBLISHED`` has that content. Raises as ``is_published``."""
+    if found is None:
+        return False
+    version, there = found
+    if there == digest:
+        return True
+    raise version_taken_error(reference, version, there, digest)
+
+
+def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:
+    """Keep a lock under its id; false where it is kept already."""
+    row, blobs = rows_of_lock(lock)
+    if connection.execute(select(locks.c.id).where(locks.c.id == lock.id)).first():
+        return False
+    text = dump(lock)
+    size_limits.check_text(text, size_limits.LOCK, "lock")
+    size_limits.check_text(row["request"], size_limits.WORD, "request: name")
+    named = [{"lock": lock.id} | blob for blob in blobs]
+    insert_record(connection, locks, row | {"text": text, "created_at": at}, [(lock_blobs, named)])
+    record_action(connection, "lock.keep", f"{lock.id} {row['request']}", at)
+    return True
+
+
+def insert_imported_lock(
+    connection: Connection, lock: Lock, platforms: Collection[LockedPlatform], at: datetime
+) -> bool:
+    """Keep a lock that came in a bundle with some of its platforms, or all; false where it is kept already.
+
+    One that was made here stays one that was made here, with all of them.
+    """
+    is_new = insert_lock(connection, lock, at)
+    here = () if is_new else platforms_here(connection, lock)
+    places = {place_of(one) for one in platforms if one not in here}
+    for place in sorted(places):
+        row = {"lock": lock.id, "at": at} | dict(zip(PLACE, place, strict=True))
+        insert_record(connection, imported_platforms, row)
+    return is_new

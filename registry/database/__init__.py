@@ -1,0 +1,1 @@
+"""The SQL database: engines, transactions, triggers, the chain of records and integrity checks."""

@@ -1,0 +1,218 @@
+"""The tables of the catalogue and of the chain of records, in SQLAlchemy Core.
+
+A table whose ``info`` says ``append_only`` is guarded by the database itself (guards.py). What belongs to a version or
+to a lock is written before the row of the version or lock, in the same transaction: that row seals it, and nothing can
+be added afterwards. Foreign keys to a sealing row are checked at the commit for that reason. No table has a hidden row
+number, which a REPLACE could use in place of the key.
+
+A version's key is (kind, name, precedence): precedence is a text whose bytewise order is SemVer's, and which leaves
+build metadata out, so that two versions that differ in nothing else are one.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKeyConstraint, Index, MetaData, Table, text
+
+from benchlock.registry.database.column_types import DIGEST, TEXT, WHOLE, Moment, bounded_text
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+APPEND_ONLY = {"append_only": True}
+VERSION = ("kind", "name", "precedence")
+PROVIDED = ("framework", "os", "arch", "device", "framework_precedence", "name", "precedence")
+
+
+def only_prereleases(key: str) -> dict[str, Any]:
+    """An index of the rows alone whose column ``key`` is that of a pre-release: few, and far apart in other indexes.
+
+    Revisions say it for every database; to say it for another one here loads all of its dialect.
+    """
+    return {"sqlite_where": text(f"{key} NOT LIKE '%~'")}
+
+
+def deferred_key(columns: Sequence[str], referred: Sequence[str]) -> ForeignKeyConstraint:
+    """A foreign key that is checked at the commit, so that what belongs to a row can be written before it."""
+    return ForeignKeyConstraint(columns, referred, deferrable=True, initially="DEFERRED")
+
+
+def _of_version(name: str, *parts: Any) -> Table:  # noqa: ANN401 - columns and constraints alike, as Table takes them
+    """A table whose rows belong to a version and are sealed by it."""
+    return Table(
+        name,
+        metadata,
+        *_version_key(),
+        *parts,
+        deferred_key(VERSION, [f"versions.{column}" for column in VERSION]),
+        info=APPEND_ONLY | {"sealed_by": "versions"},
+        sqlite_with_rowid=False,
+    )
+
+
+def _version_key() -> tuple[Column[str], Column[str], Column[str]]:
+    return (
+        Column("kind", bounded_text(16), primary_key=True),
+        Column("name", TEXT, primary_key=True),
+        Column("precedence", TEXT, primary_key=True),
+    )
+
+
+versions = Table(
+    "versions",
+    metadata,
+    *_version_key(),
+    Column("version", TEXT, nullable=False),  # as published, build metadata included
+    Column("digest", DIGEST, nullable=False),  # of the manifest's content
+    Column("framework", TEXT),  # what an image provides; null in every other kind
+    Column("framework_version", TEXT),
+    Column("published_at", Moment, nullable=False),
+    Index(None, "digest", unique=True),
+    Index(None, "framework", "name"),
+    Index("ix_versions_prereleases", *VERSION, **only_prereleases("precedence")),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+manifests = _of_version(
+    "manifests",
+    Column("content", TEXT, nullable=False),  # canonical JSON, whose digest the version has
+    Column("authored", TEXT, nullable=False),  # the author's own text: provenance, outside the digest
+    Column("sources", TEXT, nullable=False),  # JSON: from a file's path to its source as written
+)
+
+files = _of_version(
+    "files",
+    Column("path", TEXT, primary_key=True),
+    Column("digest", DIGEST, nullable=False),
+    Column("size", WHOLE, nullable=False),  # bytes; of a tree, the sum of its files'
+    Column("tree", Boolean, nullable=False),  # the digest is that of a listing, whose lines name further blobs
+    Index(None, "digest"),
+)
+
+requirements = _of_version(
+    "requirements",
+    Column("required_kind", bounded_text(16), primary_key=True),
+    Column("required_name", TEXT, primary_key=True),
+    Column("range", TEXT, nullable=False),
+    Index("ix_requirements_needs", "kind", "name", "required_kind", "required_name", "range", "precedence"),
+)
+
+platforms = _of_version(
+    "platforms",
+    Column("os", TEXT, primary_key=True),
+    Column("arch", TEXT, primary_key=True),
+    Column("device", TEXT, primary_key=True),
+    Column("python", TEXT, primary_key=True),
+    Column("layered", Boolean, nullable=False),  # has layers, so that a container can run
+)
+
+environments = _of_version(  # what an image provides, on each platform; several Pythons on one are one row
+    "environments",
+    Column("os", TEXT, primary_key=True),
+    Column("arch", TEXT, primary_key=True),
+    Column("device", TEXT, primary_key=True),
+    Column("framework", TEXT, nullable=False),
+    Column("framework_precedence", TEXT, nullable=False),
+    Index("ix_environments_provided", *PROVIDED),
+    Index("ix_environments_of_prereleases", *PROVIDED, **only_prereleases("framework_precedence")),
+    Index("ix_environments_in_prereleases", *PROVIDED, **only_prereleases("precedence")),
+)
+
+yanks = Table(
+    "yanks",
+    metadata,
+    *_version_key(),
+    Column("position", WHOLE, primary_key=True, autoincrement=False),  # 1, 2, ...: the last one holds
+    Column("yanked", Boolean, nullable=False),
+    Column("reason", TEXT, nullable=False),
+    Column("at", Moment, nullable=False),
+    ForeignKeyConstraint(VERSION, [f"versions.{column}" for column in VERSION]),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+locks = Table(
+    "locks",
+    metadata,
+    Column("id", DIGEST, primary_key=True),
+    Column("text", TEXT, nullable=False),
+    Column("request", TEXT, nullable=False),  # the request's name
+    Column("model", TEXT, nullable=False),
+    Column("model_version", TEXT, nullable=False),
+    Column("dataset", TEXT, nullable=False),
+    Column("dataset_version", TEXT, nullable=False),
+    Column("framework", TEXT, nullable=False),
+    Column("framework_version", TEXT, nullable=False),
+    Column("image", TEXT, nullable=False),
+    Column("image_version", TEXT, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Index(None, "created_at"),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+lock_blobs = Table(
+    "lock_blobs",
+    metadata,
+    Column("lock", DIGEST, primary_key=True),
+    Column("digest", DIGEST, primary_key=True),
+    Column("tree", Boolean, nullable=False),
+    deferred_key(["lock"], ["locks.id"]),
+    info=APPEND_ONLY | {"sealed_by": "locks"},
+    sqlite_with_rowid=False,
+)
+
+imported_platforms = Table(  # a lock that came in no bundle has none
+    "imported_platforms",
+    metadata,
+    Column("lock", DIGEST, primary_key=True),
+    Column("os", TEXT, primary_key=True),
+    Column("arch", TEXT, primary_key=True),
+    Column("device", TEXT, primary_key=True),
+    Column("python", TEXT, primary_key=True),
+    Column("at", Moment, nullable=False),
+    ForeignKeyConstraint(["lock"], ["locks.id"]),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+owners = Table(  # the registry whose database this is, where one database could be named by several
+    "owners",
+    metadata,
+    Column("id", bounded_text(32), primary_key=True),
+    Column("at", Moment, nullable=False),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)
+
+blob_holds = Table(  # blobs that are no garbage until then, in seconds of the epoch; on PostgreSQL alone
+    "blob_holds",
+    metadata,
+    Column("digest", DIGEST, primary_key=True),
+    Column("owner", bounded_text(16), primary_key=True),  # the tag of who sent it or asked for it; empty in old rows
+    Column("size", BigInteger, nullable=False),  # bytes that count as the owner's until the row is deleted
+    Column("until", Float, nullable=False),
+    Index(None, "owner"),
+    sqlite_with_rowid=False,
+)
+
+record_chain = Table(  # the digest of every record, in the order of insertion (chain.py)
+    "record_chain",
+    metadata,
+    Column("seq", WHOLE, primary_key=True, autoincrement=False),  # 1, 2, ... without a gap
+    Column("kind", bounded_text(32), nullable=False),  # the record's table
+    Column("key", TEXT, nullable=False),  # the record's key in it, with spaces between its columns
+    Column("digest", DIGEST, nullable=False),  # of the record's canonical form
+    Column("link", DIGEST, nullable=False),  # SHA-256 of the previous link and of this entry
+    Index(None, "kind", "key", unique=True),
+    info=APPEND_ONLY,
+    sqlite_with_rowid=False,
+)

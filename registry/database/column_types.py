@@ -1,0 +1,40 @@
+"""Column types that mean the same in SQLite and PostgreSQL.
+
+Texts are compared and sorted byte by byte, as SQLite does: PostgreSQL would ask the database's collation, and the order
+of keys, names and digests is part of what they mean. Whole numbers have 64 bits.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, Integer, String, Text
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+from benchlock.registry.database.record_values import format_time
+
+_BYTEWISE = "C"
+
+TEXT = Text().with_variant(Text(collation=_BYTEWISE), "postgresql")
+WHOLE = Integer().with_variant(BigInteger(), "postgresql")
+
+
+def bounded_text(most: int) -> String:
+    """The type of a text of so many characters ``most``."""
+    return String(most).with_variant(String(most, collation=_BYTEWISE), "postgresql")
+
+
+DIGEST = bounded_text(len("sha256:") + 64)
+MOMENT = bounded_text(len("2026-01-31T12:00:00.000000Z"))
+
+
+class Moment(TypeDecorator[datetime]):
+    """A time as ISO 8601 text in UTC with microseconds: always as long, so that text order is the order of time."""
+
+    impl = MOMENT
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else format_time(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return None if value is None else datetime.fromisoformat(value)

@@ -1,0 +1,346 @@
+"""The chain of records: the digest of every append-only record, linked in insertion order.
+
+A record is a row of an append-only table that no other table seals, together with the rows that it seals: a version
+with its manifest and files, the end of a run with its metrics. Its digest is the SHA-256 of the canonical JSON (RFC
+8785) of all these rows. The link of an entry is the SHA-256 of the previous link and of the entry, so no entry can be
+changed, removed or inserted without changing every link after it.
+
+Null columns are left out of the canonical form. A revision may therefore add nullable columns, and tables of further
+parts, without changing the digest of any record.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from itertools import groupby, islice
+from typing import Any, Final
+
+from sqlalchemy import Connection, MetaData, Select, Table, bindparam, literal_column, select
+
+from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import MOST_EXACT, encode_canonical
+from benchlock.registry.database.catalogue_schema import record_chain
+from benchlock.registry.database.engine import DamagedDatabaseError, damage_error
+from benchlock.registry.database.prepared_statements import PreparedInsert, PreparedSelect
+from benchlock.registry.database.record_values import format_time
+
+Values = Mapping[str, Any]
+Parts = Iterable[tuple[Table, Sequence[Values]]]
+
+BATCH: Final = 500
+"""Records that are read, compared or inserted with one statement."""
+_MOST_DIGITS: Final = 18
+_ORIGIN: Final = ""
+"""What stands in for the link before the first entry."""
+
+
+def _entries() -> Select[Any]:
+    """Entries by kinds and keys, each with the link before it."""
+    previous = record_chain.alias("previous")
+    columns = (*record_chain.columns, previous.c.link.label("before"))
+    joined = record_chain.outerjoin(previous, previous.c.seq == record_chain.c.seq - 1)
+    wanted = (record_chain.c[one].in_(bindparam(f"{one}s", expanding=True)) for one in ("kind", "key"))
+    return select(*columns).select_from(joined).where(*wanted)
+
+
+_ENTRIES: Final = _entries()
+_HEAD: Final = PreparedSelect(
+    select(record_chain.c.seq, record_chain.c.link).order_by(record_chain.c.seq.desc()).limit(1)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The last entry of a chain: how many entries there are, and the link that depends on all of them."""
+
+    seq: int
+    link: str
+
+    def __str__(self) -> str:
+        return f"{self.seq}:{self.link}"
+
+
+def parse_head(text: str) -> Head:
+    """Parse a head as ``verify`` prints it: ``SEQ:sha256:HEX``.
+
+    Raises:
+        InvalidInputError: The text is no such head.
+    """
+    seq, _, link = text.partition(":")
+    if not (seq.isascii() and seq.isdecimal() and len(seq) <= _MOST_DIGITS):
+        raise InvalidInputError(
+            f"invalid head of the chain of records {text[:100]!r}", next_step="write it as `benchlock verify` prints it"
+        )
+    return Head(int(seq), parse_digest(link))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordKind:
+    """A kind of record: the table with one row for each record, and the tables of the rows that belong to it."""
+
+    table: Table
+    parts: tuple[Table, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The table's name, by which the chain knows the kind."""
+        return self.table.name
+
+    def key(self, values: Values) -> str:
+        """Return the key of the record with the row ``values``, as the chain has it."""
+        return _key(self.table, values)
+
+    def columns_of(self, part: Table) -> tuple[str, ...]:
+        """Return the columns of ``part`` that name the record, in the order of the record's own key."""
+        (foreign,) = (one for one in part.foreign_key_constraints if one.referred_table.name == self.name)
+        ours = {element.column.name: element.parent.name for element in foreign.elements}
+        return tuple(ours[column.name] for column in self.table.primary_key.columns)
+
+
+def record_kinds(metadata: MetaData) -> tuple[RecordKind, ...]:
+    """Return every kind of record of ``metadata``: each append-only table that no other table seals."""
+    tables = [one for one in metadata.sorted_tables if one.info.get("append_only") and one.name != record_chain.name]
+    return tuple(record_kind(one) for one in tables if "sealed_by" not in one.info)
+
+
+def record_kind(table: Table) -> RecordKind:
+    """Return the kind of record whose table is ``table``: its parts are the tables that it seals."""
+    every = table.metadata.sorted_tables
+    return RecordKind(table, tuple(part for part in every if part.info.get("sealed_by") == table.name))
+
+
+def insert_record(connection: Connection, table: Table, values: Values, parts: Parts = ()) -> None:
+    """Insert a record and its entry of the chain, in a transaction that the caller holds.
+
+    Args:
+        connection: A connection in a transaction of ``writing``.
+        table: The table with one row for each record of its kind.
+        values: That row; it names all columns.
+        parts: The rows that belong to the record, by their tables; each names all columns.
+    """
+    parts = [(part, rows) for part, rows in parts if rows]
+    for part, rows in parts:
+        _insertion(part).add(connection, rows)
+    _insertion(table).add(connection, [values])
+    # The rows come first: on PostgreSQL their triggers make this transaction the only writer, if it was not before.
+    digest = digest_record({part.name: rows for part, rows in parts} | {table.name: [values]})
+    head = read_head(connection)
+    _insertion(record_chain).add(connection, [chain_entry(head, table.name, _key(table, values), digest)])
+
+
+def read_head(connection: Connection) -> Head:
+    """Return the head of the chain; of an empty one, a head of no entries."""
+    row = _HEAD.within(connection, {})
+    return Head(0, _ORIGIN) if row is None else Head(*row)
+
+
+def chain_entry(head: Head, kind: str, key: str, digest: Digest) -> dict[str, Any]:
+    """Return the entry that follows ``head``.
+
+    Args:
+        head: The last entry.
+        kind: The kind of the record.
+        key: Its key.
+        digest: Its digest.
+    """
+    link = _link(head.link, kind, key, digest)
+    return {"seq": head.seq + 1, "kind": kind, "key": key, "digest": digest, "link": link}
+
+
+def digest_record(rows: Mapping[str, Iterable[Values]]) -> Digest:
+    """Return the digest of a record whose rows are ``rows``, by the names of their tables."""
+    members: list[bytes] = []
+    for name in sorted(rows):
+        entries = sorted(map(_encode_row, rows[name]))
+        if entries:
+            members.append(b'"%s":[%s]' % (name.encode(), b",".join(entries)))
+    return digest_bytes(b"{%s}" % b",".join(members))
+
+
+def check_records(
+    connection: Connection, kinds: Collection[str], keys: Collection[str], digests: Mapping[tuple[str, str], Digest]
+) -> None:
+    """Compare records that were read with the chain.
+
+    Args:
+        connection: A connection that reads.
+        kinds: The kinds of record that were looked for.
+        keys: The keys under which they were looked for.
+        digests: The digest of each record that was found, by its kind and key.
+
+    Raises:
+        DamagedDatabaseError: One of them is not what was written, is missing, or is not in the chain.
+    """
+    for fault in find_differences(connection, kinds, keys, digests):
+        raise fault
+
+
+def find_positions(connection: Connection, kind: str, keys: Collection[str]) -> dict[str, int]:
+    """Return by key the positions in the chain of the records of a kind: the order in which they were inserted."""
+    query = select(record_chain.c.key, record_chain.c.seq)
+    query = query.where(record_chain.c.kind == kind, record_chain.c.key.in_(keys))
+    return {row.key: row.seq for row in connection.execute(query)}
+
+
+def check_stored(connection: Connection, kind: RecordKind, key: Values) -> None:
+    """Read one record and compare it with the chain.
+
+    Args:
+        connection: A connection that reads.
+        kind: The kind of the record.
+        key: The columns of its primary key, with their values.
+
+    Raises:
+        DamagedDatabaseError: As ``check_records``.
+    """
+    query = select(kind.table).where(*(kind.table.c[column] == value for column, value in key.items()))
+    rows = {kind.name: [row._asdict() for row in connection.execute(query)]}
+    for part in kind.parts:
+        columns = zip(kind.columns_of(part), _key_columns(kind.table), strict=True)
+        own = select(part).where(*(part.c[ours] == key[theirs] for ours, theirs in columns))
+        rows[part.name] = [row._asdict() for row in connection.execute(own)]
+    place = (kind.name, kind.key(key))
+    digests = {place: digest_record(rows)} if rows[kind.name] else {}
+    check_records(connection, (kind.name,), (place[1],), digests)
+
+
+def find_differences(
+    connection: Connection, kinds: Collection[str], keys: Collection[str], digests: Mapping[tuple[str, str], Digest]
+) -> Iterator[DamagedDatabaseError]:
+    """Yield the error of each record for which ``check_records`` would raise one; the arguments are the same."""
+    chained: set[tuple[str, str]] = set()
+    for some in in_batches(keys, BATCH):
+        for row in connection.execute(_ENTRIES, {"kinds": list(kinds), "keys": some}):
+            place = (row.kind, row.key)
+            chained.add(place)
+            if row.link != _link(row.before or _ORIGIN, *place, row.digest):
+                yield damage_error(
+                    f"entry {row.seq} of the chain of records does not follow the one before it", name(*place)
+                )
+            if place not in digests:
+                yield damage_error("a record is missing", name(*place))
+            elif digests[place] != row.digest:
+                what = f"a record has the digest {digests[place]}, and it was recorded with {row.digest}"
+                yield damage_error(what, name(*place))
+    for place in digests.keys() - chained:
+        yield damage_error("a record is not in the chain of records", name(*place))
+
+
+def read_records(connection: Connection, kind: RecordKind) -> Iterator[tuple[str, Digest]]:
+    """Yield the key and the digest of every record of a kind as it is stored, in the order of the keys.
+
+    All tables of the kind are read side by side, each once, whatever their size.
+    """
+    parts = [_Stream(connection, part, kind.columns_of(part)) for part in kind.parts]
+    own = tuple(column.name for column in kind.table.primary_key.columns)
+    for place, rows in _group_rows(connection, kind.table, own):
+        found = {part.table.name: part.rows_of(place) for part in parts} | {kind.name: rows}
+        yield kind.key(rows[0]), digest_record(found)
+
+
+def walk_chain(connection: Connection, noted: Head | None = None) -> Iterator[DamagedDatabaseError]:
+    """Yield what is wrong with the numbers, the links or the ``noted`` entry of the chain."""
+    head, query = Head(0, _ORIGIN), select(record_chain).order_by(record_chain.c.seq)
+    with connection.execute(query, execution_options={"yield_per": BATCH}) as rows:
+        for row in rows:
+            place = name(row.kind, row.key)
+            if row.seq != head.seq + 1:
+                yield damage_error(f"entry {head.seq + 1} of the chain of records is missing", record_chain.name)
+            elif row.link != _link(head.link, row.kind, row.key, row.digest):
+                yield damage_error(f"entry {row.seq} of the chain of records does not follow the one before it", place)
+            head = Head(row.seq, row.link)
+            if noted is not None and noted.seq == head.seq and noted.link != head.link:
+                yield damage_error(f"entry {head.seq} of the chain has the link {head.link}, not {noted.link} as noted")
+    if noted is not None and noted.seq > head.seq:
+        yield damage_error(f"the chain of records has {head.seq} entries, and {noted.seq} were noted")
+
+
+def find_missing(connection: Connection, kind: RecordKind) -> Iterator[DamagedDatabaseError]:
+    """Yield an error for each record that the chain has and its table lacks."""
+    columns = " || ' ' || ".join(f'"{column.name}"' for column in kind.table.primary_key.columns)
+    there: Select[Any] = select(literal_column(columns)).select_from(kind.table)
+    chained = select(record_chain.c.key).where(record_chain.c.kind == kind.name)
+    for key in connection.execute(chained.except_(there)).scalars():
+        yield damage_error("a record is missing", name(kind.name, key))
+
+
+def name(kind: str, key: str) -> str:
+    """Return the name of a record for messages."""
+    return f"{kind}: {key}"
+
+
+def in_batches(entries: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield ``entries`` in lists of ``size``, the last one shorter."""
+    iterator = iter(entries)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+class _Stream:
+    """The rows of a part's table, record by record, beside those of the records themselves."""
+
+    def __init__(self, connection: Connection, table: Table, columns: tuple[str, ...]) -> None:
+        self.table = table
+        self._groups = _group_rows(connection, table, columns)
+        self._next = next(self._groups, None)
+
+    def rows_of(self, place: tuple[Any, ...]) -> list[dict[str, Any]]:
+        """Return the rows that belong to the record ``place``, which comes after those asked for before."""
+        while self._next is not None and self._next[0] < place:
+            self._next = next(self._groups, None)
+        if self._next is None or self._next[0] != place:
+            return []
+        rows = self._next[1]
+        self._next = next(self._groups, None)
+        return rows
+
+
+def _group_rows(
+    connection: Connection, table: Table, columns: tuple[str, ...]
+) -> Iterator[tuple[tuple[Any, ...], list[dict[str, Any]]]]:
+    query = select(table).order_by(*(table.c[column] for column in columns))
+    with connection.execute(query, execution_options={"yield_per": BATCH}) as rows:
+        found = (row._asdict() for row in rows)
+        for place, group in groupby(found, key=lambda values: tuple(values[column] for column in columns)):
+            yield place, list(group)
+
+
+def _encode_row(values: Values) -> bytes:
+    row = {
+        column: format_time(value) if type(value) is datetime else value
+        for column, value in values.items()
+        if value is not None
+    }
+    try:
+        return encode_canonical(row)
+    except InvalidInputError:
+        return encode_canonical(_restore_floats(row))
+
+
+def _restore_floats(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return ``value`` with large whole numbers as floats: JSON writes 2.0**60 without a point, and reads an int."""
+    if isinstance(value, dict):
+        return {key: _restore_floats(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_restore_floats(item) for item in value]
+    return float(value) if type(value) is int and abs(value) > MOST_EXACT else value
+
+
+def _link(before: str, kind: str, key: str, digest: str) -> Digest:
+    return digest_bytes(encode_canonical([before, str(kind), key, digest]))
+
+
+def _key(table: Table, values: Values) -> str:
+    return " ".join(str(values[column]) for column in _key_columns(table))
+
+
+@cache
+def _key_columns(table: Table) -> tuple[str, ...]:
+    return tuple(column.name for column in table.primary_key.columns)
+
+
+@cache
+def _insertion(table: Table) -> PreparedInsert:
+    return PreparedInsert(table)

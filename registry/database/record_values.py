@@ -1,0 +1,70 @@
+"""Values of records as text: ids that sort by creation time, timestamps, and canonical JSON."""
+
+import secrets
+import threading
+from datetime import UTC, datetime
+
+from benchlock.artifacts.json_codec import encode_canonical
+
+DIGITS = 26
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base32: no letter is taken for a digit
+_RANDOM_BITS = 80
+_STEP_BITS = 64
+
+
+class _Tails:
+    """The random ends of ids: within a millisecond each is larger than the last one, by nobody knows how much."""
+
+    def __init__(self) -> None:
+        self._own = threading.Lock()
+        self._last = (0, 0)
+
+    def after(self, millisecond: int) -> int:
+        with self._own:
+            last, tail = self._last
+            tail += 1 + secrets.randbits(_STEP_BITS)
+            if millisecond != last or tail >> _RANDOM_BITS:  # the second after tens of thousands in a millisecond
+                tail = secrets.randbits(_RANDOM_BITS - 1)
+            self._last = (millisecond, tail)
+            return tail
+
+
+_tails = _Tails()
+
+
+def new_id(at: datetime, random: bytes | None = None) -> str:
+    """A fresh id; ids of later milliseconds sort later, and of one millisecond the later ones of one process."""
+    millisecond = to_milliseconds(at)
+    tail = int.from_bytes(random) if random is not None else _tails.after(millisecond)
+    number = millisecond << _RANDOM_BITS | tail
+    return "".join(_ALPHABET[number >> 5 * place & 31] for place in reversed(range(DIGITS)))
+
+
+def is_id(text: str) -> bool:
+    """Whether ``text`` has the form of an id."""
+    return len(text) == DIGITS and set(text) <= set(_ALPHABET)
+
+
+def parse_id_time(id_: str) -> int:
+    """The milliseconds that an id begins with."""
+    number = 0
+    for digit in id_:
+        number = number << 5 | _ALPHABET.index(digit)
+    return number >> _RANDOM_BITS
+
+
+def to_milliseconds(at: datetime) -> int:
+    """A time as ids hold it."""
+    return int(at.timestamp() * 1000)
+
+
+def format_time(time: datetime) -> str:
+    """The text of an aware ``time``, as the database and documents hold it: as long for every time."""
+    if time.tzinfo is None:
+        raise ValueError(f"a time without its zone: {time}")
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def as_json(value: object) -> str:
+    """The canonical text of a value."""
+    return encode_canonical(value).decode()

@@ -1,0 +1,162 @@
+"""Comparison of a manifest of any kind with its files, and the functions that run in the child process."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+from benchlock.artifacts.blob_store import verify
+from benchlock.artifacts.digest import Descriptor, Digest
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.isolation.child_process import CallerBlobs, pack_error
+from benchlock.registry.inspection.dataset_files import check_dataset
+from benchlock.registry.inspection.draft_content import DraftContent, UnavailableFileError, with_trees
+from benchlock.registry.inspection.executable_code import GRAPH_FORMS, list_model_code_reasons
+from benchlock.registry.inspection.formats.foreign_files import describe_mismatch
+from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.inspection.image_files import Ask, check_finished, check_image
+from benchlock.registry.inspection.model_files import check_model, is_graph
+from benchlock.registry.manifests import Dataset, Image, Manifest, Model
+from benchlock.registry.text.decoder import convert
+from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.yaml import Document
+
+OTHERS = ("various", "proprietary")
+"""Words of our own: of several parts with a licence each, and of terms that SPDX has no name for."""
+
+_ABSENT = ("", "todo", "unknown", "none", "n/a", "na", "tbd", "unlicensed", "-", "?")
+
+
+@lru_cache(256)
+def check_license(text: str) -> str | None:
+    """What is odd about a licence, for a person to read; None where it is an SPDX expression or one of ours.
+
+    Raises:
+        InvalidInputError: it says that there is none.
+    """
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression  # noqa: PLC0415 - a table
+
+    if text.strip().lower() in _ABSENT:
+        raise InvalidInputError(
+            f"the license is {text!r}, which is none",
+            next_step=f"write the SPDX expression of the files' licence, or one of {', '.join(OTHERS)}",
+        )
+    if text in OTHERS:
+        return None
+    try:
+        proper = canonicalize_license_expression(text)
+    except InvalidLicenseExpression:
+        return f"the license {text!r} is no SPDX expression, by which others would know it"
+    return None if proper == text else f"the license {text!r} is spelled {proper!r} by SPDX"
+
+
+def inspect_manifest(
+    manifest: Manifest, content: DraftContent, problems: Problems, *, ask: Ask | None, warn: Callable[[str], None]
+) -> None:
+    """Hold a manifest against its files; what is wrong goes to ``problems``, what is odd to ``warn``.
+
+    ``ask`` looks finished images up.
+    """
+    found = Problems()
+    with found.noted():
+        _check_license(manifest, content, warn)
+    with found.noted():
+        if isinstance(manifest, Dataset):
+            check_dataset(manifest, content, found)
+        elif isinstance(manifest, Model):
+            check_model(manifest, content, found)
+        elif isinstance(manifest, Image):
+            check_image(manifest, content, found, warn=warn)
+            if ask is not None:
+                check_finished(manifest, content, found, ask)
+    for error in found.found:
+        if not isinstance(error, UnavailableFileError):  # that file has a problem of its own, which says it
+            problems.add(error)
+
+
+def _check_license(manifest: Manifest, content: DraftContent, warn: Callable[[str], None]) -> None:
+    try:
+        odd = check_license(manifest.license)
+    except InvalidInputError as error:
+        raise content.error(error.what, "license", error.next_step) from error
+    if odd:
+        warn(f"{odd} ({content.name})")
+
+
+_MAX_REPORTED: Final = 1000
+"""Number of problems, and of warnings, that are reported; each has at most ``_MAX_TEXT`` characters."""
+_MAX_TEXT: Final = 4096
+_SHOWN: Final = 3
+
+
+def inspect_files(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any]:
+    """Compare a manifest with its files; its problems, warnings and missing files as plain values."""
+    manifest, content = _read(arguments, blobs)
+    problems, warnings = Problems(), list[str]()
+    missing: dict[str, Any] = {"paths": [], "digests": [], "count": 0}
+    if not arguments["present"]:
+        missing = _check_sent(content, blobs)
+    if not missing["count"]:
+        inspect_manifest(manifest, content, problems, ask=None, warn=warnings.append)
+    return {
+        "problems": [pack_error(_shorten(error)) for error in problems.found[:_MAX_REPORTED]],
+        "warnings": [warning[:_MAX_TEXT] for warning in warnings[:_MAX_REPORTED]],
+        "missing": missing,
+    }
+
+
+def find_code(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any] | None:
+    """Find the first file that runs code when it is read; the error about it as plain values."""
+    model, content = _read(arguments, blobs)
+    assert isinstance(model, Model)
+    for path in (path for named in arguments["paths"] for path in content.inside(named)):
+        step = "ask its author for the weights alone, or for unsafe: true in the manifest"
+        with content.open(path, path) as stream:
+            try:
+                found = list_model_code_reasons(
+                    stream, path, content.size(path), model.format, is_graph=is_graph(model, path)
+                )
+            except MalformedError as error:
+                what = f"{path} of {content.name} {describe_mismatch(stream, GRAPH_FORMS[model.format], error)}"
+                return pack_error(_shorten(InvalidInputError(what, where=path, next_step="ask its author for it")))
+        if found:
+            what = f"{path} of {content.name} executes code when it is read: it {'; it '.join(found)}"
+            return pack_error(_shorten(InvalidInputError(what, where=path, next_step=step)))
+    return None
+
+
+def _read(arguments: dict[str, Any], blobs: CallerBlobs) -> tuple[Manifest, DraftContent]:
+    name = arguments["name"]
+    manifest: Manifest = convert(Document(arguments["manifest"], name), Manifest)
+    listed = {path: Descriptor(Digest(digest), size) for path, digest, size in arguments["files"]}
+    return manifest, DraftContent(name, blobs, with_trees(listed, blobs), frozenset(arguments["untaken"]))
+
+
+def _check_sent(content: DraftContent, blobs: CallerBlobs) -> dict[str, Any]:
+    """Find files that are absent; all that are there have the sizes that are written down for them.
+
+    Of a tree the sum was compared when it was read.
+
+    Raises:
+        InvalidInputError: a file has another size.
+        IntegrityError: because it is damaged.
+    """
+    files = [(path, blob) for path, blob in content.files.items() if not path.endswith("/")]
+    sizes = blobs.sizes([blob.digest for _, blob in files])
+    missing = {blob.digest: path for (path, blob), size in zip(files, sizes, strict=True) if size is None}
+    for (path, blob), size in zip(files, sizes, strict=True):
+        if size not in (None, blob.size):
+            verify(blobs, blob.digest, name=path)  # of a damaged blob the size is no fault of the manifest
+            raise InvalidInputError(
+                f"{path} has {size} bytes, and {blob.size} are written down for it",
+                where=path,
+                next_step="write down the size that the file has",
+            )
+    return {"paths": list(missing.values())[:_SHOWN], "digests": list(missing), "count": len(missing)}
+
+
+def _shorten(error: BenchlockError) -> BenchlockError:
+    """Truncate the texts of an error, which may quote foreign texts of any length."""
+    error.what = error.what[:_MAX_TEXT]
+    error.where = error.where and error.where[:_MAX_TEXT]
+    error.next_step = error.next_step and error.next_step[:_MAX_TEXT]
+    return error

@@ -1,0 +1,106 @@
+"""Documents of an image: the OCI configuration, and the lock of its wheels (PEP 751)."""
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from benchlock.artifacts.digest import Digest, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import prepare_decoder
+from benchlock.registry.text import toml
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """``layers`` are the diff ids, the lowest first; ``environment`` is what its processes get, as ``NAME=value``."""
+
+    os: str
+    arch: str
+    layers: tuple[Digest, ...]
+    environment: tuple[str, ...]
+
+
+class _RootFs(msgspec.Struct):
+    diff_ids: tuple[str, ...]
+
+
+class _Settings(msgspec.Struct, rename="pascal"):
+    env: tuple[str, ...] | None = None
+
+
+@prepare_decoder
+class _Written(msgspec.Struct):
+    os: str
+    architecture: str
+    rootfs: _RootFs
+    config: _Settings | None = None
+
+
+def parse_configuration(text: bytes) -> Configuration:
+    """The configuration that ``text`` is.
+
+    Raises:
+        InvalidInputError: it is that of no image.
+    """
+    try:
+        found = msgspec.json.decode(text, type=_Written)
+        layers = tuple(parse_digest(layer) for layer in found.rootfs.diff_ids)
+    except (msgspec.MsgspecError, InvalidInputError) as error:
+        raise InvalidInputError(f"the configuration is that of no image: {error}") from error
+    environment = () if found.config is None else found.config.env or ()
+    return Configuration(found.os, found.architecture, layers, environment)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedWheel:
+    """A wheel as its lock lists it: its path among the image's files, its bytes, and of which distribution it is.
+
+    ``version`` is as in PEP 440; ``sha256`` and ``version`` are empty, and ``size`` None, where the lock does not say.
+    """
+
+    path: str
+    sha256: str
+    size: int | None
+    distribution: str
+    version: str
+
+    @property
+    def filename(self) -> str:
+        return posixpath.basename(self.path)
+
+
+def read_wheels(text: bytes, path: str) -> tuple[ListedWheel, ...]:
+    """What the lock at ``path`` lists, in its order.
+
+    Raises:
+        InvalidInputError: it is no such lock, or lists a package without a wheel, or one by URL alone.
+    """
+    return tuple(_wheels(text, path))
+
+
+def _wheels(text: bytes, path: str) -> Iterator[ListedWheel]:
+    from packaging.pylock import Pylock, PylockValidationError  # noqa: PLC0415 - only making a lock reads one
+
+    try:
+        packages = Pylock.from_dict(toml.loads(text.decode())).packages
+    except (ValueError, PylockValidationError) as error:
+        raise InvalidInputError(f"{path} is no lock of wheels (PEP 751): {error}", where=path) from error
+    for package in packages:
+        if not package.wheels:
+            raise InvalidInputError(
+                f"{path} lists {package.name} without a wheel, and an environment is made of wheels alone",
+                where=path,
+                next_step="publish an image whose lock has a wheel of it, by path and SHA-256",
+            )
+        for wheel in package.wheels:
+            if wheel.path is None:
+                raise InvalidInputError(
+                    f"{path} lists a wheel of {package.name} by URL, not by a path of the image's files",
+                    where=path,
+                    next_step="publish an image that carries its wheels",
+                )
+            inside = posixpath.normpath(posixpath.join(posixpath.dirname(path), wheel.path))
+            version = "" if package.version is None else str(package.version)
+            yield ListedWheel(inside, wheel.hashes.get("sha256", ""), wheel.size, str(package.name), version)

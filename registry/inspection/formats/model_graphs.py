@@ -1,0 +1,345 @@
+"""Inputs and outputs of model graphs: ONNX, SavedModel and TFLite, read without their frameworks."""
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from benchlock.registry.inspection.formats.protobuf import MalformedError, Message, to_signed, whole_message
+
+Size = int | str | None
+"""A size of a tensor: a number, the name of a free axis, None for a free axis without a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How integers stand for numbers: ``(x - zero_point) * scale``."""
+
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTensor:
+    """An input or output as a graph declares it; None where it does not say, or where manifests have no word for it.
+
+    ``other`` is what it is where it is no tensor: ``a sequence``.
+    """
+
+    name: str
+    dtype: str | None = None
+    sizes: tuple[Size, ...] | None = None
+    quantization: Quantization | None = None
+    other: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSignature:
+    """What a framework must be fed, and what it can be asked for; ``producer`` is the tool that wrote the graph."""
+
+    inputs: tuple[GraphTensor, ...]
+    outputs: tuple[GraphTensor, ...]
+    producer: str = ""
+
+
+_ONNX_DTYPES = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
+    9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
+}  # fmt: skip
+_OTHERS = {4: "a sequence", 5: "a map", 8: "a sparse tensor", 9: "optional"}
+"""What a type may be that is no tensor's, by the field that says so."""
+_PRODUCER = 2
+_GRAPH = 7
+_EXTERNAL = 1
+_INSIDE: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "function": {7: "node", 11: "attribute"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+}
+"""In which fields of a message there are messages that hold tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """Where the values of a tensor lie outside the graph: a file, from the graph's folder, and the bytes in it."""
+
+    tensor: str
+    location: str
+    offset: int
+    length: int | None
+
+
+def read_onnx_graph(stream: BinaryIO, size: int) -> GraphSignature:
+    """The inputs that must be fed, those with a default value left out, and the outputs.
+
+    Raises:
+        MalformedError: it is no ONNX model.
+    """
+    model = whole_message(stream, size)
+    graph = _graph(model)
+    preset = {tensor.text(8) for tensor in graph.all(5)}
+    preset |= {values.text(8) for sparse in graph.all(15) for values in sparse.all(1)}
+    inputs = tuple(tensor for tensor in map(_read_onnx_tensor, graph.all(11)) if tensor.name not in preset)
+    return GraphSignature(inputs, tuple(map(_read_onnx_tensor, graph.all(12))), model.text(_PRODUCER))
+
+
+def external_files(stream: BinaryIO, size: int) -> tuple[External, ...]:
+    """The tensors of a model whose values lie in other files: initial values, attributes, those of inner graphs too.
+
+    Raises:
+        MalformedError: it is no ONNX model, or does not say where such values lie.
+    """
+    return tuple(
+        _external(tensor) for tensor in _tensors(whole_message(stream, size), "model") if tensor.value(14) == _EXTERNAL
+    )
+
+
+def _graph(model: Message) -> Message:
+    found = None
+    for field in model.fields():
+        if field.number == _GRAPH:
+            found = model.inside(field)
+    if found is None:
+        raise MalformedError("it holds no graph")
+    return found
+
+
+def _read_onnx_tensor(declared: Message) -> GraphTensor:
+    """A ValueInfoProto: its type is a tensor's, or one for which manifests have no word."""
+    of_type = declared.first(2)
+    tensor = of_type.first(1) if of_type else None
+    if tensor is None:
+        numbers = [] if of_type is None else [field.number for field in of_type.fields()]
+        return GraphTensor(declared.text(1), other=next((_OTHERS[one] for one in numbers if one in _OTHERS), None))
+    shape = tensor.first(2)
+    sizes = None if shape is None else tuple(_read_onnx_size(axis) for axis in shape.all(1))
+    return GraphTensor(declared.text(1), _ONNX_DTYPES.get(tensor.value(1)), sizes)
+
+
+def _read_onnx_size(axis: Message) -> Size:
+    number, name = to_signed(axis.value(1, -1 % (1 << 64))), axis.text(2)
+    return number if number > 0 else name or None
+
+
+def _tensors(message: Message, of_type: str) -> Iterator[Message]:
+    if of_type == "tensor":
+        yield message
+        return
+    inside = _INSIDE[of_type]
+    for field in message.fields():
+        if field.number in inside and field.size is not None:
+            yield from _tensors(message.inside(field), inside[field.number])
+
+
+def _external(tensor: Message) -> External:
+    said = {entry.text(1): entry.text(2) for entry in tensor.all(13)}
+    name = tensor.text(8)
+    try:
+        length = int(said["length"]) if "length" in said else None
+        return External(name, said["location"], int(said.get("offset", "0")), length)
+    except (KeyError, ValueError) as error:
+        raise MalformedError(f"the tensor {name!r} does not say where its values lie") from error
+
+
+FILE = "saved_model.pb"
+
+_SAVEDMODEL_DTYPES = {
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 9: "int64", 10: "bool",
+    17: "uint16", 19: "float16", 22: "uint32", 23: "uint64",
+}  # fmt: skip
+_MARKER = "__saved_model_init_op"
+"""A signature that initialises, and predicts nothing."""
+
+
+def read_signatures(stream: BinaryIO, size: int) -> Mapping[str, GraphSignature]:
+    """The signatures by name; inputs and outputs sorted by name, since the file keeps no order.
+
+    Raises:
+        MalformedError: it is no SavedModel.
+    """
+    graphs = list(whole_message(stream, size).all(2))
+    if not graphs:
+        raise MalformedError("it holds no graph")
+    signatures = {key: value for graph in graphs for key, value in _entries(graph, 5)}
+    return {name: _signature(found) for name, found in sorted(signatures.items()) if name != _MARKER}
+
+
+def _signature(signature: Message) -> GraphSignature:
+    inputs, outputs = (
+        tuple(
+            _read_savedmodel_tensor(name, tensor)
+            for name, tensor in sorted(_entries(signature, number), key=lambda pair: pair[0])
+        )
+        for number in (1, 2)
+    )
+    return GraphSignature(inputs, outputs)
+
+
+def _entries(message: Message, number: int) -> list[tuple[str, Message]]:
+    """The entries of a map of messages."""
+    found = []
+    for entry in message.all(number):
+        value = entry.first(2)
+        if value is None:
+            raise MalformedError("an entry of a map has no value")
+        found.append((entry.text(1), value))
+    return found
+
+
+def _read_savedmodel_tensor(name: str, tensor: Message) -> GraphTensor:
+    shape = tensor.first(3)
+    known = shape is not None and not shape.value(3)
+    sizes = tuple(_read_savedmodel_size(axis) for axis in shape.all(2)) if shape is not None and known else None
+    return GraphTensor(name, _SAVEDMODEL_DTYPES.get(tensor.value(2)), sizes)
+
+
+def _read_savedmodel_size(axis: Message) -> Size:
+    size = to_signed(axis.value(1))
+    return size if size > 0 else None
+
+
+_IDENTIFIER = b"TFL3"
+_TFLITE_DTYPES = {
+    0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8",
+    10: "float64", 12: "uint64", 15: "uint32", 16: "uint16",
+}  # fmt: skip
+_LONGEST = 1 << 16  # elements of a vector that is read: names, sizes, tensors of a graph
+
+
+def read_tflite_graph(stream: BinaryIO, size: int) -> GraphSignature:
+    """The inputs and outputs of the first graph, in its order.
+
+    Raises:
+        MalformedError: it is no TFLite file.
+    """
+    file = _File(stream, size)
+    if file.read(4, 4) != _IDENTIFIER:
+        raise MalformedError("it does not begin as one")
+    graphs = file.root().tables(2)
+    if not graphs:
+        raise MalformedError("it holds no graph")
+    tensors = graphs[0].tables(0)
+    inputs, outputs = (tuple(_named(tensors, index) for index in graphs[0].numbers(slot, "i")) for slot in (1, 2))
+    return GraphSignature(inputs, outputs)
+
+
+def custom_operations(stream: BinaryIO, size: int) -> tuple[str, ...]:
+    """Return the names of the operations that are not TFLite's own.
+
+    Raises:
+        MalformedError: The file is no TFLite graph.
+    """
+    file = _File(stream, size)
+    if file.read(4, 4) != _IDENTIFIER:
+        raise MalformedError("it does not begin as one")
+    return tuple(name for name in (code.text(1) for code in file.root().tables(1)) if name)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    stream: BinaryIO
+    size: int
+
+    def read(self, at: int, count: int) -> bytes:
+        if at < 0 or count < 0 or at + count > self.size:
+            raise MalformedError("it points outside itself")
+        self.stream.seek(at)
+        return self.stream.read(count)
+
+    def number(self, at: int, form: str) -> int:
+        """One number, little-endian, of a form of ``struct``."""
+        value: int
+        (value,) = struct.unpack(f"<{form}", self.read(at, struct.calcsize(f"<{form}")))
+        return value
+
+    def followed(self, at: int) -> int:
+        """Where the offset at a place leads."""
+        return at + self.number(at, "I")
+
+    def vector(self, at: int) -> tuple[int, int]:
+        """How many elements the vector at a place has, and where they begin."""
+        count = self.number(at, "I")
+        if count > _LONGEST:
+            raise MalformedError(f"it lists {count} elements where few are expected")
+        return count, at + 4
+
+    def root(self) -> "_Table":
+        return _Table(self, self.followed(0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    file: _File
+    at: int
+
+    def _slot(self, index: int) -> int | None:
+        """Where the field of a slot is; None if it is absent."""
+        described = self.at - self.file.number(self.at, "i")
+        place = 4 + 2 * index
+        if place >= self.file.number(described, "H"):
+            return None
+        offset = self.file.number(described + place, "H")
+        return self.at + offset if offset else None
+
+    def scalar(self, index: int, form: str) -> int:
+        at = self._slot(index)
+        return 0 if at is None else self.file.number(at, form)
+
+    def text(self, index: int) -> str:
+        at = self._slot(index)
+        if at is None:
+            return ""
+        count, start = self.file.vector(self.file.followed(at))
+        try:
+            return self.file.read(start, count).decode()
+        except UnicodeDecodeError as error:
+            raise MalformedError("a name is not UTF-8") from error
+
+    def numbers(self, index: int, form: str) -> tuple[int, ...]:
+        at = self._slot(index)
+        if at is None:
+            return ()
+        count, start = self.file.vector(self.file.followed(at))
+        return struct.unpack(f"<{count}{form}", self.file.read(start, count * struct.calcsize(f"<{form}")))
+
+    def table(self, index: int) -> "_Table | None":
+        at = self._slot(index)
+        return None if at is None else _Table(self.file, self.file.followed(at))
+
+    def tables(self, index: int) -> "tuple[_Table, ...]":
+        at = self._slot(index)
+        if at is None:
+            return ()
+        count, start = self.file.vector(self.file.followed(at))
+        return tuple(_Table(self.file, self.file.followed(start + 4 * place)) for place in range(count))
+
+
+def _named(tensors: tuple[_Table, ...], index: int) -> GraphTensor:
+    if not 0 <= index < len(tensors):
+        raise MalformedError(f"it names a tensor {index} that there is not")
+    tensor = tensors[index]
+    return GraphTensor(tensor.text(3), _TFLITE_DTYPES.get(tensor.scalar(1, "b")), _sizes(tensor), _quantization(tensor))
+
+
+def _sizes(tensor: _Table) -> tuple[Size, ...] | None:
+    """Return the sizes, or None where the graph does not say how many axes there are.
+
+    The signature has -1 for a free axis, where there is one; without it, the shape is fixed. An empty shape is that of
+    a scalar only if ``has_rank`` says so: converters leave the shape of what custom operators return empty, too.
+    """
+    sizes = tensor.numbers(7, "i") or tensor.numbers(0, "i")
+    if not sizes and not tensor.scalar(8, "b"):
+        return None
+    return tuple(size if size > 0 else None for size in sizes)
+
+
+def _quantization(tensor: _Table) -> Quantization | None:
+    """Of the whole tensor; None where there is none, or one a channel."""
+    found = tensor.table(4)
+    scales = found.numbers(2, "f") if found else ()
+    points = found.numbers(3, "q") if found else ()
+    return Quantization(float(scales[0]), points[0]) if found and len(scales) == len(points) == 1 else None

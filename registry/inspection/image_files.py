@@ -1,0 +1,216 @@
+"""Inspection of images: configuration, wheels and references fit the declared platforms."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from msgspec import UNSET
+
+from benchlock.artifacts.digest import parse_digest, to_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.inspection.draft_content import DraftContent
+from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_whole
+from benchlock.registry.inspection.formats.image_documents import (
+    Configuration,
+    ListedWheel,
+    parse_configuration,
+    read_wheels,
+)
+from benchlock.registry.manifests import Image, Platform
+from benchlock.registry.text.problems import Problems
+from benchlock.registry.versions.semantic_version import from_pep440, key, parse_version
+
+Ask = Callable[[str, str, str], bytes | None]
+"""The configuration of the image that a reference names, for an os and an arch; None where it cannot be looked up."""
+
+CPU = "cpu"
+_MACHINES = {"amd64": ("x86_64", "amd64", "x64"), "arm64": ("aarch64", "arm64"), "ppc64le": ("ppc64le",)}
+"""What an architecture is called in the tags of wheels and of images."""
+_SYSTEMS = {"linux": ("manylinux", "musllinux", "linux"), "darwin": ("macosx",), "windows": ("win",)}
+_ACCELERATED_LABEL = re.compile(r"\+(cu|cuda|rocm|xpu)[0-9.]*")
+_ACCELERATED = re.compile(r"(.*-)?(gpu|cuda[0-9]*|rocm[0-9]*)(-.*)?|nvidia-.*|triton")
+_ACCELERATED_ALONE = re.compile(r"(.*-)?(gpu|cuda[0-9]*|rocm[0-9]*)(-.*)?")
+_CPU_ALONE = re.compile(r"(.*-)?cpu(-.*)?")
+_BETWEEN_WORDS = re.compile(r"[^a-z0-9_]+")
+
+
+def check_image(image: Image, content: DraftContent, problems: Problems, *, warn: Callable[[str], None]) -> None:
+    """Compare each platform with its configuration, its wheels or its reference; what is wrong goes to ``problems``."""
+    for index, platform in enumerate(image.platforms):
+        where = f"platforms[{index}]"
+        if platform.reference is not UNSET:
+            with problems.noted():
+                _check_reference(platform, content, where)
+        if platform.config is not UNSET:
+            with problems.noted():
+                _check_config(platform, content, problems, where)
+        if platform.wheels is not UNSET:
+            _check_wheels(image, platform, content, problems, where, warn)
+
+
+def check_finished(image: Image, content: DraftContent, problems: Problems, ask: Ask) -> None:
+    """Compare each finished image with what ``ask`` finds; what is wrong goes to ``problems``."""
+    for index, platform in enumerate(image.platforms):
+        if platform.reference is not UNSET:
+            with problems.noted():
+                _check_finished(platform, ask, content, f"platforms[{index}]")
+
+
+def _check_finished(platform: Platform, ask: Ask, content: DraftContent, where: str) -> None:
+    """Compare architecture and system of a finished image with its configuration, where that can be looked up."""
+    try:
+        text = ask(str(platform.reference), platform.os, platform.arch)
+        found = None if text is None else parse_configuration(text)
+    except InvalidInputError as error:
+        raise content.error(error.what, f"{where}.reference", error.next_step) from error
+    if found is not None:
+        _check_made_for(platform, found, content, where)
+
+
+def _check_config(platform: Platform, content: DraftContent, problems: Problems, where: str) -> None:
+    path = content.path_of(parse_digest(str(platform.config)))
+    if path is None:
+        return  # the rules of manifests name a configuration that is no file
+    with content.open(path, f"{where}.config") as stream:
+        try:
+            found = parse_configuration(read_whole(stream, BUDGET.document))
+        except InvalidInputError as error:
+            raise content.error(error.what, f"{where}.config") from error
+    with problems.noted():
+        _check_made_for(platform, found, content, where)
+    declared = () if platform.layers is UNSET else platform.layers
+    if declared != found.layers:
+        raise content.error(
+            f"the image has {len(found.layers)} layers, other than the {len(declared)} written here",
+            f"{where}.layers",
+            "write the digests of the uncompressed layers in the order of the configuration",
+        )
+
+
+def _check_made_for(platform: Platform, found: Configuration, content: DraftContent, where: str) -> None:
+    for name in ("os", "arch"):
+        if getattr(platform, name) != getattr(found, name):
+            raise content.error(
+                f"the image is made for {getattr(found, name)}, not {getattr(platform, name)}",
+                f"{where}.{name}",
+                f"write {name}: {getattr(found, name)}",
+            )
+
+
+def _check_wheels(
+    image: Image, platform: Platform, content: DraftContent, problems: Problems, where: str, warn: Callable[[str], None]
+) -> None:
+    wheels: tuple[ListedWheel, ...] = ()
+    with problems.noted():
+        wheels = _read_lock(str(platform.wheels), content, where)
+    for wheel in wheels:
+        with problems.noted():
+            _check_wheel(wheel, platform, content, where)
+    with problems.noted():
+        _check_device(wheels, platform, content, where, warn)
+    with problems.noted():
+        _check_provided(image, wheels, content, where)
+
+
+def _read_lock(path: str, content: DraftContent, where: str) -> tuple[ListedWheel, ...]:
+    with content.open(path, f"{where}.wheels") as stream:
+        return read_wheels(read_whole(stream, BUDGET.document), path)
+
+
+def _check_wheel(wheel: ListedWheel, platform: Platform, content: DraftContent, where: str) -> None:
+    """A wheel of the lock is a file of the image, with these bytes, and for this Python, system and machine."""
+    path, place = wheel.path, f"{where}.wheels"
+    if path not in content.files:
+        content.refuse_untaken(path)
+        what = f"{platform.wheels} lists {path}, which is none of the files: no lock could be made"
+        raise content.error(what, place, "add the wheel to files, with the role wheels")
+    found = content.files[path]
+    if wheel.sha256 != to_hex(found.digest) or wheel.size not in (None, found.size):
+        what = f"{path} is not the wheel that {platform.wheels} lists: it has the sha256 {to_hex(found.digest)}"
+        raise content.error(what, place, "write the lock again, or name the wheel that it lists")
+    if not _runs_on(wheel.filename, platform):
+        what = f"{wheel.filename} is not for {platform.os}/{platform.arch} and Python {platform.python}"
+        raise content.error(what, place, "correct the platform, or lock the wheels that it needs")
+
+
+def _runs_on(filename: str, platform: Platform) -> bool:
+    """Whether one of the wheel's tags (PEP 425) is of the platform."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415 - only images need it
+
+    try:
+        tags = parse_wheel_filename(filename)[3]
+    except InvalidWheelFilename as error:
+        raise InvalidInputError(f"{filename} is no name of a wheel: {error}", where=filename) from error
+    minor = int(platform.python.partition(".")[2])
+    return any(_fits_python(tag.interpreter, tag.abi, minor) and _fits_machine(tag.platform, platform) for tag in tags)
+
+
+def _fits_python(interpreter: str, abi: str, minor: int) -> bool:
+    if interpreter in (f"cp3{minor}", f"py3{minor}", "py3"):
+        return True
+    older = re.fullmatch(r"(cp|py)3([0-9]+)", interpreter)
+    return older is not None and int(older[2]) <= minor and (abi in ("abi3", "none"))
+
+
+def _fits_machine(tag: str, platform: Platform) -> bool:
+    if tag == "any":
+        return True
+    systems, machines = _SYSTEMS.get(platform.os), _MACHINES.get(platform.arch)
+    of_system = systems is None or tag.startswith(systems)
+    of_machine = machines is None or tag.endswith((*machines, "universal2"))
+    return of_system and of_machine
+
+
+def _check_device(
+    wheels: Sequence[ListedWheel], platform: Platform, content: DraftContent, where: str, warn: Callable[[str], None]
+) -> None:
+    """CPU and accelerator are not crossed: wheels that are for the other alone say so in their names or versions."""
+    labelled = [wheel for wheel in wheels if _ACCELERATED_LABEL.search(wheel.version)]
+    of_cpu = [wheel for wheel in wheels if wheel.version.endswith("+cpu") or _CPU_ALONE.fullmatch(wheel.distribution)]
+    if platform.device == CPU:
+        alone = [*labelled, *(wheel for wheel in wheels if _ACCELERATED_ALONE.fullmatch(wheel.distribution))]
+        brought = [wheel for wheel in wheels if _ACCELERATED.fullmatch(wheel.distribution)]
+        if alone and not of_cpu:
+            what = f"the device is cpu, and {_called(alone)} is for an accelerator"
+            raise content.error(what, f"{where}.device", "name the device, or lock wheels for CPUs")
+        if brought:
+            warn(
+                f"{where}: the device is cpu, and the wheels bring {len(brought)} for accelerators: {_called(brought)}"
+            )
+    elif of_cpu:
+        what = f"the device is {platform.device}, and {_called(of_cpu)} is for CPUs alone"
+        raise content.error(what, f"{where}.device", "write device: cpu, or lock wheels for the device")
+
+
+def _called(wheels: Sequence[ListedWheel]) -> str:
+    return f"{wheels[0].distribution} {wheels[0].version}"
+
+
+def _check_provided(image: Image, wheels: Sequence[ListedWheel], content: DraftContent, where: str) -> None:
+    """One of the wheels has the version that the image provides of its framework."""
+    provided = key(parse_version(image.provides.version))
+    if wheels and not any(_mapped(wheel.version) == provided for wheel in wheels):
+        what = f"none of the wheels has the version {image.provides.version} of {image.provides.framework}"
+        raise content.error(what, f"{where}.wheels", "correct provides, or lock that version")
+
+
+def _mapped(version: str) -> str:
+    try:
+        return key(from_pep440(version))
+    except InvalidInputError:
+        return ""
+
+
+def _check_reference(platform: Platform, content: DraftContent, where: str) -> None:
+    """What a finished image is called does not contradict the platform; its bytes are compared when it is pulled."""
+    words = set(_BETWEEN_WORDS.split(str(platform.reference).partition("@")[0].lower()))
+    accelerated = any(re.fullmatch(r"gpu|cuda[0-9]*|rocm[0-9]*", word) for word in words)
+    if platform.device == CPU and accelerated and CPU not in words:
+        what = f"the device is cpu, and {platform.reference} calls itself one for accelerators"
+        raise content.error(what, f"{where}.device", "name the device, or the image that is meant")
+    if platform.device != CPU and CPU in words and not accelerated:
+        what = f"the device is {platform.device}, and {platform.reference} calls itself one for CPUs"
+        raise content.error(what, f"{where}.device", "write device: cpu, or name the image that is meant")
+    other = next((arch for arch, called in _MACHINES.items() if words & set(called)), platform.arch)
+    if other != platform.arch:
+        what = f"the architecture is {platform.arch}, and {platform.reference} calls itself one for {other}"
+        raise content.error(what, f"{where}.arch", f"write arch: {other}, or name the image that is meant")

@@ -1,0 +1,241 @@
+"""Comparison of declared inputs and outputs with the graph, the labels and the golden tensors."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import UNSET
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.inspection.draft_content import DraftContent
+from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_whole
+from benchlock.registry.inspection.formats.model_graphs import GraphSignature, GraphTensor, Size
+from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.inspection.formats.tensor_files import ArrayHeader, read_arrays
+from benchlock.registry.inspection.label_files import parse_labels
+from benchlock.registry.manifests import Input, Model, Output
+from benchlock.registry.manifests.manifest_types import ConstantInput, StateInput
+from benchlock.registry.manifests.step_shapes import apply_steps
+from benchlock.registry.manifests.tensor_shapes import Sizes, Tensor, batch_axis, declare_tensor, format_sizes
+from benchlock.registry.names import find_close
+from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.yaml import Document, Place
+
+_RESIZED = ("tflite",)
+"""Formats whose batch axis the predictor sets, whatever the graph was made for."""
+
+
+def check_ports(model: Model, graph: GraphSignature, content: DraftContent, problems: Problems) -> None:
+    """Names, types and shapes; an input that the graph needs and the manifest leaves out, too."""
+    for kind, ports, found in (("input", model.inputs, graph.inputs), ("output", model.outputs, graph.outputs)):
+        known = {tensor.name: tensor for tensor in found}
+        for index, port in enumerate(ports):
+            place = Place(Document(None, content.name)).at(f"{kind}s", index)
+            if port.name in known:
+                _check_port(port, known[port.name], place, problems, resized=model.format in _RESIZED)
+            else:
+                near = find_close(port.name, known)
+                step = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
+                problems.add(place.at("name").error(f"the graph has no {kind} {port.name!r}", step))
+    fed = {port.name for port in model.inputs}
+    for tensor in graph.inputs:
+        if tensor.name not in fed:
+            what = f"the graph has an input {tensor.name!r}, which the manifest does not feed"
+            problems.add(content.error(what, "inputs", "add it, as a constant if it never changes"))
+
+
+def _check_port(port: Input | Output, found: GraphTensor, place: Place, problems: Problems, *, resized: bool) -> None:
+    if found.other is not None:
+        what = f"{found.name!r} is {found.other} in the graph, and no tensor"
+        problems.add(
+            place.at("type").error(what, "export it as a tensor; converters of scikit-learn take zipmap=False")
+        )
+    if found.dtype is not None and port.dtype != found.dtype:
+        what = f"the graph has {found.dtype}, not {port.dtype}"
+        problems.add(place.at("dtype").error(what, f"write dtype: {found.dtype}"))
+    if found.sizes is None or port.shape is UNSET:
+        return
+    batch = _batch_axis(port, place) if resized else None
+    sizes = zip(port.shape, found.sizes, strict=False)
+    fitting = all(axis == batch or _fits(written, size) for axis, (written, size) in enumerate(sizes))
+    if len(port.shape) != len(found.sizes) or not fitting:
+        what = f"the graph has the shape {format_graph_sizes(found.sizes)}, not {format_graph_sizes(port.shape)}"
+        problems.add(place.at("shape").error(what, _shape_step(_unfixed(found.sizes, batch))))
+
+
+def _shape_step(sizes: tuple[Size, ...]) -> str:
+    """Return what to write for the shape of a graph: one null, for the batch axis, and names for other free axes."""
+    free = [axis for axis, size in enumerate(sizes) if not isinstance(size, int)]
+    written = [
+        size if isinstance(size, int) else None if axis == free[0] else size or f"axis_{axis}"
+        for axis, size in enumerate(sizes)
+    ]
+    step = f"write shape: {format_graph_sizes(tuple(written))}"
+    if free:
+        return step if free == [0] else f"{step}, with null where the batch axis is"
+    return f"{step}, with batch_axis: none" + (f", or batch_axis: 0 if it is a batch of {sizes[0]}" if sizes else "")
+
+
+def _unfixed(sizes: tuple[Size, ...], batch: int | None) -> tuple[Size, ...]:
+    """Return the sizes with the axis free that the predictor resizes."""
+    return tuple(None if axis == batch else size for axis, size in enumerate(sizes))
+
+
+def _fits(written: Size, found: Size) -> bool:
+    """A number in the graph is fixed; an axis that it leaves free, a manifest may fix."""
+    return written == found if isinstance(found, int) else True
+
+
+def format_graph_sizes(sizes: tuple[Size, ...]) -> str:
+    return f"[{', '.join('null' if size is None else str(size) for size in sizes)}]"
+
+
+def check_labels(model: Model, graph: GraphSignature | None, content: DraftContent, problems: Problems) -> None:
+    """As many labels as an output has classes, where its width is known from the manifest or the graph."""
+    found = {tensor.name: tensor for tensor in graph.outputs} if graph else {}
+    for index, output in enumerate(model.outputs):
+        if output.labels is UNSET:
+            continue
+        with problems.noted():
+            _check_names(output, _classes(output, found.get(output.name), content), content, f"outputs[{index}].labels")
+
+
+def _check_names(output: Output, classes: int | None, content: DraftContent, where: str) -> None:
+    path = str(output.labels)
+    with content.open(path, where) as stream:
+        names = parse_labels(read_whole(stream, BUDGET.document), path)
+    if classes is not None and len(names) != classes:
+        what = f"{path} names {len(names)} classes, and the output {output.name} has {classes}"
+        raise content.error(what, where, "name every class in the order of the output, one a line")
+
+
+def _classes(output: Output, found: GraphTensor | None, content: DraftContent) -> int | None:
+    """How many classes the scores are of; None where that is not known."""
+    if output.type != "class-scores":
+        return None
+    place = Place(Document(None, content.name))
+    try:
+        tensor = declare_tensor(output, place)
+        if tensor.sizes is None and found is not None and found.sizes is not None:
+            axis = batch_axis(output, place)
+            tensor = Tensor(tuple(size for index, size in enumerate(found.sizes) if index != axis), output.dtype)
+        sizes = apply_steps(tensor, () if output.steps is UNSET else output.steps, place).sizes
+    except InvalidInputError:  # told where the rules of manifests are checked
+        return None
+    if sizes is None or not all(isinstance(size, int) for size in sizes):
+        return None
+    width = max((size for size in sizes if isinstance(size, int)), default=1)
+    return 2 if width == 1 else width
+
+
+def _batch_axis(port: Input | Output, place: Place) -> int | None:
+    try:
+        return batch_axis(port, place)
+    except InvalidInputError:  # told where the rules of manifests are checked
+        return None
+
+
+_MAKE = "benchlock golden MANIFEST writes such a file"
+_TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64", "|b1": "bool", "|u1": "uint8", "|i1": "int8"} | {
+    f"<{kind}{size}": f"{name}{8 * size}" for kind, name in (("i", "int"), ("u", "uint")) for size in (2, 4, 8)
+}
+"""NumPy's words for the types of tensors."""
+
+Arrays = dict[str, ArrayHeader]
+
+
+def check_goldens(model: Model, content: DraftContent, problems: Problems) -> None:
+    """Whether each golden file can be held against a run of the model; what is wrong goes to ``problems``."""
+    files = [(index, file) for index, file in enumerate(model.files) if file.role == "golden"]
+    for index, _ in files[1:]:
+        what = "a second golden file: a model has one"
+        problems.add(content.error(what, f"files[{index}].role", "put all samples into one"))
+    for index, file in files[:1]:
+        with problems.noted():
+            arrays = _read(file.path, content, f"files[{index}]")
+            for fault in _faults(model, file.path, arrays, content, f"files[{index}]"):
+                problems.add(fault)
+
+
+def _read(path: str, content: DraftContent, where: str) -> Arrays:
+    with content.open(path, where) as stream:
+        try:
+            return {array.name: array for array in read_arrays(stream)}
+        except MalformedError as error:
+            raise content.error(f"{path} is no npz file: {error}", where, _MAKE) from error
+
+
+def _faults(model: Model, path: str, arrays: Arrays, content: DraftContent, where: str) -> Iterator[InvalidInputError]:
+    fed = [port.name for port in model.inputs if not isinstance(port, ConstantInput | StateInput)]
+    counts = {name: _count(name, arrays) for name in fed}
+    samples = max(counts.values(), default=0)
+    for name, count in counts.items():
+        if count != samples or not count:
+            what = f"{path} has {count} samples of the input {name}, raw/{name}/0 and on"
+            yield content.error(what, where, f"give each input {samples or 'at least one'}; {_MAKE}")
+    known = {f"raw/{name}/{number}" for name, count in counts.items() for number in range(count)}
+    yield from _expected(model, path, arrays, samples, (content, where))
+    for name in sorted(arrays.keys() - known - _keys(model)):
+        yield content.error(f"{path} has {name!r}, which is no sample, input or output of the model", where, _MAKE)
+
+
+def _keys(model: Model) -> set[str]:
+    """What tensors are called that may be expected."""
+    inputs = {f"input/{port.name}" for port in model.inputs if not isinstance(port, ConstantInput | StateInput)}
+    return inputs | {f"output/{port.name}" for port in model.outputs if port.type != "state"}
+
+
+def _count(name: str, arrays: Mapping[str, object]) -> int:
+    count = 0
+    while f"raw/{name}/{count}" in arrays:
+        count += 1
+    return count
+
+
+def _expected(
+    model: Model, path: str, arrays: Arrays, samples: int, found_at: tuple[DraftContent, str]
+) -> Iterator[InvalidInputError]:
+    """What is wrong with the tensors that are expected of the samples."""
+    content, where = found_at
+    if not _keys(model) & arrays.keys():
+        yield content.error(f"{path} expects nothing of its samples: it has no input/ and no output/", where, _MAKE)
+    for kind, ports in (("input", model.inputs), ("output", model.outputs)):
+        for index, port in enumerate(ports):
+            array = arrays.get(f"{kind}/{port.name}")
+            if array is None:
+                continue
+            if port.tolerance is UNSET:
+                what = f"the {kind} {port.name} has golden tensors, and declares no tolerance"
+                step = "write tolerance: {absolute: …, relative: …}, what another machine may differ by"
+                yield content.error(what, f"{kind}s[{index}].tolerance", step)
+            fault = _misfit(array, _wanted(port, content), samples)
+            if fault:
+                yield content.error(
+                    f"{kind}/{port.name} of {path} {fault}", where, "make it anew: the manifest changed"
+                )
+
+
+def _wanted(port: Input | Output, content: DraftContent) -> Tensor:
+    """One sample, as declared; of an output after its steps. Nothing where the rules of manifests refuse it."""
+    place = Place(Document(None, content.name))
+    try:
+        tensor = declare_tensor(port, place)
+        return apply_steps(tensor, port.steps, place) if isinstance(port, Output) else tensor
+    except InvalidInputError:  # told where those rules are checked
+        return Tensor()
+
+
+def _misfit(array: ArrayHeader, wanted: Tensor, samples: int) -> str:
+    """Why an array is not the tensor of all samples; several calls a sample are one axis more."""
+    if array.shape[:1] != (samples,):
+        return f"has the shape {list(array.shape)}, and there are {samples} samples"
+    dtype = _TYPES.get(str(array.descr), str(array.descr))
+    if wanted.dtype is not None and dtype != wanted.dtype:
+        return f"is {dtype}, and the manifest says {wanted.dtype}"
+    sizes = array.shape[1:]
+    if wanted.sizes is None or _sizes_fit(sizes, wanted.sizes) or _sizes_fit(sizes[1:], wanted.sizes):
+        return ""
+    return f"holds {list(sizes)} a sample, and the manifest says {format_sizes(wanted.sizes)}"
+
+
+def _sizes_fit(sizes: tuple[int, ...], wanted: Sizes) -> bool:
+    pairs = zip(sizes, wanted, strict=False)
+    return len(sizes) == len(wanted) and all(not isinstance(must, int) or must == is_ for is_, must in pairs)

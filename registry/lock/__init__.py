@@ -1,0 +1,1 @@
+"""Lock files: format, creation, checks, differences and explanations."""

@@ -1,0 +1,202 @@
+"""Reader of file contents that a lock depends on, in a child process unless the files are small."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from benchlock.artifacts.blob_store import BlobNotFoundError, BlobReader, verify
+from benchlock.artifacts.digest import Descriptor, Digest, from_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.isolation.isolated_calls import run_isolated
+from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
+from benchlock.artifacts.size_limits import shorten
+from benchlock.artifacts.trees import iterate_tree
+from benchlock.registry.inspection.draft_content import DraftContent
+from benchlock.registry.inspection.file_facts import (
+    ComparedLabels,
+    Disagreement,
+    FileFacts,
+    FileQuestions,
+    LabelComparison,
+    ResampledField,
+)
+from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_whole
+from benchlock.registry.inspection.formats.image_documents import ListedWheel, read_wheels
+from benchlock.registry.inspection.formats.parquet import read_footer
+from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.inspection.formats.tensor_files import read_arrays
+from benchlock.registry.inspection.label_files import find_disagreements, parse_labels, read_categories
+from benchlock.registry.lock.split_checks import find_label_columns
+from benchlock.registry.manifests import Manifest, files_of
+from benchlock.registry.names import Kind
+
+LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, result=4 << 20)
+"""The limits of reading the files of one lock."""
+SMALL: Final = 64 << 10
+"""Bytes of all files together up to which they are read in this process. No parser here makes much of so few."""
+_MOST_SHOWN: Final = 1000
+_LONGEST_NAME: Final = 200
+_GZIP: Final = b"\x1f\x8b"
+_WHAT: Final = "reading the files of the lock"
+
+
+@dataclass(frozen=True, slots=True)
+class FileLocation:
+    """Where the bytes of a file are.
+
+    Attributes:
+        artifact: What messages call the artifact: ``model/acme/resnet8 1.0.0``.
+        kind: The kind of the artifact.
+        path: The path of the file in its manifest; it may lie inside a tree.
+        digest: The digest of the file, or of the tree that it lies in.
+        size: Bytes of the file, or of the tree.
+        tree: The path of the tree in the manifest; empty for a file.
+    """
+
+    artifact: str
+    kind: Kind
+    path: str
+    digest: Digest
+    size: int
+    tree: str = ""
+
+
+def read_file_facts(questions: FileQuestions, manifests: Mapping[Kind, Manifest], store: BlobReader) -> FileFacts:
+    """Answer questions about files of artifacts.
+
+    Raises:
+        InvalidInputError: A manifest has no such file, or a file is not what its manifest uses it as.
+        LimitExceededError: A file is too large to be read.
+        IntegrityError: A file is missing or damaged.
+        UnavailableError: No child process can be started, or the store failed.
+    """
+    locations = tuple(_locate(manifests[kind], path) for kind, path in questions.files())
+    if _are_small(locations, store):
+        return _answer(questions, locations, store)
+    arguments = msgspec.to_builtins([questions, locations])
+    try:
+        found = run_isolated(f"{__name__}:answer_isolated", arguments, limits=LIMITS, what=_WHAT, blobs=store)
+    except (LimitExceededError, IsolatedFaultError) as error:
+        location = next((one for one in locations if one.digest == error.blob), None)
+        if location is not None:
+            error.where = f"{location.path} ({location.artifact})"
+        raise
+    return msgspec.convert(found, FileFacts)
+
+
+def answer_isolated(arguments: Sequence[Any], blobs: BlobReader) -> Any:  # noqa: ANN401 - plain values
+    """Answer in a child process; the facts as plain values."""
+    questions, locations = msgspec.convert(arguments, tuple[FileQuestions, tuple[FileLocation, ...]])
+    return msgspec.to_builtins(_answer(questions, locations, blobs))
+
+
+def _locate(manifest: Manifest, path: str) -> FileLocation:
+    for file in files_of(manifest):
+        if file.path == path or (file.path.endswith("/") and path.startswith(file.path)):
+            assert isinstance(file.sha256, str)
+            assert isinstance(file.size, int)
+            artifact = f"{manifest.kind}/{manifest.name} {manifest.version}"
+            tree = "" if file.path == path else file.path
+            return FileLocation(artifact, manifest.kind, path, from_hex(file.sha256), file.size, tree)
+    raise _missing(f"{manifest.kind}/{manifest.name}", path)
+
+
+def _missing(artifact: str, path: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{artifact} has no file {path}", where=path, next_step="publish a version that has it, or name another file"
+    )
+
+
+def _are_small(locations: Sequence[FileLocation], store: BlobReader) -> bool:
+    """Return whether the files cost this process little; compressed ones may unpack to anything."""
+    try:
+        if any(one.tree for one in locations) or sum(store.stat(one.digest).size for one in locations) > SMALL:
+            return False
+        return not any(_is_compressed(one.digest, store) for one in locations)
+    except BlobNotFoundError:
+        return True  # reading it says so
+
+
+def _is_compressed(digest: Digest, store: BlobReader) -> bool:
+    with store.open(digest) as stream:
+        return stream.read(len(_GZIP)) == _GZIP
+
+
+def _answer(questions: FileQuestions, locations: Sequence[FileLocation], blobs: BlobReader) -> FileFacts:
+    files = _Files({(one.kind, one.path): one for one in locations}, blobs)
+    columns = () if questions.index is None else files.label_columns(questions.index)
+    compared = tuple(map(files.compare_labels, questions.compared))
+    wheels = {path: files.wheels(path) for path in questions.wheels}
+    without_rate = tuple(one.index for one in questions.resampled if files.are_without_rate(one))
+    return FileFacts(columns, compared, wheels, without_rate)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Reads the files at some locations."""
+
+    locations: Mapping[tuple[Kind, str], FileLocation]
+    blobs: BlobReader
+
+    def label_columns(self, path: str) -> tuple[str, ...]:
+        with self._open("dataset", path) as stream:
+            return find_label_columns(stream, path)
+
+    def compare_labels(self, compared: ComparedLabels) -> LabelComparison:
+        of_model = self._labels("model", compared.model)
+        of_dataset: Sequence[str] | Mapping[int, str]
+        if compared.categories:
+            with self._open("dataset", compared.dataset, unpack=True) as stream:
+                of_dataset = read_categories(stream, compared.dataset)
+        else:
+            of_dataset = self._labels("dataset", compared.dataset)
+        found = find_disagreements(of_model, of_dataset, compared.offset)
+        shifts = {one.found - one.expected for one in found}
+        shown = (Disagreement(shorten(one.name, _LONGEST_NAME), one.expected, one.found) for one in found[:_MOST_SHOWN])
+        return LabelComparison(len(found), shifts.pop() if len(shifts) == 1 else None, tuple(shown))
+
+    def wheels(self, path: str) -> tuple[ListedWheel, ...]:
+        with self._open("image", path) as stream:
+            return read_wheels(read_whole(stream, BUDGET.document), path)
+
+    def are_without_rate(self, field: ResampledField) -> bool:
+        """Whether the samples of a field are sounds as numbers; only the headers of the file are read."""
+        with self._open("dataset", field.path, is_whole=False) as stream:
+            try:
+                if field.format == "parquet":
+                    column = read_footer(stream).column(field.key)
+                    return column is not None and column.holds_sounds
+                return any(one.name == field.key and one.holds_sounds for one in read_arrays(stream))
+            except MalformedError:
+                return False  # the run says so
+
+    def _labels(self, kind: Kind, path: str) -> tuple[str, ...]:
+        with self._open(kind, path) as stream:
+            return parse_labels(read_whole(stream, BUDGET.document), path)
+
+    @contextmanager
+    def _open(self, kind: Kind, path: str, *, unpack: bool = False, is_whole: bool = True) -> Iterator[BinaryIO]:
+        """Open the bytes of a file, verified if it is read as a whole."""
+        location = self.locations[kind, path]
+        blob = self._find(location)
+        if is_whole:
+            verify(self.blobs, blob.digest, name=path)
+        content = DraftContent(location.artifact, self.blobs, {path: blob})
+        with (content.unpacked if unpack else content.open)(path, path) as stream:
+            yield stream
+
+    def _find(self, location: FileLocation) -> Descriptor:
+        blob = Descriptor(location.digest, location.size)
+        if not location.tree:
+            return blob
+        inside = location.path.removeprefix(location.tree)
+        found = None
+        for entry in iterate_tree(self.blobs, blob, name=location.tree):
+            if entry.path == inside:
+                found = Descriptor(entry.digest, entry.size)
+        if found is None:
+            raise _missing(location.artifact, location.path)
+        return found

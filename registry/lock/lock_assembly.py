@@ -1,0 +1,335 @@
+"""Assembly of a lock from a resolution, and the check whether a lock is still current."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from msgspec import UNSET, structs
+
+from benchlock.artifacts.digest import Digest, digest_bytes
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.registry.inspection.file_facts import FileFacts, FileQuestions
+from benchlock.registry.inspection.formats.image_documents import Configuration, ListedWheel, parse_configuration
+from benchlock.registry.lock.lock_feasibility import (
+    ChosenManifests,
+    check_answerable,
+    check_index,
+    check_labels,
+    check_rates,
+    find_compared_labels,
+    find_required_index,
+    list_resampled_files,
+)
+from benchlock.registry.lock.lockfile import (
+    FINISHED_SCHEMA,
+    PLAIN_SCHEMA,
+    Lock,
+    LockContent,
+    LockedArtifact,
+    LockedDataset,
+    LockedFile,
+    LockedHarness,
+    LockedImage,
+    LockedLayer,
+    LockedLimits,
+    LockedPlatform,
+    from_content,
+)
+from benchlock.registry.manifests import File, Image, Platform, files_of
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS
+from benchlock.registry.names import Kind
+from benchlock.registry.requests.hardware_requirements import Hardware
+from benchlock.registry.requests.request import Request, conditions_of
+from benchlock.registry.resolution.candidates import Candidate, Question, Requirement, Resolution, Snapshot
+from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.resolution.resolver import resolve
+from benchlock.registry.resolution.version_search import Preferences
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import Constraint
+
+Configurations = Mapping[Platform, bytes]
+"""The configuration of each finished image, by the platform that refers to it."""
+
+
+def question_of(request: Request) -> Question:
+    """What the request asks of the resolver."""
+    asked = request.asked
+
+    def requirement(kind: Kind, name: str, version: str) -> Requirement:
+        return Requirement(kind, name, Constraint.parse(version), "the request")
+
+    image = None if asked.image is UNSET else requirement("image", asked.image.name, asked.image.version)
+    return Question(
+        model=requirement("model", asked.model.name, asked.model.version),
+        dataset=requirement("dataset", asked.dataset.name, asked.dataset.version),
+        framework=None if asked.framework is UNSET else Constraint.parse(asked.framework.version),
+        image=image,
+        prereleases=request.prereleases,
+        hardware=request.hardware,
+        accelerated=request.conditions.accelerator is not None,
+    )
+
+
+def preferences_of(lock: Lock, upgrade: Collection[tuple[Kind, str]] = ()) -> Preferences:
+    """What a new lock keeps of an old one: its choices, but for those that are to be upgraded.
+
+    Raises:
+        InvalidInputError: the lock has no artifact of a name that is to be upgraded.
+    """
+    chosen = {(kind, artifact.name): parse_version(artifact.version) for kind, artifact in lock.artifacts().items()}
+    for kind, name in upgrade:
+        if (kind, name) not in chosen:
+            has = ", ".join(f"{kind}/{name}" for kind, name in chosen)
+            raise InvalidInputError(f"the lock has no {kind}/{name}", next_step=f"upgrade one of {has}")
+    return {key: version for key, version in chosen.items() if key not in upgrade}
+
+
+def file_questions(request: Request, chosen: ChosenManifests) -> FileQuestions:
+    """Return what ``build_lock`` has to know of files: of labels, an index of samples, the locks of the wheels."""
+    wheels = [one.wheels for one in list_admitted_platforms(request, chosen) if one.wheels is not UNSET]
+    return FileQuestions(
+        find_required_index(request, chosen),
+        tuple(find_compared_labels(request, chosen)),
+        tuple(dict.fromkeys(wheels)),
+        list_resampled_files(request, chosen),
+    )
+
+
+def list_admitted_platforms(request: Request, chosen: ChosenManifests) -> tuple[Platform, ...]:
+    """The platforms of the chosen image that the request admits."""
+    return tuple(one for one in chosen.image.platforms if _admits(request.hardware, one))
+
+
+def build_lock(
+    request: Request,
+    resolution: Resolution,
+    chosen: ChosenManifests,
+    facts: FileFacts,
+    harness: LockedHarness,
+    configurations: Configurations | None = None,
+) -> Lock:
+    """Build the lock of a resolution.
+
+    Args:
+        request: The request that it answers.
+        resolution: The versions that were chosen.
+        chosen: Their manifests.
+        facts: The answers to ``file_questions``.
+        harness: The harness that the lock names.
+        configurations: The configuration of each finished image.
+
+    Raises:
+        InvalidInputError: something is asked that the model, the dataset or this version of benchlock cannot give.
+        ConflictError: model and dataset name classes in another order.
+    """
+    check_answerable(request, chosen)
+    check_index(request, chosen, facts)
+    check_labels(request, chosen, facts)
+    check_rates(chosen, facts)
+    image = _artifact(resolution.image, ())
+    described = configurations or {}
+    platforms = [
+        _platform(chosen.image, one, facts) if one.reference is UNSET else _finished(one, described[one])
+        for one in list_admitted_platforms(request, chosen)
+    ]
+    dataset = _artifact(resolution.dataset, files_of(chosen.dataset))
+    content = LockContent(
+        schema=FINISHED_SCHEMA if any(one.finished for one in platforms) else PLAIN_SCHEMA,
+        request=request.document,
+        model=_artifact(resolution.model, files_of(chosen.model)),
+        dataset=LockedDataset(**structs.asdict(dataset), split=request.asked.dataset.split),
+        framework=_artifact(resolution.framework, ()),
+        image=LockedImage(**structs.asdict(image), platforms=tuple(sorted(platforms, key=_platform_key))),
+        harness=harness,
+        limits=LockedLimits(
+            seconds=request.limits.time,
+            bytes=request.limits.memory,
+            cpus=request.limits.cpus,
+            processes=request.limits.processes,
+        ),
+        scenario={"name": request.scenario.name, **request.scenario.settings, "seeds": asdict(request.seeds)},
+        metrics={name: DEFINITIONS[name].version for name in request.metrics},
+    )
+    return from_content(content)
+
+
+def _admits(hardware: Hardware, platform: Platform) -> bool:
+    return hardware.admits((platform.os, platform.arch, platform.device, platform.python, False))
+
+
+def _platform_key(platform: LockedPlatform) -> tuple[str, str, str, str]:
+    return (platform.os, platform.arch, platform.device, platform.python)
+
+
+def _artifact(candidate: Candidate, files: Sequence[File]) -> LockedArtifact:
+    locked = tuple(_file(file) for file in sorted(files, key=lambda file: file.path.encode()))
+    return LockedArtifact(name=candidate.name, version=str(candidate.version), digest=candidate.digest, files=locked)
+
+
+def _file(file: File) -> LockedFile:
+    assert file.sha256 is not UNSET
+    assert file.size is not UNSET
+    return LockedFile(path=file.path, sha256=file.sha256, size=file.size)
+
+
+def _platform(image: Image, platform: Platform, facts: FileFacts) -> LockedPlatform:
+    files = {file.path: _file(file) for file in files_of(image)}
+    sizes = {f"sha256:{file.sha256}": file.size for file in files.values()}
+    path = str(platform.wheels)
+    listed = files.get(path)
+    if listed is None:
+        raise InvalidInputError(f"{path} is none of the image's files", where=path, next_step="list it, not its folder")
+    locked = LockedPlatform(
+        os=platform.os,
+        arch=platform.arch,
+        device=platform.device,
+        python=platform.python,
+        wheels_lock=listed,
+        wheels=find_wheel_files(facts.wheels[path], path, files),
+    )
+    if platform.config is UNSET or platform.layers is UNSET:
+        return locked
+    for digest in (platform.config, *platform.layers):
+        if digest not in sizes:
+            raise InvalidInputError(f"the image names {digest}, and none of its files is that", where=str(locked))
+    layers = tuple(LockedLayer(digest=Digest(digest), size=sizes[digest]) for digest in platform.layers)
+    config = Digest(platform.config)
+    return structs.replace(locked, image_id=config, config_size=sizes[config], layers=layers)
+
+
+def _finished(platform: Platform, text: bytes) -> LockedPlatform:
+    configuration = parse_configuration(text)
+    check_image_platform(platform, configuration)
+    return LockedPlatform(
+        os=platform.os,
+        arch=platform.arch,
+        device=platform.device,
+        python=platform.python,
+        reference=platform.reference,
+        image_id=digest_bytes(text),
+        config_size=len(text),
+        diff_ids=configuration.layers,
+    )
+
+
+def check_image_platform(platform: Platform, configuration: Configuration) -> None:
+    """Nothing, where a finished image is made for the platform that refers to it.
+
+    Raises:
+        InvalidInputError: it is not.
+    """
+    made, said = ((one.os, one.arch) for one in (configuration, platform))
+    if made != said:
+        raise InvalidInputError(
+            f"{platform.reference} is made for {'/'.join(made)}, and its manifest says {'/'.join(said)}",
+            where=f"{'/'.join(said)}/{platform.device}",
+            next_step="publish a version of the image with the right os and arch",
+        )
+
+
+def find_wheel_files(
+    wheels: Iterable[ListedWheel], path: str, files: Mapping[str, LockedFile]
+) -> tuple[LockedFile, ...]:
+    """Find the files of an image that its lock of wheels lists, sorted by path.
+
+    Args:
+        wheels: What the lock lists.
+        path: The path of the lock.
+        files: The files of the image by their paths.
+
+    Raises:
+        InvalidInputError: The image has no such file, or another digest is written for it.
+    """
+    found = {wheel.path: _find_wheel_file(wheel, path, files) for wheel in wheels}
+    return tuple(found[inside] for inside in sorted(found))
+
+
+def _find_wheel_file(wheel: ListedWheel, path: str, files: Mapping[str, LockedFile]) -> LockedFile:
+    if wheel.path not in files:
+        raise InvalidInputError(
+            f"{path} lists {wheel.path!r}, which is none of the image's files",
+            where=path,
+            next_step="publish an image that has it",
+        )
+    if wheel.sha256 != files[wheel.path].sha256:
+        raise InvalidInputError(f"{path} and the image disagree about the digest of {wheel.path}", where=path)
+    return files[wheel.path]
+
+
+_RESOLVED = frozenset(("model", "dataset", "framework", "image", "prereleases", "hardware"))
+"""Keys of a request that choose versions and platforms: another text of them does no harm while the same answer it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """``reasons`` why the lock is stale, none if it is not; ``warnings`` of what does not make it stale."""
+
+    reasons: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
+    """Whether ``lock`` answers ``request`` over ``snapshot``, which is of the time that the request names, else of now.
+
+    A newer version makes no lock stale; a yanked version that it holds is a warning.
+    """
+    written, now = dict(lock.request), dict(request.document)
+    if "as_of" not in now:
+        written.pop("as_of", None)
+    changes = [key for key in (written | now) if written.get(key) != now.get(key)]
+    reasons = [f"{key} was {_shown(written, key)}, is {_shown(now, key)}" for key in changes if key not in _RESOLVED]
+    if lock.dataset.split != request.asked.dataset.split:
+        reasons.append(f"dataset.split was {lock.dataset.split}, is {request.asked.dataset.split}")
+    if "hardware" in changes and conditions_of(lock.request) != request.conditions:
+        reasons.append(f"hardware was {_shown(written, 'hardware')}, is {_shown(now, 'hardware')}")
+    resolved, warnings = _resolved_again(lock, request, snapshot)
+    if "as_of" in lock.request and "as_of" not in now:
+        warnings.append(
+            f"the lock was made as of {lock.request['as_of']}, and the request names no time: locked again, it moves"
+        )
+    reasons += resolved
+    reworded = [key for key in changes if key in _RESOLVED]
+    if reworded and not reasons:
+        what = "versions and platforms" if "hardware" in reworded else "versions"
+        warnings.append(f"the request asks otherwise for {', '.join(reworded)}; the same {what} answer it")
+    return Freshness(tuple(reasons), tuple(warnings))
+
+
+def _resolved_again(lock: Lock, request: Request, snapshot: Snapshot) -> tuple[list[str], list[str]]:
+    try:
+        found = resolve(question_of(request), snapshot, preferences_of(lock))
+    except (ConflictError, UnknownNameError) as error:
+        return [error.what], []
+    reasons, warnings = [], []
+    for kind, artifact in lock.artifacts().items():
+        candidate = found.chosen()[kind]
+        locked = f"{kind}/{artifact.name} {artifact.version}"
+        if (candidate.name, candidate.version) != (artifact.name, parse_version(artifact.version)):
+            reasons.append(f"{locked} does not answer the request; {candidate} does")
+        elif candidate.digest != artifact.digest:
+            reasons.append(f"{locked} has other content in this catalogue: {candidate.digest}, not {artifact.digest}")
+        elif candidate.yanked is not None:
+            warnings.append(f"{locked} is yanked: {candidate.yanked}")
+    locked_platforms = {(one.os, one.arch, one.device, one.python) for one in lock.image.platforms}
+    admitted = {offer[:4] for offer in found.platforms}
+    if not reasons and locked_platforms != admitted:
+        reasons.append(
+            f"the request admits other platforms of the image than the lock has: {_spelled(admitted)}, "
+            f"not {_spelled(locked_platforms)}"
+        )
+    return reasons, warnings
+
+
+def _spelled(platforms: Collection[tuple[str, ...]]) -> str:
+    alike = Counter(platform[:3] for platform in platforms)
+    names = ((one, "" if alike[one[:3]] == 1 else f" python {one[3]}") for one in sorted(platforms))
+    return ", ".join(f"{'/'.join(one[:3])}{python}" for one, python in names)
+
+
+def _shown(document: dict[str, Any], key: str) -> str:
+    if key not in document:
+        return "absent"
+    value = document[key]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,252 @@
+"""Differences between two locks, per artifact and per platform."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import UNSET
+
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.display import escape_line
+from benchlock.registry.lock.lockfile import (
+    Lock,
+    LockedArtifact,
+    LockedDataset,
+    LockedFile,
+    LockedImage,
+    LockedLayer,
+    LockedPlatform,
+)
+from benchlock.registry.lock.manifest_diff import (
+    Difference,
+    find_content_changes,
+    find_differences,
+    find_file_changes,
+    format_value,
+    list_file_uses,
+)
+from benchlock.registry.manifests import Manifest
+from benchlock.registry.names import KINDS, Kind
+
+
+def find_platform_changes(before: LockedImage, after: LockedImage) -> Iterator[str]:
+    """``linux/amd64/cpu: numpy 2.3.0 → 2.4.1; 3 of 5 layers the same``, one a platform."""
+    was, is_ = ({_name(one, image): one for one in image.platforms} for image in (before, after))
+    for name in sorted(was | is_):
+        if name not in is_ or name not in was:
+            yield f"{name} {'added' if name in is_ else 'removed'}"
+        elif changes := [*_changes(was[name], is_[name])]:
+            yield f"{name}: {'; '.join(changes)}"
+
+
+def _name(platform: LockedPlatform, image: LockedImage) -> str:
+    """With its Python, where the image has it with more than one."""
+    alike = sum(str(one) == str(platform) for one in image.platforms)
+    return str(platform) if alike == 1 else f"{platform} python {platform.python}"
+
+
+def _changes(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
+    if before.python != after.python:
+        yield f"python {before.python} → {after.python}"
+    if before.finished or after.finished:
+        if before.reference != after.reference:
+            yield f"{_find_platform(before)} → {_find_platform(after)}"
+        return
+    wheels = [*_wheels(before, after)]
+    yield from wheels
+    if before.wheels_lock != after.wheels_lock and not wheels:
+        yield "the lock of the wheels changed, the wheels the same"
+    yield from _layers(before, after)
+
+
+def _find_platform(platform: LockedPlatform) -> str:
+    return "made of wheels" if platform.reference is UNSET else f"the finished image {platform.reference}"
+
+
+def _wheels(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
+    was, is_ = (_distributions(platform.wheels) for platform in (before, after))
+    for name in sorted(was | is_):
+        (old, old_digest), (new, new_digest) = was.get(name, ("absent", "")), is_.get(name, ("absent", ""))
+        if old_digest != new_digest:
+            yield f"{name} {old} → {new}" if old != new else f"{name} {old} with other bytes"
+
+
+def _distributions(wheels: Iterable[LockedFile]) -> dict[str, tuple[str, str]]:
+    """Version and digest by name, as the names of wheel files say them."""
+    found = {}
+    for wheel in wheels:
+        name, version, *_ = (*wheel.path.rpartition("/")[2].split("-"), "")
+        found[name] = (version, wheel.sha256)
+    return found
+
+
+def _layers(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
+    """The first layer is the base."""
+    was, is_ = ([] if one.layers is UNSET else [*one.layers] for one in (before, after))
+    if not (was and is_):
+        if was or is_:
+            yield "has layers now, for containers" if is_ else "has no layers any more, and runs as a process alone"
+        return
+    if was != is_:
+        if was[0] != is_[0]:
+            yield "base changed"
+        yield f"{_shared(was, is_)} of {len(is_)} layers the same"
+    elif before.image_id != after.image_id:
+        yield "image configuration changed, the layers the same"
+
+
+def _shared(before: list[LockedLayer], after: list[LockedLayer]) -> int:
+    return len({layer.digest for layer in before} & {layer.digest for layer in after})
+
+
+_WIDTH = 120
+"""Characters of a line; a change that is longer is told on several."""
+
+_NORMALISED = ("limits", "scenario", "metrics")
+"""Keys of the request that stand elsewhere in the lock too, as they are understood."""
+
+_ASKED = {"seconds": "time", "bytes": "memory"}
+"""The names that a request has for limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``subject`` was ``before`` and is ``after``, each ``None`` where there is none; ``details`` say what it means."""
+
+    subject: str
+    before: str | None
+    after: str | None
+    details: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One line, or the details below it, one a line, where it would be too long."""
+        moved = "" if self.before == self.after else f" {self.before or 'absent'} → {self.after or 'absent'}"
+        details = tuple(map(escape_line, self.details))
+        head = escape_line(f"{self.subject}{moved}")
+        line = head + (f": {', '.join(details)}" if details else "")
+        return line if len(line) <= _WIDTH else "\n  ".join((f"{head}:", *details))
+
+    def document(self) -> dict[str, Any]:
+        """The change as JSON."""
+        return {
+            "subject": self.subject,
+            "before": self.before,
+            "after": self.after,
+            "details": list(self.details),
+        }
+
+
+def diff(before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> tuple[Change, ...]:
+    """The changes from one lock to another, artifacts first; none if they are the same lock, else at least one.
+
+    ``manifests`` has those that are known, by digest: with them files are told by what they are for, and steps are
+    compared; without them files are told by path.
+    """
+    if before.id == after.id:
+        return ()
+    changes: list[Change] = []
+    for kind in ("model", "dataset", "framework", "image"):
+        changes += _artifact(kind, before, after, manifests)
+    changes += (*_harness(before, after), *_request(before, after))
+    changes += (*_settings("limits", before, after), *_settings("scenario", before, after), *_metrics(before, after))
+    told = (*KINDS, "harness", "request", *_NORMALISED)
+    was, is_ = ({key: part for key, part in lock.document.items() if key not in told} for lock in (before, after))
+    changes += map(_plainly, find_differences(was, is_))
+    return tuple(changes) or (Change("lock", before.id, after.id),)
+
+
+def _artifact(kind: Kind, before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> Iterator[Change]:
+    if before.document[kind] == after.document[kind]:
+        return
+    was, is_ = before.artifacts()[kind], after.artifacts()[kind]
+    details = [*_meaning(was, is_, manifests)]
+    same_name = was.name == is_.name
+    if same_name and was.version == is_.version and was.digest != is_.digest:
+        details.insert(0, "other content of the same version")
+    old, new = (one.version if same_name else f"{one.name} {one.version}" for one in (was, is_))
+    yield Change(
+        f"{kind}/{was.name}" if same_name else kind,
+        old,
+        new,
+        tuple(details) or ("changed in what this version of benchlock does not know",),
+    )
+
+
+def _meaning(before: LockedArtifact, after: LockedArtifact, manifests: Mapping[Digest, Manifest]) -> Iterator[str]:
+    if isinstance(before, LockedDataset) and isinstance(after, LockedDataset) and before.split != after.split:
+        yield f"split {before.split} → {after.split}"
+    if before.digest == after.digest:
+        yield from _environment(before, after)
+        return
+    known = [manifests[one.digest] for one in (before, after) if one.digest in manifests]
+    uses: dict[str, str] = {}
+    for manifest in known:
+        uses |= list_file_uses(manifest)
+    details = [*find_file_changes(before, after, uses), *_environment(before, after)]
+    if len(known) == 2:  # noqa: PLR2004 - both
+        details += find_content_changes(*known)
+        if not details:
+            yield "the same content"
+            return
+    else:
+        details.append("the manifests are not here, and so not compared")
+    if before.files and before.files == after.files:
+        yield "the same files"
+    yield from details
+
+
+def _environment(before: LockedArtifact, after: LockedArtifact) -> Iterator[str]:
+    if isinstance(before, LockedImage) and isinstance(after, LockedImage):
+        yield from find_platform_changes(before, after)
+
+
+def _harness(before: Lock, after: Lock) -> Iterator[Change]:
+    was, is_ = before.harness, after.harness
+    if was != is_:
+        details = () if was.version != is_.version else ("other bytes of the same version",)
+        yield Change("harness", was.version, is_.version, details)
+
+
+def _request(before: Lock, after: Lock) -> Iterator[Change]:
+    """What is asked otherwise; where a lock says it as it is understood too, only if that is the same."""
+    for one in find_differences(before.request, after.request, "request"):
+        key = one.path.split(".")[1].partition("[")[0]
+        if key not in _NORMALISED and one.path != "request.dataset.split":
+            yield _plainly(one)
+        elif key in _NORMALISED and before.document[key] == after.document[key]:
+            yield _plainly(one, "means the same")
+
+
+def _settings(table: str, before: Lock, after: Lock) -> Iterator[Change]:
+    """Limits or the scenario, in the words of the requests where both have them: ``limits.memory 2GiB → 4GiB``."""
+    for one in find_differences(before.document[table], after.document[table]):
+        if one.path.startswith("seeds") and before.request.get("seed") != after.request.get("seed"):
+            continue  # they follow from that
+        name = _ASKED.get(one.path, one.path)
+        was, is_ = (_asked(lock, table).get(name, UNSET) for lock in (before, after))
+        worded = was is not UNSET and is_ is not UNSET
+        yield _plainly(Difference(f"{table}.{name}", *((was, is_) if worded else (one.before, one.after))))
+
+
+def _asked(lock: Lock, table: str) -> Mapping[str, Any]:
+    """A table of the request, as a lock carries it: nothing has checked its shape."""
+    found = lock.request.get(table)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _metrics(before: Lock, after: Lock) -> Iterator[Change]:
+    was, is_ = before.metrics, after.metrics
+    fates = (("no longer measured", was.keys() - is_.keys()), ("measured too", is_.keys() - was.keys()))
+    details = [f"{' '.join(sorted(names))} {fate}" for fate, names in fates if names]
+    details += (
+        f"{name} defined otherwise ({was[name]} → {is_[name]}), so that its values do not compare"
+        for name in sorted(was.keys() & is_.keys())
+        if was[name] != is_[name]
+    )
+    if details:
+        yield Change("metrics", None, None, tuple(details))
+
+
+def _plainly(one: Difference, *details: str) -> Change:
+    was, is_ = (None if value is UNSET else format_value(value) for value in (one.before, one.after))
+    return Change(one.path, was, is_, details)

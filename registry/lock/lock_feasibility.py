@@ -1,0 +1,202 @@
+"""Checks that the versions of a resolution can answer the request and are supported."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.inspection.file_facts import ComparedLabels, FileFacts, LabelComparison, ResampledField
+from benchlock.registry.lock.split_checks import (
+    check_index_labelled,
+    check_labelled,
+    check_model_inputs,
+    missing_rate_error,
+    resampled_fields,
+)
+from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model
+from benchlock.registry.manifests.manifest_types import ConstantInput, ImageInput, Output, StateInput
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS, check_metrics
+from benchlock.registry.names import find_close
+from benchlock.registry.requests.request import Request
+from benchlock.registry.requests.request_types import BatchSweep
+from benchlock.registry.resolution.conflicts import SHOWN, Conflict, ConflictError
+
+_OLDEST_PYTHON = 11  # what the harness is written for, of Python 3
+
+
+def find_unsupported(subject: Manifest | Request) -> tuple[str, ...]:
+    """Why no lock can be made with ``subject`` yet: ``predictions: detection is not built yet``; empty if one can."""
+    if isinstance(subject, Model):
+        return tuple(f"{reason} is not built yet" for reason in _model(subject))
+    if isinstance(subject, Image):
+        return tuple(f"platforms[{index}].{reason} is not built yet" for index, reason in _platforms(subject))
+    if isinstance(subject, Request):
+        return tuple(f"{reason} is not built yet" for reason in _request(subject))
+    return ()
+
+
+def _platforms(image: Image) -> Iterator[tuple[int, str]]:
+    for index, platform in enumerate(image.platforms):
+        if platform.reference is not UNSET and int(platform.python.partition(".")[2]) < _OLDEST_PYTHON:
+            yield index, f"python: a finished image with Python {platform.python}"
+
+
+def _model(model: Model) -> Iterator[str]:
+    if model.predictions is not UNSET and not any(isinstance(port, ImageInput) for port in model.inputs):
+        yield "predictions: boxes without an input of type image"
+
+
+def _request(request: Request) -> Iterator[str]:
+    asked = request.asked
+    if asked.trace not in (UNSET, "none"):
+        yield f"trace: {asked.trace}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenManifests:
+    """The published manifests of a resolution."""
+
+    model: Model
+    dataset: Dataset
+    framework: Framework
+    image: Image
+
+    def all(self) -> tuple[Manifest, ...]:
+        return (self.model, self.dataset, self.framework, self.image)
+
+
+def check_answerable(request: Request, chosen: ChosenManifests) -> None:
+    """The split is there and feeds the model, the metrics can be had, and all of it is built.
+
+    Raises:
+        InvalidInputError: one is not so; says which.
+    """
+    for subject, name in ((request, "the request"), *((one, f"{one.kind}/{one.name}") for one in chosen.all())):
+        if reasons := find_unsupported(subject):
+            raise InvalidInputError(
+                f"{name} cannot be run: {'; '.join(reasons)}",
+                where=name,
+                next_step="ask for less, or for another version of the artifact",
+            )
+    _check_split(request, chosen.dataset)
+    asked = request.asked
+    check_metrics(chosen.model.task, asked.scenario.name, asked.metrics)
+    _check_batches(asked.scenario, chosen.model)
+    check_model_inputs(chosen.model, chosen.dataset, chosen.dataset.splits[asked.dataset.split])
+    check_labelled(_quality(request), chosen.dataset, asked.dataset.split)
+
+
+def _quality(request: Request) -> list[str]:
+    return [name for name in request.metrics if name in DEFINITIONS and DEFINITIONS[name].is_quality]
+
+
+def find_required_index(request: Request, chosen: ChosenManifests) -> str | None:
+    """The index that says whether the split has the labels that are asked for; None if nothing needs it."""
+    split = chosen.dataset.splits.get(request.asked.dataset.split)
+    return split.index if split is not None and split.index is not UNSET and _quality(request) else None
+
+
+def check_index(request: Request, chosen: ChosenManifests, facts: FileFacts) -> None:
+    """Check that the split's index has the labels that are asked for. Raises ``InvalidInputError`` if not."""
+    if find_required_index(request, chosen) is not None:
+        check_index_labelled(_quality(request), request.asked.dataset.split, facts.label_columns)
+
+
+def check_rates(chosen: ChosenManifests, facts: FileFacts) -> None:
+    """Check that no input resamples sounds without a rate. Raises ``InvalidInputError`` if one does."""
+    for index in facts.without_rate:
+        raise missing_rate_error(chosen.model, index, chosen.dataset)
+
+
+def list_resampled_files(request: Request, chosen: ChosenManifests) -> tuple[ResampledField, ...]:
+    """The fields of the split whose files say whether their sounds have a rate."""
+    split = chosen.dataset.splits.get(request.asked.dataset.split)
+    return () if split is None else tuple(resampled_fields(chosen.model, chosen.dataset, split))
+
+
+def _check_split(request: Request, dataset: Dataset) -> None:
+    split, splits = request.asked.dataset.split, sorted(dataset.splits)
+    if split not in splits:
+        near = find_close(split, splits)
+        raise InvalidInputError(
+            f"dataset/{dataset.name} {dataset.version} has no split {split!r}",
+            where="dataset.split",
+            next_step=f"did you mean {near[0]!r}?" if near else f"its splits are {', '.join(splits)}",
+        )
+
+
+def _check_batches(scenario: object, model: Model) -> None:
+    """A sweep asks for batches that the model takes. Elsewhere a batch is filled up; here it is what is asked."""
+    taken = _fixed_batch(model)
+    if isinstance(scenario, BatchSweep) and taken is not None and set(scenario.batches) != {taken}:
+        others = ", ".join(str(size) for size in scenario.batches if size != taken)
+        raise InvalidInputError(
+            f"model/{model.name} {model.version} takes batches of {taken} alone, and the sweep asks for {others}",
+            where="scenario.batches",
+            next_step="choose a model whose batch is free, or measure this one with the scenario offline",
+        )
+
+
+def _fixed_batch(model: Model) -> int | None:
+    """Samples of every call; None where the batch is free, or only the harness can tell."""
+    fed = [port for port in model.inputs if not isinstance(port, ConstantInput | StateInput)]
+    stateful = any(isinstance(port, StateInput) for port in model.inputs)
+    if stateful or any(port.batch_axis == "none" or port.shape == () for port in (*fed, *model.outputs)):
+        return 1
+    sizes = [port.shape[port.batch_axis] for port in fed if isinstance(port.batch_axis, int)]
+    return next((size for size in sizes if isinstance(size, int)), None)
+
+
+def find_compared_labels(request: Request, chosen: ChosenManifests) -> Iterator[ComparedLabels]:
+    """The outputs that name labels, where the dataset names them too."""
+    dataset, model = chosen.dataset, chosen.model
+    split = dataset.splits.get(request.asked.dataset.split)
+    path, categories = dataset.labels, False
+    if path is UNSET and split is not None:
+        path, categories = split.annotations, True
+    if path is UNSET:
+        return
+    for index, output in enumerate(model.outputs):
+        if output.labels is not UNSET:
+            yield ComparedLabels(index, output.labels, path, _offset(model, output), categories)
+
+
+def _offset(model: Model, output: Output) -> int:
+    """Class index minus label: of an output that makes boxes, that of ``predictions``."""
+    boxes = model.predictions
+    if boxes is not UNSET and output.name in (boxes.scores, boxes.classes):
+        return boxes.label_offset
+    return 0 if output.label_offset is UNSET else output.label_offset
+
+
+def check_labels(request: Request, chosen: ChosenManifests, facts: FileFacts) -> None:
+    """Check that model and dataset mean the same by every name of a label that both have.
+
+    Raises:
+        ConflictError: they do not.
+    """
+    for compared, comparison in zip(find_compared_labels(request, chosen), facts.compared, strict=True):
+        if comparison.count:
+            raise ConflictError(_conflict(chosen, compared, comparison))
+
+
+def _conflict(chosen: ChosenManifests, compared: ComparedLabels, comparison: LabelComparison) -> Conflict:
+    model, dataset = (f"{one.kind}/{one.name} {one.version}" for one in (chosen.model, chosen.dataset))
+    shown = "; ".join(
+        f"{one.name!r} is label {one.expected} of the dataset and {one.found} of the model"
+        for one in comparison.shown[:SHOWN]
+    )
+    advice = "make the labels file of the model list its classes in the order of its output"
+    if comparison.shift is not None:
+        advice = (
+            f"declare label_offset: {compared.offset + comparison.shift} of outputs[{compared.output}] in a new version"
+        )
+    return Conflict(
+        f"{model} and {dataset} disagree about {comparison.count} labels (label_offset {compared.offset}): {shown}",
+        advice=f"{advice}, if the labels files are right",
+        details={
+            "labels": [{"name": one.name, "dataset": one.expected, "model": one.found} for one in comparison.shown],
+            "label_offset": compared.offset,
+        },
+    )

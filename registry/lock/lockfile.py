@@ -1,0 +1,326 @@
+"""The lock file: a resolution with digests as TOML, its id, and all blobs that it references.
+
+``id`` is the SHA-256 of the RFC 8785 JSON of all the rest, fields that this version does not know included, so that a
+lock read here and written again is the same lock. The text is a function of the content: the order of keys is fixed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from benchlock.artifacts.digest import Digest, digest_bytes, from_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.json_codec import decode_untyped, encode_canonical, prepare_decoder
+from benchlock.artifacts.trees import check_path
+from benchlock.registry.names import Kind
+from benchlock.registry.text import toml
+
+SCHEMA = (1, 1)
+"""Major and minor version of what is understood here."""
+MOST_VALUES: Final = 300_000
+"""Values of a lock, as `toml.loads` counts them: those of 40,000 files."""
+FINISHED_SCHEMA, PLAIN_SCHEMA = "1.1", "1.0"
+"""What is written: the minor version 1 added finished images, and a lock that names none says what it always said."""
+
+_ORDER = (
+    *("schema", "id", "kind", "name", "version", "split", "digest", "path", "sha256", "size"),
+    *("os", "arch", "device", "python", "reference", "image_id", "config_size", "diff_ids", "wheels_lock", "wheels"),
+    *("request", "model", "dataset", "framework", "image", "harness", "prereleases", "hardware", "limits"),
+    *("seconds", "bytes", "cpus", "processes", "scenario", "metrics"),
+)
+_ROWS = ("files", "platforms")
+_NAME_ONE = "name a lockfile: `benchlock lock REQUEST` writes NAME.lock beside the request"
+_LOCK_AGAIN = "restore it, or remove it and make it anew with `benchlock lock`"
+
+
+DigestText = Annotated[Digest, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
+HexText = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Whole = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class LockedFile(Struct, frozen=True, kw_only=True):
+    """A file or, where ``path`` ends in ``/``, a tree: ``sha256`` is 64 hex digits, ``size`` bytes."""
+
+    path: str
+    sha256: HexText
+    size: Whole
+
+
+class LockedArtifact(Struct, frozen=True, kw_only=True):
+    """``digest`` is of the manifest."""
+
+    name: str
+    version: str
+    digest: DigestText
+    files: tuple[LockedFile, ...] = ()
+
+
+class LockedDataset(LockedArtifact, frozen=True, kw_only=True):
+    split: str
+
+
+class LockedLayer(Struct, frozen=True, kw_only=True):
+    digest: DigestText
+    size: Whole
+
+
+class LockedPlatform(Struct, frozen=True, kw_only=True):
+    """An environment of the image: what a process needs, and where the image has layers, what a container needs.
+
+    ``image_id`` is the digest of the image's configuration, a blob of ``config_size`` bytes. A finished image has a
+    ``reference``, from which an engine pulls it, and the ``diff_ids`` of its layers in place of wheels and layers.
+    """
+
+    os: str
+    arch: str
+    device: str
+    python: str
+    wheels_lock: LockedFile | UnsetType = UNSET
+    wheels: tuple[LockedFile, ...] = ()
+    reference: Annotated[str, Meta(pattern=r"\A[^@\s]+@sha256:[0-9a-f]{64}\Z")] | UnsetType = UNSET
+    image_id: DigestText | UnsetType = UNSET
+    config_size: Whole | UnsetType = UNSET
+    diff_ids: tuple[DigestText, ...] | UnsetType = UNSET
+    layers: tuple[LockedLayer, ...] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if not self.finished and self.wheels_lock is UNSET:
+            raise ValueError("a platform has wheels_lock, or reference")
+        if self.finished and UNSET in (self.image_id, self.config_size, self.diff_ids):
+            raise ValueError("a finished image has image_id, config_size and diff_ids")
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is an image that others made, named by a reference."""
+        return self.reference is not UNSET
+
+    def __str__(self) -> str:
+        return f"{self.os}/{self.arch}/{self.device}"
+
+
+class LockedImage(LockedArtifact, frozen=True, kw_only=True):
+    platforms: tuple[LockedPlatform, ...]
+
+
+class LockedHarness(Struct, frozen=True, kw_only=True):
+    """``digest`` is of the zipapp, a blob of ``size`` bytes."""
+
+    version: str
+    digest: DigestText
+    size: Whole
+
+
+class LockedLimits(Struct, frozen=True, kw_only=True):
+    """What a run may use: ``bytes`` of memory, CPUs (also the thread count of every runtime), processes."""
+
+    seconds: Annotated[float, Meta(gt=0)]
+    bytes: Count
+    cpus: Count
+    processes: Count
+
+
+@prepare_decoder
+class LockContent(Struct, frozen=True, kw_only=True):
+    """The parts of a lock.
+
+    ``request`` is as parsed; ``scenario`` has its ``name``, every setting, and ``seeds``; ``metrics`` maps each name to
+    the version of its definition.
+    """
+
+    schema: str
+    request: dict[str, Any]
+    model: LockedArtifact
+    dataset: LockedDataset
+    framework: LockedArtifact
+    image: LockedImage
+    harness: LockedHarness
+    limits: LockedLimits
+    scenario: dict[str, Any]
+    metrics: dict[str, int]
+
+
+class Lock(LockContent, frozen=True, kw_only=True):
+    """A lock whose ``id`` was verified. ``document`` is all of it but the id, as plain values."""
+
+    id: Digest
+    document: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+
+    def artifacts(self) -> Mapping[Kind, LockedArtifact]:
+        return {"model": self.model, "dataset": self.dataset, "framework": self.framework, "image": self.image}
+
+
+def lock_id(document: Mapping[str, Any]) -> Digest:
+    """The identity of a lock whose tables, without ``id``, are ``document``.
+
+    Raises:
+        InvalidInputError: a value that JSON cannot hold exactly.
+    """
+    return digest_bytes(encode_canonical(document))
+
+
+def from_content(content: LockContent) -> Lock:
+    """The lock of that content.
+
+    Raises:
+        InvalidInputError: a value that TOML or JSON cannot hold, such as null.
+    """
+    parts = {name: getattr(content, name) for name in LockContent.__struct_fields__}
+    document: dict[str, Any] = decode_untyped(msgspec.json.encode(parts))
+    _check_no_null(document, "lock")
+    return read(_without_empty(document), "lock")
+
+
+def read(document: dict[str, Any], where: str) -> Lock:
+    """The lock whose tables, without ``id``, are ``document``.
+
+    Raises:
+        InvalidInputError: of a newer major schema, or not of the lock's shape; says where.
+    """
+    warnings = _check_schema(document.get("schema"), where)
+    try:
+        content = msgspec.convert(document, LockContent)
+        for path in _paths(content):
+            check_path(path.removesuffix("/"))
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(f"{where} is no lockfile: {error}", where=where, next_step=_LOCK_AGAIN) from error
+    parts = {name: getattr(content, name) for name in LockContent.__struct_fields__}
+    return Lock(**parts, id=lock_id(document), document=document, warnings=warnings)
+
+
+def load(text: str, where: str) -> Lock:
+    """The lock that ``text`` holds; ``where`` names it in messages. ``warnings`` says what a newer schema may mean.
+
+    Raises:
+        InvalidInputError: no TOML, of a newer major schema, or not of the lock's shape.
+        IntegrityError: its ``id`` is not its content's.
+    """
+    try:
+        document = toml.loads(text, MOST_VALUES)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{where} is no TOML, as a lockfile is: {error}", where=where, next_step=_NAME_ONE
+        ) from error
+    claimed = document.pop("id", None)
+    _check_schema(document.get("schema"), where)
+    if not isinstance(claimed, str):
+        raise InvalidInputError(f"{where} has no id", where=where, next_step=_LOCK_AGAIN)
+    found = lock_id(document)
+    if claimed != found:
+        raise IntegrityError(
+            f"{where} was changed after it was locked: its id is {claimed}, its content's is {found}",
+            where=where,
+            next_step=_LOCK_AGAIN,
+        )
+    return read(document, where)
+
+
+def dump(lock: Lock) -> str:
+    """The file of the lock: the same text for the same content, and ``load(dump(lock), …) == lock``."""
+    return toml.dumps({"id": lock.id, **lock.document}, _ORDER, _ROWS)
+
+
+def _check_schema(schema: Any, where: str) -> tuple[str, ...]:  # noqa: ANN401 - unchecked until here
+    """Warnings; a newer minor schema can be read, but says more than is understood here."""
+    major, dot, minor = schema.partition(".") if isinstance(schema, str) else ("", "", "")
+    if not (dot and major.isdecimal() and minor.isdecimal()):
+        raise InvalidInputError(f"{where} has no lockfile schema such as '1.0'", where=where, next_step=_LOCK_AGAIN)
+    if int(major) != SCHEMA[0]:
+        raise InvalidInputError(
+            f"{where} has schema {schema}, and only {SCHEMA[0]}.x is understood",
+            where=where,
+            next_step="use the version of benchlock that wrote it",
+        )
+    if int(minor) > SCHEMA[1]:
+        return (
+            f"{where} has schema {schema}, newer than {SCHEMA[0]}.{SCHEMA[1]}: what is new in it is kept, not used",
+        )
+    return ()
+
+
+def _paths(content: LockContent) -> Iterator[str]:
+    for artifact in (content.model, content.dataset, content.framework, content.image):
+        yield from (file.path for file in artifact.files)
+    for platform in content.image.platforms:
+        yield from (file.path for file in (platform.wheels_lock, *platform.wheels) if file is not UNSET)
+
+
+def _check_no_null(value: Any, where: str) -> None:  # noqa: ANN401 - any parsed value
+    if value is None:
+        raise InvalidInputError("null has no place in a lockfile", where=where, next_step="leave the key out")
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        parts = ((f".{key}", part) for key, part in value.items())
+    elif isinstance(value, list):
+        parts = ((f"[{index}]", part) for index, part in enumerate(value))
+    for suffix, part in parts:
+        _check_no_null(part, f"{where}{suffix}")
+
+
+def _without_empty(document: dict[str, Any]) -> dict[str, Any]:
+    """Without lists of files where there are none, and of wheels where there is a finished image."""
+    kept = {key: dict(part) if isinstance(part, dict) else part for key, part in document.items()}
+    for part in kept.values():
+        if isinstance(part, dict) and part.get("files") == []:
+            del part["files"]
+    for platform in kept["image"]["platforms"]:
+        if "reference" in platform:
+            del platform["wheels"]
+    return kept
+
+
+Sort = Literal["manifest", "file", "tree", "wheels lock", "wheel", "configuration", "layer", "harness"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobReference:
+    """A blob of a lock, under the ``name`` that messages use.
+
+    ``size`` is in bytes, ``None`` where the lock does not say: manifests. The digest of a ``tree`` is that of its
+    listing, which names further blobs, and its size is theirs together. ``platform`` is that whose environment needs
+    the blob; every run needs those without one.
+    """
+
+    sort: Sort
+    name: str
+    digest: Digest
+    size: int | None
+    platform: LockedPlatform | None = None
+
+
+def title(kind: Kind, artifact: LockedArtifact) -> str:
+    """What messages call an artifact of a lock: ``model/x@1.0.0``."""
+    return f"{kind}/{artifact.name}@{artifact.version}"
+
+
+def list_blob_references(lock: Lock) -> Iterator[BlobReference]:
+    """Every blob that ``lock`` names: manifests, files, each platform's environment, harness.
+
+    A digest that stands there twice comes twice.
+    """
+    for kind, artifact in lock.artifacts().items():
+        yield BlobReference("manifest", f"the manifest of {title(kind, artifact)}", artifact.digest, None)
+        for file in artifact.files:
+            sort: Sort = "tree" if file.path.endswith("/") else "file"
+            yield BlobReference(sort, f"{title(kind, artifact)} {file.path}", from_hex(file.sha256), file.size)
+    for platform in lock.image.platforms:
+        yield from _environment(lock, platform)
+    yield BlobReference("harness", f"harness {lock.harness.version}", lock.harness.digest, lock.harness.size)
+
+
+def _environment(lock: Lock, platform: LockedPlatform) -> Iterator[BlobReference]:
+    where = f"{title('image', lock.image)} ({platform})"
+    listed = platform.wheels_lock
+    if listed is not UNSET:
+        yield BlobReference("wheels lock", f"{where} {listed.path}", from_hex(listed.sha256), listed.size, platform)
+    for wheel in platform.wheels:
+        yield BlobReference("wheel", f"{where} {wheel.path}", from_hex(wheel.sha256), wheel.size, platform)
+    if platform.image_id is not UNSET:
+        size = None if platform.config_size is UNSET else platform.config_size
+        yield BlobReference("configuration", f"{where} configuration", platform.image_id, size, platform)
+    for index, layer in enumerate(() if platform.layers is UNSET else platform.layers):
+        yield BlobReference("layer", f"{where} layers[{index}] {layer.digest}", layer.digest, layer.size, platform)

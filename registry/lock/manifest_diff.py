@@ -1,0 +1,226 @@
+"""Differences between two manifests: changed values by path, and changed files by role."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import groupby
+from typing import Any
+
+from msgspec import UNSET
+
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.registry.lock.lockfile import LockedArtifact, LockedFile
+from benchlock.registry.manifests import Dataset, File, Manifest, files_of, plain
+
+_LONGEST = 100
+"""Characters of a value that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """``before`` or ``after`` is ``UNSET`` where nothing stands at ``path``."""
+
+    path: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        if self.before is UNSET:
+            return f"{self.path} added: {format_value(self.after)}"
+        if self.after is UNSET:
+            return f"{self.path} removed: {format_value(self.before)}"
+        return f"{self.path} {format_value(self.before)} → {format_value(self.after)}"
+
+
+def find_differences(before: Any, after: Any, path: str = "") -> Iterator[Difference]:  # noqa: ANN401 - any plain value
+    """The places where JSON values differ, in the order of ``before``.
+
+    Lists of mappings are aligned, so that an inserted step does not change all that follow it; those that stay are
+    counted as in ``after``. Lists of anything else differ as a whole.
+    """
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in dict.fromkeys((*before, *after)):
+            here = f"{path}.{key}" if path else str(key)
+            yield from find_differences(before.get(key, UNSET), after.get(key, UNSET), here)
+    elif _is_rows(before) and _is_rows(after):
+        yield from _aligned(before, after, path)
+    elif before != after:
+        yield Difference(path, before, after)
+
+
+def format_value(value: Any) -> str:  # noqa: ANN401 - any plain value
+    """A value for people, on one line, cut where it is long; a step is ``resize {size: [8, 8], …}``."""
+    text = _shown(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    match value:
+        case bool() | None:
+            return {True: "true", False: "false", None: "null"}[value]
+        case str():
+            return value if value.isprintable() and value else json.dumps(value, ensure_ascii=False)
+        case {**only} if len(only) == 1 and isinstance(next(iter(only.values())), Mapping):
+            name, arguments = next(iter(only.items()))
+            return f"{name} {_shown(arguments)}" if arguments else str(name)
+        case Mapping():
+            return f"{{{', '.join(f'{key}: {_shown(part)}' for key, part in value.items())}}}"
+        case Sequence():
+            return f"[{', '.join(map(_shown, value))}]"
+        case _:
+            return str(value)
+
+
+def _other_step(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether both are mappings of one key, as steps are, and not of the same."""
+    return len(before) == len(after) == 1 and before.keys() != after.keys()
+
+
+def _is_rows(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+
+
+def _aligned(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterator[Difference]:
+    matcher = SequenceMatcher(None, [*map(encode_canonical, before)], [*map(encode_canonical, after)], autojunk=False)
+    for tag, start, stop, first, last in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        pairs = min(stop - start, last - first)
+        for offset in range(pairs):
+            old, new, here = before[start + offset], after[first + offset], f"{path}[{first + offset}]"
+            if _other_step(old, new):
+                yield Difference(here, old, new)
+            else:
+                yield from find_differences(old, new, here)
+        yield from (Difference(f"{path}[{index}]", before[index], UNSET) for index in range(start + pairs, stop))
+        yield from (Difference(f"{path}[{index}]", UNSET, after[index]) for index in range(first + pairs, last))
+
+
+_SHOWN = 5
+"""Files, or values, of one kind of change that are named before the rest is counted."""
+
+_TOLD_ELSEWHERE = ("schema", "kind", "name", "version", "files", "platforms")
+"""Keys of a manifest whose changes are those of the subject, of the files, and of the locked platforms."""
+
+_TOPICS = (
+    (r"(inputs|outputs)\[\d+\]\.tolerance", "tolerance changed"),
+    (r"inputs\[\d+\]\.steps", "preprocessing changed"),
+    (r"outputs\[\d+\]\.steps", "postprocessing changed"),
+    (r"inputs", "inputs changed"),
+    (r"outputs", "outputs changed"),
+    (r"predictions", "detections changed"),
+    (r"framework", "framework asked for"),
+    (r"claims", "claims changed"),
+    (r"description", "description changed"),
+    (r"attributes", "attributes changed"),
+)
+"""What a change at a path is called; any other is called by its path."""
+
+_BARE = ("description changed", "attributes changed")
+"""Words that change no result, and may be long: that they changed is enough."""
+
+_SOURCES = ("index", "images", "file", "annotations")
+"""Keys of a split that name its samples."""
+
+
+def find_content_changes(before: Manifest, after: Manifest) -> Iterator[str]:
+    """What the manifests say otherwise, but for their files: ``preprocessing changed: inputs[0].steps[1]…``."""
+    was, is_ = (
+        {key: value for key, value in plain(manifest).items() if key not in _TOLD_ELSEWHERE}
+        for manifest in (before, after)
+    )
+    found = sorted(((_topic(one), one) for one in find_differences(was, is_)), key=lambda pair: pair[0][0])
+    for (_, topic), group in groupby(found, key=lambda pair: pair[0]):
+        told = [_told(one) for _, one in group]
+        if topic in _BARE:
+            yield topic
+        elif topic:
+            yield f"{topic}: {'; '.join(_cut(told))}"
+        else:
+            yield from told
+
+
+def find_file_changes(before: LockedArtifact, after: LockedArtifact, uses: Mapping[str, str]) -> Iterator[str]:
+    """What happened to the files: together by what they are for, where ``uses`` says it of a path, else by path."""
+    was, is_ = (_digests(one.files) for one in (before, after))
+    if was == is_:
+        return
+    told = [use for path, use in uses.items() if path in was or path in is_]
+    for use in dict.fromkeys(told):
+        mine, theirs = ({path: sha for path, sha in one.items() if uses.get(path) == use} for one in (was, is_))
+        yield f"{use} {_fate(mine, theirs)}"
+    yield from _by_path(*({path: sha for path, sha in one.items() if path not in uses} for one in (was, is_)))
+
+
+def list_file_uses(manifest: Manifest) -> dict[str, str]:
+    """By path, what a file is for, as far as the manifest says it: ``weights``, ``labels of test``."""
+    if isinstance(manifest, Dataset):
+        return _uses_in_dataset(manifest)
+    return {file.path: file.role for file in files_of(manifest) if file.role is not UNSET}
+
+
+def _topic(one: Difference) -> tuple[int, str]:
+    """The place of a change among the topics, those without a topic last, and its topic."""
+    for place, (pattern, topic) in enumerate(_TOPICS):
+        if re.match(pattern, one.path):
+            return place, topic
+    return len(_TOPICS), ""
+
+
+def _told(one: Difference) -> str:
+    samples = re.fullmatch(r"splits\.(.+)\.samples", one.path)
+    return f"{samples[1]} has {one.after} samples, had {one.before}" if samples else str(one)
+
+
+def _uses_in_dataset(dataset: Dataset) -> dict[str, str]:
+    named = [("samples", name, getattr(split, key)) for name, split in dataset.splits.items() for key in _SOURCES]
+    named += [("labels", name, split.labels) for name, split in dataset.splits.items()]
+    named.append(("class names", "", dataset.labels))
+    found: dict[str, str] = {}
+    for file in files_of(dataset):
+        here = [(what, split) for what, split, path in named if isinstance(path, str) and _holds(file, path)]
+        if len({what for what, _ in here}) == 1:
+            splits = " and ".join(sorted({split for _, split in here if split}))
+            found[file.path] = f"{here[0][0]} of {splits}" if splits else here[0][0]
+    order = [what for what, _, _ in named]
+    return dict(sorted(found.items(), key=lambda pair: order.index(pair[1].partition(" of ")[0])))
+
+
+def _holds(file: File, path: str) -> bool:
+    return path == file.path or (file.path.endswith("/") and path.startswith(file.path))
+
+
+def _digests(files: tuple[LockedFile, ...]) -> dict[str, str]:
+    return {file.path: file.sha256 for file in files}
+
+
+def _fate(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    if before == after:
+        return "the same"
+    if sorted(before.values()) == sorted(after.values()):
+        return "renamed"
+    if not (before and after):
+        return "added" if after else "removed"
+    paths = before.keys() | after.keys()
+    changed = sum(before.get(path) != after.get(path) for path in paths)
+    return f"changed ({changed} of {len(paths)} files)" if changed < len(paths) else "changed"
+
+
+def _by_path(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    """``a.txt changed``, ``b.txt added``, …, and how many are the same."""
+    fates = {path: _fate(_only(before, path), _only(after, path)) for path in sorted({*before, *after})}
+    for fate in ("changed", "added", "removed"):
+        if paths := [path for path, one in fates.items() if one == fate]:
+            yield f"{' '.join(_cut(paths))} {fate}"
+    if same := sum(fate == "the same" for fate in fates.values()):
+        yield f"{same} other file{'s' if same > 1 else ''} the same"
+
+
+def _cut(texts: list[str]) -> list[str]:
+    return texts if len(texts) <= _SHOWN else [*texts[:_SHOWN], f"and {len(texts) - _SHOWN} more"]
+
+
+def _only(files: Mapping[str, str], path: str) -> Mapping[str, str]:
+    return {path: files[path]} if path in files else {}

@@ -1,0 +1,190 @@
+"""The reasons why a lock has a version and not a newer one: ``benchlock why``."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchlock.artifacts.display import escape_line
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.registry.lock.lockfile import LockedArtifact
+from benchlock.registry.names import Kind
+from benchlock.registry.resolution.candidates import ORDER, Candidate, Requirement, Resolution
+from benchlock.registry.resolution.conflicts import (
+    Code,
+    Conflict,
+    Rejection,
+    RequirementText,
+    VersionGroup,
+    find_nearest,
+    group_admitted_versions,
+    list_rejections,
+)
+from benchlock.registry.resolution.resolver import explain, format_requirement
+from benchlock.registry.resolution.version_search import Search, need_of
+from benchlock.registry.versions.semantic_version import Version, parse_version, successor
+from benchlock.registry.versions.version_ranges import ANY, Constraint, Range
+
+LockedVersions = Mapping[Kind, LockedArtifact]
+"""What a lock has chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionReason:
+    """Why a lock has ``version``, which is yanked for the reason ``yanked``, if it is.
+
+    ``asked``: who asked for what of the name. ``newer``: the versions above the chosen one, and why not these.
+    """
+
+    kind: Kind
+    name: str
+    version: Version
+    yanked: str | None
+    asked: tuple[RequirementText, ...]
+    newer: tuple[Rejection, ...]
+
+    def prose(self) -> str:
+        """A few lines."""
+        newer = [one.text for one in self.newer] or ["no newer version is published"]
+        although = f", which is yanked ({escape_line(self.yanked)})" if self.yanked is not None else ""
+        head = f"{self.kind}/{self.name} {self.version}{although}"
+        return "\n  ".join((head, *(one.text for one in self.asked), *newer))
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "version": str(self.version),
+            "yanked": self.yanked,
+            "asked": [one.as_json() for one in self.asked],
+            "newer": [one.as_json() for one in self.newer],
+        }
+
+
+def explain_selection(locked: LockedVersions, kind: Kind, name: str, search: Search) -> SelectionReason:
+    """Why a lock of ``locked`` has its version of ``kind``/``name``; ``search`` asks its request, without preferences.
+
+    Raises:
+        InvalidInputError: the lock has no such artifact.
+        UnknownNameError: the catalogue does not have the lock's model.
+    """
+    if locked[kind].name != name:
+        known = [f"{one}/{artifact.name}" for one, artifact in locked.items()]
+        near = find_nearest(f"{kind}/{name}", known) or f"{kind}/{locked[kind].name}"
+        raise InvalidInputError(f"the lock has no {kind}/{name}", where=kind, next_step=f"did you mean {near}?")
+    version = parse_version(locked[kind].version)
+    requirements = tuple(_requirements(locked, kind, search))
+    newer = Range.between(successor(version), None)
+    lines = [*list_rejections(search, requirements, newer), *_admitted(search, requirements, newer)]
+    asked = tuple(_asked(locked, kind, search))
+    yanked = next((one.yanked for one in search.snapshot.candidates(kind, name, (version,))), None)
+    return SelectionReason(kind, name, version, yanked, asked, tuple(lines))
+
+
+def _asked(locked: LockedVersions, kind: Kind, search: Search) -> Iterator[RequirementText]:
+    """What is asked, as lines; of an image that it provides the framework, whatever else."""
+    if kind != "image" or search.question.image is not None:
+        yield from map(format_requirement, _requirements(locked, kind, search))
+    if kind == "image":
+        framework = f"framework/{locked['framework'].name} {locked['framework'].version}"
+        text = f"an image must provide {framework} on {search.question.hardware}"
+        yield RequirementText(kind, locked[kind].name, "*", framework, text)
+
+
+def _requirements(locked: LockedVersions, kind: Kind, search: Search) -> Iterator[Requirement]:
+    """What is asked of the kind's one name: by the request, and of a framework by the model that is locked.
+
+    Raises:
+        UnknownNameError: the catalogue does not have that model.
+    """
+    question = search.question
+    if kind == "framework":
+        name, version = locked["model"].name, locked["model"].version
+        model = f"model/{name} {version}"
+        found = search.snapshot.candidates("model", name, (parse_version(version),))
+        if not found:
+            what = f"the catalogue has no {model}, which says what it asks of its framework"
+            raise UnknownNameError(what, next_step="name the registry that the lock was made in: --registry")
+        _, framework, text = need_of(found[0])
+        yield Requirement(kind, framework, Constraint.parse(text), model)
+        if question.framework is not None:
+            yield Requirement(kind, locked["framework"].name, question.framework, "the request")
+    elif kind == "image":
+        yield question.image or Requirement(kind, locked["image"].name, ANY, "the request")
+    else:
+        yield question.model if kind == "model" else question.dataset
+
+
+def _admitted(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Iterator[Rejection]:
+    """The newer versions that what is asked would let in: they do not fit the rest, or would do as well."""
+    there = _let_in(search, requirements, newer)
+    if there is None:
+        return
+    asking = _asking_for(search, requirements, newer)
+    found = asking.find()
+    if found is None:
+        kind, name = requirements[0].kind, requirements[0].name
+        text = f"{kind}/{name} {there}: {_because(kind, explain(asking))}"
+        yield Rejection(kind, name, there.texts, there.count, "conflict", text)
+        return
+    chosen = found.chosen()[requirements[0].kind]
+    yield from _admitted(search, requirements, Range.between(successor(chosen.version), None))
+    yield _would_do(search, found, chosen)
+
+
+def _let_in(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> VersionGroup | None:
+    kind, name = requirements[0].kind, requirements[0].name
+    admitted = search.available.admitted(kind, name, *(one.constraint for one in requirements))
+    versions = {status: part & newer for status, part in admitted.items()}
+    return group_admitted_versions(search.snapshot, kind, name, versions)
+
+
+def _asking_for(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Search:
+    """The same question, in which the kind must be one of ``newer``."""
+    question, (requirement, *_) = search.question, requirements
+    narrowed = replace(requirement, constraint=_narrowed(requirement.constraint, newer))
+    match requirement.kind:
+        case "model":
+            return search.asking(replace(question, model=narrowed))
+        case "dataset":
+            return search.asking(replace(question, dataset=narrowed))
+        case "image":
+            return search.asking(replace(question, image=narrowed))
+        case "framework":
+            framework = question.framework or Constraint(Range.ALL, Range.ALL, "*")
+            return search.asking(replace(question, framework=_narrowed(framework, newer)))
+
+
+def _narrowed(constraint: Constraint, newer: Range) -> Constraint:
+    return Constraint(constraint.range & newer, constraint.prereleases & newer, f"{constraint} and {newer}")
+
+
+def _would_do(search: Search, found: Resolution, chosen: Candidate) -> Rejection:
+    """A version that the lock could have: it was made before, or a kind that is chosen earlier is newer without it."""
+    now = search.find()
+    earlier = ORDER[: ORDER.index(chosen.kind)]
+    moved = next((kind for kind in earlier if now and now.chosen()[kind] != found.chosen()[kind]), None)
+    if now is not None and moved is not None:
+        because = f"would do with {found.chosen()[moved]}, and {now.chosen()[moved]} comes before it"
+        return _line(chosen, "order", because)
+    upgrade = f"`benchlock lock REQUEST -o LOCK --upgrade {chosen.kind}/{chosen.name}`"
+    return _line(chosen, "kept", f"would do too: the lock keeps what it has until {upgrade}")
+
+
+def _line(chosen: Candidate, code: Code, because: str) -> Rejection:
+    version = str(chosen.version)
+    return Rejection(chosen.kind, chosen.name, (version,), 1, code, f"{chosen}: {because}")
+
+
+def _because(kind: Kind, conflict: Conflict) -> str:
+    """Why the newer versions fit no others: what they ask for, or what images there are."""
+    if kind == "model":
+        return (
+            f"{conflict.summary}: {', '.join(f'{one.kind}/{one.name} {one.constraint}' for one in conflict.asked[1:])}"
+        )
+    images = [line for line in conflict.rejected if line.kind == "image"]
+    if kind == "image":
+        fates = (line.text.partition(": ")[2] for line in images if line.reason in ("framework", "platform"))
+        return "; ".join(fates) or conflict.summary
+    told = "; ".join(line.text for line in images if line.reason in ("platform", "yanked", "pre-release"))
+    return "no image that can be chosen provides it" + (f" ({told})" if told else "")

@@ -1,0 +1,156 @@
+"""Checks that a dataset split has the fields of the model and the labels of the metrics."""
+
+import csv
+import io
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import BinaryIO
+
+from msgspec import UNSET
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.inspection.file_facts import ResampledField
+from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_text_lines
+from benchlock.registry.manifests import Dataset, Model, Split
+from benchlock.registry.manifests.manifest_types import AudioInput, ImageInput, TensorInput, TextInput
+
+_LABEL, _MASK = "label", "mask"
+_FIELDS = {"image-index": "image", "idx": "image", "coco": "image", "wav-index": "audio"}
+"""The field of the formats that have one."""
+_FEEDING = {"image-index": ("image",), "coco": ("image",), "wav-index": ("audio",), "idx": ("image", "tensor")}
+"""The types of inputs that the formats can feed whose samples are of one sort."""
+_WITHOUT_RATE = ("jsonl",)
+"""Formats that hold sounds as numbers alone, and never as files, which say their rate."""
+_PERHAPS_WITHOUT_RATE = ("npz", "parquet")
+"""Formats that hold sounds as numbers or as files."""
+_CLASSES, _MASKS, _BOXES, _NUMBERS = "classes", "masks", "boxes", "numbers"
+_COMPARED = {"top1": _CLASSES, "top5": _CLASSES, "miou": _MASKS, "map": _BOXES, "map_50": _BOXES} | {
+    "mae": _NUMBERS,
+    "rmse": _NUMBERS,
+}
+"""What the labels are that a metric compares predictions with."""
+_ANY = (_CLASSES, _MASKS, _NUMBERS)
+_LABELS: Mapping[str, Sequence[str]] = {
+    "image-index": _ANY,
+    "wav-index": (_CLASSES, _NUMBERS),
+    "idx": (_CLASSES, _NUMBERS),
+    "npz": _ANY,
+    "jsonl": _ANY,
+    "parquet": _ANY,
+    "coco": (_BOXES,),
+}
+"""What the labels of a format can be."""
+
+
+def fields_of(dataset: Dataset, split: Split) -> tuple[str, ...]:
+    """The names of a sample's fields, in their order."""
+    if split.fields is UNSET:
+        return (_FIELDS[dataset.format],)
+    return tuple(field for field in split.fields if field != _LABEL)
+
+
+def check_model_inputs(model: Model, dataset: Dataset, split: Split) -> None:
+    """Every input that takes its tensor from the dataset has a field, of samples that it can take.
+
+    Raises:
+        InvalidInputError: one has not; says which.
+    """
+    fields = fields_of(dataset, split)
+    known, name = ", ".join(fields), f"dataset/{dataset.name}"
+    for index, port in enumerate(model.inputs):
+        if not isinstance(port, ImageInput | AudioInput | TextInput | TensorInput):
+            continue
+        where = f"model/{model.name} inputs[{index}].field"
+        if port.field is UNSET and len(fields) > 1:
+            what = f"the input {port.name} names no field, and {name} has {known}"
+            raise InvalidInputError(what, where=where, next_step="publish a version of the model that names its field")
+        if port.field is not UNSET and port.field not in fields:
+            what = f"the input {port.name} takes the field {port.field!r}, and {name} has {known}"
+            step = "choose another dataset, or publish a version of one of them that calls the field as the other does"
+            raise InvalidInputError(what, where=where, next_step=step)
+        if port.type not in _FEEDING.get(dataset.format, (port.type,)):
+            what = f"{name} is in {dataset.format}, which feeds no input of type {port.type}, as {port.name} is"
+            raise InvalidInputError(what, where=where, next_step="choose another dataset")
+        if dataset.format in _WITHOUT_RATE and _is_resampled(port):
+            raise missing_rate_error(model, index, dataset)
+
+
+def missing_rate_error(model: Model, index: int, dataset: Dataset) -> InvalidInputError:
+    """The refusal of an input that resamples sounds without a rate."""
+    name = model.inputs[index].name
+    what = f"the input {name} resamples, and dataset/{dataset.name} in {dataset.format} holds sounds without a rate"
+    step = "choose a dataset of WAV files, or publish a version of the model without the step resample"
+    return InvalidInputError(what, where=f"model/{model.name} inputs[{index}].steps", next_step=step)
+
+
+def resampled_fields(model: Model, dataset: Dataset, split: Split) -> Iterator[ResampledField]:
+    """Yield the fields of sounds that an input resamples, of formats that hold them as files or as numbers."""
+    if dataset.format not in _PERHAPS_WITHOUT_RATE or split.fields is UNSET or split.file is UNSET:
+        return
+    first, *_ = fields_of(dataset, split)
+    for index, port in enumerate(model.inputs):
+        if isinstance(port, AudioInput) and _is_resampled(port):
+            field = first if port.field is UNSET else port.field
+            if field in split.fields:
+                yield ResampledField(index, split.file, split.fields[field], dataset.format)
+
+
+def _is_resampled(port: ImageInput | AudioInput | TextInput | TensorInput) -> bool:
+    """Whether a step needs to know the rate of the sound."""
+    return isinstance(port, AudioInput) and any(step.name == "resample" for step in port.steps)
+
+
+def check_labelled(metrics: Sequence[str], dataset: Dataset, split_name: str) -> None:
+    """The split can have the labels that quality ``metrics`` compare predictions with.
+
+    Raises:
+        InvalidInputError: it has none, or of another sort; ``where`` is ``metrics``.
+    """
+    split = dataset.splits[split_name]
+    for metric in metrics:
+        wanted = _COMPARED[metric]
+        if wanted not in _LABELS[dataset.format]:
+            what = f"{metric} needs {wanted} as labels, and dataset/{dataset.name} in {dataset.format} has others"
+            raise InvalidInputError(what, where="metrics", next_step="choose another metric or dataset")
+    by_key = split.fields is not UNSET and _LABEL not in split.fields
+    if metrics and (by_key or (dataset.format == "idx" and split.labels is UNSET)):
+        raise missing_labels_error(metrics[0], split_name)
+
+
+def find_label_columns(index: BinaryIO, path: str) -> tuple[str, ...]:
+    """Find which of the columns ``label`` and ``mask`` the first sample of an index fills: all samples do, or none.
+
+    Raises:
+        InvalidInputError: The index is not CSV.
+        OverBudgetError: A line is too long.
+    """
+    with io.TextIOWrapper(index, encoding="utf-8-sig", errors="replace", newline="") as text:
+        try:
+            first = next(csv.DictReader(read_text_lines(text, BUDGET.line)), {})
+        except csv.Error as error:
+            raise InvalidInputError(f"{path} is not CSV: {error}", where=path) from error
+    return tuple(column for column in (_LABEL, _MASK) if (first.get(column) or "").strip())
+
+
+def check_index_labelled(metrics: Sequence[str], split_name: str, columns: Collection[str]) -> None:
+    """Check that the samples of an index have the labels that the metrics need.
+
+    Args:
+        metrics: Metrics of quality.
+        split_name: The split of the index.
+        columns: The columns of labels that its samples fill.
+
+    Raises:
+        InvalidInputError: They have none.
+    """
+    for metric in metrics:
+        if (_MASK if _COMPARED[metric] == _MASKS else _LABEL) not in columns:
+            raise missing_labels_error(metric, split_name)
+
+
+def missing_labels_error(metric: str, split: str) -> InvalidInputError:
+    """The refusal of a quality metric of a split without labels for it."""
+    return InvalidInputError(
+        f"{metric} needs labels, and the split {split} has none",
+        where="metrics",
+        next_step="ask for latency and throughput alone, or choose a labelled split",
+    )

@@ -1,0 +1,55 @@
+"""Base class and checked scalar types of manifest fields, with their JSON Schema descriptions.
+
+A key that may be absent is ``UNSET`` when it is: it stays absent in the content, and a value that was written stays.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from benchlock.registry.names import NAME
+
+
+class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
+    """A mapping of a manifest: immutable, and without unknown keys."""
+
+
+NameText = Annotated[str, Meta(extra_json_schema={"pattern": NAME})]
+VersionText = Annotated[str, Meta(description="a SemVer 2.0.0 version")]
+ConstraintText = Annotated[str, Meta(description="a set of versions, such as '>=1.20 <2'")]
+PathText = Annotated[str, Meta(description="a path of `files`, or inside a tree of `files`; a tree ends in /")]
+HexText = Annotated[str, Meta(description="SHA-256 as 64 hex digits", extra_json_schema={"pattern": "^[0-9a-f]{64}$"})]
+DigestText = Annotated[str, Meta(extra_json_schema={"pattern": "^sha256:[0-9a-f]{64}$"})]
+MOST_FILES = 10_000
+"""Files and trees that a manifest lists."""
+MOST_PORTS = 256
+"""Inputs, and outputs, of a model; claims too."""
+MOST_STEPS = 64
+"""Steps of one input or output."""
+MOST_AXES = 32
+"""Axes of a tensor."""
+MOST_CHANNELS = 4096
+"""Values of one step, one a channel."""
+MOST_SPLITS = 64
+"""Splits of a dataset; fields of one, too."""
+MOST_PLATFORMS = 64
+"""Platforms of an image, and distributions of a framework."""
+MOST_LAYERS = 512
+"""Layers of an image for one platform."""
+
+Text = Annotated[str, Meta(min_length=1)]
+Count = Annotated[int, Meta(ge=1)]
+Whole = Annotated[int, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Fraction = Annotated[float, Meta(gt=0, le=1)]
+
+FloatType = Literal["float16", "float32", "float64"]
+IntegerType = Literal["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+DType = Literal[
+    "bool",
+    "float16", "float32", "float64",
+    "int8", "int16", "int32", "int64",
+    "uint8", "uint16", "uint32", "uint64",
+]  # fmt: skip
+Layout = Literal["NHWC", "NCHW"]

@@ -1,0 +1,141 @@
+"""Validation rules of the files in a manifest: paths, roles, sources and digests."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import UNSET, UnsetType
+
+from benchlock.artifacts.digest import from_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.trees import check_collisions, check_path
+from benchlock.registry.manifests.manifest_types import File
+from benchlock.registry.names import Kind
+from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.yaml import Place
+
+ROLES: dict[Kind, tuple[str, ...]] = {
+    "model": ("graph", "weights", "labels", "vocabulary", "code", "golden", "card"),
+    "image": ("wheels", "layer", "config"),
+}
+"""The roles of the kinds whose files must have one."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_REMOTE = ("https", "http", "hf", "dvc")
+_LOCAL = "file"
+
+
+def check_files(files: Sequence[File], kind: Kind, place: Place, problems: Problems, *, published: bool) -> None:
+    """``place`` is that of ``files``; what breaks a rule goes to ``problems``."""
+    for index, file in enumerate(files):
+        here = place.at(index)
+        with problems.noted():
+            _check_path(file.path, here.at("path"))
+        with problems.noted():
+            _check_role(file, kind, here.at("role"))
+        with problems.noted():
+            _check_bytes(file, here, published=published)
+    paths, before = [file.path for file in files], len(problems.found)
+    _check_apart(paths, place, problems)
+    if not published and len(problems.found) == before:  # a manifest that is published stays readable
+        with problems.noted():
+            _check_spellings(paths, place)
+
+
+def contains_path(files: Iterable[File], path: str) -> bool:
+    """Whether ``path`` is one of ``files``, or lies inside a tree of theirs."""
+    return any(path == file.path or (file.path.endswith("/") and path.startswith(file.path)) for file in files)
+
+
+def check_file_reference(files: Iterable[File], path: str | UnsetType, place: Place) -> None:
+    """A path that a manifest names must lead to a file of it; one inside a tree is looked up when the tree is read.
+
+    Raises:
+        InvalidInputError: it does not.
+    """
+    if path is UNSET:
+        return
+    _check_path(path, place)
+    if not contains_path(files, path):
+        raise place.error(f"{path!r} is none of the files, and in no tree of them", "add it to files")
+
+
+def _check_path(path: str, place: Place) -> None:
+    place.parsed(check_path, path.removesuffix("/"))
+
+
+def _check_role(file: File, kind: Kind, place: Place) -> None:
+    roles = ROLES.get(kind)
+    if roles is None:
+        return
+    if file.role is UNSET:
+        raise place.error(
+            f"the key 'role' is missing: a file of a {kind} needs one", f"write one of {', '.join(roles)}"
+        )
+    if file.role not in roles:
+        raise place.error(f"no {kind} has files of the role {file.role}", f"write one of {', '.join(roles)}")
+
+
+def _check_bytes(file: File, place: Place, *, published: bool) -> None:
+    if file.sha256 is not UNSET:
+        place.at("sha256").parsed(from_hex, file.sha256)
+    if published:
+        _check_published(file, place)
+    else:
+        _check_source(file, place)
+
+
+def _check_published(file: File, place: Place) -> None:
+    if file.source is not UNSET:
+        raise place.at("source").error("a published manifest has no sources, only digests")
+    for key, value in (("sha256", file.sha256), ("size", file.size)):
+        if value is UNSET:
+            raise place.at(key).error(f"the key {key!r} is missing: a published file has one")
+
+
+def _check_source(file: File, place: Place) -> None:
+    if file.source is UNSET:
+        raise place.at("source").error("the key 'source' is missing", "write where the file comes from")
+    scheme = _SCHEME.match(file.source)
+    if scheme is None or scheme[1] == _LOCAL:
+        return
+    if scheme[1] not in _REMOTE:
+        what = f"{scheme[1]}: is no source"
+        raise place.at("source").error(what, "write a path, or file:, https:, hf: or dvc:")
+    if file.sha256 is UNSET:
+        what = "the key 'sha256' is missing: a remote file needs its digest"
+        raise place.at("sha256").error(what, "write the SHA-256 that its publisher states, or that you have verified")
+
+
+def _check_apart(paths: Sequence[str], place: Place, problems: Problems) -> None:
+    """No path twice, and none below another: they are laid out in one folder."""
+    seen: dict[str, int] = {}
+    for index, path in enumerate(paths):
+        bare = path.removesuffix("/")
+        if bare in seen:
+            what = f"{path!r} is also files[{seen[bare]}]"
+            problems.add(place.at(index, "path").error(what, "give each file its own path"))
+        seen.setdefault(bare, index)
+    for index, above in sorted(_inside_others(paths)):
+        what = f"{paths[index]!r} lies inside files[{above}], {paths[above]!r}"
+        problems.add(place.at(index, "path").error(what, "list the tree, or its files, not both"))
+
+
+def _inside_others(paths: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The index of each path that lies inside another one, and that of the first one around it.
+
+    In this order a path follows those around it, with nothing but what lies inside them between.
+    """
+    around, first = "", -1
+    for path, index in sorted((path.removesuffix("/").replace("/", "\0"), index) for index, path in enumerate(paths)):
+        if first >= 0 and path.startswith(f"{around}\0"):
+            yield index, first
+        elif first < 0 or path != around:
+            around, first = path, index
+
+
+def _check_spellings(paths: Sequence[str], place: Place) -> None:
+    """No two paths that are one name on a file system that ignores case or Unicode form."""
+    try:
+        check_collisions(paths)
+    except InvalidInputError as error:
+        raise place.error(error.what, error.next_step) from error

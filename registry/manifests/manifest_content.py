@@ -1,0 +1,143 @@
+"""Canonical content and digest of a manifest, and the parsing of published manifests."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import decode_untyped, encode_canonical
+from benchlock.registry.manifests.manifest_checks import check
+from benchlock.registry.manifests.manifest_types import File, Framework, Manifest, files_of
+from benchlock.registry.names import Reference, parse_name
+from benchlock.registry.text.decoder import convert
+from benchlock.registry.text.yaml import Document
+from benchlock.registry.versions.semantic_version import parse_version
+
+_LAST: tuple[Manifest | None, bytes] = (None, b"")
+"""The manifest whose content was asked for last, with it: who publishes one asks several times in a row."""
+
+MOST_VALUES = 400_000
+"""Values of a manifest that is read again. A service takes fewer from whoever publishes."""
+
+_LONG = re.compile(rb"[0-9]{16}")
+"""Where a number may be beyond 2**53 - 1; digests match, too."""
+_SLICE = 1 << 16
+"""Bytes that are searched at once: no other thread runs meanwhile."""
+
+
+def reference_of(manifest: Manifest) -> Reference:
+    return Reference(manifest.kind, parse_name(manifest.name), parse_version(manifest.version))
+
+
+def content(manifest: Manifest) -> bytes:
+    """The RFC 8785 JSON of a manifest whose files all have a digest and a size, and no source.
+
+    Raises:
+        InvalidInputError: a file still has a source, or no digest or size yet; a number is too large to be read again.
+    """
+    last, text = _LAST
+    return text if last is manifest else _remembered(manifest, encode_canonical(_published(manifest)))
+
+
+def _published(manifest: Manifest) -> Any:  # noqa: ANN401 - JSON
+    """It as JSON values. Raises as ``content``."""
+    for index, file in enumerate(files_of(manifest)):
+        if file.source is not UNSET or file.sha256 is UNSET or file.size is UNSET:
+            raise InvalidInputError(f"the file {file.path} is not published yet", where=f"files[{index}]")
+    return plain(manifest)
+
+
+def _remembered(manifest: Manifest, text: bytes) -> bytes:
+    """``text``, which is the content of ``manifest`` where it can be read again. Raises as ``content``."""
+    global _LAST  # noqa: PLW0603 - one assignment, of a pair that is whole
+    if _may_have_large_number(text):
+        try:
+            encode_canonical(decode_untyped(text))
+        except InvalidInputError as error:  # RFC 8785 writes 1e16 as a whole number, and has none as large as that
+            raise InvalidInputError(
+                f"a number of the manifest is beyond 2**53 - 1, and could not be read again: {error.what}",
+                where=str(reference_of(manifest)),
+                next_step="write it as a text, or in a larger unit",
+            ) from error
+    _LAST = (manifest, text)
+    return text
+
+
+def _may_have_large_number(text: bytes) -> bool:
+    return any(_LONG.search(text, start, start + _SLICE + 15) for start in range(0, len(text), _SLICE))
+
+
+def manifest_digest(manifest: Manifest) -> Digest:
+    """The SHA-256 of the content. Raises as ``content``."""
+    return digest_bytes(content(manifest))
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - any part of a manifest
+    """A manifest, or a part of one, as JSON values; absent keys stay absent."""
+    return decode_untyped(msgspec.json.encode(value))
+
+
+def with_files(manifest: Manifest, stored: Mapping[str, Descriptor]) -> Manifest:
+    """The manifest as it is published: each file's source replaced by the digest and size found for its path.
+
+    A file of which nothing was found stays as it is.
+
+    Raises:
+        InvalidInputError: the author stated another digest or size.
+    """
+    if isinstance(manifest, Framework) or manifest.files is UNSET:
+        return manifest
+    files = tuple(
+        _with_bytes(file, stored[file.path], f"files[{index}]") if file.path in stored else file
+        for index, file in enumerate(manifest.files)
+    )
+    return msgspec.structs.replace(manifest, files=files)
+
+
+def parse_published(text: bytes) -> Manifest:
+    """The manifest whose content is ``text``.
+
+    Raises:
+        InvalidInputError: it is no canonical JSON, or breaks a rule of manifests.
+    """
+    digest = digest_bytes(text)
+    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > MOST_VALUES:
+        raise InvalidInputError(f"the manifest has more than {MOST_VALUES} values", where=digest)
+    try:
+        document = Document(decode_untyped(text), digest)
+    except msgspec.DecodeError as error:
+        raise InvalidInputError(f"the manifest is no JSON: {error}", where=digest) from error
+    if encode_canonical(document.value) != text:
+        raise InvalidInputError("the manifest is not canonical JSON", where=digest, next_step="publish it again")
+    return _checked(document)
+
+
+def parse_content(value: Mapping[str, Any]) -> Manifest:
+    """The manifest whose content, as RFC 8785 writes it, is ``value``.
+
+    Raises:
+        InvalidInputError: it is no JSON, breaks a rule of manifests, or has a number too large to be read again.
+    """
+    text = encode_canonical(value)
+    document = Document(decode_untyped(text), digest_bytes(text))
+    manifest = _checked(document)
+    if _published(manifest) == document.value:  # as nearly always: then this is its content
+        _remembered(manifest, text)
+    return manifest
+
+
+def _checked(document: Document) -> Manifest:
+    manifest: Manifest = convert(document, Manifest)
+    check(manifest, document, published=True)
+    return manifest
+
+
+def _with_bytes(file: File, found: Descriptor, where: str) -> File:
+    for key, stated, is_ in (("sha256", file.sha256, to_hex(found.digest)), ("size", file.size, found.size)):
+        if stated not in (UNSET, is_):
+            raise InvalidInputError(f"{file.path} has the {key} {is_}, not {stated}", where=f"{where}.{key}")
+    return msgspec.structs.replace(file, source=UNSET, sha256=to_hex(found.digest), size=found.size)

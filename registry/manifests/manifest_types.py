@@ -1,0 +1,342 @@
+"""The types of the four kinds of manifest: model, dataset, framework and image."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from benchlock.registry.manifests.field_types import (
+    MOST_AXES,
+    MOST_FILES,
+    MOST_LAYERS,
+    MOST_PLATFORMS,
+    MOST_PORTS,
+    MOST_SPLITS,
+    MOST_STEPS,
+    ConstraintText,
+    Count,
+    DigestText,
+    DType,
+    Fraction,
+    HexText,
+    Layout,
+    NameText,
+    NotNegative,
+    Part,
+    PathText,
+    Text,
+    VersionText,
+    Whole,
+)
+from benchlock.registry.manifests.steps import AudioStep, ImageStep, OutputStep, TensorStep, TextStep
+from benchlock.registry.names import Kind
+
+Task = Literal[
+    "image-classification",
+    "object-detection",
+    "semantic-segmentation",
+    "audio-classification",
+    "text-classification",
+    "regression",
+    "tensor",
+]
+Format = Literal[
+    "onnx",
+    "torchscript", "torch-export", "safetensors", "state-dict",
+    "savedmodel", "keras", "hdf5", "frozen-graph",
+    "tflite",
+]  # fmt: skip
+Role = Literal["graph", "weights", "labels", "vocabulary", "code", "golden", "card", "wheels", "layer", "config"]
+Shape = Annotated[
+    tuple[int | str | None, ...],
+    Meta(
+        max_length=MOST_AXES, description="a number, null (the batch axis) or a name (another free axis) for each axis"
+    ),
+]
+_STEPS = Meta(max_length=MOST_STEPS)
+BatchAxis = Annotated[int | Literal["none"], Meta(description="the batch axis of a shape without null, or none")]
+
+
+class File(Part, frozen=True, kw_only=True):
+    """A file or tree: with ``source`` as an author writes it, with ``sha256`` and ``size`` once published."""
+
+    path: Annotated[PathText, Meta(description="relative, inside the artifact; a tree ends in /")]
+    role: Role | UnsetType = UNSET
+    source: (
+        Annotated[Text, Meta(description="a path or file: from the manifest's folder, or https:, hf:, dvc:")]
+        | UnsetType
+    ) = UNSET
+    sha256: HexText | UnsetType = UNSET
+    size: Annotated[Whole, Meta(description="bytes")] | UnsetType = UNSET
+
+
+class FrameworkRequirement(Part, frozen=True, kw_only=True):
+    name: NameText
+    version: ConstraintText
+
+
+class Tolerance(Part, frozen=True, kw_only=True):
+    """What two values may differ by: ``|a - b| <= absolute + relative * |b|``."""
+
+    absolute: NotNegative
+    relative: NotNegative
+
+
+class Input(Part, frozen=True, kw_only=True, tag_field="type"):
+    """What every input has: the tensor that the model is given."""
+
+    type: ClassVar[str]
+
+    name: Text
+    dtype: DType
+    shape: Shape
+    batch_axis: BatchAxis | UnsetType = UNSET
+    layout: Layout | UnsetType = UNSET
+    tolerance: Tolerance | UnsetType = UNSET
+
+
+class ImageInput(Input, frozen=True, kw_only=True, tag="image"):
+    type: ClassVar[str] = "image"
+
+    field: Text | UnsetType = UNSET
+    steps: Annotated[tuple[ImageStep, ...], _STEPS]
+
+
+class AudioInput(Input, frozen=True, kw_only=True, tag="audio"):
+    type: ClassVar[str] = "audio"
+
+    field: Text | UnsetType = UNSET
+    steps: Annotated[tuple[AudioStep, ...], _STEPS]
+
+
+class TextInput(Input, frozen=True, kw_only=True, tag="text"):
+    type: ClassVar[str] = "text"
+
+    field: Text | UnsetType = UNSET
+    steps: Annotated[tuple[TextStep, ...], _STEPS]
+
+
+class TensorInput(Input, frozen=True, kw_only=True, tag="tensor"):
+    type: ClassVar[str] = "tensor"
+
+    field: Text | UnsetType = UNSET
+    steps: Annotated[tuple[TensorStep, ...], _STEPS] | UnsetType = UNSET
+
+
+class ConstantInput(Input, frozen=True, kw_only=True, tag="constant"):
+    """The same at every call."""
+
+    type: ClassVar[str] = "constant"
+
+    value: Annotated[Any, Meta(description="a number, true, false, or nested lists of them")]
+
+
+class StateInput(Input, frozen=True, kw_only=True, tag="state"):
+    """Fed back from an output of type ``state``."""
+
+    type: ClassVar[str] = "state"
+
+    from_: Annotated[Text, Meta(description="the name of the output")] = field(name="from")
+    initial: Literal["zeros"]
+    reset: Literal["sample", "never"]
+
+
+AnyInput = ImageInput | AudioInput | TextInput | TensorInput | ConstantInput | StateInput
+
+
+class Output(Part, frozen=True, kw_only=True):
+    """``dtype`` and ``shape`` are what the model returns; ``tolerance`` is of the value after the steps."""
+
+    name: Text
+    type: Literal["class-scores", "class-index", "tensor", "value", "mask", "boxes", "box-scores", "state"]
+    dtype: DType
+    shape: Shape | UnsetType = UNSET
+    batch_axis: BatchAxis | UnsetType = UNSET
+    labels: PathText | UnsetType = UNSET
+    label_offset: Annotated[int, Meta(description="class index minus dataset label")] | UnsetType = UNSET
+    threshold: Annotated[float, Meta(description="class 1 where a score of width 1 is at least this")] | UnsetType = (
+        UNSET
+    )
+    reduce: (
+        Annotated[Literal["max", "mean", "last", "none"], Meta(description="of several calls a sample")] | UnsetType
+    ) = UNSET
+    tolerance: Tolerance | UnsetType = UNSET
+    allow_non_finite: Annotated[bool, Meta(description="NaN and infinities are no failure")] | UnsetType = UNSET
+    steps: Annotated[tuple[OutputStep, ...], _STEPS] | UnsetType = UNSET
+
+
+class Suppression(Part, frozen=True, kw_only=True):
+    """Non-maximum suppression: a box goes when its overlap with a better one is above ``iou``."""
+
+    iou: Fraction
+    per_class: bool
+
+
+class Detections(Part, frozen=True, kw_only=True, tag_field="type", tag="detections"):
+    """Which outputs make boxes, and how."""
+
+    boxes: Text
+    scores: Text
+    classes: str | None
+    count: str | None
+    box_format: Literal[
+        "xyxy-relative", "yxyx-relative", "xywh-relative", "cxcywh-relative",
+        "xyxy-absolute", "yxyx-absolute", "xywh-absolute", "cxcywh-absolute",
+    ]  # fmt: skip
+    background: Whole | None
+    label_offset: int
+    score_threshold: float
+    nms: Suppression | None
+    max_detections: Count | None
+
+
+class Code(Part, frozen=True, kw_only=True):
+    """``function(weights) -> torch.nn.Module``."""
+
+    file: PathText
+    function: Text
+
+
+class ClaimDataset(Part, frozen=True, kw_only=True):
+    name: NameText
+    version: ConstraintText
+    split: Text
+
+
+class Claim(Part, frozen=True, kw_only=True):
+    """A metric's value that the author states."""
+
+    metric: Text
+    value: float
+    tolerance: NotNegative
+    dataset: ClaimDataset
+
+
+class Model(Part, frozen=True, kw_only=True, tag_field="kind", tag="model"):
+    kind: ClassVar[Kind] = "model"
+
+    schema: Literal[1]
+    name: NameText
+    version: VersionText
+    license: Text
+    description: str | UnsetType = UNSET
+    attributes: dict[str, Any] | UnsetType = UNSET
+    family: Annotated[NameText, Meta(description="the same network in other frameworks")] | UnsetType = UNSET
+    task: Task
+    framework: FrameworkRequirement
+    format: Format
+    signature: Annotated[Text, Meta(description="of a SavedModel")] | UnsetType = UNSET
+    code: Code | UnsetType = UNSET
+    unsafe: Annotated[bool, Meta(description="the files execute code when they are read")] | UnsetType = UNSET
+    inputs: Annotated[tuple[AnyInput, ...], Meta(min_length=1, max_length=MOST_PORTS)]
+    outputs: Annotated[tuple[Output, ...], Meta(min_length=1, max_length=MOST_PORTS)]
+    predictions: Detections | UnsetType = UNSET
+    files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MOST_FILES)]
+    claims: Annotated[tuple[Claim, ...], Meta(max_length=MOST_PORTS)] | UnsetType = UNSET
+
+
+DatasetFormat = Literal["image-index", "wav-index", "idx", "npz", "jsonl", "parquet", "coco"]
+PredictorName = Literal["onnxruntime", "pytorch", "tensorflow", "litert"]
+
+
+class Split(Part, frozen=True, kw_only=True):
+    """Part of a dataset. Which keys it has depends on the dataset's format."""
+
+    samples: Count
+    index: (
+        Annotated[PathText, Meta(description="image-index, wav-index: a CSV with columns path, label")] | UnsetType
+    ) = UNSET
+    images: Annotated[PathText, Meta(description="idx: the pictures' file; coco: their folder")] | UnsetType = UNSET
+    labels: (
+        Annotated[PathText, Meta(description="idx: the labels' file; absent, the split is unlabelled")] | UnsetType
+    ) = UNSET
+    file: Annotated[PathText, Meta(description="npz, jsonl, parquet")] | UnsetType = UNSET
+    fields: (
+        Annotated[
+            dict[str, Text],
+            Meta(max_length=MOST_SPLITS, description="npz, jsonl, parquet: field to key; `label` the label"),
+        ]
+        | UnsetType
+    ) = UNSET
+    annotations: Annotated[PathText, Meta(description="coco")] | UnsetType = UNSET
+
+
+class Dataset(Part, frozen=True, kw_only=True, tag_field="kind", tag="dataset"):
+    kind: ClassVar[Kind] = "dataset"
+
+    schema: Literal[1]
+    name: NameText
+    version: VersionText
+    license: Text
+    description: str | UnsetType = UNSET
+    attributes: dict[str, Any] | UnsetType = UNSET
+    format: DatasetFormat
+    splits: Annotated[dict[str, Split], Meta(min_length=1, max_length=MOST_SPLITS)]
+    labels: Annotated[PathText, Meta(description="UTF-8, line i is index i")] | UnsetType = UNSET
+    ignore_label: Annotated[int, Meta(description="of masks: pixels that are not compared")] | UnsetType = UNSET
+    files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MOST_FILES)]
+
+
+class Framework(Part, frozen=True, kw_only=True, tag_field="kind", tag="framework"):
+    kind: ClassVar[Kind] = "framework"
+
+    schema: Literal[1]
+    name: NameText
+    version: VersionText
+    license: Text
+    description: str | UnsetType = UNSET
+    attributes: dict[str, Any] | UnsetType = UNSET
+    predictor: PredictorName
+    distributions: Annotated[
+        tuple[Text, ...],
+        Meta(min_length=1, max_length=MOST_PLATFORMS, description="Python distributions that are this framework"),
+    ]
+
+
+class Provision(Part, frozen=True, kw_only=True):
+    """The one framework version that an image provides."""
+
+    framework: NameText
+    version: VersionText
+
+
+class Platform(Part, frozen=True, kw_only=True):
+    """An environment for one kind of host: wheels and the layers made of them, or a finished image by digest."""
+
+    os: Text
+    arch: Text
+    device: Text
+    python: Annotated[str, Meta(description="the minor version, quoted", extra_json_schema={"pattern": "^3\\.[0-9]+$"})]
+    wheels: Annotated[PathText, Meta(description="a PEP 751 lock with paths and hashes")] | UnsetType = UNSET
+    config: Annotated[DigestText, Meta(description="of the image's configuration: the image id")] | UnsetType = UNSET
+    layers: (
+        Annotated[
+            tuple[DigestText, ...],
+            Meta(min_length=1, max_length=MOST_LAYERS, description="uncompressed, the base first"),
+        ]
+        | UnsetType
+    ) = UNSET
+    reference: Annotated[Text, Meta(description="NAME@sha256:… of a finished image")] | UnsetType = UNSET
+
+
+class Image(Part, frozen=True, kw_only=True, tag_field="kind", tag="image"):
+    kind: ClassVar[Kind] = "image"
+
+    schema: Literal[1]
+    name: NameText
+    version: VersionText
+    license: Text
+    description: str | UnsetType = UNSET
+    attributes: dict[str, Any] | UnsetType = UNSET
+    provides: Provision
+    platforms: Annotated[tuple[Platform, ...], Meta(min_length=1, max_length=MOST_PLATFORMS)]
+    files: Annotated[tuple[File, ...], Meta(max_length=MOST_FILES)] | UnsetType = UNSET
+
+
+Manifest = Model | Dataset | Framework | Image
+
+
+def files_of(manifest: Manifest) -> tuple[File, ...]:
+    """The files of any manifest; a framework has none."""
+    if isinstance(manifest, Framework) or manifest.files is UNSET:
+        return ()
+    return manifest.files

@@ -1,0 +1,270 @@
+"""Export of a version: its verified files with a manifest, and an OCI artifact that any OCI client pulls.
+
+Each file, and each file of a tree, is a layer that is annotated with its path. A model is an artifact of ModelPack, the
+CNCF model specification: its configuration is ModelPack's, and the manifest as published is a layer. For every other
+kind the manifest as published is the configuration. Nothing in an artifact tells of time or place: the same version is
+the same bytes, and so has the same digest, in any repository.
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+
+from msgspec import UNSET
+
+from benchlock.artifacts.blob_store import BlobStore, bring, copy_blob
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
+from benchlock.artifacts.display import Progress
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.oci.oci_documents import (
+    MANIFEST,
+    TITLE,
+    OciDescriptor,
+    OciIndex,
+    OciManifest,
+    describe_bytes,
+    empty_descriptor,
+    encode,
+    split_layers,
+)
+from benchlock.artifacts.trees import iterate_tree, read_tree
+from benchlock.registry.manifests import File, Manifest, Model, files_of, plain
+from benchlock.registry.manifests.manifest_content import content, reference_of
+from benchlock.registry.names import Kind, Reference
+
+MANIFEST_FILE = "manifest.yaml"
+
+
+def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progress) -> int:
+    """Write the files of a published manifest below ``folder``, and a manifest that has them as sources; how many.
+
+    Raises:
+        IntegrityError: a blob is not what its digest says; no file is left of it, and no empty folder.
+        InvalidInputError: the folder holds something already.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidInputError(f"{folder} is not empty", next_step="name another folder with -o")
+    document = plain(manifest)
+    files = [entry for file in document.get("files", ()) for entry in _expanded(file, store)]
+    bring(store, (descriptor for _, descriptor in files))
+    with (
+        _no_empty_folders(folder),
+        progress.task(f"writing {folder}", sum(descriptor.size for _, descriptor in files)) as advance,
+    ):
+        for path, descriptor in files:
+            copy_blob(store, descriptor, folder / path, name=path, advance=advance)
+    folder.mkdir(parents=True, exist_ok=True)
+    document["files"] = [_authored(file) for file in document.get("files", ())]
+    if not document["files"]:
+        del document["files"]
+    # JSON is YAML, and says what was published without a choice of style.
+    (folder / MANIFEST_FILE).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return len(files)
+
+
+@contextmanager
+def _no_empty_folders(folder: Path) -> Iterator[None]:
+    """Where it fails inside, no folder stays empty of those that were made, ``folder`` among them."""
+    before = folder.exists()
+    try:
+        yield
+    except BaseException:
+        for path, _, _ in os.walk(folder, topdown=False):
+            if not before or Path(path) != folder:
+                with suppress(OSError):  # it has files
+                    Path(path).rmdir()
+        raise
+
+
+def _expanded(file: Mapping[str, Any], store: BlobStore) -> list[tuple[str, Descriptor]]:
+    path, descriptor = file["path"], Descriptor(Digest(from_hex(file["sha256"])), file["size"])
+    if not path.endswith("/"):
+        return [(path, descriptor)]
+    entries = read_tree(store, descriptor, name=path)
+    return [(path + entry.path, Descriptor(entry.digest, entry.size)) for entry in entries]
+
+
+def _authored(file: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in file.items() if key != "size"}
+    return kept | {"source": f"./{file['path']}"}
+
+
+CONFIG: Final = "application/vnd.benchlock.manifest.v1+json"
+ARTIFACTS: Final[Mapping[Kind, str]] = {
+    "model": "application/vnd.cncf.model.manifest.v1+json",
+    "dataset": "application/vnd.benchlock.dataset.v1+json",
+    "framework": "application/vnd.benchlock.framework.v1+json",
+    "image": "application/vnd.benchlock.image.v1+json",
+}
+MODEL_CONFIG: Final = "application/vnd.cncf.model.config.v1+json"
+PATH: Final = "org.cncf.model.filepath"
+MANIFEST_DIGEST: Final = "benchlock-manifest"
+"""The annotation of a model's OCI manifest that tells which layer is the manifest as published."""
+MANIFEST_PATH: Final = "benchlock-manifest.json"
+
+_ROLES: Final = {
+    "graph": "weight",
+    "weights": "weight",
+    "labels": "weight.config",
+    "vocabulary": "weight.config",
+    "code": "code",
+    "golden": "dataset",
+    "card": "doc",
+}
+_OTHER_FILE: Final = "application/vnd.benchlock.file.v1"
+_LONGEST_TAG: Final = 128
+
+
+@runtime_checkable
+class NamingStore(Protocol):
+    """A store that can name what it holds to other programs than this one."""
+
+    def name_manifest(self, tag: str, document: OciManifest | OciIndex, config: bytes | None = None) -> Digest:
+        """Store a manifest of blobs that are there, and its ``config`` where that is not; return its digest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """An OCI manifest of a version, and the bytes of its configuration where the store has them under no other name."""
+
+    document: OciManifest
+    config: bytes | None = None
+
+
+def name_version(store: BlobStore, manifest: Manifest) -> None:
+    """Have the store name a published version to other programs, where it can. The same again changes nothing.
+
+    Raises:
+        UnavailableError: it cannot just now; the version is published all the same.
+    """
+    if not _names(type(store)) or not isinstance(store, NamingStore):
+        return
+    reference = reference_of(manifest)
+    tag, parts = tag_of(reference), package_version(manifest, store)
+    try:
+        if len(parts) == 1:
+            store.name_manifest(tag, parts[0].document, parts[0].config)
+            return
+        named = [_part(store, f"{tag}_{number}", part) for number, part in enumerate(parts, 1)]
+        store.name_manifest(tag, OciIndex(artifact_type=ARTIFACTS[reference.kind], manifests=tuple(named)))
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"{reference} is published, and other programs do not see it yet: {error.what}",
+            where=error.where,
+            next_step="publish it again: what is there stays, what is missing is written",
+        ) from error
+
+
+def package_version(manifest: Manifest, store: BlobStore) -> tuple[Package, ...]:
+    """Return the OCI manifests of a published version: one, or as many as its layers need."""
+    kind = manifest.kind
+    layers = [layer for file in files_of(manifest) for layer in _layers(kind, file, store)]
+    annotations = {
+        TITLE: manifest.name,
+        "org.opencontainers.image.version": manifest.version,
+        "org.opencontainers.image.licenses": manifest.license,
+    }
+    if isinstance(manifest, Model):
+        published = _published_layer(manifest, {_path_of(layer) for layer in layers})
+        return tuple(
+            _package_model(manifest, some, annotations | {MANIFEST_DIGEST: published.digest})
+            for some in split_layers([*layers, published])
+        )
+    config = describe_bytes(content(manifest), CONFIG)
+    return tuple(
+        Package(OciManifest(artifact_type=ARTIFACTS[kind], config=config, layers=some, annotations=annotations))
+        for some in split_layers(layers or [empty_descriptor()])
+    )
+
+
+def _package_model(model: Model, layers: tuple[OciDescriptor, ...], annotations: Mapping[str, str]) -> Package:
+    """Package a model with these layers, which are files as they are: the digest of each is its DiffID."""
+    config = encode_canonical(
+        {
+            "descriptor": {"name": model.name, "version": model.version, "licenses": [model.license]},
+            "config": {"format": model.format},
+            "modelfs": {"type": "layers", "diffIds": [layer.digest for layer in layers]},
+        }
+    )
+    document = OciManifest(
+        artifact_type=ARTIFACTS["model"],
+        config=describe_bytes(config, MODEL_CONFIG),
+        layers=layers,
+        annotations=annotations,
+    )
+    return Package(document, config)
+
+
+def _published_layer(model: Model, taken: Collection[str]) -> OciDescriptor:
+    """Return the layer that is the manifest as published, under a path that no file of the model has."""
+    written = content(model)
+    blob = Descriptor(digest_bytes(written), len(written))
+    path = MANIFEST_PATH if MANIFEST_PATH not in taken else f"{to_hex(blob.digest)}-{MANIFEST_PATH}"
+    return _layer(path, blob, _model_layer("doc"))
+
+
+def _path_of(layer: OciDescriptor) -> str:
+    assert layer.annotations is not UNSET
+    return layer.annotations[PATH]
+
+
+def tag_of(reference: Reference) -> str:
+    """The tag of a version: ``model-acme__resnet8_1.0.0``, one for each, in the grammar of tags.
+
+    Names have no ``__``, versions no ``_``; build metadata, which tags cannot hold, tells no versions apart. What would
+    be too long is ``model-`` and the SHA-256 of the name and version.
+    """
+    version = str(reference.version).partition("+")[0]
+    tag = f"{reference.kind}-{reference.name.replace('/', '__')}_{version}"
+    if len(tag) <= _LONGEST_TAG:
+        return tag
+    return f"{reference.kind}-{to_hex(digest_bytes(f'{reference.name}@{version}'.encode()))}"
+
+
+@cache
+def _names(kind: type) -> bool:
+    """Whether stores of that type name what they hold: to look at each store for that takes long."""
+    return issubclass(kind, NamingStore)
+
+
+def _layers(kind: Kind, file: File, store: BlobStore) -> Iterator[OciDescriptor]:
+    assert file.sha256 is not UNSET
+    assert file.size is not UNSET
+    blob, media_type = Descriptor(from_hex(file.sha256), file.size), _media_type(kind, file)
+    if not file.path.endswith("/"):
+        yield _layer(file.path, blob, media_type)
+        return
+    for entry in iterate_tree(store, blob, name=file.path):
+        yield _layer(file.path + entry.path, Descriptor(entry.digest, entry.size), media_type)
+
+
+def _layer(path: str, blob: Descriptor, media_type: str) -> OciDescriptor:
+    annotations = {PATH: path, TITLE: path}
+    return OciDescriptor(media_type=media_type, digest=blob.digest, size=blob.size, annotations=annotations)
+
+
+def _media_type(kind: Kind, file: File) -> str:
+    if kind == "dataset":
+        part = "dataset"
+    elif kind == "model" and file.role is not UNSET:
+        part = _ROLES[file.role]
+    else:
+        return _OTHER_FILE
+    return _model_layer(part)
+
+
+def _model_layer(part: str) -> str:
+    """Return ModelPack's media type of a layer that is one file as it is."""
+    return f"application/vnd.cncf.model.{part}.v1.raw"
+
+
+def _part(store: NamingStore, tag: str, part: Package) -> OciDescriptor:
+    digest = store.name_manifest(tag, part.document, part.config)
+    return OciDescriptor(media_type=MANIFEST, digest=digest, size=len(encode(part.document)))

@@ -1,0 +1,158 @@
+"""Drafts: authored manifests with their problems, and the transfer of their files into a store."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec import UNSET
+
+from benchlock.artifacts.blob_store import BlobStore, check_digest
+from benchlock.artifacts.digest import Descriptor, from_hex
+from benchlock.artifacts.display import Progress
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.sources import (
+    DvcSource,
+    FileSource,
+    FolderSource,
+    RemoteSource,
+    Source,
+    SourceAccess,
+    fetch_file,
+    fetch_tree,
+    open_source,
+    pin_revision,
+)
+from benchlock.artifacts.trees import TreeEntry, put_tree
+from benchlock.registry.inspection.image_files import Ask
+from benchlock.registry.manifests import File, Manifest, files_of
+from benchlock.registry.manifests.authored_manifests import examine, files_in
+from benchlock.registry.text.problems import EchoError, Problems
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A manifest as authored, with the author's ``text``.
+
+    ``path`` is the manifest's: relative sources start in its folder, trees leave it out, errors name it. There need not
+    be a file. ``access`` is how remote sources are reached; ``ask`` looks finished images up. A draft with ``problems``
+    of its manifest alone is looked at like any other, and refused.
+    """
+
+    manifest: Manifest
+    text: str
+    path: Path
+    access: SourceAccess = field(default_factory=SourceAccess)
+    ask: Ask | None = None
+    problems: tuple[BenchlockError, ...] = ()
+
+
+def read_draft(text: str, name: str, path: Path, access: SourceAccess | None = None) -> Draft:
+    """The draft whose manifest is ``text``, which lies at ``path``; errors call it ``name``.
+
+    A manifest that breaks rules, and whose keys are well, is a draft with problems: its files can be looked at.
+
+    Raises:
+        InvalidInputError: it cannot be read; with all its problems, files that are missing too.
+    """
+    reading, access = examine(text, name), access or SourceAccess()
+    if reading.manifest is not None:
+        return Draft(reading.manifest, text, path, access, problems=tuple(reading.problems.found))
+    for index, file in enumerate(files_in(reading.document)):
+        if file.source is not UNSET:
+            with reading.problems.noted(), add_error_place(f"files[{index}].source ({name})"):
+                open_source(file.source, path.parent, access)
+    reading.problems.refuse()
+    raise InvalidInputError(f"{name} is no manifest", where=name)
+
+
+@contextmanager
+def add_error_place(where: str) -> Iterator[None]:
+    """Errors name the place in the manifest that led to them."""
+    try:
+        yield
+    except InvalidInputError as error:
+        error.where = where
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
+    """Every file of a draft by its path; a tree, and also each file in it, by ``tree/path``. And their sources.
+
+    A source is recorded as it is written, but for its revision: that becomes the commit it was resolved to.
+    """
+
+    files: dict[str, Descriptor] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+
+
+def store_draft_files(draft: Draft, store: BlobStore, progress: Progress, problems: Problems) -> StoredFiles:
+    """The files that could be had; what is wrong with the others goes to ``problems``."""
+    taken = StoredFiles()
+    sources = []
+    for index, file in enumerate(files_of(draft.manifest)):  # all of them before one is read, which may take long
+        place = f"files[{index}].source ({draft.path})"
+        with problems.noted():
+            with add_error_place(place):
+                source = _source(file, draft)
+            with add_error_place(f"files[{index}].sha256 ({draft.path})"):
+                _check_digest(file, source)
+            sources.append((place, file, source))
+    for place, file, source in sources:
+        with problems.noted(), add_error_place(place):
+            if isinstance(source, FileSource | FolderSource):
+                taken.files.update(_take_local(file, source, draft, store, progress))
+                taken.sources[file.path] = str(file.source)
+            else:
+                found = pin_revision(source, from_hex(str(file.sha256)), store)
+                taken.files.update(_take_remote(file, found, store, progress))
+                taken.sources[file.path] = str(found)
+    return taken
+
+
+def _source(file: File, draft: Draft) -> Source:
+    if file.source is UNSET:
+        raise InvalidInputError(f"{file.path} has no source", next_step="write where the file comes from")
+    source = open_source(file.source, draft.path.parent, draft.access)
+    _check_kind(file, source)
+    return source
+
+
+def _check_digest(file: File, source: Source) -> None:
+    if not isinstance(source, FileSource | FolderSource) and file.sha256 is UNSET:
+        raise EchoError(f"{file.path} is remote and has no sha256", next_step="write the digest that it must have")
+
+
+def _check_kind(file: File, source: Source) -> None:
+    is_tree = file.path.endswith("/")
+    is_folder = isinstance(source, FolderSource) or (isinstance(source, DvcSource) and source.is_folder)
+    if is_tree and not is_folder:
+        raise InvalidInputError(f"{file.path} is a tree, and {file.source} is no folder", next_step="name a folder")
+    if is_folder and not is_tree:
+        raise InvalidInputError(
+            f"{file.path} is a file, and {file.source} is a folder", next_step=f"write path: {file.path}/ for a tree"
+        )
+
+
+def _take_local(
+    file: File, source: FileSource | FolderSource, draft: Draft, store: BlobStore, progress: Progress
+) -> Mapping[str, Descriptor]:
+    expected = None if file.sha256 is UNSET else from_hex(file.sha256)
+    if isinstance(source, FileSource):
+        with progress.task(f"storing {file.path}", source.path.stat().st_size) as advance:
+            return {file.path: store.put_file(source.path, expected, name=file.path, advance=advance)}
+    tree, entries = put_tree(store, source.path, exclude=draft.path, progress=progress)
+    check_digest(file.path, expected, tree)
+    return _with_entries(file.path, tree, entries)
+
+
+def _take_remote(file: File, source: RemoteSource, store: BlobStore, progress: Progress) -> Mapping[str, Descriptor]:
+    expected, size = from_hex(str(file.sha256)), None if file.size is UNSET else file.size
+    if isinstance(source, DvcSource) and source.is_folder:
+        return _with_entries(file.path, *fetch_tree(source, expected, store, name=file.path, progress=progress))
+    return {file.path: fetch_file(source, expected, store, name=file.path, size=size, progress=progress)}
+
+
+def _with_entries(path: str, tree: Descriptor, entries: Iterable[TreeEntry]) -> Mapping[str, Descriptor]:
+    return {path: tree} | {path + entry.path: Descriptor(entry.digest, entry.size) for entry in entries}

@@ -1,0 +1,256 @@
+"""Publishing of drafts in one transaction, with automatic version numbers where requested.
+
+Until that transaction nothing can be seen. A process that is killed before it leaves blobs that nothing names, which
+garbage collection removes; the store keeps the collection away while a draft is written.
+"""
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from msgspec import UNSET, structs
+
+from benchlock.artifacts.blob_store import BlobStore
+from benchlock.artifacts.digest import Descriptor, from_hex
+from benchlock.artifacts.display import SILENT, Progress
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.artifacts.stores.temporary_stores import open_dry_run
+from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol, Entry, Provenance, PublishResult
+from benchlock.registry.inspection.inspection_process import InspectionTarget, inspect_version
+from benchlock.registry.manifests import Dataset, Image, Manifest, Model, files_of, manifest_digest
+from benchlock.registry.manifests.manifest_content import content as manifest_content
+from benchlock.registry.manifests.manifest_content import parse_published, reference_of, with_files
+from benchlock.registry.names import parse_name
+from benchlock.registry.publishing.artifact_export import name_version
+from benchlock.registry.publishing.drafts import Draft, StoredFiles, store_draft_files
+from benchlock.registry.text.problems import EchoError, Problems
+from benchlock.registry.versions.semantic_version import parse_version
+
+__all__ = ["Draft", "dry_run_publish", "dry_run_publish_all", "publish", "publish_all", "store_draft"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A draft that is found well: its manifest as it is published, and where its files came from."""
+
+    draft: Draft
+    manifest: Manifest
+    taken: StoredFiles
+
+
+def discard_message(_: str) -> None:
+    """What is said to nobody."""
+
+
+def publish(
+    draft: Draft, store: BlobStore, catalogue: CatalogueProtocol, *, progress: Progress = SILENT
+) -> PublishResult:
+    """Publish one draft. As ``publish_all``."""
+    (published,) = publish_all([draft], store, catalogue, progress=progress)
+    return published
+
+
+def dry_run_publish(
+    draft: Draft, catalogue: CatalogueProtocol, store: BlobStore | None = None, *, progress: Progress = SILENT
+) -> PublishResult:
+    """What ``publish`` would do. As ``dry_run_publish_all``."""
+    (published,) = dry_run_publish_all([draft], catalogue, store, progress=progress)
+    return published
+
+
+def publish_all(
+    drafts: Sequence[Draft],
+    store: BlobStore,
+    catalogue: CatalogueProtocol,
+    *,
+    progress: Progress = SILENT,
+    warn: Callable[[str], None] = discard_message,
+) -> tuple[PublishResult, ...]:
+    """Publish drafts, each in a transaction, once all of them are found well.
+
+    The same content again changes nothing, but replaces damaged blobs. ``warn`` is told what is odd, and no reason to
+    refuse.
+
+    Raises:
+        VersionTakenError: a version is published with other content; nothing changed.
+        IntegrityError: a file is not what the author's ``sha256`` says.
+        InvalidInputError: a file is missing, or its bytes contradict the manifest.
+        UnavailableError: a source or the store failed.
+        Every one carries all the problems that were found in all the drafts.
+    """
+    if any(draft.problems for draft in drafts):
+        return dry_run_publish_all(drafts, catalogue, store, progress=progress, warn=warn)
+    with store.writing():
+        prepared = _prepare(drafts, store, catalogue, progress, warn)
+        return tuple(_commit(one, store, catalogue) for one in prepared)
+
+
+def dry_run_publish_all(
+    drafts: Sequence[Draft],
+    catalogue: CatalogueProtocol,
+    store: BlobStore | None = None,
+    *,
+    progress: Progress = SILENT,
+    warn: Callable[[str], None] = discard_message,
+) -> tuple[PublishResult, ...]:
+    """What ``publish_all`` would do, with all its checks and errors; nothing becomes visible.
+
+    Local files are read where they lie. Remote ones that are in ``store`` are not fetched, and those that are come into
+    it, where nothing names them yet: publishing needs them next.
+    """
+    with open_dry_run(store) as rehearsal:
+        prepared = _prepare(drafts, rehearsal, catalogue, progress, warn)
+    return tuple(catalogue.would_change(one.manifest) for one in prepared)
+
+
+def store_draft(
+    draft: Draft, store: BlobStore, *, progress: Progress = SILENT, warn: Callable[[str], None] = discard_message
+) -> Manifest:
+    """The manifest as it would be published; its bytes and files are in the store, and nothing names them.
+
+    Hold ``store.writing()`` for as long as they are needed. Raises as ``publish_all``, but for the version.
+    """
+    problems = Problems()
+    for problem in draft.problems:
+        problems.add(problem)
+    prepared = _prepare_one(draft, store, progress, problems, warn)
+    problems.refuse()
+    assert prepared is not None
+    store.put(io.BytesIO(manifest_content(prepared.manifest)), name=str(draft.path))
+    return prepared.manifest
+
+
+def _commit(prepared: _Prepared, store: BlobStore, catalogue: CatalogueProtocol) -> PublishResult:
+    draft, manifest = prepared.draft, prepared.manifest
+    store.put(io.BytesIO(manifest_content(manifest)), name=str(draft.path))
+    published = catalogue.publish(manifest, Provenance(draft.text, prepared.taken.sources))
+    name_version(store, manifest)
+    return published
+
+
+def _prepare(
+    drafts: Sequence[Draft],
+    store: BlobStore,
+    catalogue: CatalogueProtocol,
+    progress: Progress,
+    warn: Callable[[str], None],
+) -> list[_Prepared]:
+    """The drafts, with their files in the store; or every problem of all of them."""
+    problems, done = Problems(), list[_Prepared]()
+    for draft in drafts:
+        own = Problems()
+        for problem in draft.problems:
+            own.add(problem)
+        prepared = _prepare_one(draft, store, progress, own, warn)
+        if prepared is not None:
+            with own.noted():
+                catalogue.would_change(prepared.manifest)
+                _check_alone(prepared, done)
+            done.append(prepared)
+        for error in own.found:
+            problems.add(error)
+    problems.refuse()
+    _warn_of_claims([one.manifest for one in done], catalogue, warn)
+    return done
+
+
+def _warn_of_claims(manifests: Sequence[Manifest], catalogue: CatalogueProtocol, warn: Callable[[str], None]) -> None:
+    """Tell of each dataset that a claim names, and that is neither published nor among the manifests."""
+    models = [one for one in manifests if isinstance(one, Model)]
+    claimed = {claim.dataset.name for model in models for claim in model.claims or ()}
+    for name in sorted(claimed - {one.name for one in manifests if isinstance(one, Dataset)}):
+        try:
+            catalogue.versions("dataset", parse_name(name))
+        except UnknownNameError as error:
+            warn(f"no dataset {name!r} is published here: a claim on it is judged once one is; {error.next_step}")
+
+
+def _prepare_one(
+    draft: Draft, store: BlobStore, progress: Progress, problems: Problems, warn: Callable[[str], None]
+) -> _Prepared | None:
+    """One of them; None where a file is missing or wrong, so that there is no such manifest."""
+    met = Problems()
+    taken = store_draft_files(draft, store, progress, met)
+    untaken = frozenset(file.path for file in files_of(draft.manifest) if file.path not in taken.files)
+    files = {file.path: taken.files[file.path] for file in files_of(draft.manifest) if file.path in taken.files}
+    version = InspectionTarget(draft.manifest, str(draft.path), store, files, untaken)
+    inspect_version(version, met, ask=draft.ask, warn=warn)
+    for error in met.found:
+        if not (isinstance(error, EchoError) and problems.tell_of(error.where)):
+            problems.add(error)
+    if untaken or problems.found:
+        return None
+    with problems.noted():
+        return _Prepared(draft, parse_published(manifest_content(with_files(draft.manifest, files))), taken)
+    return None
+
+
+def _check_alone(prepared: _Prepared, others: Iterable[_Prepared]) -> None:
+    """No other draft of the same call is the same version with other content."""
+    reference, digest = reference_of(prepared.manifest), manifest_digest(prepared.manifest)
+    for other in others:
+        if reference_of(other.manifest) == reference and manifest_digest(other.manifest) != digest:
+            raise InvalidInputError(
+                f"{reference} is also what {other.draft.path} publishes, with other content",
+                where=str(prepared.draft.path),
+                next_step="give one of them another version",
+            )
+
+
+def publish_successor(
+    draft: Draft, store: BlobStore, catalogue: CatalogueProtocol, *, progress: Progress = SILENT
+) -> PublishResult:
+    """Publish an image whose manifest has any version and the ``sha256`` of every file: all are files beside it.
+
+    A published version of the same content stays the only one. Otherwise it gets the version after the newest, one
+    MINOR up; or, as the first of its name, the version it has.
+
+    Raises:
+        As ``registry.publishing.publish``.
+    """
+    image = draft.manifest
+    assert isinstance(image, Image)
+    known = _versions(image, catalogue)
+    described = with_files(image, _described(image, draft.path.parent))
+    for entry in reversed(known):
+        named = structs.replace(described, version=str(entry.reference.version))
+        if manifest_digest(named) == entry.digest:
+            return publish(_renamed(draft, str(entry.reference.version)), store, catalogue, progress=progress)
+    if known:
+        draft = _renamed(draft, str(known[-1].reference.version.bump_minor()))
+    return publish(draft, store, catalogue, progress=progress)
+
+
+def publish_if_missing(draft: Draft, store: BlobStore, catalogue: CatalogueProtocol) -> PublishResult | None:
+    """Publish a manifest unless its name and version are published, with whatever content; then None."""
+    manifest = draft.manifest
+    try:
+        known = catalogue.versions(manifest.kind, parse_name(manifest.name))
+    except UnknownNameError:
+        known = ()
+    if parse_version(manifest.version) in [entry.reference.version for entry in known]:
+        return None
+    return publish(draft, store, catalogue)
+
+
+def _versions(image: Image, catalogue: CatalogueProtocol) -> tuple[Entry, ...]:
+    try:
+        return catalogue.versions("image", parse_name(image.name))
+    except UnknownNameError:
+        return ()
+
+
+def _described(image: Image, folder: Path) -> dict[str, Descriptor]:
+    files = () if image.files is UNSET else image.files
+    return {
+        file.path: Descriptor(from_hex(file.sha256), (folder / file.path).stat().st_size)
+        for file in files
+        if file.sha256 is not UNSET
+    }
+
+
+def _renamed(draft: Draft, version: str) -> Draft:
+    manifest = draft.manifest
+    assert isinstance(manifest, Image)
+    return replace(draft, manifest=structs.replace(manifest, version=version))

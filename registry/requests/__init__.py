@@ -1,0 +1,1 @@
+"""Evaluation requests: the file format, its meaning, and requirements on platforms and hosts."""

@@ -1,0 +1,230 @@
+"""Requirements of a request on the platform and on the host, and the ones that a host does not meet."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import starmap
+from posixpath import commonprefix
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.text.quantities import Amount, spell_bytes
+from benchlock.registry.versions.semantic_version import Version
+from benchlock.registry.versions.version_ranges import Constraint
+
+AllowedValues = tuple[str, ...] | None
+"""What will do of one key; ``None`` is anything."""
+
+KEYS = ("os", "arch", "device")
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The platforms that will do, key by key; without a key any."""
+
+    os: AllowedValues = None
+    arch: AllowedValues = None
+    device: AllowedValues = None
+
+    @classmethod
+    def only(cls, platform: Mapping[str, str]) -> "Hardware":
+        """That platform alone; keys that ``platform`` has not are any."""
+        return cls(*(None if platform.get(key) is None else (platform[key],) for key in KEYS))
+
+    @property
+    def keys(self) -> tuple[AllowedValues, AllowedValues, AllowedValues]:
+        return (self.os, self.arch, self.device)
+
+    def admits(self, platform: Sequence[object]) -> bool:
+        """Whether a platform, whose first parts are os, arch and device, is one of these."""
+        return self.distance(platform) == 0
+
+    def distance(self, platform: Sequence[object]) -> int:
+        """The number of keys in which the platform is not one of these."""
+        return sum(not will_do for will_do in starmap(_will_do, zip(self.keys, platform, strict=False)))
+
+    def likeness(self, platform: tuple[str, ...]) -> int:
+        """How many first letters its parts share with what is wanted: cuda12 is more like cuda13 than cpu."""
+        pairs = ((one, have) for wanted, have in zip(self.keys, platform, strict=False) for one in wanted or ())
+        return sum(len(commonprefix(pair)) for pair in pairs)
+
+    def __str__(self) -> str:
+        return "/".join("*" if wanted is None else " or ".join(wanted) for wanted in self.keys)
+
+
+def _will_do(wanted: AllowedValues, have: object) -> bool:
+    return wanted is None or have in wanted
+
+
+ANYWHERE = Hardware()
+"""Every platform."""
+
+
+CPU = "cpu"
+"""The device that every host has."""
+_NVIDIA = "cuda"
+"""What the devices of NVIDIA's accelerators begin with: ``cuda``, ``cuda12``."""
+_LEAST_DRIVERS = {"cuda12": "525.60.13"}
+"""The oldest driver for Linux that runs what was built for a major version of CUDA: NVIDIA's table "CUDA Toolkit and
+Minimum Required Driver Version for CUDA Minor Version Compatibility", in the release notes of the CUDA Toolkit."""
+
+_WORD = re.compile(r"[^\W_]+")
+_DRIVER = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?")
+_LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One of a host: memory in bytes, ``None`` where it does not say; the driver's version as its maker writes it."""
+
+    name: str
+    memory: int | None
+    driver: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({'unknown memory' if self.memory is None else spell_bytes(self.memory)})"
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What is known of a host: the number of CPUs that a run may use, memory in bytes, NVIDIA's accelerators.
+
+    ``without``: why no accelerator was found, where none was.
+    """
+
+    os: str
+    arch: str
+    cpus: int
+    memory: int
+    accelerators: tuple[Accelerator, ...] = ()
+    without: str = ""
+
+    @property
+    def platform(self) -> str:
+        return f"{self.os}/{self.arch}"
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorCondition:
+    """At least ``count`` accelerators have every word of ``name`` in theirs, and ``memory``; the driver fits."""
+
+    name: str | None = None
+    count: int = 1
+    memory: Amount | None = None
+    driver: Constraint | None = None
+
+    def fits(self, accelerator: Accelerator) -> bool:
+        """Whether name and memory are those of ``accelerator``. Words are compared without case."""
+        if self.name is not None and not split_name(self.name) <= split_name(accelerator.name):
+            return False
+        return self.memory is None or (accelerator.memory or 0) >= self.memory.bytes
+
+    def __str__(self) -> str:
+        number = "an accelerator" if self.count == 1 else f"{self.count} accelerators"
+        named = "" if self.name is None else f" named {self.name}"
+        return f"{number}{named}{'' if self.memory is None else f' of {self.memory} or more'}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostConditions:
+    """What a host must have at least. The accelerator is asked of platforms whose device is one."""
+
+    cpus: int = 1
+    memory: Amount | None = None
+    accelerator: AcceleratorCondition | None = None
+
+
+def explain_unfit_platform(
+    platform: tuple[str, str, str], conditions: HostConditions, host: HostFacts
+) -> tuple[str, ...]:
+    """Why ``platform`` (os, arch, device) cannot be run under the conditions on ``host``; empty if it can."""
+    os, arch, device = platform
+    if (os, arch) != (host.os, host.arch):
+        return (f"this host is {host.platform}",)
+    return list_unmet_conditions(conditions, device, host)
+
+
+def list_unmet_conditions(conditions: HostConditions, device: str, host: HostFacts) -> tuple[str, ...]:
+    """What ``host`` lacks for ``device`` and of the conditions, in words; empty if nothing."""
+    lacking = [_device_lack(device, host), *_host_lacks(conditions, host)]
+    if device != CPU and conditions.accelerator is not None and host.accelerators:
+        lacking += _accelerator_lacks(conditions.accelerator, host.accelerators)
+    return tuple(filter(None, lacking))
+
+
+def select_accelerators(device: str, conditions: HostConditions, host: HostFacts) -> tuple[int, ...]:
+    """The accelerators that a run on ``device`` gets, as positions in the host's list: the first that will do.
+
+    So many as the conditions ask for, one where they ask for none; a CPU gets none.
+    """
+    if device == CPU:
+        return ()
+    wanted = conditions.accelerator or AcceleratorCondition()
+    return tuple(index for index, one in enumerate(host.accelerators) if wanted.fits(one))[: wanted.count]
+
+
+def split_name(name: str) -> frozenset[str]:
+    """The runs of letters and digits of an accelerator's name, without case: ``A100-SXM4-40GB`` has three."""
+    return frozenset(_WORD.findall(name.casefold()))
+
+
+def driver_version(text: str) -> Version:
+    """NVIDIA's dotted numbers as MAJOR.MINOR.PATCH: ``535.104.05`` is 535.104.5, ``550.54`` is 550.54.0.
+
+    Raises:
+        InvalidInputError: it is no such number.
+    """
+    found = _DRIVER.fullmatch(text)
+    if found is None:
+        raise InvalidInputError(f"{text!r} is no version of a driver")
+    major, minor, patch = (int(part or 0) for part in found.groups())
+    return Version(major, minor, patch)
+
+
+def parse_drivers(text: str) -> Constraint:
+    """A set of versions of a driver, in which numbers may have leading zeros: ``>=535.104.05``.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    return Constraint.parse(_LEADING_ZEROS.sub("", text))
+
+
+def _device_lack(device: str, host: HostFacts) -> str:
+    if device == CPU:
+        return ""
+    if not device.startswith(_NVIDIA):
+        return f"no host is known to have the device {device}"
+    if not host.accelerators:
+        return f"needs an NVIDIA accelerator, none found ({host.without})"
+    least = _LEAST_DRIVERS.get(device)
+    drivers = dict.fromkeys(one.driver for one in host.accelerators)
+    if least is None or all(_admits(parse_drivers(f">={least}"), driver) for driver in drivers):
+        return ""
+    return f"needs NVIDIA's driver {least} or newer, this host has {', '.join(drivers)}"
+
+
+def _host_lacks(conditions: HostConditions, host: HostFacts) -> Iterator[str]:
+    if conditions.cpus > host.cpus:
+        yield f"asks for {conditions.cpus} CPUs, this host has {host.cpus}"
+    if conditions.memory is not None and conditions.memory.bytes > host.memory:
+        yield f"asks for {conditions.memory} of memory, this host has {spell_bytes(host.memory)}"
+
+
+def _accelerator_lacks(condition: AcceleratorCondition, accelerators: tuple[Accelerator, ...]) -> Iterator[str]:
+    if sum(map(condition.fits, accelerators)) < condition.count:
+        yield f"asks for {condition}, this host has {_listed(map(str, accelerators))}"
+    drivers = dict.fromkeys(accelerator.driver for accelerator in accelerators)
+    if condition.driver is not None and not all(_admits(condition.driver, driver) for driver in drivers):
+        yield f"asks for the driver {condition.driver}, this host has {', '.join(drivers)}"
+
+
+def _admits(wanted: Constraint, driver: str) -> bool:
+    try:
+        return wanted.admits(driver_version(driver))
+    except InvalidInputError:
+        return False  # what cannot be compared is not known to fit
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in Counter(names).items())

@@ -1,0 +1,58 @@
+"""JSON Schemas of manifests and requests: ``python -m benchlock.registry.requests.json_schemas FOLDER``."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchlock.registry.manifests.manifest_types import Dataset, Framework, Image, Model
+from benchlock.registry.requests.request_types import AcceleratorRequirement, RequestDocument
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_TYPES: dict[str, type[msgspec.Struct]] = {
+    "model": Model,
+    "dataset": Dataset,
+    "framework": Framework,
+    "image": Image,
+    "request": RequestDocument,
+}
+
+
+def generate() -> dict[str, str]:
+    """The text of each schema by its file name."""
+    return {f"{name}.json": _text(wanted) for name, wanted in _TYPES.items()}
+
+
+def write(folder: Path) -> None:
+    """Each schema into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in generate().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _text(wanted: type[msgspec.Struct]) -> str:
+    schema: dict[str, Any] = {"$schema": _DIALECT} | _without_discriminators(msgspec.json.schema(wanted))
+    for name, definition in schema["$defs"].items():
+        if name.endswith("Step"):
+            definition |= {"minProperties": 1, "maxProperties": 1}
+        elif name == AcceleratorRequirement.__name__:
+            definition |= {"minProperties": 1}
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _without_discriminators(node: Any) -> Any:  # noqa: ANN401 - a JSON value
+    """Return a schema without ``discriminator``: OpenAPI has the keyword, JSON Schema does not."""
+    if isinstance(node, dict):
+        is_union = "anyOf" in node
+        return {
+            key: _without_discriminators(value)
+            for key, value in node.items()
+            if not (is_union and key == "discriminator")
+        }
+    return [_without_discriminators(one) for one in node] if isinstance(node, list) else node
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/schemas"))

@@ -1,0 +1,348 @@
+"""Evaluation requests: reading, validation, and defaults."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import UNSET, UnsetType, inspect
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.size_limits import REQUEST, TooLongError, check_document
+from benchlock.registry.manifests.manifest_content import plain
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS, check_metrics, expand
+from benchlock.registry.names import Kind, parse_name
+from benchlock.registry.requests.hardware_requirements import (
+    CPU,
+    KEYS,
+    AcceleratorCondition,
+    AllowedValues,
+    Hardware,
+    HostConditions,
+    parse_drivers,
+    split_name,
+)
+from benchlock.registry.requests.request_types import (
+    AcceleratorRequirement,
+    AnyScenario,
+    HardwareRequirement,
+    RequestDocument,
+    RequestedLimits,
+)
+from benchlock.registry.text.decoder import convert
+from benchlock.registry.text.partial_objects import convert_known
+from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.quantities import Amount, parse_bytes, parse_seconds
+from benchlock.registry.text.yaml import Document, Place, read_yaml
+from benchlock.registry.versions.version_ranges import Constraint
+
+_LEAST_MEMORY = 6 << 20
+_LEAST_PROCESSES = 2
+_DEFAULTS: dict[str, dict[str, int]] = {"accuracy": {"batch": 1, "warmup": 0}, "offline": {"batch": 1}}
+_DURATIONS = ("min_duration", "target_latency")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may use: seconds, bytes, CPUs, processes."""
+
+    time: float
+    memory: int
+    cpus: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Every setting of the scenario, those left out too; durations in seconds."""
+
+    name: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """32 bits each, derived from the one seed of the request."""
+
+    qsl: int
+    sample_index: int
+    schedule: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as understood; ``document`` is it as written: strings untouched, absent keys absent.
+
+    ``hardware`` are the platforms that it admits, ``conditions`` what it asks of hosts beside.
+    """
+
+    asked: RequestDocument
+    document: dict[str, Any]
+    hardware: Hardware
+    conditions: HostConditions
+    limits: Limits
+    scenario: Scenario
+    seeds: Seeds
+    metrics: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.asked.name
+
+    @property
+    def prereleases(self) -> frozenset[Kind]:
+        return frozenset(() if self.asked.prereleases is UNSET else self.asked.prereleases)
+
+    @property
+    def equivalence(self) -> dict[str, float]:
+        return {} if self.asked.equivalence is UNSET else self.asked.equivalence
+
+    @property
+    def as_of(self) -> datetime | None:
+        return None if self.asked.as_of is UNSET else parse_time(self.asked.as_of)
+
+
+def read_request(text: bytes | str, name: str) -> Request:
+    """The request in ``text``, YAML 1.2; ``name`` is what errors call it.
+
+    Raises:
+        InvalidInputError: the first fault, with the path of the key and the line; with all the others that can be told.
+    """
+    if len(text) > REQUEST:  # before it is parsed; what is close to the limit is counted in bytes below
+        raise TooLongError(f"{name} has more than {REQUEST} bytes", where=name, next_step="shorten it")
+    return _understood(read_yaml(text, name))
+
+
+def parse_request(document: dict[str, Any], name: str) -> Request:
+    """The request that a client sent, or one to which ``as_of`` was added. Raises as ``read_request``."""
+    return _understood(Document(document, name))
+
+
+def parse_locked_request(document: dict[str, Any], name: str) -> Request:
+    """Parse the request of a lock, which may have margins of 1 and more. Raises as ``read_request``."""
+    return _understood(Document(document, name), is_locked=True)
+
+
+def conditions_of(request: Mapping[str, Any]) -> HostConditions:
+    """What the request of a lock asks of hosts. Keys that this version does not know are not looked at.
+
+    Raises:
+        InvalidInputError: a key that it knows is of another form than in a request.
+    """
+    hardware = _known(request.get("hardware", {}), HardwareRequirement)
+    if isinstance(hardware, dict) and "accelerator" in hardware:
+        hardware["accelerator"] = _known(hardware["accelerator"], AcceleratorRequirement)
+    document, problems = Document(hardware, "hardware of the lock's request"), Problems()
+    asked: HardwareRequirement = convert(document, HardwareRequirement)
+    _check_conditions(asked, Place(document), problems)
+    problems.refuse()
+    return _conditions(asked)
+
+
+def parse_time(text: str) -> datetime:
+    """The time that ``text`` says, in ISO 8601 with its zone.
+
+    Raises:
+        InvalidInputError: it says none.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+        time.astimezone(UTC)  # a day at an end of the calendar may have none
+    except (ValueError, OverflowError):
+        time = None
+    if time is None or time.tzinfo is None:
+        raise InvalidInputError(f"{text!r} is no time with a zone", next_step="write it like 2026-11-20T12:00:00Z")
+    return time
+
+
+def derive_seed(seed: int, purpose: str) -> int:
+    """32 bits: the first four bytes, big-endian, of the SHA-256 of ``benchlock SEED PURPOSE``."""
+    return int.from_bytes(hashlib.sha256(f"benchlock {seed} {purpose}".encode()).digest()[:4], "big")
+
+
+def _check_time(text: str) -> None:
+    if not parse_seconds(text):
+        raise InvalidInputError("nothing can run within 0", next_step="write more")
+
+
+def _check_memory(text: str) -> None:
+    memory = parse_bytes(text)
+    if not memory:
+        raise InvalidInputError("nothing can run within 0", next_step="write more")
+    if memory < _LEAST_MEMORY:
+        what = f"nothing can run within {text}: engines start no container with less than 6MiB"
+        raise InvalidInputError(what, next_step="write more; a framework alone takes some hundred MiB")
+
+
+def _check_accelerator_name(text: str) -> None:
+    if not split_name(text):
+        raise InvalidInputError(f"{text!r} has no word of a name", next_step="write one, such as H200")
+
+
+_Parsers = Mapping[tuple[str, ...], Callable[[str], object]]
+_TEXTS: _Parsers = {
+    ("name",): parse_name,
+    **{(key, "name"): parse_name for key in ("model", "dataset", "image")},
+    **{(key, "version"): Constraint.parse for key in ("model", "dataset", "image", "framework")},
+    ("as_of",): parse_time,
+    ("limits", "time"): _check_time,
+    ("limits", "memory"): _check_memory,
+    **{("scenario", key): parse_seconds for key in _DURATIONS},
+}
+"""The parser of each text of a request, by its path."""
+_HARDWARE_TEXTS: _Parsers = {
+    ("memory",): parse_bytes,
+    ("accelerator",): _check_accelerator_name,
+    ("accelerator", "name"): _check_accelerator_name,
+    ("accelerator", "memory"): parse_bytes,
+    ("accelerator", "driver"): parse_drivers,
+}
+"""The same below ``hardware``."""
+
+
+def _understood(document: Document, *, is_locked: bool = False) -> Request:
+    problems, asked = Problems(), None
+    with problems.noted():
+        asked = convert(document, RequestDocument)
+    with problems.noted():
+        known = convert_known(document.value, inspect.type_info(RequestDocument)) if asked is None else asked
+        _check(known, Place(document), problems)
+        if not is_locked:
+            _check_margins(known, Place(document).at("equivalence"), problems)
+    with problems.noted():
+        check_document(document.value, REQUEST, document.name)
+    problems.refuse()
+    assert asked is not None
+    return Request(
+        asked=asked,
+        document=document.value,
+        hardware=Hardware(*(_wanted(getattr(asked.hardware, key)) for key in KEYS)),
+        conditions=_conditions(asked.hardware),
+        limits=_limits(asked.limits),
+        scenario=_scenario(asked.scenario),
+        seeds=Seeds(*(derive_seed(asked.seed, purpose) for purpose in ("qsl", "sample_index", "schedule"))),
+        metrics=expand(asked.metrics),
+    )
+
+
+def _check(asked: RequestDocument, place: Place, problems: Problems) -> None:
+    """Note every rule that a request breaks; of a value that is unknown, nothing is said."""
+    _check_texts(asked, place, _TEXTS, problems)
+    with problems.noted():
+        _check_metrics(asked, place.at("metrics"), problems)
+    with problems.noted():
+        _check_equivalence(asked, place.at("equivalence"), problems)
+    with problems.noted():
+        _check_platforms(asked.hardware, place.at("hardware"), problems)
+    with problems.noted():
+        _check_conditions(asked.hardware, place.at("hardware"), problems)
+    with problems.noted():
+        if asked.limits.processes < _LEAST_PROCESSES:
+            what = "nothing can run as 1 process: what measures is a process beside the one that watches it"
+            raise place.at("limits", "processes").error(what, "write more, such as 256; threads count as processes")
+
+
+def _check_texts(asked: object, place: Place, parsers: _Parsers, problems: Problems) -> None:
+    """Note the texts that their parsers refuse, by the path of each; a value that is no text is passed over."""
+    for path, parse in parsers.items():
+        with problems.noted():
+            value = asked
+            for key in path:
+                value = getattr(value, key, UNSET)
+            if isinstance(value, str):
+                place.at(*path).parsed(parse, value)
+
+
+def _check_metrics(asked: RequestDocument, place: Place, problems: Problems) -> None:
+    """Each is known and of this scenario; whether the model's task gives it is seen when the model is."""
+    for index, metric in enumerate(asked.metrics):
+        with problems.noted():
+            _check_metric(metric, None, place.at(index))
+            _check_metric(metric, asked.scenario.name, place.at(index))
+
+
+def _check_metric(name: str, scenario: str | None, place: Place) -> None:
+    place.parsed(lambda text: check_metrics(None, scenario, [text]), name)
+
+
+def _check_equivalence(asked: RequestDocument, place: Place, problems: Problems) -> None:
+    for metric in () if asked.equivalence is UNSET else asked.equivalence:
+        with problems.noted():
+            metrics = expand(asked.metrics) if metric in DEFINITIONS else ()
+            if metric not in metrics and DEFINITIONS.keys() >= set(
+                metrics
+            ):  # an unknown one may have been meant for it
+                what = f"{metric} is none of the metrics that are asked for"
+                raise place.at(metric).error(what, "name one of them, or add it to metrics")
+
+
+def _check_margins(asked: RequestDocument, place: Place, problems: Problems) -> None:
+    for metric, margin in () if asked.equivalence is UNSET else asked.equivalence.items():
+        with problems.noted():
+            if margin >= 1:
+                raise place.at(metric).error(f"{margin:g} is no share below 1 of the value", "write 0.1 for 10 %")
+
+
+def _known(value: Any, wanted: type[HardwareRequirement | AcceleratorRequirement]) -> Any:  # noqa: ANN401 - unchecked until converted
+    if not isinstance(value, dict):
+        return value
+    return {key: part for key, part in value.items() if key in wanted.__struct_fields__}
+
+
+def _check_platforms(asked: HardwareRequirement, place: Place, problems: Problems) -> None:
+    for key in KEYS:
+        with problems.noted():
+            wanted = _wanted(getattr(asked, key)) or ()
+            for index, text in enumerate(wanted):
+                if text in wanted[:index]:
+                    problems.add(place.at(key, index).error(f"{text!r} stands twice", "leave one of them out"))
+
+
+def _wanted(asked: str | tuple[str, ...] | UnsetType) -> AllowedValues:
+    if isinstance(asked, UnsetType):
+        return None
+    return (asked,) if isinstance(asked, str) else asked
+
+
+def _check_conditions(asked: HardwareRequirement, place: Place, problems: Problems) -> None:
+    _check_texts(asked, place, _HARDWARE_TEXTS, problems)
+    if asked.accelerator == AcceleratorRequirement():
+        step = "write name, count, memory or driver"
+        problems.add(place.at("accelerator").error("nothing is asked of the accelerator", step))
+    if asked.accelerator is not UNSET and _wanted(asked.device) == (CPU,):
+        what = "an accelerator is asked for, and the only device that will do is cpu"
+        step = "name its device in hardware.device, such as cuda12, or leave the accelerator out"
+        problems.add(place.at("accelerator").error(what, step))
+
+
+def _conditions(asked: HardwareRequirement) -> HostConditions:
+    return HostConditions(
+        cpus=1 if asked.cpus is UNSET else asked.cpus,
+        memory=None if asked.memory is UNSET else Amount.parse(asked.memory),
+        accelerator=None if asked.accelerator is UNSET else _accelerator(asked.accelerator),
+    )
+
+
+def _accelerator(asked: str | AcceleratorRequirement) -> AcceleratorCondition:
+    if isinstance(asked, str):
+        return AcceleratorCondition(asked)
+    return AcceleratorCondition(
+        name=None if asked.name is UNSET else asked.name,
+        count=1 if asked.count is UNSET else asked.count,
+        memory=None if asked.memory is UNSET else Amount.parse(asked.memory),
+        driver=None if asked.driver is UNSET else parse_drivers(asked.driver),
+    )
+
+
+def _limits(asked: RequestedLimits) -> Limits:
+    return Limits(parse_seconds(asked.time), parse_bytes(asked.memory), asked.cpus, asked.processes)
+
+
+def _scenario(asked: AnyScenario) -> Scenario:
+    written: dict[str, Any] = plain(asked)
+    del written["name"]
+    for key in _DURATIONS:
+        if key in written:
+            written[key] = parse_seconds(written[key])
+    return Scenario(asked.name, _DEFAULTS.get(asked.name, {}) | written)

@@ -1,0 +1,154 @@
+"""The types of a request file, key by key."""
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from benchlock.registry.manifests.field_types import ConstraintText, Count, NameText, Part, Positive, Text
+from benchlock.registry.names import Kind
+
+Duration = Annotated[str, Meta(description="a number and ms, s, m or h, such as 10m")]
+Memory = Annotated[str, Meta(description="a number and a unit of bytes, such as 2GiB")]
+Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+Warmup = Annotated[int, Meta(ge=0, description="calls before the first that counts")]
+Batch = Annotated[int, Meta(ge=1, description="samples a call; absent, 1")]
+OneOrMore = Text | Annotated[tuple[Text, ...], Meta(min_length=1, extra_json_schema={"uniqueItems": True})]
+
+
+class ArtifactRequirement(Part, frozen=True, kw_only=True):
+    """An artifact by name, and the versions that will do."""
+
+    name: NameText
+    version: ConstraintText
+
+
+class DatasetRequirement(ArtifactRequirement, frozen=True, kw_only=True):
+    split: Text
+
+
+class FrameworkVersions(Part, frozen=True, kw_only=True):
+    """Narrows the versions that the model asks for."""
+
+    version: ConstraintText
+
+
+class AcceleratorRequirement(Part, frozen=True, kw_only=True):
+    """What a host must have for a platform whose device is an accelerator. At least one key."""
+
+    name: Annotated[Text, Meta(description="words of the accelerator's name, such as H200")] | UnsetType = UNSET
+    count: Annotated[int, Meta(ge=1, description="at least so many; absent, 1")] | UnsetType = UNSET
+    memory: Annotated[Memory, Meta(description="of each at least, such as 80GiB")] | UnsetType = UNSET
+    driver: Annotated[ConstraintText, Meta(description="versions of the driver, such as '>=550'")] | UnsetType = UNSET
+
+
+class HardwareRequirement(Part, frozen=True, kw_only=True):
+    """Which platforms of the image, and which hosts, will do: a key that is absent admits any."""
+
+    os: OneOrMore | UnsetType = UNSET
+    arch: OneOrMore | UnsetType = UNSET
+    device: OneOrMore | UnsetType = UNSET
+    cpus: Annotated[int, Meta(ge=1, description="that a run may use, at least")] | UnsetType = UNSET
+    memory: Annotated[Memory, Meta(description="of the host at least, such as 8GiB")] | UnsetType = UNSET
+    accelerator: Annotated[Text | AcceleratorRequirement, Meta(description="a text is its name")] | UnsetType = UNSET
+
+
+class RequestedLimits(Part, frozen=True, kw_only=True):
+    time: Duration
+    memory: Memory
+    cpus: Annotated[int, Meta(ge=1, description="also the thread count of every runtime")]
+    processes: Count
+
+
+class Accuracy(Part, frozen=True, kw_only=True, tag_field="name", tag="accuracy"):
+    """The accuracy phase alone."""
+
+    name: ClassVar[str] = "accuracy"
+
+    batch: Batch | UnsetType = UNSET
+    warmup: Annotated[Warmup, Meta(description="absent, 0")] | UnsetType = UNSET
+
+
+class SingleStream(Part, frozen=True, kw_only=True, tag_field="name", tag="single_stream"):
+    """One query at a time."""
+
+    name: ClassVar[str] = "single_stream"
+
+    min_queries: Count
+    min_duration: Duration
+    warmup: Warmup
+
+
+class MultiStream(Part, frozen=True, kw_only=True, tag_field="name", tag="multi_stream"):
+    """One query of several samples at a time."""
+
+    name: ClassVar[str] = "multi_stream"
+
+    min_queries: Count
+    min_duration: Duration
+    samples_per_query: Count
+    warmup: Warmup
+
+
+class Server(Part, frozen=True, kw_only=True, tag_field="name", tag="server"):
+    """Queries that arrive at random, at a rate."""
+
+    name: ClassVar[str] = "server"
+
+    min_queries: Count
+    min_duration: Duration
+    target_qps: Annotated[Positive, Meta(description="queries a second")]
+    target_latency: Duration
+    warmup: Warmup
+
+
+class Offline(Part, frozen=True, kw_only=True, tag_field="name", tag="offline"):
+    """All samples at once."""
+
+    name: ClassVar[str] = "offline"
+
+    batch: Batch | UnsetType = UNSET
+    min_samples: Count
+    min_duration: Duration
+    warmup: Warmup
+
+
+class BatchSweep(Part, frozen=True, kw_only=True, tag_field="name", tag="batch_sweep"):
+    """The smallest batch beyond which nothing is gained."""
+
+    name: ClassVar[str] = "batch_sweep"
+
+    batches: Annotated[tuple[Count, ...], Meta(min_length=1)]
+    warmup: Warmup
+
+
+class ColdStart(Part, frozen=True, kw_only=True, tag_field="name", tag="cold_start"):
+    """From a fresh process to the first answer."""
+
+    name: ClassVar[str] = "cold_start"
+
+    repeats: Count
+    warmup: Warmup
+
+
+AnyScenario = Accuracy | SingleStream | MultiStream | Server | Offline | BatchSweep | ColdStart
+
+
+class RequestDocument(Part, frozen=True, kw_only=True):
+    """A request file, key by key. ``as_of`` is what ``lock --as-of`` adds."""
+
+    schema: Literal[1]
+    kind: Literal["evaluation"]
+    name: NameText
+    model: ArtifactRequirement
+    dataset: DatasetRequirement
+    framework: FrameworkVersions | UnsetType = UNSET
+    image: ArtifactRequirement | UnsetType = UNSET
+    prereleases: tuple[Kind, ...] | UnsetType = UNSET
+    hardware: HardwareRequirement
+    limits: RequestedLimits
+    scenario: AnyScenario
+    metrics: tuple[Text, ...]
+    trace: Literal["none", "model", "framework", "system", "full"] | UnsetType = UNSET
+    equivalence: Annotated[dict[str, Positive], Meta(description="a metric's relative difference")] | UnsetType = UNSET
+    seed: Seed
+    as_of: Annotated[str, Meta(description="a time with its zone: resolves as of then")] | UnsetType = UNSET

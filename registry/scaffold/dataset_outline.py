@@ -1,0 +1,296 @@
+"""Dataset manifests from an index, arrays or a folder: format, sample counts and labels."""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
+
+import msgspec
+
+from benchlock.artifacts.atomic_files import open_regular
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.trees import walk_tree
+from benchlock.registry.inspection.dataset_files import idx_sizes
+from benchlock.registry.inspection.formats.parquet import read_footer
+from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.inspection.formats.tensor_files import read_arrays
+from benchlock.registry.inspection.label_files import is_number
+from benchlock.registry.scaffold.source_files import ScaffoldSource, heading, name_of, require_samples
+from benchlock.registry.text.problems import ImportNotes, format_original, printable
+from benchlock.registry.text.yaml import Lines, block_lines, entry_lines, format_flow
+
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+SOUNDS = (".wav",)
+_SPLITS = ("train", "test", "val", "validation", "dev")
+_LABEL_FILES = ("labels.txt", "classes.txt", "names.txt")
+_LARGEST = 1 << 31  # bytes of JSON
+_SHOWN = 10
+
+
+def dataset_lines(given: ScaffoldSource | None, notes: ImportNotes) -> Lines:
+    """The manifest of the dataset in a file or folder; a bare one where nothing is given."""
+    if given is None:
+        return [*heading("dataset", None, "", notes), *_bare("no file was named", notes)]
+    path, ending = given.path, given.path.name.removesuffix(".gz").rpartition(".")[2].lower()
+    lines = heading("dataset", name_of(path), path.name, notes)
+    if path.is_dir():
+        return lines + _folder(given)
+    readers: dict[str, Callable[[ScaffoldSource], Lines]] = {
+        "csv": lambda given: _index(given, given.path),
+        "npz": _arrays,
+        "jsonl": _records,
+        "ndjson": _records,
+        "json": _coco,
+        "parquet": _parquet,
+    }
+    return lines + (readers[ending](given) if ending in readers else _idx(given))
+
+
+def _folder(given: ScaffoldSource) -> Lines:
+    """A folder with an index of its pictures; without one, the index is asked for."""
+    files = walk_tree(given.path)
+    indices = [place for path, place in files if path.lower().endswith(".csv") and _has_paths(place)]
+    if len(indices) == 1:
+        return _index(given, indices[0])
+    if indices:
+        what = f"{given.path.name} has {len(indices)} indices: {', '.join(place.name for place in indices[:_SHOWN])}"
+        raise InvalidInputError(what, where=str(given.path), next_step="name the index itself")
+    kinds = {form: [path for path, _ in files if path.lower().endswith(ends)] for form, ends in
+             (("image-index", PICTURES), ("wav-index", SOUNDS))}  # fmt: skip
+    form = max(kinds, key=lambda one: len(kinds[one]))
+    if not kinds[form]:
+        if found := [place.name for _, place in files if _is_pictures(place)]:
+            what = f"{given.path.name} holds idx files of pictures: {', '.join(found[:_SHOWN])}"
+            raise InvalidInputError(what, where=str(given.path), next_step="name one of these files itself")
+        return [*_bare(f"{given.path.name} holds no pictures, no sounds and no index", given.notes)]
+    samples, notes = kinds[form], given.notes
+    classes = sorted({path.split("/")[0] for path in samples if "/" in path})
+    what = f"{given.path.name} holds {len(samples)} files of samples and no index of them"
+    if classes:
+        named = f"{', '.join(map(format_original, classes[:_SHOWN]))}{' and others' if len(classes) > _SHOWN else ''}"
+        what += f", in the folders {named}, which may be their labels"
+    ask = "write a CSV with the columns path and label, list it in files, and name it here: "
+    ask += f"{{NAME: {{index: FILE, samples: {len(samples)}}}}}"
+    todo = notes.todo("splits", "splits", "splits", what, ask)
+    return [*entry_lines("format", form), todo, *block_lines("files", given.file(given.path))]
+
+
+def _is_pictures(path: Path) -> bool:
+    with _unpacked(path) as stream:
+        try:
+            return len(idx_sizes(stream)) > 1
+        except MalformedError:
+            return False
+
+
+def _index(given: ScaffoldSource, path: Path) -> Lines:
+    """An index of samples: they are counted, and the folders in which they lie are trees."""
+    rows, notes = list(_rows(path)), given.notes
+    require_samples(path, len(rows))
+    endings = {PurePosixPath(row[0]).suffix.lower() for row in rows}
+    form = "image-index" if endings <= set(PICTURES) else "wav-index" if endings <= set(SOUNDS) else None
+    lines = entry_lines("format", form) if form else [
+        notes.todo("format", "format", "format", "files of several endings are named", "write image-index or wav-index")
+    ]  # fmt: skip
+    folder = path.parent
+    if any("/" not in row[0] for row in rows):  # beside the index, so that the folder is one tree
+        inside, files = f"{folder.name}/{path.name}", given.file(folder)
+    else:
+        tops = dict.fromkeys(name.split("/")[0] for row in rows for name in (row[0], row[2]) if "/" in name)
+        inside, files = path.name, given.file(path)
+        files += [line for top in tops for line in given.file(folder / top, called=f"{top}/")]
+    lines += block_lines("splits", [f"{_split(path, notes)}: {format_flow({'index': inside, 'samples': len(rows)})}"])
+    labels, more = _labels(given, folder, [row[1] for row in rows], tree=inside != path.name)
+    return [*lines, *labels, *block_lines("files", [*files, *more])]
+
+
+def _labels(given: ScaffoldSource, folder: Path, labels: list[str], *, tree: bool) -> tuple[Lines, Lines]:
+    """The key ``labels`` and its file: needed where labels are names, found where a file beside has all of them."""
+    names = sorted({label for label in labels if label and not (label.isascii() and label.isdigit())})
+    beside = next((folder / name for name in _LABEL_FILES if (folder / name).is_file()), None)
+    if beside is not None and set(names) <= {line.strip() for line in beside.read_text("utf-8").splitlines()}:
+        path, notes = f"{folder.name}/{beside.name}" if tree else beside.name, given.notes
+        lines = entry_lines("labels", path)
+        if names:
+            notes.tell("labels", "labels", f"{beside.name} lies beside and has every label", "taken as the labels")
+        else:
+            what = f"{beside.name} lies beside, and labels are indices"
+            ask = "check that its line i names class i, then delete this line; or delete both, and the file"
+            lines.insert(0, notes.todo("labels", "labels", "confirm", what, ask))
+        return lines, [] if tree else given.file(beside)
+    if not names or all(map(is_number, names)):
+        return [], []
+    what = f"the index names {len(names)} labels: {', '.join(map(format_original, names[:_SHOWN]))}"
+    ask = "write a file of them, one a line, line i being index i; list it in files, and write labels: FILE"
+    return [given.notes.todo("labels", "labels", "labels", what, ask)], []
+
+
+def _arrays(given: ScaffoldSource) -> Lines:
+    notes = given.notes
+    arrays = given.read(given.path, lambda stream, _: read_arrays(stream), "npz file")
+    counts = {array.shape[0] if array.shape else 0 for array in arrays}
+    listed = ", ".join(f"{printable(array.name)} {array.descr} {list(array.shape)}" for array in arrays)
+    what = f"{given.path.name} holds {listed or 'no array'}"
+    return _one_file(given, "npz", what, next(iter(counts)) if len(counts) == 1 else None, notes)
+
+
+def _records(given: ScaffoldSource) -> Lines:
+    """Lines of JSON."""
+    count, keys = 0, list[str]()
+    with _unpacked(given.path) as stream:
+        for line in stream:
+            if line.strip():
+                count += 1
+                keys = keys or _keys(line, given.path)
+    what = f"the first line has the keys {', '.join(map(format_original, keys)) or 'none'}"
+    return _one_file(given, "jsonl", what, count, given.notes)
+
+
+def _keys(line: bytes, path: Path) -> list[str]:
+    try:
+        record = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path.name} is not of lines of JSON: {error}", where=str(path)) from error
+    return list(record) if isinstance(record, dict) else []
+
+
+def _parquet(given: ScaffoldSource) -> Lines:
+    footer = given.read(given.path, lambda stream, _: read_footer(stream), "parquet file")
+    what = f"{given.path.name} has the columns {', '.join(map(format_original, footer.keys)) or 'none'}"
+    return _one_file(given, "parquet", what, footer.rows, given.notes)
+
+
+def _one_file(given: ScaffoldSource, form: str, what: str, samples: int | None, notes: ImportNotes) -> Lines:
+    """A split that is one file, whose fields its author knows."""
+    require_samples(given.path, samples)
+    split = [f"file: {format_flow(given.path.name)}"]
+    ask = (
+        "write fields: {FIELD: KEY, label: KEY}, such as {image: x_test, label: y_test}; without label if there is none"
+    )
+    split.append(notes.todo("splits.fields", "fields", "fields", what, ask))
+    if samples is None:
+        split.append(notes.todo("splits.samples", "samples", "samples", "their number does not follow", "count them"))
+    else:
+        split.append(f"samples: {samples}")
+    splits = block_lines("splits", block_lines(_split(given.path, notes), split))
+    return [*entry_lines("format", form), *splits, *block_lines("files", given.file(given.path))]
+
+
+def _coco(given: ScaffoldSource) -> Lines:
+    notes, path = given.notes, given.path
+    with open_regular(path) as stream:
+        try:
+            images = json.loads(stream.read(_LARGEST))["images"]
+            names = [str(picture["file_name"]) for picture in images]
+        except (ValueError, KeyError, TypeError) as error:
+            what = f"{path.name} holds no annotations of COCO's: {error}"
+            raise InvalidInputError(what, where=str(path), next_step="name another file") from error
+    require_samples(path, len(names))
+    folders = [folder for folder in (path.parent, *sorted(path.parent.iterdir())) if folder.is_dir()]
+    found = next((folder for folder in folders if names and (folder / names[0]).is_file()), None)
+    split = [f"annotations: {format_flow(path.name)}"]
+    files = given.file(path)
+    if found is None or found == path.parent:
+        what = (
+            "no folder beside the annotations holds the pictures" if found is None else "the pictures lie beside them"
+        )
+        ask = "put the pictures into a folder, list it in files, and write images: FOLDER/"
+        split.append(notes.todo("splits.images", "splits", "images", what, ask))
+    else:
+        split.append(f"images: {format_flow(f'{found.name}/')}")
+        files += given.file(found)
+    splits = block_lines("splits", block_lines(_split(path, notes), [*split, f"samples: {len(names)}"]))
+    return ["format: coco", *splits, *block_lines("files", files)]
+
+
+def _idx(given: ScaffoldSource) -> Lines:
+    path = given.path
+    with _unpacked(path) as stream:
+        try:
+            sizes = idx_sizes(stream)
+        except MalformedError as error:
+            what = f"nothing is known of files like {path.name}"
+            ask = "name an index (.csv), an idx, npz, jsonl, parquet or COCO file, or a folder of pictures"
+            raise InvalidInputError(what, where=str(path), next_step=ask) from error
+    if len(sizes) == 1:
+        what = f"{path.name} holds {sizes[0]} labels, and no pictures"
+        raise InvalidInputError(what, where=str(path), next_step="name the file of the pictures")
+    split, files, notes = [f"images: {format_flow(path.name)}"], given.file(path), given.notes
+    labels = _labels_of(path, sizes[0])
+    if labels is None:
+        what = f"no file of {sizes[0]} labels lies beside"
+        ask = "write labels: FILE and list it in files, or delete this line for an unlabelled split"
+        split.append(notes.todo("splits.labels", "labels", "labels", what, ask))
+    else:
+        notes.tell("splits.labels", "labels", f"{labels.name} lies beside, with as many labels", "taken as the labels")
+        split.append(f"labels: {format_flow(labels.name)}")
+        files += given.file(labels)
+    names, more = _labels(given, path.parent, [], tree=False)
+    splits = block_lines("splits", block_lines(_split(path, notes), [*split, f"samples: {sizes[0]}"]))
+    return ["format: idx", *splits, *names, *block_lines("files", [*files, *more])]
+
+
+def _labels_of(path: Path, count: int) -> Path | None:
+    """The file called as the pictures' is, but for the words that MNIST's files differ in."""
+    beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
+    if beside == path or not beside.is_file():
+        return None
+    with _unpacked(beside) as stream:
+        try:
+            return beside if idx_sizes(stream) == (count,) else None
+        except MalformedError:
+            return None
+
+
+def _split(path: Path, notes: ImportNotes) -> str:
+    """What a split is called: a usual name that stands in the file's, else ``all``."""
+    words = path.name.lower().replace("-", ".").replace("_", ".").split(".")
+    found = next((split for split in _SPLITS if split in words), "all")
+    notes.tell("splits", "splits", f"one split, of {path.name}", f"called {found}")
+    return found
+
+
+def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Path, label and mask of every row of an index."""
+    with open_regular(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+        try:
+            reader = csv.DictReader(text)
+            if "path" not in (reader.fieldnames or ()):
+                what = f"{path.name} has no column 'path'"
+                raise InvalidInputError(what, where=str(path), next_step="write the columns path,label")
+            for row in reader:
+                yield row["path"] or "", (row.get("label") or "").strip(), (row.get("mask") or "").strip()
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise InvalidInputError(f"{path.name} is no CSV in UTF-8: {error}", where=str(path)) from error
+
+
+def _has_paths(path: Path) -> bool:
+    try:
+        next(_rows(path), None)
+    except InvalidInputError:
+        return False
+    return True
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[BinaryIO]:
+    with open_regular(path) as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+        stream.seek(0)
+        try:
+            yield cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream
+        except (OSError, EOFError) as error:
+            raise InvalidInputError(f"{path.name} cannot be unpacked: {error}", where=str(path)) from error
+
+
+def _bare(what: str, notes: ImportNotes) -> Lines:
+    forms = "image-index, wav-index, idx, npz, jsonl, parquet or coco"
+    return [
+        notes.todo("format", "format", "format", what, f"write {forms}"),
+        notes.todo("splits", "splits", "splits", what, "write each with its files and samples: their number"),
+        notes.todo("files", "no-files", "files", what, "list each with path and source"),
+    ]

@@ -1,0 +1,121 @@
+"""Entry point of ``init``: a commented manifest of any kind, and those of frameworks and images."""
+
+import posixpath
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from benchlock.artifacts.atomic_files import open_regular
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.inspection.formats.image_documents import read_wheels
+from benchlock.registry.names import Kind
+from benchlock.registry.scaffold.dataset_outline import dataset_lines
+from benchlock.registry.scaffold.model_outline import model_lines
+from benchlock.registry.scaffold.source_files import ScaffoldSource, heading
+from benchlock.registry.text.problems import Finding, ImportNotes, printable
+from benchlock.registry.text.yaml import Lines, block_lines, element_lines, entry_lines
+from benchlock.registry.versions.semantic_version import from_pep440
+
+_PREDICTORS = {
+    "onnxruntime": ("onnxruntime", "onnxruntime"), "onnxruntime-gpu": ("onnxruntime", "onnxruntime"),
+    "torch": ("pytorch", "pytorch"),
+    "tensorflow": ("tensorflow", "tensorflow"), "tensorflow-cpu": ("tensorflow", "tensorflow"),
+    "ai-edge-litert": ("litert", "litert"),
+}  # fmt: skip
+"""The framework and its predictor that a distribution is."""
+
+
+def framework_lines(given: ScaffoldSource | None, notes: ImportNotes) -> Lines:
+    """The manifest of the framework whose wheel is given; a bare one where nothing is."""
+    if given is None:
+        return [*heading("framework", None, "", notes), *_bare_framework(notes)]
+    try:
+        distribution, version, _, _ = parse_wheel_filename(given.path.name)
+    except InvalidWheelFilename as error:
+        what = f"{given.path.name} is no name of a wheel: {error}"
+        raise InvalidInputError(what, where=str(given.path), next_step="name a wheel (.whl), or no file") from error
+    name, predictor = _PREDICTORS.get(distribution, (str(distribution), None))
+    lines = heading("framework", name, given.path.name, notes, version=str(from_pep440(str(version))))
+    if predictor is None:
+        ask = "write onnxruntime, pytorch, tensorflow or litert"
+        lines.append(
+            notes.todo("predictor", "no-predictor", "predictor", f"none is known to drive {distribution}", ask)
+        )
+    else:
+        lines.append(f"predictor: {predictor}")
+    return [*lines, *entry_lines("distributions", [str(distribution)])]
+
+
+def image_lines(given: ScaffoldSource | None, notes: ImportNotes) -> Lines:
+    """The manifest of the image whose lock of wheels (PEP 751) is given; a bare one where nothing is."""
+    lines = heading("image", None, "" if given is None else given.path.name, notes)
+    what = "no file says of which framework it is an environment"
+    ask = "write framework: NAME and version: VERSION; benchlock image build writes all of this"
+    lines.append(notes.todo("provides", "provides", "provides", what, ask))
+    if given is None:
+        platform = "write os, arch, device, python and wheels for each"
+        return [
+            *lines,
+            notes.todo("platforms", "platforms", "platforms", "no lock of wheels was named", platform),
+            notes.todo("files", "no-files", "files", "no lock of wheels was named", "list the lock and the wheels"),
+        ]
+    with open_regular(given.path) as stream:
+        wheels = read_wheels(stream.read(), given.path.name)
+    ask = 'write os, arch, device and python, such as linux, amd64, cpu and "3.11"'
+    unsaid = notes.todo("platforms[0]", "platforms", "os, arch, device, python", "the lock is of one platform", ask)
+    lines += block_lines("platforms", element_lines([*entry_lines("wheels", given.path.name), unsaid]))
+    files = given.file(given.path, "wheels")
+    for wheel in wheels:
+        place = Path(posixpath.join(given.path.parent.as_posix(), wheel.path))
+        files += given.file(place, "wheels", called=wheel.path)
+    return [*lines, *block_lines("files", files)]
+
+
+def _bare_framework(notes: ImportNotes) -> Lines:
+    what = "no wheel was named"
+    return [
+        notes.todo("predictor", "no-predictor", "predictor", what, "write onnxruntime, pytorch, tensorflow or litert"),
+        notes.todo(
+            "distributions", "distributions", "distributions", what, "list the Python distributions that are it"
+        ),
+    ]
+
+
+_KINDS: dict[Kind, Callable[[ScaffoldSource | None, ImportNotes], Lines]] = {
+    "model": model_lines,
+    "dataset": dataset_lines,
+    "framework": framework_lines,
+    "image": image_lines,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestOutline:
+    """A manifest as it was written, and what its author should know; the TODO lines are what they must finish."""
+
+    text: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def todos(self) -> int:
+        return sum(finding.todo for finding in self.findings)
+
+
+def outline_manifest(kind: Kind, path: Path | None, folder: Path) -> ManifestOutline:
+    """The manifest of ``kind`` of a file or folder, to be written into ``folder``; both are absolute.
+
+    Raises:
+        InvalidInputError: nothing is there, it is not what its name says, or nothing is known of its like.
+    """
+    if path is not None and not path.exists():
+        raise InvalidInputError(f"{path} does not exist", where=str(path), next_step="name a file or folder")
+    notes = ImportNotes()
+    lines = _KINDS[kind](None if path is None else ScaffoldSource(path, folder, notes), notes)
+    source = f" from {printable(path.name)}" if path else ""
+    head = [
+        f"# The manifest of {'an' if kind == 'image' else 'a'} {kind}, outlined by benchlock init{source}.",
+        "# What is not known is left out under a TODO line: do what each asks for, and delete it.",
+    ]
+    return ManifestOutline("".join(f"{line}\n" for line in [*head, *lines]), tuple(notes.findings))

@@ -1,0 +1,1 @@
+"""Import of MLModelScope manifests: text in, text and findings out; no file is touched."""

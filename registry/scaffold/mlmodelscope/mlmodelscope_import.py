@@ -1,0 +1,221 @@
+"""Entry point of the MLModelScope import, for both forms of its manifests, with a list of unused keys.
+
+The *paper's* form lists ordered steps for inputs and outputs; the *program's* has flat parameters, one ``output`` and
+MD5 checksums. What the program's code did with the flat parameters is read as an inference, which the author confirms.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.names import find_close
+from benchlock.registry.scaffold.mlmodelscope.model_inputs import inputs_lines, list_code
+from benchlock.registry.scaffold.mlmodelscope.model_metadata import (
+    Files,
+    attribute_lines,
+    description_lines,
+    files_lines,
+    framework_lines,
+    license_lines,
+    list_images,
+    model_files,
+    name_lines,
+    version_lines,
+)
+from benchlock.registry.scaffold.mlmodelscope.model_outputs import read_outputs
+from benchlock.registry.scaffold.mlmodelscope.original_manifest import Network, OriginalMapping
+from benchlock.registry.text.problems import Finding, ImportNotes, format_original, printable
+from benchlock.registry.text.yaml import Document, Lines, Oddity, Place, child_path, entry_lines, read_yaml_tolerantly
+
+KNOWN: dict[str, tuple[str, ...]] = {
+    "": (
+        *("name", "version", "description", "author", "references", "license", "hidden", "hide", "attributes"),
+        *("framework", "container", "inputs", "output", "outputs", "model"),
+        *("before_preprocess", "preprocess", "after_preprocess"),
+        *("before_postprocess", "postprocess", "after_postprocess"),
+    ),
+    "framework": ("name", "version"),
+    "model": (
+        *("base_url", "graph_path", "weights_path", "is_archive"),
+        *("graph_checksum", "weights_checksum", "checksum"),
+    ),
+    "inputs": ("type", "description", "parameters", "layer_name", "element_type", "steps"),
+    "outputs": ("type", "description", "parameters", "layer_name", "element_type", "steps"),
+    "inputs.parameters": (
+        *("element_type", "input_layer", "layer_name", "layout", "color_mode", "dimensions", "mean", "scale"),
+        *("max_dimension", "min_dimension", "keep_aspect_ratio", "crop_method", "crop_ratio"),
+    ),
+    "outputs.parameters": (
+        *("element_type", "probabilities_layer", "boxes_layer", "classes_layer", "masks_layer", "layer_name"),
+        *("probabilities_transform", "features_url", "features_checksum", "background_index"),
+    ),
+    "inputs.steps": ("decode", "resize", "crop", "normalize", "cast"),
+    "inputs.steps.decode": ("data_layout", "color_mode", "element_type"),
+    "inputs.steps.resize": ("dimensions", "method", "keep_aspect_ratio"),
+    "inputs.steps.normalize": ("mean", "rescale"),
+    "inputs.steps.cast": ("element_type",),
+    "outputs.steps": ("argsort", "softmax"),
+    "outputs.steps.argsort": ("labels_url",),
+}
+"""The keys of the paper's form and of the program's, by section."""
+
+_AMBIGUOUS = frozenset(".[]")
+
+
+def list_leftovers(value: dict[str, Any], notes: ImportNotes) -> None:
+    """List every key below the top that is not accounted for, as a whole where nothing in it was used."""
+    above = {path[:end] for path in notes.used for end in range(len(path)) if path[end] in ".["}
+    _walk(value, "", "", above, notes)
+
+
+def _walk(value: Any, path: str, section: str, above: set[str], notes: ImportNotes) -> None:  # noqa: ANN401
+    keyed = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in keyed:
+        below = child_path(path, key)
+        # A key with a dot spells the path of another one, and is none of the form's.
+        ambiguous = isinstance(key, str) and (not key or not _AMBIGUOUS.isdisjoint(key))
+        if below in notes.used and not ambiguous:
+            continue
+        if below in above and not ambiguous and isinstance(inner, dict | list):
+            _walk(inner, below, section if isinstance(key, int) else _section(section, key), above, notes)
+        else:
+            known = KNOWN.get(section, ())
+            close = find_close(str(key), known) if key not in known else []
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            ask = "if it changes a result say so in the native form; then delete this line"
+            notes.todo_unplaced(below, "unknown-key", f"{format_original(inner)} has no meaning here{hint}", ask)
+
+
+def _section(section: str, key: str) -> str:
+    name = "outputs" if key == "output" and not section else key
+    return f"{section}.{name}" if section else name
+
+
+_PORTS = ("inputs", "output", "outputs", "model")
+_FORMATS = {
+    ("tensorflow", "pb"): "frozen-graph",
+    ("tensorflow", "h5"): "hdf5",
+    ("tensorflow", "hdf5"): "hdf5",
+    ("tensorflow", "keras"): "keras",
+    ("tensorflow", "tflite"): "tflite",
+    ("litert", "tflite"): "tflite",
+    ("onnxruntime", "onnx"): "onnx",
+    ("pytorch", "pt"): "torchscript",
+    ("pytorch", "pth"): "torchscript",
+}
+"""What a graph file most likely is, by framework and ending."""
+
+_ENDING = re.compile(r"\.([A-Za-z0-9]+)(\?.*)?$")
+_CERTAIN = ("onnx", "tflite", "keras")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedManifest:
+    """A native manifest as it was written, its name if it has one, and what was found in the original.
+
+    ``used`` are the paths of the original that are said by the text, or by findings of other paths.
+    """
+
+    name: str | None
+    text: str
+    findings: tuple[Finding, ...]
+    used: frozenset[str]
+
+    @property
+    def todos(self) -> int:
+        return sum(finding.todo for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFailure:
+    """A text that is no manifest of MLModelScope's: ``error`` says why; ``broken`` that it is no readable YAML."""
+
+    error: InvalidInputError
+    broken: bool
+
+
+def import_all(originals: "dict[str, bytes]") -> "dict[str, ImportedManifest | ImportFailure]":
+    """Each original, by what it is called: in order, so that the second of two equal names is told of the first."""
+    taken: dict[tuple[str, str], str] = {}
+    return {called: _import_one(text, called, taken) for called, text in originals.items()}
+
+
+def _import_one(text: bytes, called: str, taken: dict[tuple[str, str], str]) -> ImportedManifest | ImportFailure:
+    try:
+        document, oddities = read_yaml_tolerantly(text, called)
+    except InvalidInputError as error:
+        return ImportFailure(error, broken=True)
+    reason = _other(document.value)
+    if reason:
+        ask = "name a model manifest of MLModelScope's: it has framework, inputs, output or outputs, and model"
+        return ImportFailure(InvalidInputError(reason, where=called, next_step=ask), broken=False)
+    return _imported(document, oddities, called, taken)
+
+
+def _other(value: object) -> str:
+    """Why a document is no manifest of MLModelScope's; empty if it is one."""
+    if isinstance(value, dict) and "schema" in value and "kind" in value:
+        return "this is a manifest of benchlock itself"
+    if not isinstance(value, dict) or "framework" not in value or not any(key in value for key in _PORTS):
+        return "this is no model manifest of MLModelScope's"
+    return ""
+
+
+def _imported(
+    document: Document, oddities: tuple[Oddity, ...], called: str, taken: dict[tuple[str, str], str]
+) -> ImportedManifest:
+    notes = ImportNotes()
+    for odd in oddities:
+        ask = "check what was meant, then delete this line"
+        what = f"{printable(odd.what)} (line {odd.line})"
+        if odd.passed is not None:
+            what += f", passing over {format_original(odd.passed)}"
+        notes.todo_unplaced(odd.path, "yaml", what, ask)
+    top = OriginalMapping(Place(document), document.value, notes)
+    name, lines = _lines(top, called, taken)
+    list_leftovers(document.value, notes)
+    head: Lines = [
+        f"# From the MLModelScope manifest {printable(called)}.",
+        "# What it leaves unsaid is left out under a TODO line: do what each asks for, and delete it.",
+        *notes.unplaced,
+    ]
+    text = "".join(f"{line}\n" for line in [*head, *lines])
+    return ImportedManifest(name, text, tuple(notes.findings), frozenset(notes.used))
+
+
+def _lines(top: OriginalMapping, called: str, taken: dict[tuple[str, str], str]) -> tuple[str | None, Lines]:
+    """The native manifest from its first key on."""
+    name, named = name_lines(top, taken, called)
+    heading = [*named, *version_lines(top), *license_lines(top), *description_lines(top)]
+    framework, framed = framework_lines(top)
+    list_images(top)
+    list_code(top)
+    files = Files(top.notes, [], set())
+    form, formatted = _format_lines(top, framework, model_files(top, files))
+    network = Network(form)
+    inputs = inputs_lines(top, network)
+    answers = read_outputs(top, network, files)
+    body = [*answers.task, *framed, *formatted, *inputs, *answers.outputs, *answers.predictions, *files_lines(files)]
+    return name, ["schema: 1", "kind: model", *heading, *body, *attribute_lines(top)]
+
+
+def _format_lines(top: OriginalMapping, framework: str | None, graph: str) -> tuple[str | None, Lines]:
+    """The format of the graph file: certain from few endings, likely from others."""
+    path, ended = top.place.at("model", "graph_path").path, _ENDING.search(graph)
+    ending = ended[1].lower() if ended else ""
+    form = _FORMATS.get((framework or "", ending))
+    if form is None:
+        what = f"none follows from {framework or 'the framework'} and a file that ends in .{ending}"
+        if not ending:
+            what = "the graph's name has no ending, from which one could follow"
+        if not graph:
+            what = "the original names no graph"
+        return None, [top.notes.todo(path, "format", "format", what, "write how the graph file is written")]
+    if form in _CERTAIN:
+        return form, entry_lines("format", form)
+    what = f"{form} is what .{ending} was to their {framework} program, and the name of a file proves nothing"
+    if form == "frozen-graph":
+        what += "; layers are named by operations, of which the first tensor, NAME:0, was meant"
+    todo = top.notes.todo(path, "inferred", "confirm", what, "check, then delete this line")
+    return form, [todo, *entry_lines("format", form)]

@@ -1,0 +1,420 @@
+"""Inputs of both MLModelScope forms: ordered steps, and flat image parameters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchlock.registry.scaffold.mlmodelscope.original_manifest import (
+    DTYPES,
+    Network,
+    OriginalMapping,
+    description_comment,
+    dtype_lines,
+    name_lines,
+)
+from benchlock.registry.text.problems import format_original
+from benchlock.registry.text.yaml import Lines, block_lines, element_lines, entry_lines, format_flow
+
+LAYOUTS = {"CHW": "NCHW", "HWC": "NHWC", "NCHW": "NCHW", "NHWC": "NHWC"}
+COLORS = ("RGB", "BGR", "L")
+CHANNELS = (1, 3, 4)
+
+_SIDES = 3
+ASK_ASPECT = (
+    "write resize: {shorter: …} with center_crop, to which torchvision's transforms add rounding: down and "
+    "offset: half_even; or pad"
+)
+_ASK_RESIZE = "write method, antialias and, with antialias: false, coordinates"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageParameters:
+    """What is known of the tensor that a picture becomes; None is unsaid."""
+
+    channels: int | None = None
+    height: int | None = None
+    width: int | None = None
+    layout: str | None = None
+
+    @property
+    def shape(self) -> list[int | None] | None:
+        """The native shape with a free batch axis, if all of it is known."""
+        if self.channels is None or self.layout is None:
+            return None
+        sides = [self.height, self.width]
+        return [None, *sides, self.channels] if self.layout == "NHWC" else [None, self.channels, *sides]
+
+
+def shape_lines(port: OriginalMapping, picture: ImageParameters, key: str) -> Lines:
+    """Shape and layout, or what is missing of them."""
+    notes, lines = port.notes, Lines()
+    if picture.shape is None or None in picture.shape[1:]:
+        what = "the original does not say the whole shape"
+        ask = "write it, with null for the batch axis"
+        lines.append(notes.todo(port.path(key), "shape", "shape", what, ask))
+    else:
+        lines.append(f"shape: {format_flow(picture.shape)}")
+    return lines
+
+
+def layout_line(port: OriginalMapping, key: str) -> tuple[str | None, Lines]:
+    written = port.text(key)
+    layout = LAYOUTS.get((written or "").strip().upper())
+    if layout:
+        return layout, entry_lines("layout", layout)
+    if written:
+        what, ask = f"{format_original(written)} is no layout of a picture", "write NHWC or NCHW"
+    else:
+        what, ask = "the original says none", "write NHWC, which their program took then, or NCHW"
+    return None, [port.notes.todo(port.path(key), "layout", "layout", what, ask)]
+
+
+def decode_step(port: OriginalMapping, key: str) -> Lines:
+    """The first step: the colours that the original says, and the orientation, of which none says anything."""
+    written, notes, path = port.text(key), port.notes, port.path(key)
+    color = (written or "").strip().upper()
+    if color in COLORS:
+        lines = entry_lines("color", color)
+    elif written:
+        lines = [
+            notes.todo(path, "color", "color", f"unknown color mode {format_original(written)}", "write RGB, BGR or L")
+        ]
+    else:
+        ask = "write RGB, which their program took then, BGR or L"
+        lines = [notes.todo(path, "color", "color", "the original says none", ask)]
+    what = "nothing says whether the orientation that a file states is applied"
+    lines.append(notes.todo(path, "exif", "exif", what, "write ignore or apply"))
+    return element_lines(block_lines("decode", lines))
+
+
+def resize_step(port: OriginalMapping, picture: ImageParameters, key: str, said: Lines) -> Lines:
+    """A resize to the picture's size; ``said`` are the arguments that the original states itself."""
+    lines = [f"size: {format_flow([picture.height, picture.width])}", *said]
+    if not any(line.startswith("method:") for line in said):
+        what = "nothing says how pictures are resized"
+        lines.append(port.notes.todo(port.path(key), "resize", "resize", what, _ASK_RESIZE))
+    else:
+        what = "nothing says whether resizing smooths, nor where it takes its samples"
+        ask = "write antialias and, with antialias: false, coordinates"
+        lines.append(port.notes.todo(port.path(key), "resize", "resize", what, ask))
+    return element_lines(block_lines("resize", lines))
+
+
+def dimensions(port: OriginalMapping, key: str) -> tuple[int, int, int] | None:
+    """Channels, height and width: the order in which their program takes them, whatever the layout."""
+    if not port.says(key):
+        return None
+    found = port.numbers(key)
+    if found is None:
+        return None
+    problem = _problem(found)
+    if not problem:
+        channels, height, width = (int(one) for one in found)
+        return channels, height, width
+    ask = "their program takes channels, height, width: write shape, and a resize, as the network wants them"
+    port.notes.todo_unplaced(port.path(key), "dimensions", f"{format_original(list(found))} {problem}", ask)
+    return None
+
+
+def _problem(found: tuple[float, ...]) -> str:
+    if any(one != int(one) or one < 1 for one in found):
+        return "are no sizes"
+    if len(found) == 1:
+        return "is one size, for which their program's versions put 3 or that size as channels"
+    if len(found) > _SIDES:
+        return f"are {len(found)} sizes, and their program refuses a batch size among them"
+    if len(found) != _SIDES:
+        return "are two sizes"
+    if found[0] not in CHANNELS:
+        return f"begin with {found[0]:g} channels"
+    return ""
+
+
+_METHODS = ("nearest", "bilinear", "bicubic", "lanczos", "area")
+_PAPER_SIDES = (2, 3)
+
+
+def paper_input(port: OriginalMapping, kind: str | None, position: int, network: Network) -> Lines:
+    """The lines of one input whose ``steps`` are listed."""
+    named = name_lines(port, "layer_name", position, "input", network)[1]
+    dtype, typed = dtype_lines(port)
+    if kind != "image":
+        what = (
+            f"an input of type {format_original(kind)} has no form that follows from it"
+            if kind
+            else "the original says no type"
+        )
+        ask = "write type (image, audio, text or tensor), shape and steps"
+        return [*named, port.notes.todo(port.path("type"), "input-type", "type", what, ask), *typed]
+    steps = port.elements("steps")
+    picture = _picture(steps)
+    shaped = [*shape_lines(port, picture, "steps"), *_layout_lines(port, picture)]
+    return [*named, "type: image", *typed, *shaped, *block_lines("steps", _steps(port, steps, picture, dtype))]
+
+
+def _layout_lines(port: OriginalMapping, picture: ImageParameters) -> Lines:
+    if picture.layout is None:
+        return [port.notes.todo(port.path("steps"), "layout", "layout", "no decode says it", "write NHWC or NCHW")]
+    if picture.shape is None:
+        return entry_lines("layout", picture.layout)
+    what = "read from the steps: the dimensions of resize are those of the network, and its batch is free"
+    todo = port.notes.todo(port.path("steps"), "inferred", "confirm", what, "check, then delete this line")
+    return [*entry_lines("layout", picture.layout), todo]
+
+
+def _steps(port: OriginalMapping, steps: list[OriginalMapping], picture: ImageParameters, dtype: str | None) -> Lines:
+    """The steps in their order; a layout that decode states is made at the end, where it means the same."""
+    lines = [line for step in steps for line in _step(step, picture)]
+    names = [name for step in steps for name in step.value]
+    if "decode" not in names:
+        what = "the original lists none"
+        lines = [port.notes.todo(port.path("steps"), "no-decode", "decode", what, "write it as the first step"), *lines]
+    if picture.layout == "NCHW":
+        lines.append(f"- transpose: {format_flow({'layout': 'NCHW'})}")
+    if dtype not in (None, "uint8") and not (dtype == "float32" and "normalize" in names) and "cast" not in names:
+        what = f"the network takes {dtype}, and no step says where values become that"
+        lines.append(port.notes.todo(port.path("element_type"), "cast", "cast", what, "write a cast at its place"))
+    return lines
+
+
+def _picture(steps: list[OriginalMapping]) -> ImageParameters:
+    """What decode and the last resize say of the tensor; their values are read again where they are written."""
+    layout = channels = height = width = None
+    for step in steps:
+        decode, resize = step.value.get("decode"), step.value.get("resize")
+        if isinstance(decode, dict):
+            layout = LAYOUTS.get(str(decode.get("data_layout")).upper(), layout)
+        if isinstance(resize, dict) and _is_size(resize.get("dimensions")):
+            *first, height, width = resize["dimensions"]
+            channels = first[0] if first else 3
+    return ImageParameters(channels, height, width, layout)
+
+
+def _is_size(value: object) -> bool:
+    fits = isinstance(value, list) and len(value) in _PAPER_SIDES and all(type(one) is int and one > 0 for one in value)
+    return fits and (len(value) == _PAPER_SIDES[0] or value[0] in (1, 3))  # type: ignore[arg-type, index]
+
+
+def _step(step: OriginalMapping, picture: ImageParameters) -> Lines:
+    lines = Lines()
+    for name in step.value:
+        known = _STEPS.get(name)
+        arguments = step.mapping(name) if known and isinstance(step.value[name], dict) else None
+        if known is None or arguments is None:
+            what = f"{format_original({name: step.use(name)})} is no step here"
+            ask = "write what it does in the steps that there are, or as a python step"
+            lines.append(step.notes.todo(step.path(name), "unknown-step", "steps", what, ask))
+        else:
+            lines += known(arguments, picture)
+    return lines
+
+
+def _decode(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: ARG001 - all alike
+    written = step.text("data_layout")
+    if written and written.upper() not in LAYOUTS:
+        step.notes.tell(
+            step.path("data_layout"), "layout", f"{format_original(written)} is no layout of a picture", "left out"
+        )
+    if step.says("element_type"):
+        what = f"decode gives {format_original(step.use('element_type'))}, and here always uint8"
+        step.notes.tell(step.path("element_type"), "decode-type", what, "left out")
+    return decode_step(step, "color_mode")
+
+
+def _resize(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: ARG001
+    method, said, notes = step.text("method"), Lines(), step.notes
+    if method in _METHODS:
+        said = entry_lines("method", method)
+    elif method:
+        what = f"{format_original(method)} is no method here"
+        said = [notes.todo(step.path("method"), "resize", "method", what, f"write one of {', '.join(_METHODS)}")]
+    size = step.use("dimensions")
+    if step.says("keep_aspect_ratio") and step.boolean("keep_aspect_ratio"):
+        how = f"by {method or 'no stated method'}; no crop or margin is said"
+        what = f"to {format_original(size)} with the aspect ratio kept, {how}"
+        return [notes.todo(step.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ASK_ASPECT)]
+    if not _is_size(size):
+        what = f"the dimensions {format_original(size)} are not channels, height, width"
+        todo = notes.todo(step.path("dimensions"), "dimensions", "resize", what, "write its arguments")
+        return element_lines(block_lines("resize", [todo, *said]))
+    found = ImageParameters(None, size[-2], size[-1])
+    return resize_step(step, found, "method", said)
+
+
+def _normalize(step: OriginalMapping, picture: ImageParameters) -> Lines:
+    mean, rescale = step.numbers("mean"), step.numbers("rescale")
+    channels = picture.channels or 3
+    if mean is None or len(mean) not in (1, channels):
+        what = f"mean is {format_original(step.value.get('mean'))}"
+        return [
+            step.notes.todo(step.path("mean"), "normalize", "normalize", what, "write normalize: {mean: …, std: …}")
+        ]
+    if rescale is not None and set(rescale) != {1}:
+        both = f"mean is {format_flow(list(mean))} and rescale {format_flow(list(rescale))}"
+        what = f"{both}, and nothing says whether that divides"
+        ask = f"write normalize: {{mean: {format_flow(list(mean))}, std: …}}, or scale"
+        return [step.notes.todo(step.path("rescale"), "rescale", "normalize", what, ask)]
+    return [f"- normalize: {format_flow({'mean': list(mean), 'std': [1] * len(mean)})}"]
+
+
+def _cast(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: ARG001
+    written = step.text("element_type") or ""
+    if written.lower() in DTYPES:
+        return element_lines([f"cast: {format_flow({'dtype': written.lower()})}"])
+    what = f"{format_original(written)} is no type of elements here"
+    return [step.notes.todo(step.path("element_type"), "dtype", "cast", what, f"write one of {', '.join(DTYPES)}")]
+
+
+_STEPS: dict[str, Callable[[OriginalMapping, ImageParameters], Lines]] = {
+    "decode": _decode,
+    "resize": _resize,
+    "normalize": _normalize,
+    "cast": _cast,
+}
+
+
+CODE = (
+    *("before_preprocess", "preprocess", "after_preprocess"),
+    *("before_postprocess", "postprocess", "after_postprocess"),
+)
+"""The keys that hold code, which the program ran in place of built-in steps."""
+
+
+def inputs_lines(top: OriginalMapping, network: Network) -> Lines:
+    """The native inputs; and TODO lines for what an original's inputs do not say."""
+    ports = top.elements("inputs")
+    if not ports:
+        what = "the original describes no input"
+        return [top.notes.todo(top.path("inputs"), "no-inputs", "inputs", what, "describe each, with its steps")]
+    return block_lines("inputs", [line for index, port in enumerate(ports) for line in _input(port, index, network)])
+
+
+def _input(port: OriginalMapping, position: int, network: Network) -> Lines:
+    kind = port.text("type")
+    described = description_comment(port)
+    if port.says("steps"):
+        return element_lines([*described, *paper_input(port, kind, position, network)])
+    parameters = port.mapping("parameters") or OriginalMapping(port.place.at("parameters"), {}, port.notes)
+    lines = name_lines(parameters, "input_layer", position, "input", network)[1]
+    if kind != "image":
+        return element_lines([*described, *lines, *_unknown_kind(port, kind), *dtype_lines(parameters)[1]])
+    return element_lines([*described, *lines, "type: image", *_code_image(parameters)])
+
+
+def _unknown_kind(port: OriginalMapping, kind: str | None) -> Lines:
+    what = (
+        f"an input of type {format_original(kind)} has no form that follows from it"
+        if kind
+        else "the original says no type"
+    )
+    ask = "write type (image, audio, text or tensor), shape and steps"
+    return [port.notes.todo(port.path("type"), "input-type", "type", what, ask)]
+
+
+def _code_image(port: OriginalMapping) -> Lines:
+    """A picture by the flat parameters.
+
+    Their program did, in this order: decode, resize, ``(value - mean) / scale`` as float32, layout, element type.
+    """
+    dtype, typed = dtype_lines(port)
+    layout, laid_out = layout_line(port, "layout")
+    found = dimensions(port, "dimensions")
+    picture = ImageParameters(*found, layout) if found else ImageParameters(layout=layout)
+    confirm = _confirm(port, sized=found is not None)
+    steps = [*_code_steps(port, picture, dtype), *_layout_step(picture)]
+    return [*typed, *shape_lines(port, picture, "dimensions"), *laid_out, *confirm, *block_lines("steps", steps)]
+
+
+def _confirm(port: OriginalMapping, *, sized: bool) -> Lines:
+    """Everything that follows from the program's code and not from the original, in one line to confirm."""
+    read = ["the steps are in the order of their code"]
+    if sized:
+        read.append("dimensions are channels, height, width, and the batch is free")
+    if port.says("mean") or port.says("scale"):
+        read.append("scale divides after mean is subtracted, and a missing one is 0 or 1")
+    else:
+        read.append("without mean and scale there is no normalize")
+    what = "read as their program did: " + "; ".join(read)
+    return [port.notes.todo(port.place.path, "inferred", "confirm", what, "check, then delete this line")]
+
+
+def _code_steps(port: OriginalMapping, picture: ImageParameters, dtype: str | None) -> Lines:
+    lines = decode_step(port, "color_mode")
+    aspect = _aspect_lines(port)
+    if picture.height is not None and not aspect:
+        lines += resize_step(port, picture, "dimensions", [])
+    lines += aspect + _crop_lines(port)
+    normalized = _normalize_step(port, picture)
+    lines += normalized
+    path, notes = port.path("element_type"), port.notes
+    if normalized and dtype == "uint8":
+        what = "their program cut off the fraction after mean and scale, and cast rounds"
+        lines.append(notes.todo(path, "cut-off", "cast", what, "write the cast that the network wants"))
+    elif dtype not in (None, "uint8") and not (normalized and dtype == "float32"):
+        lines += [f"- cast: {format_flow({'dtype': dtype})}"]
+    return lines
+
+
+def _aspect_lines(port: OriginalMapping) -> Lines:
+    """What the original says of the aspect ratio, and of sides, in place of a size."""
+    lines, notes = Lines(), port.notes
+    if port.says("keep_aspect_ratio") and port.boolean("keep_aspect_ratio"):
+        what = "the aspect ratio is kept, and nothing says by what crop or margin"
+        lines.append(notes.todo(port.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ASK_ASPECT))
+    for key, ask in (
+        ("max_dimension", "no resize here goes by the longer side: write resize: {size: …}, or a python step"),
+        ("min_dimension", "write resize: {shorter: …} if the shorter side is meant"),
+    ):
+        if port.says(key):
+            what = f"{key} is {format_original(port.use(key))}"
+            lines.append(notes.todo(port.path(key), "side", "resize", what, ask))
+    return lines
+
+
+def _crop_lines(port: OriginalMapping) -> Lines:
+    said = [f"{key} is {format_original(port.use(key))}" for key in ("crop_method", "crop_ratio") if port.says(key)]
+    if not said:
+        return []
+    key = "crop_method" if port.says("crop_method") else "crop_ratio"
+    what = f"{' and '.join(said)}, and nothing says before or after which step"
+    ask = "write center_crop: {fraction: …} at its place, if the centre is meant"
+    return [port.notes.todo(port.path(key), "crop", "center_crop", what, ask)]
+
+
+def _normalize_step(port: OriginalMapping, picture: ImageParameters) -> Lines:
+    mean, scale = port.numbers("mean"), port.numbers("scale")
+    if mean is None and scale is None:
+        return []
+    mean, scale = mean or (0,), scale or (1,)
+    path = port.path("mean" if port.says("mean") else "scale")
+    written = f"mean {format_flow(list(mean))} and scale {format_flow(list(scale))}"
+    channels = picture.channels or 3
+    if len(mean) not in (1, channels) or len(scale) not in (1, channels) or any(one <= 0 for one in scale):
+        ask = f"write normalize with {channels} means and positive deviations"
+        return [port.notes.todo(path, "normalize", "normalize", f"{written} fit no {channels} channels", ask)]
+    width = max(len(mean), len(scale))
+    mean, scale = (list(one) * (width // len(one)) for one in (mean, scale))  # type: ignore[assignment]
+    ordered = len(set(mean)) > 1 or len(set(scale)) > 1
+    if ordered and str(port.value.get("color_mode")).strip().upper() != "RGB":
+        what = f"{written} are in the order R, G, B in their program, whatever color_mode says"
+        ask = "write normalize: {mean: …, std: …} in the order of the picture's colours"
+        return [port.notes.todo(path, "mean-order", "normalize", what, ask)]
+    return [f"- normalize: {format_flow({'mean': mean, 'std': scale})}"]
+
+
+def _layout_step(picture: ImageParameters) -> Lines:
+    return [f"- transpose: {format_flow({'layout': 'NCHW'})}"] if picture.layout == "NCHW" else []
+
+
+def list_code(top: OriginalMapping) -> None:
+    """List code in the original, which is not taken over."""
+    for key in CODE:
+        if top.says(key):
+            written = top.use(key)
+            lines = written.count("\n") if isinstance(written, str) else 0
+            what = (
+                f"{lines} lines of code: {format_original(written)}"
+                if lines > 1
+                else f"code: {format_original(written)}"
+            )
+            ask = "it ran in place of the steps below: say there what it does, then delete this line"
+            top.notes.todo_unplaced(top.path(key), "code", what, ask)

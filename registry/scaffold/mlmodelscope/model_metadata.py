@@ -1,0 +1,354 @@
+"""Name, version, license, framework, files and attributes of an MLModelScope model."""
+
+import json
+import re
+from dataclasses import dataclass
+from posixpath import basename
+from typing import Any
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.trees import check_path
+from benchlock.registry.names import LONGEST, parse_name
+from benchlock.registry.scaffold.mlmodelscope.original_manifest import OriginalMapping
+from benchlock.registry.text.problems import Code, ImportNotes, format_original, printable
+from benchlock.registry.text.yaml import Lines, block_lines, element_lines, entry_lines
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import Constraint
+
+_FRAMEWORKS = {
+    "tensorflow": "tensorflow",
+    "pytorch": "pytorch",
+    "onnxruntime": "onnxruntime",
+    "onnx runtime": "onnxruntime",
+    "onnx-runtime": "onnxruntime",
+    "litert": "litert",
+}
+"""The frameworks that have a predictor here, by the names that others write, in lower case."""
+
+_NO_NAME = re.compile(r"[^a-z0-9._-]+")
+_SEPARATORS = re.compile(r"[._-]{2,}")
+_PARTIAL = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*))?")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_KEPT_ZERO = re.compile(r"[0-9]+\.[0-9]+0")
+_NO_LICENCE = ("", "todo", "unknown", "none", "n/a")
+
+
+def native_name(text: str) -> str | None:
+    """The nearest name by the native rule: lower case, runs of other characters become one ``-``; None if none is."""
+    plain = _SEPARATORS.sub(lambda run: run[0][0], _NO_NAME.sub("-", text.strip().lower())).strip("._-")
+    try:
+        return parse_name(plain)
+    except InvalidInputError:
+        return None
+
+
+def name_lines(top: OriginalMapping, taken: dict[tuple[str, str], str], source: str) -> tuple[str | None, Lines]:
+    """``taken`` holds the names and versions of the originals before this one, and where those stand."""
+    written = top.text("name")
+    path, notes = top.path("name"), top.notes
+    if not written:
+        return None, [notes.todo(path, "no-name", "name", "the original has none", "write one")]
+    native = native_name(written)
+    if native is None:
+        what = f"{format_original(written)} holds no name by the rule here"
+        return None, [notes.todo(path, "name", "name", what, f"write lower-case letters and digits, at most {LONGEST}")]
+    if native != written:
+        notes.tell(path, "name", f"{format_original(written)} is no name by the rule here", f"written as {native}")
+    # Only what a version says can tell two models of one name apart; one that says nothing is equal to none.
+    key = (native, format_original(top.value.get("version")))
+    if key in taken:
+        what = f"{native} is also the model of {format_original(taken[key])}, in the same version"
+        return native, [
+            notes.todo(
+                path, "same-name", "name", what, f"write another one; family: {native} says that it is the same network"
+            )
+        ]
+    taken[key] = source
+    return native, [entry_lines("name", native)[0] + ("" if native == written else f"  # {printable(written)}")]
+
+
+def version_lines(top: OriginalMapping) -> Lines:
+    written = top.text("version")
+    path, notes = top.path("version"), top.notes
+    if not written:
+        return [notes.todo(path, "no-version", "version", "the original has none", "write one, such as 1.0.0")]
+    try:
+        return entry_lines("version", str(parse_version(written)))
+    except InvalidInputError:
+        what = f"{format_original(written)} is no SemVer version{_as_number(top, 'version')}"
+        ask = "write MAJOR.MINOR.PATCH"
+        if _NUMBER.fullmatch(written):
+            ask = f"write {written}{'.0' * (2 - written.count('.'))} if that is meant"
+        return [notes.todo(path, "version", "version", what, ask)]
+
+
+def license_lines(top: OriginalMapping) -> Lines:
+    written = top.text("license")
+    path, notes = top.path("license"), top.notes
+    if written is None or written.strip().lower() in _NO_LICENCE:
+        what = "the original has none" if written is None else f"the original says {format_original(written)}"
+        return [notes.todo(path, "no-license", "license", what, "write the licence of the weights")]
+    try:
+        canonicalize_license_expression(written)
+    except InvalidLicenseExpression:
+        notes.tell(path, "license", f"{format_original(written)} is no SPDX expression", "kept as it is written")
+    return entry_lines("license", written.strip())
+
+
+def description_lines(top: OriginalMapping) -> Lines:
+    written = top.text("description")
+    return entry_lines("description", written.strip()) if written and written.strip() else []
+
+
+def framework_lines(top: OriginalMapping) -> tuple[str | None, Lines]:
+    """The native framework, if there is one, and what is written of it."""
+    framework = top.mapping("framework")
+    notes, path = top.notes, top.path("framework")
+    if framework is None:
+        return None, [
+            notes.todo(path, "no-framework", "framework", "the original names none", "write name and version")
+        ]
+    written = framework.text("name")
+    native = _FRAMEWORKS.get((written or "").strip().lower())
+    if native is None:
+        what = f"no predictor here drives {format_original(written)}" if written else "the original names none"
+        ask = f"write one of {', '.join(dict.fromkeys(_FRAMEWORKS.values()))} if the files fit it"
+        lines = [notes.todo(framework.path("name"), "no-predictor", "framework.name", what, ask)]
+    else:
+        lines = entry_lines("name", native)
+        if native != written:
+            notes.tell(
+                framework.path("name"), "framework", f"{format_original(written)} is called {native} here", "renamed"
+            )
+    return native, block_lines("framework", [*lines, *_constraint_lines(framework)])
+
+
+def _constraint_lines(framework: OriginalMapping) -> Lines:
+    written = framework.text("version")
+    path, notes, subject = framework.path("version"), framework.notes, "framework.version"
+    if not written:
+        return [notes.todo(path, "no-framework-version", subject, "the original has none", "write a set of versions")]
+    if _PARTIAL.fullmatch(written):
+        what = f"{written} alone is a partial version{_as_number(framework, 'version')}"
+        return [notes.todo(path, "partial-version", subject, what, f'write "~{written}" or "^{written}"')]
+    try:
+        Constraint.parse(written)
+    except InvalidInputError as error:
+        what = f"{format_original(written)} is no set of versions"
+        return [notes.todo(path, "constraint", subject, what, printable(error.next_step or "write one"))]
+    return [f"version: {json.dumps(written)}"]
+
+
+def list_images(top: OriginalMapping) -> None:
+    """Images are artifacts of their own here; an original names them by tag, and may have crossed them."""
+    if not top.says("container"):
+        return
+    container = top.use("container")
+    if not isinstance(container, dict):
+        top.notes.tell(top.path("container"), "image", f"{format_original(container)} is no list of images", "left out")
+        return
+    for arch, devices in container.items():
+        named = devices if isinstance(devices, dict) else {"": devices}
+        for device, tag in named.items():
+            path = top.place.at("container", arch, *([device] if device else [])).path
+            _list_image(top.notes, path, device, tag)
+
+
+def _list_image(notes: ImportNotes, path: str, device: str, tag: object) -> None:
+    done = "left out: an image is an artifact of its own"
+    other = {"cpu": "gpu", "gpu": "cpu"}.get(device.lower())
+    label = tag.rpartition(":")[2].lower() if isinstance(tag, str) else ""
+    if other and other in label and device.lower() not in label:
+        notes.tell(path, "crossed-image", f"the {device} image is {format_original(tag)}, whose tag says {other}", done)
+    elif isinstance(tag, str) and "@sha256:" in tag:
+        notes.tell(path, "image", f"{format_original(tag)} is an image by digest", done)
+    else:
+        notes.tell(path, "image-tag", f"{format_original(tag)} is a tag and no digest", done)
+
+
+def _as_number(place: OriginalMapping, key: str) -> str:
+    """What became of a version that was written without quotes, as YAML reads it."""
+    value, written = place.value[key], place.spelling(key)
+    if isinstance(value, float) and _KEPT_ZERO.fullmatch(written) and str(value) != written:
+        return f", and a number, of which YAML reads {value}"
+    return ", and a number" if isinstance(value, int | float) else ""
+
+
+_MD5 = re.compile(r"[0-9a-fA-F]{32}")
+_SHA256 = re.compile(r"(?:sha256:)?[0-9a-fA-F]{64}")
+_QUERY = re.compile(r"[?#].*")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+
+
+@dataclass(slots=True)
+class Files:
+    """The native list of files, as it grows; ``paths`` are in use."""
+
+    notes: ImportNotes
+    lines: Lines
+    paths: set[str]
+
+    def add(self, role: str, keys: tuple[str, str], url: str, checksum: str | None, *, archive: str = "") -> str | None:
+        """A file at ``url``, or inside the ``archive``; its path in the artifact, None where it is left open.
+
+        ``keys`` are the paths of the URL and of the checksum in the original.
+        """
+        path = self._path(url, inside=bool(archive))
+        lines = (
+            entry_lines("path", path)
+            if path
+            else [self._todo(keys[0], "path", "path", url, "gives no path", "write one")]
+        )
+        source = self._source(keys[0], url, archive)
+        remote = not source[0].startswith("#")
+        lines += [*entry_lines("role", role), *source, *self._digest(keys[1], checksum, remote=remote)]
+        self.lines += element_lines(lines)
+        return path
+
+    def _path(self, url: str, *, inside: bool) -> str | None:
+        try:
+            path = url.strip().removeprefix("./") if inside else basename(_QUERY.sub("", url))
+            check_path(path)
+        except InvalidInputError:
+            return None
+        if any(path == used or path.startswith(f"{used}/") or used.startswith(f"{path}/") for used in self.paths):
+            return None
+        self.paths.add(path)
+        return path
+
+    def _source(self, key: str, url: str, archive: str) -> Lines:
+        if archive:
+            what = (
+                f"{format_original(url)} lies in the archive {format_original(archive)}, and no source reads archives"
+            )
+            return [self.notes.todo(key, "archive", "source", what, "unpack it, and name the file")]
+        if not _URL.fullmatch(url):
+            return [self._todo(key, "no-url", "source", url, "is no URL", "write where the file comes from")]
+        if url.startswith("https://"):
+            return entry_lines("source", url)
+        if url.startswith("http://"):
+            ask = "write the https: form if its server has one, or download the file and name it"
+            return [self._todo(key, "http", "source", url, "is not encrypted", ask)]
+        return [self._todo(key, "scheme", "source", url, "is no https: URL", "download the file and name it")]
+
+    def _todo(self, key: str, code: Code, subject: str, url: str, what: str, ask: str) -> str:
+        return self.notes.todo(key, code, subject, f"{format_original(url)} {what}", ask)
+
+    def _digest(self, key: str, checksum: str | None, *, remote: bool) -> Lines:
+        """A remote source needs a SHA-256; of a local file it is computed, and what the original has is a hint."""
+        md5 = checksum and _MD5.fullmatch(checksum)
+        code: Code = "no-digest"
+        what = "the original has no digest"
+        if checksum:
+            code = "md5" if md5 else "digest"
+            other = "the SHA-256" if _SHA256.fullmatch(checksum) else "what is neither an MD5 nor a SHA-256:"
+            form = f"the MD5 {checksum}" if md5 else f"{other} {format_original(checksum)}"
+            what = f"the original has {form}: a hint, and no identity"
+        if remote:
+            return [self.notes.todo(key, code, "sha256", what, "write the SHA-256 of the bytes that you verified")]
+        self.notes.tell(key, code, what, "kept as a comment")
+        return [f"# {what}"]
+
+
+def model_files(top: OriginalMapping, files: Files) -> str:
+    """Put graph and weights into ``files``; the name of the graph's file, empty if there is none."""
+    model = top.mapping("model")
+    if model is None:
+        what = "the original names no files"
+        files.lines.append(top.notes.todo(top.path("model"), "no-model", "files", what, "list the graph and the rest"))
+        return ""
+    base, archived = model.text("base_url") or "", model.boolean("is_archive") or False
+    graph = model.text("graph_path") or ""
+    for role in ("graph", "weights"):
+        _model_file(model, files, role, base, archived=archived)
+    if not model.says("graph_path"):
+        ask = "give one file the role graph"
+        what = "the original names no graph"
+        files.lines.append(model.notes.todo(model.path("graph_path"), "no-graph", "files", what, ask))
+    return graph
+
+
+def _model_file(model: OriginalMapping, files: Files, role: str, base: str, *, archived: bool) -> None:
+    path = model.text(f"{role}_path")
+    key = f"{role}_checksum"
+    if role == "graph" and not model.says(key) and model.says("checksum"):
+        key = "checksum"
+    if not path:
+        if role == "graph" and base:
+            what = f"{format_original(base)} is the base of no file: graph_path is empty"
+            model.notes.tell(model.path("base_url"), "base-url", what, "left out")
+        if model.says(key):
+            what = f"{format_original(model.use(key))} is the checksum of a file that is not named"
+            model.notes.tell(model.path(key), "checksum", what, "left out")
+        return
+    url = path
+    if _URL.fullmatch(path):
+        if base:
+            unused = f"nothing says what the base {format_original(base)} is for"
+            what = f"{format_original(path)} is a URL of its own, so {unused}"
+            model.notes.tell(model.path("base_url"), "base-url", what, "the base is left out")
+    elif base and not archived:
+        url = f"{base.rstrip('/')}/{path.lstrip('/')}"
+    keys = (model.path(f"{role}_path"), model.path(key))
+    files.add(role, keys, url, model.text(key), archive=(base or "that is not named") if archived else "")
+
+
+def files_lines(files: Files) -> Lines:
+    return block_lines("files", files.lines)
+
+
+_KEPT = ("author", "references", "hidden", "hide")
+_METRICS = ("top1", "top5", "map", "map_50", "miou", "accuracy")
+_LONGEST_KEY = 200
+_DEEPEST = 32
+
+
+def attribute_lines(top: OriginalMapping) -> Lines:
+    """The attributes, and a TODO line where they state what could be a claim."""
+    kept = _own_attributes(top) if top.says("attributes") else {}
+    stated = [
+        f"{key} {format_original(inner)}"
+        for key, inner in kept.items()
+        if key.lower() in _METRICS and inner is not None
+    ]
+    for key in _KEPT:
+        if top.says(key) and key in kept:
+            what = f"{format_original(top.use(key))}, where attributes have {key} too"
+            top.notes.tell(top.path(key), "attribute", what, "left out")
+        elif top.says(key) and _is_kept(top, key, key, top.use(key)):
+            kept[key] = top.use(key)
+    lines = entry_lines("attributes", kept) if kept else []
+    return [*lines, *([_claims(top, stated)] if stated else [])]
+
+
+def _own_attributes(top: OriginalMapping) -> dict[str, Any]:
+    value = top.use("attributes")
+    if isinstance(value, dict):
+        return {key: inner for key, inner in value.items() if _is_kept(top, "attributes", key, inner)}
+    what = f"expected a mapping, found {format_original(value)}"
+    top.notes.tell(top.path("attributes"), "wrong-type", what, "kept under attributes.attributes")
+    return {"attributes": value} if _is_kept(top, "attributes", "attributes", value) else {}
+
+
+def _claims(top: OriginalMapping, stated: list[str]) -> str:
+    what = f"the original states {', '.join(stated)}, of no version of a dataset"
+    ask = "write claims with metric, value (a fraction), tolerance and dataset, or delete this line"
+    return top.notes.todo(top.path("attributes"), "claim", "claims", what, ask)
+
+
+def _is_kept(top: OriginalMapping, section: str, key: str, value: object) -> bool:
+    """Whether a manifest can hold a key and its value: it cannot if keys are endless, or nested without an end."""
+    if _fits({key: value}, _DEEPEST):
+        return True
+    fault = "has or holds too long a key, or is nested too deep"
+    what = f"the key {format_original(key)}, of {format_original(value)}, {fault}"
+    top.notes.tell(top.path(section), "unwieldy", what, "left out")
+    return False
+
+
+def _fits(value: object, depth: int) -> bool:
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    short = not isinstance(value, dict) or all(len(key) <= _LONGEST_KEY for key in value)
+    return short and depth > 0 and all(_fits(one, depth - 1) for one in inner)

@@ -1,0 +1,207 @@
+"""Outputs of both MLModelScope forms: tensors, types, labels, and the task."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchlock.registry.scaffold.mlmodelscope.model_metadata import Files
+from benchlock.registry.scaffold.mlmodelscope.original_manifest import (
+    Network,
+    OriginalMapping,
+    description_comment,
+    dtype_lines,
+    name_lines,
+)
+from benchlock.registry.text.problems import format_original
+from benchlock.registry.text.yaml import Lines, block_lines, element_lines, entry_lines, format_flow
+
+TASKS = {
+    "classification": "image-classification",
+    "probability": "image-classification",
+    "boundingbox": "object-detection",
+    "semanticsegment": "semantic-segmentation",
+}
+"""The tasks that follow from the type of an output, where the input is a picture."""
+
+_LAYERS = ("boxes_layer", "probabilities_layer", "classes_layer", "masks_layer")
+_TYPES = {"boxes_layer": "boxes", "probabilities_layer": "box-scores", "classes_layer": "tensor"}
+_OFFSET = "nothing says whether class indices begin with a background class"
+_ASK_OFFSET = "write class index minus dataset label, 0 where they are equal"
+_DETECTION_KEYS = "count, box_format, background, label_offset, score_threshold, nms, max_detections"
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The lines of the task, of the outputs, and of the predictions that need several of them."""
+
+    task: Lines
+    outputs: Lines
+    predictions: Lines
+
+
+def read_outputs(top: OriginalMapping, network: Network, files: Files) -> Outputs:
+    """What the original says of its outputs; labels that it names become files."""
+    key = "output" if top.says("output") else "outputs"
+    ports = top.elements(key)
+    inputs = top.value.get("inputs")
+    first = inputs[0] if isinstance(inputs, list) and inputs else inputs
+    pictured = isinstance(first, dict) and first.get("type") == "image"
+    if not ports:
+        what = "the original describes no output"
+        missing = [top.notes.todo(top.path(key), "no-outputs", "task and outputs", what, "write them")]
+        return Outputs(missing, [], [])
+    kind = ports[0].text("type")
+    task = _task_lines(ports[0], kind if pictured else None, kind)
+    lines, predictions = Lines(), Lines()
+    for port in ports:
+        written = port.text("type")
+        parameters = port.mapping("parameters") or port
+        described = description_comment(port)
+        if written == "boundingbox":
+            detected, predictions = _detections(parameters, network, files)
+            lines += [*described, *detected]
+        else:
+            lines += _FORMS.get(written or "", _unknown)(port, parameters, described, network, files)
+    return Outputs(task, block_lines("outputs", lines), predictions)
+
+
+def _task_lines(port: OriginalMapping, kind: str | None, written: str | None) -> Lines:
+    task = TASKS.get(kind or "")
+    if task:
+        return entry_lines("task", task)
+    what = (
+        f"none follows from an output of type {format_original(written)}"
+        if written
+        else "the original says no type of output"
+    )
+    ask = "write image-classification, object-detection, semantic-segmentation, or another one of the formats"
+    return [port.notes.todo(port.path("type"), "task", "task", what, ask)]
+
+
+def _classes(
+    port: OriginalMapping, parameters: OriginalMapping, described: Lines, network: Network, files: Files
+) -> Lines:
+    """One list of scores a sample."""
+    lines = name_lines(parameters, "probabilities_layer", 0, "output", network)[1]
+    lines += ["type: class-scores", *dtype_lines(parameters)[1], *_labels(parameters, files, named=True)]
+    lines.append(port.notes.todo(parameters.path("label_offset"), "label-offset", "label_offset", _OFFSET, _ASK_OFFSET))
+    transform = parameters.text("probabilities_transform")
+    path = parameters.path("probabilities_transform")
+    steps = _paper_steps(port, files)
+    if transform == "softmax":
+        parameters.notes.tell(path, "softmax", "softmax, of the scores of a sample", "written along the last axis")
+        steps.append(f"- softmax: {format_flow({'axis': -1})}")
+    elif transform:
+        steps.append(
+            port.notes.todo(
+                path, "transform", "steps", f"{format_original(transform)} is no step here", "write what it does"
+            )
+        )
+    labelled = [line for line in steps if line.startswith("labels:")]
+    steps = [line for line in steps if not line.startswith("labels:")]
+    return element_lines([*described, *lines, *labelled, *(block_lines("steps", steps) if steps else [])])
+
+
+def _paper_steps(port: OriginalMapping, files: Files) -> Lines:
+    """The steps of the paper's form: argsort only orders what is shown, its labels are the output's."""
+    lines = Lines()
+    for step in port.elements("steps") if port.says("steps") else []:
+        for name in step.value:
+            arguments = step.mapping(name) if name == "argsort" and isinstance(step.value[name], dict) else None
+            if arguments is not None:
+                step.notes.tell(step.path(name), "argsort", "argsort orders scores for people", "left out")
+                lines += _label_file(arguments, "labels_url", "labels_checksum", files)
+            elif name == "softmax" and not step.value[name]:
+                step.use(name)
+                step.notes.tell(step.path(name), "softmax", "softmax, of no stated axis", "written along the last one")
+                lines.append(f"- softmax: {format_flow({'axis': -1})}")
+            else:
+                what = f"{format_original({name: step.use(name)})} is no step here"
+                lines.append(step.notes.todo(step.path(name), "unknown-step", "steps", what, "write what it does"))
+    return lines
+
+
+def _mask(
+    port: OriginalMapping, parameters: OriginalMapping, described: Lines, network: Network, files: Files
+) -> Lines:
+    """One class index a pixel."""
+    lines = name_lines(parameters, "masks_layer", 0, "output", network)[1]
+    lines += ["type: mask", *dtype_lines(parameters)[1], *_labels(parameters, files, named=True)]
+    lines.append(port.notes.todo(parameters.path("label_offset"), "label-offset", "label_offset", _OFFSET, _ASK_OFFSET))
+    return element_lines([*described, *lines])
+
+
+def _detections(parameters: OriginalMapping, network: Network, files: Files) -> tuple[Lines, Lines]:
+    """Boxes, their scores and classes: an output each, and what is known of how they go together."""
+    outputs, names, notes = Lines(), dict[str, str | None](), parameters.notes
+    for position, key in enumerate(_ordered(parameters, list(_TYPES))):
+        names[key], named = name_lines(parameters, key, position, "output", network)
+        outputs += element_lines([*named, f"type: {_TYPES[key]}", *dtype_lines(parameters)[1]])
+    known = {"boxes": names["boxes_layer"], "scores": names["probabilities_layer"], "classes": names["classes_layer"]}
+    lines = ["type: detections", *(line for key, name in known.items() if name for line in entry_lines(key, name))]
+    order = [f"{key} is {format_original(parameters.use(key))}" for key in _BOX_KEYS if parameters.says(key)]
+    lead = (
+        "their program took boxes as ymin, xmin, ymax, xmax" if not order else f"the original says {', '.join(order)}"
+    )
+    what = f"the original does not say {_DETECTION_KEYS}; {lead}"
+    ask = "write each, null where there is none"
+    lines.append(notes.todo(parameters.path("boxes_layer"), "detections", "predictions", what, ask))
+    _labels(parameters, files, named=False)
+    return outputs, block_lines("predictions", lines)
+
+
+_BOX_KEYS = (
+    *("background_index", "xmin_index", "ymin_index", "xmax_index", "ymax_index"),
+    *("scale_width", "scale_height", "masks_layer"),
+)
+
+
+def _ordered(parameters: OriginalMapping, keys: list[str]) -> list[str]:
+    """Layers that are given by their positions, in the order of those; others as they come."""
+    values = [parameters.value.get(key) for key in keys]
+    positions = [value for value in values if type(value) is int]
+    return [key for _, key in sorted(zip(positions, keys, strict=True))] if len(positions) == len(keys) else keys
+
+
+def _unknown(
+    port: OriginalMapping, parameters: OriginalMapping, described: Lines, network: Network, files: Files
+) -> Lines:
+    """Outputs of a type that has no form here: their names, and what else the original says of them."""
+    kind = port.text("type")
+    what = (
+        f"an output of type {format_original(kind)} has no form that follows from it"
+        if kind
+        else "the original says no type"
+    )
+    if kind == "feature":
+        what = "an output of type feature held class probabilities in older manifests, and features in others"
+    lines = Lines()
+    layers = [key for key in _LAYERS if parameters.says(key)]
+    for position, key in enumerate(_ordered(parameters, layers or ["layer_name"])):
+        todo = port.notes.todo(port.path("type"), "output-type", "type", what, "write one of the formats' types")
+        named = name_lines(parameters, key, position, "output", network)[1]
+        lines += element_lines([*([] if position else described), *named, todo, *dtype_lines(parameters)[1]])
+    _labels(parameters, files, named=False)
+    return lines
+
+
+def _labels(parameters: OriginalMapping, files: Files, *, named: bool) -> Lines:
+    lines = _label_file(parameters, "features_url", "features_checksum", files)
+    return lines if named else []
+
+
+def _label_file(port: OriginalMapping, key: str, checksum: str, files: Files) -> Lines:
+    url = port.text(key)
+    if not url:
+        if port.says(checksum):
+            what = f"{format_original(port.use(checksum))} is the checksum of labels that are not named"
+            port.notes.tell(port.path(checksum), "checksum", what, "left out")
+        return []
+    path = files.add("labels", (port.path(key), port.path(checksum)), url, port.text(checksum))
+    return entry_lines("labels", path) if path else []
+
+
+_FORMS: dict[str, Callable[[OriginalMapping, OriginalMapping, Lines, Network, Files], Lines]] = {
+    "classification": _classes,
+    "probability": _classes,
+    "semanticsegment": _mask,
+}

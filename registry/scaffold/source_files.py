@@ -1,0 +1,91 @@
+"""The files from which a manifest is generated, and the name that is derived from them."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from benchlock.artifacts.atomic_files import open_regular
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.trees import check_path
+from benchlock.registry.inspection.formats.foreign_files import OverBudgetError, describe_mismatch
+from benchlock.registry.inspection.formats.model_graphs import FILE
+from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.scaffold.mlmodelscope.model_metadata import native_name
+from benchlock.registry.text.problems import ImportNotes
+from benchlock.registry.text.yaml import Lines, element_lines, entry_lines
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ScaffoldSource:
+    """A file or folder, both absolute; the manifest will lie in ``folder``. What is told of it goes to ``notes``."""
+
+    path: Path
+    folder: Path
+    notes: ImportNotes
+
+    def beside(self, path: Path) -> str:
+        """How the manifest names a path as a source."""
+        relative = Path(os.path.relpath(path, self.folder)).as_posix()
+        return relative if relative.startswith("../") else f"./{relative}"
+
+    def read(self, path: Path, reader: Callable[[BinaryIO, int], T], form: str) -> T:
+        """What ``reader`` finds in a file.
+
+        Raises:
+            InvalidInputError: it is not of the form that ``form`` calls.
+        """
+        with open_regular(path) as stream:
+            try:
+                return reader(stream, path.stat().st_size)
+            except OverBudgetError as error:
+                raise InvalidInputError(
+                    f"{path.name} {error}", where=str(path), next_step="name another file"
+                ) from error
+            except MalformedError as error:
+                what = f"{path.name} {describe_mismatch(stream, form, error)}"
+                raise InvalidInputError(what, where=str(path), next_step="name another file") from error
+
+    def file(self, path: Path, role: str | None = None, *, called: str | None = None) -> Lines:
+        """The entry of ``files`` for a file or folder: it keeps its name, unless it is ``called`` another way."""
+        name = called or (f"{path.name}/" if path.is_dir() else path.name)
+        lines = entry_lines("path", check_path(name.removesuffix("/")) + ("/" if name.endswith("/") else ""))
+        lines += entry_lines("role", role) if role else []
+        return element_lines([*lines, *entry_lines("source", self.beside(path))])
+
+
+def heading(kind: str, name: str | None, called: str, notes: ImportNotes, *, version: str = "") -> Lines:
+    """The first keys of any manifest; the version is a first one, unless a file says it."""
+    lines = ["schema: 1", f"kind: {kind}"]
+    if name is None:
+        lines.append(notes.todo("name", "no-name", "name", "no file gives one", "write lower-case letters and digits"))
+    else:
+        notes.tell("name", "inferred", f"{called} is called so", f"written as {name}")
+        lines += entry_lines("name", name)
+    if not version:
+        notes.tell("version", "inferred", "a first version", "written as 1.0.0")
+    what = f"{called} states none that could be read" if called else "nothing states one"
+    ask = "write the SPDX expression, such as Apache-2.0; or various, or proprietary"
+    return [*lines, f"version: {version or '1.0.0'}", notes.todo("license", "no-license", "license", what, ask)]
+
+
+def name_of(path: Path) -> str | None:
+    """A name after a file: ``ResNet8 (int8).onnx`` is ``resnet8-int8``; of ``saved_model.pb``, after its folder."""
+    if path.is_file() and path.name != FILE:
+        return native_name(Path(path.name.removesuffix(".gz")).stem)
+    folder = path if path.is_dir() else path.parent
+    return native_name(folder.name.removesuffix(".savedmodel"))
+
+
+def require_samples(path: Path, samples: int | None) -> None:
+    """Nothing, where there are samples, or their number is unknown.
+
+    Raises:
+        InvalidInputError: there is none, of which no split can be.
+    """
+    if samples == 0:
+        what = f"{path.name} has no samples"
+        raise InvalidInputError(what, where=str(path), next_step="name a file that has some")

@@ -1,0 +1,1 @@
+"""Text formats: YAML, TOML, quantities, decoding into types, and the problems found in a text."""

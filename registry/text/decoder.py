@@ -1,0 +1,315 @@
+"""Decoding of parsed text into msgspec types, with the path, spelling and next step of every error.
+
+The explanation walks the value along the type once more, so that a key inside a mapping of any names, a member of a
+tagged union and the nearest known name are all found.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from threading import Lock
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.names import find_close
+from benchlock.registry.text.problems import MOST_PROBLEMS, Problems
+from benchlock.registry.text.yaml import Document, Place
+
+_SHOWN = 60
+_UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}
+"""A unit of each key that is written with one."""
+_LOOKING = Lock()
+UNKNOWN_MEMBER = msgspec.defstruct("UnknownMember", ())
+"""The class of what the structures of a tagged union agree on."""
+_NUMBERS = (inspect.IntType, inspect.FloatType)
+
+
+def convert(document: Document, wanted: Any) -> Any:  # noqa: ANN401 - unions of types are no types to a checker
+    """The document's value as ``wanted``, strictly: no number from text, no text from a number.
+
+    Raises:
+        InvalidInputError: the first value that does not fit, in the order of the type's keys; with all the others.
+    """
+    _look_at(wanted)
+    try:
+        return msgspec.convert(document.value, wanted)
+    except msgspec.ValidationError as error:
+        found = Problems()
+        problems = _problems(Place(document), document.value, inspect.type_info(wanted))
+        for problem in islice(problems, MOST_PROBLEMS):
+            found.add(problem)
+        found.refuse()
+        raise InvalidInputError(str(error), where=document.name) from error
+
+
+def is_valid(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
+    """Whether ``convert`` finds nothing wrong with a value of this type."""
+    return next(_problems(Place(Document(value, "")), value, kind), None) is None
+
+
+@cache
+def _look_at(wanted: Any) -> None:  # noqa: ANN401 - see above
+    """Let msgspec read the type, in one thread: two that come to it first at the same time end the process."""
+    with _LOOKING:
+        msgspec.json.Decoder(wanted)
+
+
+def suggest_nearest(word: str, known: Iterable[str]) -> str:
+    """The next step after an unknown word: the nearest known one, or all of them."""
+    choices = sorted(known)
+    close = find_close(word, choices)
+    return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(choices)}"
+
+
+def _plain(kind: inspect.Type) -> inspect.Type:
+    return _plain(kind.type) if isinstance(kind, inspect.Metadata) else kind
+
+
+def _problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidInputError]:  # noqa: ANN401
+    """Every reason why ``value`` is not of ``kind``."""
+    kind = _plain(kind)
+    if isinstance(kind, inspect.UnionType):
+        yield from _union_problems(place, value, kind)
+    elif not _fits(value, kind):
+        yield _mismatch(place, value, [kind])
+    elif isinstance(kind, inspect.StructType):
+        yield from _struct_problems(place, value, find_member(value, [kind]) if kind.tag_field in value else kind)
+    elif isinstance(kind, inspect.LiteralType):
+        if value not in kind.values:
+            yield _none_of(place, value, kind)
+    elif _is_too_long(value, kind):  # what is in it is not looked at
+        yield from _limit_problems(place, value, kind)
+    else:
+        for below, inner, of in _inside(place, value, kind):
+            yield from _problems(below, inner, of)
+        yield from _limit_problems(place, value, kind)
+
+
+def _inside(place: Place, value: Any, kind: inspect.Type) -> list[tuple[Place, Any, inspect.Type]]:  # noqa: ANN401
+    """The values of a collection, each with the type that it must have."""
+    if isinstance(kind, inspect.DictType):
+        return [(place.at(key), inner, kind.value_type) for key, inner in value.items()]
+    if isinstance(kind, inspect.VarTupleType):
+        return [(place.at(index), inner, kind.item_type) for index, inner in enumerate(value)]
+    if isinstance(kind, inspect.TupleType):
+        return [(place.at(i), inner, of) for i, (inner, of) in enumerate(zip(value, kind.item_types, strict=False))]
+    return []
+
+
+def _struct_problems(place: Place, value: dict[str, Any], kind: inspect.StructType) -> Iterator[InvalidInputError]:
+    fields = {field.encode_name: field for field in kind.fields}
+    known = {*fields, kind.tag_field} if kind.tag_field else set(fields)
+    meant = set[str]()
+    for key in value:
+        if key not in known:
+            yield place.at(key).error(f"unknown key {key!r}", suggest_nearest(key, known) if known else None)
+            meant.update(find_close(key, known))
+    for name, field in fields.items():
+        if name in value:
+            yield from _problems(place.at(name), value[name], field.type)
+        elif field.required and name not in meant:  # one that is misspelt is not missing, too
+            yield place.at(name).error(f"the key {name!r} is missing", f"write {_wanted(field.type)}")
+
+
+def _union_problems(place: Place, value: Any, kind: inspect.UnionType) -> Iterator[InvalidInputError]:  # noqa: ANN401
+    members = [_plain(member) for member in kind.types]
+    structs = [member for member in members if isinstance(member, inspect.StructType)]
+    if isinstance(value, dict) and len(structs) > 1:
+        yield from _struct_problems(place, value, find_member(value, structs))
+        return
+    fitting = [member for member in members if _fits(value, member)]
+    if not fitting:
+        yield _mismatch(place, value, members)
+        return
+    found = [list(_problems(place, value, member)) for member in fitting]
+    if all(found):
+        yield from found[0]
+
+
+def find_member(value: dict[str, Any], structs: list[inspect.StructType]) -> inspect.StructType:
+    """Find the structure of a tagged union that a mapping is meant to be.
+
+    Returns:
+        The structure whose tag the mapping has. Without such a tag, ``UNKNOWN_MEMBER`` with what all structures agree
+        on: the values of the tag, the keys that all of them demand, and the types that a key has in all that know it.
+    """
+    field = structs[0].tag_field
+    assert field is not None
+    for struct in structs:
+        if value.get(field) == struct.tag:
+            return struct
+    tag = inspect.Field(field, field, inspect.LiteralType(tuple(struct.tag for struct in structs)), required=True)
+    keys: dict[str, list[inspect.Field]] = {}
+    for struct in structs:
+        for one in struct.fields:
+            keys.setdefault(one.encode_name, []).append(one)
+    fields = (_common_field(same, len(structs)) for same in keys.values())
+    return inspect.StructType(UNKNOWN_MEMBER, (tag, *fields), forbid_unknown_fields=True)
+
+
+def _common_field(fields: list[inspect.Field], members: int) -> inspect.Field:
+    """Return what all fields of one name agree on; ``members`` is the number of structures in the union."""
+    first = fields[0]
+    kind = first.type if all(_plain(one.type) == _plain(first.type) for one in fields) else inspect.AnyType()
+    required = len(fields) == members and all(one.required for one in fields)
+    return inspect.Field(first.name, first.encode_name, kind, required)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a JSON value is called, and whether a value is one."""
+
+    name: str
+    types: tuple[type, ...]
+
+
+_FORMS: dict[type[inspect.Type], _Form] = {
+    inspect.StrType: _Form("text", (str,)),
+    inspect.IntType: _Form("a whole number", (int,)),
+    inspect.FloatType: _Form("a number", (int, float)),
+    inspect.BoolType: _Form("true or false", (bool,)),
+    inspect.NoneType: _Form("null", (type(None),)),
+    inspect.StructType: _Form("a mapping", (dict,)),
+    inspect.DictType: _Form("a mapping", (dict,)),
+    inspect.VarTupleType: _Form("a list", (list,)),
+    inspect.TupleType: _Form("a list", (list,)),
+}
+
+
+def _fits(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
+    """Whether ``value`` has the outer form of ``kind``; true and false are no numbers."""
+    if isinstance(kind, inspect.LiteralType):
+        return type(value) in {type(known) for known in kind.values}
+    if isinstance(kind, inspect.AnyType):
+        return True
+    form = _FORMS[type(kind)]
+    return isinstance(value, form.types) and not (isinstance(value, bool) and isinstance(kind, _NUMBERS))
+
+
+def _mismatch(place: Place, value: Any, kinds: list[inspect.Type]) -> InvalidInputError:  # noqa: ANN401
+    expected = " or ".join(dict.fromkeys(_name(kind) for kind in kinds))
+    if isinstance(value, int | float) and any(isinstance(kind, inspect.StrType) for kind in kinds):
+        written = place.spelling or _shown(value)
+        return place.error(f"expected {expected}, found {_called(value)}: {written}", _as_text(place.path, written))
+    found = f"{_called(value)}: {_shown(value)}" if isinstance(value, str | int | float) else _called(value)
+    step = f"write {'one of them' if expected.startswith('one of') else expected}"
+    return place.error(f"expected {expected}, found {found}", step)
+
+
+def _as_text(path: str, written: str) -> str:
+    """How to write a number as the text that is meant: with quotes alone, unless that would be refused in turn."""
+    key = path.rpartition(".")[2]
+    if path == "version":
+        return 'write MAJOR.MINOR.PATCH, such as "1.2.0"'
+    unit = _UNITS.get(key)
+    return f'quote it: "{written}"' if unit is None else f'write it with its unit, such as "{written}{unit}"'
+
+
+def _name(kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.LiteralType):
+        return "one of " + ", ".join(map(str, kind.values)) if len(kind.values) > 1 else repr(kind.values[0])
+    return _FORMS[type(kind)].name
+
+
+def describe_key(struct: type[msgspec.Struct], name: str) -> str:
+    """Describe the values that a key of a mapping has."""
+    kind = inspect.type_info(struct)
+    assert isinstance(kind, inspect.StructType)
+    return next(_wanted(field.type) for field in kind.fields if field.encode_name == name)
+
+
+def _wanted(kind: inspect.Type) -> str:
+    """Describe the values that a type has, so that a missing one can be written."""
+    about = _description(kind)
+    kind = _plain(kind)
+    if isinstance(kind, inspect.UnionType):
+        structs = [one for one in map(_plain, kind.types) if isinstance(one, inspect.StructType)]
+        if structs and structs[0].tag_field:
+            words = f"a mapping whose {structs[0].tag_field} is one of {', '.join(str(one.tag) for one in structs)}"
+        else:
+            words = " or ".join(dict.fromkeys(_wanted(one) for one in kind.types))
+    elif isinstance(kind, inspect.VarTupleType):
+        words = f"a list, each element {_wanted(kind.item_type)}"
+    elif isinstance(kind, inspect.DictType):
+        words = f"a mapping from names, each to {_wanted(kind.value_type)}"
+    elif isinstance(kind, inspect.StructType):
+        words = _wanted_keys(kind)
+    elif isinstance(kind, _NUMBERS):
+        limits = [f"{words} {limit}" for limit, _, words in _limits(kind) if limit is not None]
+        words = f"{_name(kind)} {' and '.join(limits)}".rstrip()
+    else:
+        words = "a value" if isinstance(kind, inspect.AnyType) else _name(kind)
+    return f"{words}: {about}" if about else words
+
+
+def _wanted_keys(kind: inspect.StructType) -> str:
+    required = [field.encode_name for field in kind.fields if field.required]
+    if required:
+        return f"a mapping with {', '.join(required)}"
+    return f"a mapping with one of {', '.join(field.encode_name for field in kind.fields)}"
+
+
+def _description(kind: inspect.Type) -> str | None:
+    described: str | None = None
+    while isinstance(kind, inspect.Metadata):
+        described = described or (kind.extra_json_schema or {}).get("description")
+        kind = kind.type
+    return described
+
+
+def _called(value: Any) -> str:  # noqa: ANN401
+    """How a found value's form is called."""
+    if isinstance(value, bool):
+        return "true or false"
+    forms = (form.name for form in _FORMS.values() if isinstance(value, form.types))
+    return next(forms, "something else")
+
+
+def _none_of(place: Place, value: Any, kind: inspect.LiteralType) -> InvalidInputError:  # noqa: ANN401
+    if len(kind.values) == 1:
+        return place.error(f"expected {kind.values[0]!r}, found {_shown(value)}", f"write {kind.values[0]!r}")
+    known = [str(choice) for choice in kind.values]
+    return place.error(f"{_shown(value)} is none of {', '.join(known)}", suggest_nearest(str(value), known))
+
+
+def _is_too_long(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
+    return (
+        isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.StrType)
+        and kind.max_length is not None
+        and len(value) > kind.max_length
+    )
+
+
+def _limit_problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidInputError]:  # noqa: ANN401
+    """A number out of its range, none where there must be one, or another length than a fixed one."""
+    if isinstance(kind, inspect.TupleType) and len(value) != len(kind.item_types):
+        yield place.error(f"expected {len(kind.item_types)} values, found {len(value)}")
+    if isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.StrType):
+        if kind.min_length and not value:
+            yield place.error("it must not be empty")
+        if _is_too_long(value, kind):
+            yield place.error(f"{len(value)} of them, and the limit is {kind.max_length}", "leave some out")
+    if not isinstance(kind, _NUMBERS):
+        return
+    for limit, kept, words in _limits(kind):
+        if limit is not None and not kept(value, limit):
+            yield place.error(f"expected {words} {limit}, found {_shown(value)}")
+
+
+def _limits(kind: inspect.IntType | inspect.FloatType) -> tuple[tuple[float | None, Callable[..., bool], str], ...]:
+    return (
+        (kind.ge, operator.ge, "at least"),
+        (kind.gt, operator.gt, "more than"),
+        (kind.le, operator.le, "at most"),
+        (kind.lt, operator.lt, "less than"),
+    )
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401
+    text = repr(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,0 +1,69 @@
+"""Durations and amounts of memory in text form, such as ``10m`` and ``2GiB``."""
+
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from benchlock.artifacts.errors import InvalidInputError
+
+_QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]+)")
+_SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+_BYTES = {"B": Decimal(1)} | {
+    f"{prefix}{unit}": Decimal(base) ** power
+    for unit, base in (("B", 1000), ("iB", 1024))
+    for power, prefix in enumerate(("k" if base == 1000 else "K", "M", "G", "T"), start=1)  # noqa: PLR2004 - SI's kilo
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """An amount of memory as somebody wrote it: ``text`` is untouched. Equal are equal numbers of bytes."""
+
+    bytes: int
+    text: str = field(compare=False)
+
+    @classmethod
+    def parse(cls, text: str) -> "Amount":
+        """As ``parse_bytes``, and raises as it."""
+        return cls(parse_bytes(text), text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_seconds(text: str) -> float:
+    """The seconds of a duration: a number and ``ms``, ``s``, ``m`` or ``h``.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    return float(_parse(text, _SECONDS, "a duration", "0.1ms or 10m"))
+
+
+def parse_bytes(text: str) -> int:
+    """The bytes of an amount: a number and ``B``, ``kB`` to ``TB`` (powers of 1000), ``KiB`` to ``TiB`` (of 1024).
+
+    Raises:
+        InvalidInputError: it is none, or no whole number of bytes.
+    """
+    amount = _parse(text, _BYTES, "an amount of memory", "2GiB")
+    if amount != amount.to_integral_value():
+        raise InvalidInputError(f"{text!r} is no whole number of bytes")
+    return int(amount)
+
+
+def spell_bytes(amount: int) -> str:
+    """The amount in the largest power of 1024 that it holds, to a tenth, rounded down: ``23.4GiB``, ``512MiB``."""
+    units = [(size, unit) for unit, size in _BYTES.items() if unit == "B" or unit.endswith("iB")]
+    size, unit = max((one for one in units if one[0] <= amount), default=units[0])
+    tenths = int(amount * 10 // size)
+    return f"{tenths // 10}{f'.{tenths % 10}' if tenths % 10 else ''}{unit}"
+
+
+def _parse(text: str, units: dict[str, Decimal], what: str, example: str) -> Decimal:
+    found = _QUANTITY.fullmatch(text)
+    if found is None or found[2] not in units:
+        raise InvalidInputError(
+            f"{text[:40]!r} is not {what}", next_step=f"write a number and one of {', '.join(units)}, such as {example}"
+        )
+    return Decimal(found[1]) * units[found[2]]

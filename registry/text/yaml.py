@@ -1,0 +1,414 @@
+"""YAML 1.2: a reader without tags, aliases and duplicate keys, and a writer of commented lines.
+
+The only module that imports ``ruamel.yaml``, for its events alone: scalars are resolved by ``registry.scalars``, so
+``no`` and ``on`` stay text. Every value's line is kept, and a number's spelling, so that an error can say where, and
+how to quote it. What others wrote can be read tolerantly: what the strict reader refuses is passed over and reported.
+"""
+
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, TypeVar
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.text.problems import Problems
+
+GREATEST = 2**53 - 1
+"""The greatest integer that canonical JSON holds exactly."""
+
+NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+_NULL = re.compile(r"null|Null|NULL|~|")
+_BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_PREFIXES = {"0o": 8, "0x": 16}
+
+
+def resolve(text: str) -> str | float | bool | None:
+    """The value of a plain scalar; an integer of too many digits to be exact is ``GREATEST + 1``."""
+    if _NULL.fullmatch(text):
+        return None
+    if _BOOL.fullmatch(text):
+        return text.lower() == "true"
+    if _INTEGER.fullmatch(text):
+        base = _PREFIXES.get(text[:2], 10)
+        digits = text[2:] if base != 10 else text  # noqa: PLR2004 - decimal
+        return int(digits, base) if len(digits) <= len(str(GREATEST)) + 1 else GREATEST + 1
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text
+
+
+T = TypeVar("T")
+
+DEEPEST = 64
+"""Levels of nesting that are read."""
+
+LARGEST = 4 << 20
+"""Characters of a text."""
+MOST_SEPARATORS = 100_000
+"""Lines and commas of a text: the parser takes a tenth of a millisecond for each value."""
+
+_TODO = re.compile(r"\s*#\s*TODO\b[:\s]*(.*)")
+_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_VERSION = (1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a value stands: its line, counted from 1, and the spelling of a scalar."""
+
+    line: int
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed text. Paths look like ``inputs[0].steps[2].resize.size``."""
+
+    value: Any
+    name: str
+    marks: dict[str, Mark] = field(default_factory=dict)
+
+    def where(self, path: str) -> str:
+        place = f"{self.name}, line {self._line(path)}" if self.marks else self.name
+        return f"{path} ({place})" if path else place
+
+    def _line(self, path: str) -> int:
+        while path not in self.marks and path:
+            path = parent_path(path)
+        return self.marks[path].line if path in self.marks else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A path in a document, from which errors are raised and paths below are reached."""
+
+    document: Document
+    path: str = ""
+
+    def at(self, *keys: str | int) -> "Place":
+        path = self.path
+        for key in keys:
+            path = child_path(path, key)
+        return Place(self.document, path)
+
+    def error(self, what: str, next_step: str | None = None) -> InvalidInputError:
+        """An error here, with the file and the line of the nearest value that the text holds."""
+        return InvalidInputError(what, where=self.document.where(self.path), next_step=next_step)
+
+    def parsed(self, parse: Callable[[str], T], text: str) -> T:
+        """``parse(text)``; what it refuses is refused here."""
+        try:
+            return parse(text)
+        except InvalidInputError as error:
+            raise self.error(error.what, error.next_step) from error
+
+    @property
+    def spelling(self) -> str:
+        """How the scalar here was written; empty where that is unknown."""
+        mark = self.document.marks.get(self.path)
+        return mark.text if mark else ""
+
+
+def parent_path(path: str) -> str:
+    """The path of the mapping or list that holds ``path``."""
+    return path[: max(path.rfind("."), path.rfind("["), 0)]
+
+
+def child_path(path: str, key: str | int) -> str:
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
+
+
+@dataclass(frozen=True, slots=True)
+class Oddity:
+    """What the strict reader refuses, and the tolerant one passes over; ``passed`` is a value that was lost so."""
+
+    path: str
+    line: int
+    what: str
+    passed: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """A comment line that says what is still to do: its line, counted from 1, and its text after ``TODO``."""
+
+    line: int
+    text: str
+
+
+def read_yaml(text: bytes | str, name: str) -> Document:
+    """The one document in ``text``; ``name`` is what errors call it.
+
+    Raises:
+        InvalidInputError: it is no YAML 1.2, not UTF-8, holds no or several documents, a tag, an alias, a key twice, a
+            key that is no text, or a number that JSON cannot hold.
+    """
+    _check_size(text, name)
+    with _explained(name):
+        return _Reader(_events(text), name).document()
+
+
+def read_yaml_tolerantly(text: bytes | str, name: str) -> tuple[Document, tuple[Oddity, ...]]:
+    """The first document in ``text``, and what ``read`` would have refused in it.
+
+    Of a key that stands twice the last value is taken, a tag is dropped, an alias is null, and a number that JSON
+    cannot hold is its text.
+
+    Raises:
+        InvalidInputError: it is no YAML, not UTF-8, holds no document, a key that is a list or a mapping, or too deep.
+    """
+    _check_size(text, name)
+    with _explained(name):
+        reader = _TolerantReader(_events(text), name)
+        return reader.document(), tuple(reader.oddities)
+
+
+def list_todos(text: str) -> tuple[Todo, ...]:
+    """The comment lines of a YAML text that begin ``# TODO``; a line of a text that spans lines is none."""
+    candidates = {
+        number: found[1] for number, line in enumerate(_BREAK.split(text)) if (found := _TODO.fullmatch(line))
+    }
+    if not candidates:
+        return ()
+    for event in _events(text):
+        if isinstance(event, ScalarEvent):
+            end = event.end_mark.line + (event.end_mark.column > 0)
+            for number in range(event.start_mark.line + 1, end):
+                candidates.pop(number, None)
+    return tuple(Todo(number + 1, found) for number, found in candidates.items())
+
+
+def _check_size(text: bytes | str, name: str) -> None:
+    """Refuse a text that takes too long to parse, before it is parsed."""
+    lines, commas = (b"\n", b",") if isinstance(text, bytes) else ("\n", ",")
+    if len(text) > LARGEST:
+        what = f"the text has more than {LARGEST >> 20} MiB"
+    elif text.count(lines) + text.count(commas) > MOST_SEPARATORS:  # type: ignore[arg-type] # both of one type
+        what = f"the text has more than {MOST_SEPARATORS} lines and commas"
+    else:
+        return
+    raise InvalidInputError(what, where=name, next_step="list the files of a folder as one tree, or shorten the text")
+
+
+def _events(text: bytes | str) -> Iterator[Event]:
+    characters = text if isinstance(text, str) else text.decode("utf-8-sig")
+    events: Iterator[Event] = YAML(typ="safe", pure=True).parse(characters)
+    return events
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """What the parser refuses, as an error that says where."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise InvalidInputError(
+            "the text is not UTF-8", where=f"{name}, line {line}", next_step="save it as UTF-8"
+        ) from error
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        what = f"not YAML: {error.problem or error.context}"
+        raise InvalidInputError(what, where=f"{name}, line {line}", next_step="mend the syntax") from error
+    except YAMLError as error:
+        what = f"not YAML: {str(error).splitlines()[0]}"
+        raise InvalidInputError(what, where=name, next_step="mend the syntax") from error
+
+
+class _Reader:
+    """Builds the value from the events, and a mark for each path."""
+
+    def __init__(self, events: Iterator[Event], name: str) -> None:
+        self._events = events
+        self._document = Document(None, name, {})
+        self._problems = Problems()
+
+    def document(self) -> Document:
+        next(self._events)
+        start = next(self._events)
+        if isinstance(start, StreamEndEvent):
+            raise self._refusal("", start, "the text holds no document", "write one, or name another file")
+        if isinstance(start, DocumentStartEvent) and start.version not in (None, _VERSION):
+            self._object("", start, "the text calls itself another version of YAML", "write it as YAML 1.2")
+        value = self._value(next(self._events), "", 0)
+        next(self._events)
+        after = next(self._events)
+        if not isinstance(after, StreamEndEvent):
+            self._object("", after, "the text holds several documents", "write one a file")
+        self._problems.refuse()
+        return Document(value, self._document.name, self._document.marks)
+
+    def _value(self, event: Event, path: str, depth: int, line: int | None = None) -> Any:  # noqa: ANN401 - any YAML value
+        """The value that starts with ``event``; ``line`` is its key's, which is where a reader looks."""
+        mark = Mark(line or event.start_mark.line + 1, event.value if isinstance(event, ScalarEvent) else "")
+        self._document.marks[path] = mark
+        if isinstance(event, AliasEvent):
+            self._object(path, event, "aliases are refused", "write the value out", f"*{event.anchor}")
+            return None
+        assert isinstance(event, MappingStartEvent | SequenceStartEvent | ScalarEvent)
+        if event.tag is not None:
+            self._object(path, event, f"the tag {event.tag} is refused", "leave the tag out")
+        if depth > DEEPEST:
+            raise self._refusal(path, event, f"nested deeper than {DEEPEST} levels")
+        if isinstance(event, MappingStartEvent):
+            return self._mapping(path, depth)
+        if isinstance(event, SequenceStartEvent):
+            return self._sequence(path, depth)
+        return self._scalar(event, path)
+
+    def _mapping(self, path: str, depth: int) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), MappingEndEvent):
+            key = self._key(event, path)
+            below = child_path(path, key)
+            if key in mapping:
+                self._object(below, event, f"the key {key!r} stands twice", "leave one of them out", mapping[key])
+            mapping[key] = self._value(next(self._events), below, depth + 1, event.start_mark.line + 1)
+        return mapping
+
+    def _key(self, event: Event, path: str) -> str:
+        if not isinstance(event, ScalarEvent):
+            raise self._refusal(path, event, "a key must be text, not an alias, a list or a mapping")
+        if event.tag is not None:
+            self._object(path, event, f"the tag {event.tag} is refused", "leave the tag out")
+        if not event.style and not isinstance(resolve(event.value), str):
+            self._object(path, event, f"the key {event.value} must be text", f'quote it: "{event.value}"')
+        return self._characters(event, path)
+
+    def _characters(self, event: ScalarEvent, path: str) -> str:
+        """The scalar's text, in which the halves of a character that JSON escapes as two are one again."""
+        text: str = event.value
+        if not any("\ud800" <= character <= "\udfff" for character in text):
+            return text
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            self._object(path, event, "the text holds half a character: a lone surrogate")
+            return text.encode("utf-8", "replace").decode("utf-8")
+
+    def _sequence(self, path: str, depth: int) -> list[Any]:
+        sequence: list[Any] = []
+        while not isinstance(event := next(self._events), SequenceEndEvent):
+            sequence.append(self._value(event, child_path(path, len(sequence)), depth + 1))
+        return sequence
+
+    def _scalar(self, event: ScalarEvent, path: str) -> str | float | bool | None:
+        text = self._characters(event, path)
+        if event.style:
+            return text
+        if NOT_FINITE.fullmatch(text):
+            self._object(path, event, f"{text} is no finite number", f'quote it if text is meant: "{text}"')
+        value = resolve(text)
+        exact = not isinstance(value, int) or abs(value) <= GREATEST
+        if isinstance(value, int | float) and not (exact and isfinite(value)):
+            self._object(path, event, f"{text[:40]} is too great a number", "quote it if text is meant")
+            return text
+        return value
+
+    def _object(self, path: str, event: Event, what: str, next_step: str | None = None, passed: object = None) -> None:
+        """Note this, to refuse the document at its end; ``passed`` is a value that was lost so."""
+        del passed
+        self._problems.add(self._refusal(path, event, what, next_step))
+
+    def _refusal(self, path: str, event: Event, what: str, next_step: str | None = None) -> InvalidInputError:
+        place = f"{self._document.name}, line {event.start_mark.line + 1}"
+        return InvalidInputError(what, where=f"{path} ({place})" if path else place, next_step=next_step)
+
+
+class _TolerantReader(_Reader):
+    """Remembers what the strict reader refuses, and goes on."""
+
+    def __init__(self, events: Iterator[Event], name: str) -> None:
+        super().__init__(events, name)
+        self.oddities: list[Oddity] = []
+
+    def _object(self, path: str, event: Event, what: str, next_step: str | None = None, passed: object = None) -> None:
+        del next_step
+        self.oddities.append(Oddity(path, event.start_mark.line + 1, what, passed))
+
+
+Lines = list[str]
+
+WIDTH = 112
+"""Characters of a folded line, before its indent."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./+-]*([ :][A-Za-z0-9_./+-]+)*")
+_BARE_LINE = re.compile(r"(\S(.*\S)?)?")
+
+
+def entry_lines(key: str, value: Any) -> Lines:  # noqa: ANN401 - any JSON value
+    """A key with its value: collections as blocks, a long text folded."""
+    if isinstance(value, dict) and value:
+        return block_lines(key, [line for inner, kept in value.items() for line in entry_lines(inner, kept)])
+    if isinstance(value, list) and any(isinstance(one, dict | list | str) for one in value):
+        return block_lines(key, [line for one in value for line in _element(one)])
+    if isinstance(value, str) and len(value) > WIDTH and value.isprintable() and value == " ".join(value.split()):
+        words = textwrap.wrap(value, WIDTH, break_on_hyphens=False, break_long_words=False)
+        return [f"{format_flow(key)}: >-", *indent_lines(words)]
+    if isinstance(value, str) and "\n" in value and _is_literal(value):
+        return [f"{format_flow(key)}: |-", *(line.rstrip() for line in indent_lines(value.split("\n")))]
+    return [f"{format_flow(key)}: {format_flow(value)}"]
+
+
+def block_lines(key: str, lines: Iterable[str]) -> Lines:
+    """A key whose value stands below it."""
+    return [f"{format_flow(key)}:", *indent_lines(lines)]
+
+
+def element_lines(lines: Sequence[str]) -> Lines:
+    """An element of a list; comments before its first key stand above its dash."""
+    first = next((index for index, line in enumerate(lines) if not line.startswith("#")), None)
+    if first is None:
+        return [*lines, "-"]
+    return [*lines[:first], f"- {lines[first]}", *indent_lines(lines[first + 1 :])]
+
+
+def indent_lines(lines: Iterable[str]) -> Lines:
+    return [f"  {line}" for line in lines]
+
+
+def format_flow(value: Any) -> str:  # noqa: ANN401
+    """A value on one line: JSON, with quotes only where a text needs them."""
+    if isinstance(value, str):
+        plain = _PLAIN.fullmatch(value) and isinstance(resolve(value), str)
+        return value if plain else json.dumps(value, ensure_ascii=not value.isprintable())
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{format_flow(key)}: {format_flow(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(format_flow(inner) for inner in value) + "]"
+    return json.dumps(value, allow_nan=False)
+
+
+def _element(value: Any) -> Lines:  # noqa: ANN401
+    if isinstance(value, dict) and value:
+        return element_lines([line for key, inner in value.items() for line in entry_lines(key, inner)])
+    return [f"- {format_flow(value)}"]
+
+
+def _is_literal(text: str) -> bool:
+    """Whether a literal block holds exactly this text: printable lines without space around them."""
+    lines = text.split("\n")
+    return bool(lines[0] and lines[-1]) and all(line.isprintable() and _BARE_LINE.fullmatch(line) for line in lines)

@@ -145,14 +145,14 @@ def _asking_for(search: Search, requirements: tuple[Requirement, ...], newer: Ra
     narrowed = replace(requirement, constraint=_narrowed(requirement.constraint, newer))
     match requirement.kind:
         case "model":
-            return search.asking(replace(question, model=narrowed))
+            return search.with_question(replace(question, model=narrowed))
         case "dataset":
-            return search.asking(replace(question, dataset=narrowed))
+            return search.with_question(replace(question, dataset=narrowed))
         case "image":
-            return search.asking(replace(question, image=narrowed))
+            return search.with_question(replace(question, image=narrowed))
         case "framework":
             framework = question.framework or Constraint(Range.ALL, Range.ALL, "*")
-            return search.asking(replace(question, framework=_narrowed(framework, newer)))
+            return search.with_question(replace(question, framework=_narrowed(framework, newer)))
 
 
 def _narrowed(constraint: Constraint, newer: Range) -> Constraint:

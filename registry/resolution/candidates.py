@@ -14,7 +14,7 @@ from benchlock.registry.versions.version_ranges import Constraint, Interval, Ran
 """All versions."""
 
 Need = tuple[Kind, str, str]
-"""Kind, name and constraint text that a version requires."""
+"""The requirement of a version: kind, name and constraint text."""
 
 Offer = tuple[str, str, str, str, bool]
 """A platform of an image: os, arch, device, Python's minor version, and whether it has layers."""
@@ -23,22 +23,25 @@ Platform = tuple[str, str, str]
 """os, arch, device."""
 
 Status = Literal["release", "pre-release", "yanked"]
-"""What a version is; one that is yanked is nothing else."""
+"""The status of a version; a yanked version is `yanked` whether it is a release or a pre-release."""
 
 COUNTED = 1001
-"""Where counting ends: nobody needs to know how many more there are than a thousand."""
+"""Limit of counting: above a thousand versions the exact number is of no use."""
 
 STATUSES: tuple[Status, ...] = ("release", "pre-release", "yanked")
 RARE: tuple[Status, ...] = ("pre-release", "yanked")
-"""Of these most names have no version."""
+"""Statuses of which most names have no version."""
 
 ORDER: tuple[Kind, ...] = ("model", "framework", "image", "dataset")
-"""The kinds in the order in which their newest version is preferred: a newer model before a newer framework."""
+"""The kinds in the order of preference for newest versions: a newer model before a newer framework."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A published version. ``yanked`` is the reason, where it is yanked; ``provides`` is an image's framework."""
+    """A published version.
+
+    `yanked` is the reason if the version is yanked. `provides` is the framework that an image provides.
+    """
 
     kind: Kind
     name: str
@@ -51,17 +54,22 @@ class Candidate:
 
     @property
     def status(self) -> Status:
+        """Release, pre-release or yanked."""
         if self.yanked is not None:
             return "yanked"
         return "release" if self.version.prerelease is None else "pre-release"
 
     def __str__(self) -> str:
+        """Return kind, name and version."""
         return f"{self.kind}/{self.name} {self.version}"
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """``asked_by`` says who, as messages do: ``the request``, ``model/resnet8 1.0.0``."""
+    """A constraint on the versions of one name.
+
+    `asked_by` is the origin as messages name it: `the request`, `model/resnet8 1.0.0`.
+    """
 
     kind: Kind
     name: str
@@ -69,15 +77,23 @@ class Requirement:
     asked_by: str
 
     def __str__(self) -> str:
+        """Return kind, name and constraint."""
         return f"{self.kind}/{self.name} {self.constraint}"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request, as far as versions go. ``framework`` narrows what the model asks of the framework that it names.
+    """A request, as far as versions are concerned.
 
-    ``accelerated``: an accelerator is asked for, so that a platform of the device cpu would not do.
-    ``yanked`` lets yanked versions of some kinds in: no request can say so, but proposals are looked for with it.
+    Attributes:
+        model: The constraint on the model.
+        dataset: The constraint on the dataset.
+        framework: The request's constraint on the framework, in addition to the model's.
+        image: The constraint on the image, if the request names one.
+        prereleases: The kinds of which pre-releases are allowed.
+        hardware: The admitted platforms.
+        accelerated: Whether the request needs an accelerator, so that a platform of the device `cpu` does not fit.
+        yanked: The kinds of which yanked versions are allowed. No request can set it; the search for fixes does.
     """
 
     model: Requirement
@@ -92,7 +108,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The answer. ``platforms`` are those of the image that the request admits, sorted."""
+    """The answer to a question; `platforms` are those of the image that the request admits, sorted."""
 
     model: Candidate
     framework: Candidate
@@ -101,12 +117,13 @@ class Resolution:
     platforms: tuple[Offer, ...]
 
     def chosen(self) -> dict[Kind, Candidate]:
-        return {one.kind: one for one in (self.model, self.framework, self.image, self.dataset)}
+        """Return the chosen version of each kind."""
+        return {candidate.kind: candidate for candidate in (self.model, self.framework, self.image, self.dataset)}
 
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """Versions of one name in an interval; of a status, and with a requirement, where these are given."""
+    """Versions of one name in an interval; only those with `status` and `need` where these are set."""
 
     kind: Kind
     name: str
@@ -117,7 +134,7 @@ class Population:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How many versions there are, counted up to ``COUNTED``, and between which."""
+    """The number of versions, counted up to `COUNTED`, and the oldest and newest of them."""
 
     count: int
     oldest: Version
@@ -128,8 +145,14 @@ class Extent:
 class Environments:
     """Versions of images that provide versions of a framework on a platform.
 
-    ``interval`` and ``status`` are of the framework's versions, ``images`` and ``image_status`` of the images', whose
-    name is ``image`` where it is given.
+    Attributes:
+        framework: The name of the framework.
+        interval: The interval of the framework's versions.
+        status: The status of the framework's versions.
+        platform: The platform of the images.
+        image: The name of the images; `None` for any.
+        images: The interval of the images' versions.
+        image_status: The status of the images' versions.
     """
 
     framework: str
@@ -142,48 +165,48 @@ class Environments:
 
 
 class Snapshot(Protocol):
-    """The catalogue at a moment, in few questions, each of which an index answers. No order of its rows matters."""
+    """The catalogue at one moment, in a few queries that an index answers; the order of its rows never matters."""
 
     def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
-        """Names of the kind, sorted: those next to ``near``, ``most`` at most below it, and as many from it on."""
+        """Return names of the kind around `near`, sorted: at most `most` below it, and as many from it on."""
         ...
 
     def needs(self, model: str) -> Sequence[Need]:
-        """What the versions of the model require, each once, sorted."""
+        """Return the requirements of all versions of the model, each once, sorted."""
         ...
 
     def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
-        """What these versions of a model require, each once, sorted; with the key of the newest that does."""
+        """Return the requirements of a population of models, each once and sorted, with the newest version's key."""
         ...
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:
-        """The newest versions, newest first, ``most`` of them at most."""
+        """Return the newest versions, newest first, at most `most` of them."""
         ...
 
     def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
-        """The oldest versions, oldest first, ``most`` of them at most."""
+        """Return the oldest versions, oldest first, at most `most` of them."""
         ...
 
     def extent(self, wanted: Population) -> Extent | None:
-        """How many there are, and between which; ``None`` if there are none."""
+        """Return the number of versions and their ends; `None` if there are none."""
         ...
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
-        """All that the resolver knows of these versions, in their order; those that are not published are left out."""
+        """Return the published ones of these versions, in the same order, with all that the resolver needs."""
         ...
 
     def platforms(self, framework: str) -> Sequence[Platform]:
-        """The platforms on which some image provides some version of the framework, sorted."""
+        """Return the platforms on which some image provides some version of the framework, sorted."""
         ...
 
     def images(self, framework: str) -> Sequence[str]:
-        """The names of the images of which some version provides some version of the framework, sorted."""
+        """Return the names of the images that provide some version of the framework in some version, sorted."""
         ...
 
     def provided(self, wanted: Environments) -> Version | None:
-        """The newest published version of the framework that one of these images provides."""
+        """Return the newest published version of the framework that one of these images provides."""
         ...
 
     def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
-        """Each name among these images with its newest version, by name."""
+        """Return each name among these images with its newest version, by name."""
         ...

@@ -1,6 +1,6 @@
 """Conflicts: requirements, existing versions, and the reasons for their rejection.
 
-Every answer is about a set of versions, and the snapshot counts them: the effort does not grow with their number.
+Every reason is about a set of versions, which the snapshot counts. So the effort does not grow with their number.
 """
 
 import heapq
@@ -32,27 +32,27 @@ from benchlock.registry.versions.version_ranges import Range
 Code = Literal[
     "outside", "pre-release", "yanked", "platform", "framework", "no-image", "unknown", "conflict", "order", "kept"
 ]
-"""Why versions are out; the last three of versions that a lock could have (see ``registry.resolution.why``)."""
+"""The reason of a rejection; the last three are reasons in `lock.selection_reasons`."""
 
 SHOWN = 3
-"""Versions that a line names before it counts the rest; also the requirements of a model that are told apart."""
+"""Number of versions that a line names, and of a model's requirements that are listed one by one."""
 
 LISTED = 20
-"""Versions of one reason that the JSON lists before it counts them alone."""
+"""Number of versions of one reason that the JSON lists; further ones are only counted."""
 
 _COMPARED = 50
-"""Names that are compared with a misspelt one letter by letter."""
+"""Number of names that are compared with a misspelt name letter by letter."""
 
 _NEXT_TO = 500
-"""Names on each side of a misspelt one that are looked at: all, but in catalogues of many hundreds of names."""
+"""Number of names on each side of a misspelt name that are considered: all, except in very large catalogues."""
 
 _LINES = 12
-"""Reasons that the prose gives before it counts the rest."""
+"""Number of reasons that the text lists; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequirementText:
-    """A requirement, in words: ``text`` is the whole line."""
+    """A requirement in words; `text` is the whole line."""
 
     kind: Kind
     name: str
@@ -61,14 +61,15 @@ class RequirementText:
     text: str
 
     def as_json(self) -> dict[str, str]:
+        """Return the requirement as JSON values, without the line."""
         return {"kind": self.kind, "name": self.name, "constraint": self.constraint, "by": self.by}
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Versions, newest first, that are out for one reason; none where the name itself is the trouble.
+    """Versions, newest first, that are rejected for one reason; none where the name itself is the reason.
 
-    ``count`` is of all of them, up to ``COUNTED``; ``versions`` are at most ``LISTED``.
+    `count` is the number of all of them, up to `COUNTED`. `versions` has at most `LISTED` of them.
     """
 
     kind: Kind
@@ -79,7 +80,7 @@ class Rejection:
     text: str
 
     def as_json(self) -> dict[str, Any]:
-        """All but the kind of line: the newest versions, and how many there are."""
+        """Return the rejection as JSON values."""
         return {
             "kind": self.kind,
             "name": self.name,
@@ -92,7 +93,13 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """Changes of the request, tried together: fields and their values (``None``: left out), and what is then chosen."""
+    """Changes of the request that together make it solvable.
+
+    Attributes:
+        changes: The new value of each changed field; `None` where the field is left out.
+        gives: The version of each kind that is then chosen.
+        text: The fix in words.
+    """
 
     changes: Mapping[str, Any]
     gives: Mapping[str, str]
@@ -101,7 +108,10 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why there is no answer. ``advice`` says what to do where no change of the request alone would do."""
+    """The explanation why a request has no answer.
+
+    `advice` says what to do where no change of the request alone helps.
+    """
 
     summary: str
     asked: tuple[RequirementText, ...] = ()
@@ -111,39 +121,42 @@ class Conflict:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def prose(self) -> str:
-        """A few lines: what, who asked, why not."""
+        """Return a few lines: the summary, the requirements, the rejections."""
         asked, rejected = ([line.text for line in lines] for lines in (self.asked, self.rejected))
         if len(rejected) > _LINES:
             rejected[_LINES:] = [f"and {len(rejected) - _LINES} more reasons, all in --json"]
         return "\n  ".join((self.summary, *asked, *rejected))
 
     def next_step(self) -> str:
-        """The nearest changes that would do, else what might be published."""
+        """Return the nearest fixes; where there are none, what might be published."""
         return "; or ".join(fix.text for fix in self.fixes[:SHOWN]) or self.advice
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain values. Each reason's versions are counted, and the newest of them listed."""
+        """Return the explanation as JSON values; the versions of each reason are counted, and the newest listed."""
         return {
             "summary": self.summary,
-            "asked": [one.as_json() for one in self.asked],
-            "rejected": [one.as_json() for one in self.rejected],
-            "fixes": [{"changes": dict(one.changes), "gives": dict(one.gives), "text": one.text} for one in self.fixes],
+            "asked": [part.as_json() for part in self.asked],
+            "rejected": [part.as_json() for part in self.rejected],
+            "fixes": [
+                {"changes": dict(part.changes), "gives": dict(part.gives), "text": part.text} for part in self.fixes
+            ],
             **self.details,
         }
 
 
 class ConflictError(BenchlockError):
-    """The request has no answer. ``conflict`` is the explanation as plain values."""
+    """The request has no answer; `conflict` is the explanation as JSON values."""
 
     code: ClassVar[str] = "conflict"
 
     def __init__(self, conflict: Conflict) -> None:
+        """Make the message from the explanation."""
         super().__init__(conflict.prose(), next_step=conflict.next_step() or None)
         self.conflict = conflict.as_json()
 
 
 def list_newest(versions: Sequence[str], count: int | None = None, oldest: str = "") -> str:
-    """The first few of ``versions``, newest first, how many more there are, and the last of them."""
+    """List the first few of `versions`, newest first, with the number of further ones and the oldest."""
     count = len(versions) if count is None else count
     if count <= SHOWN + 1:
         return ", ".join(versions)
@@ -152,17 +165,17 @@ def list_newest(versions: Sequence[str], count: int | None = None, oldest: str =
 
 
 def find_nearest(name: str, names: Iterable[str]) -> str | None:
-    """The known name that ``name`` may be a misspelling of.
+    """Return the known name that `name` may be a misspelling of.
 
-    Of many names only those are compared letter by letter that share most pairs of neighbouring letters with it.
+    Of many names only those are compared letter by letter that share most pairs of neighbouring letters with `name`.
     """
     pairs = _pairs(name)
-    likely = heapq.nsmallest(_COMPARED, names, key=lambda one: (len(pairs ^ _pairs(one)), one))
+    likely = heapq.nsmallest(_COMPARED, names, key=lambda known: (len(pairs ^ _pairs(known)), known))
     return next(iter(get_close_matches(name, sorted(likely), n=1)), None)
 
 
 def find_nearest_name(snapshot: Snapshot, kind: Kind, name: str) -> str | None:
-    """The published name that ``name`` may be a misspelling of, among those that stand next to it in their order."""
+    """Return the published name that `name` may be a misspelling of, among its neighbours in alphabetical order."""
     return find_nearest(name, snapshot.names(kind, name, _NEXT_TO))
 
 
@@ -171,14 +184,14 @@ def _pairs(name: str) -> set[tuple[str, str]]:
 
 
 _FEW_CUTS = 16
-"""Ends of intervals up to which each interval is asked for."""
+"""Number of ends of intervals up to which each interval has a query of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionGroup:
-    """Versions of one name, at least one: the newest ``LISTED`` newest first, and the oldest.
+    """At least one version of one name: the newest `LISTED` ones, newest first, and the oldest.
 
-    ``count`` of them, counted up to ``COUNTED``.
+    `count` is the number of versions, up to `COUNTED`.
     """
 
     versions: tuple[Version, ...]
@@ -187,43 +200,46 @@ class VersionGroup:
 
     @property
     def newest(self) -> Version:
+        """The newest version."""
         return self.versions[0]
 
     @property
     def texts(self) -> tuple[str, ...]:
+        """The listed versions as text."""
         return tuple(map(str, self.versions))
 
     def __or__(self, other: "VersionGroup") -> "VersionGroup":
-        """Both, which have nothing in common."""
+        """Return the union of two disjoint groups."""
         versions = sorted((*self.versions, *other.versions), key=key, reverse=True)
         oldest = min(self.oldest, other.oldest, key=key)
         return VersionGroup(tuple(versions[:LISTED]), min(self.count + other.count, COUNTED), oldest)
 
     def __str__(self) -> str:
+        """List the newest versions and the oldest."""
         return list_newest(self.texts, self.count, str(self.oldest))
 
 
 def group_versions(snapshot: Snapshot, population: Population, versions: Range) -> VersionGroup | None:
-    """Those of the population, whatever its own interval, that lie in ``versions``."""
+    """Return the versions in `versions` that belong to the population, whatever its own interval."""
     if len(versions.cuts) > _FEW_CUTS:
-        # One question in place of one an interval, where fewer versions are published than there are intervals.
+        # One query instead of one per interval, where fewer versions are published than there are intervals.
         most = len(versions.cuts) // 2
         published = snapshot.newest(replace(population, interval=versions.hull), most)
         if len(published) < most:
-            return _crowd_among(tuple(filter(versions.contains, published)))
-    found: list[Version] = []
+            return _group_of(tuple(filter(versions.contains, published)))
+    newest: list[Version] = []
     count, oldest = 0, None
     for interval in reversed(versions.intervals):
         wanted = Population(population.kind, population.name, interval, population.status, population.need)
         extent = snapshot.extent(wanted)
         if extent is not None:
-            found += snapshot.newest(wanted, LISTED - len(found)) if len(found) < LISTED else ()
+            newest += snapshot.newest(wanted, LISTED - len(newest)) if len(newest) < LISTED else ()
             count, oldest = min(count + extent.count, COUNTED), extent.oldest
-    return VersionGroup(tuple(found), count, oldest) if oldest is not None else None
+    return VersionGroup(tuple(newest), count, oldest) if oldest is not None else None
 
 
-def _crowd_among(versions: Sequence[Version]) -> VersionGroup | None:
-    """Return all of ``versions``, newest first, as a crowd."""
+def _group_of(versions: Sequence[Version]) -> VersionGroup | None:
+    """Return a group of all of `versions`, which are newest first."""
     if not versions:
         return None
     return VersionGroup(tuple(versions[:LISTED]), min(len(versions), COUNTED), versions[-1])
@@ -232,18 +248,24 @@ def _crowd_among(versions: Sequence[Version]) -> VersionGroup | None:
 def group_admitted_versions(
     snapshot: Snapshot, kind: Kind, name: str, versions: AdmittedVersions, need: Need | None = None
 ) -> VersionGroup | None:
-    """Those of the name that may be chosen."""
-    crowds = (
+    """Return the group of the versions of the name that may be chosen."""
+    groups = (
         group_versions(snapshot, Population(kind, name, EVERY, status, need), part) for status, part in versions.items()
     )
-    there = [one for one in crowds if one is not None]
-    return reduce(VersionGroup.__or__, there) if there else None
+    existing = [group for group in groups if group is not None]
+    return reduce(VersionGroup.__or__, existing) if existing else None
 
 
 def list_rejections(
     search: Search, requirements: Sequence[Requirement], among: Range = Range.ALL
 ) -> Iterator[Rejection]:
-    """The versions ``among`` those of the name that ``requirements``, of that one name, do not let in, by reason."""
+    """Yield a rejection for each reason why `requirements` do not admit versions of one name.
+
+    Args:
+        search: The search without an answer.
+        requirements: Requirements on one name.
+        among: The versions that are considered.
+    """
     kind, name = requirements[0].kind, requirements[0].name
     inside = among
     for requirement in requirements:
@@ -263,31 +285,36 @@ def list_rejections(
 def _line(
     search: Search, code: Code, requirement: Requirement, versions: Range, status: Status | None
 ) -> Iterator[Rejection]:
+    """Yield the rejection of `versions` by one requirement, if such versions exist."""
     kind, name = requirement.kind, requirement.name
-    found = group_versions(search.snapshot, Population(kind, name, EVERY, status), versions)
-    if found is not None:
+    group = group_versions(search.snapshot, Population(kind, name, EVERY, status), versions)
+    if group is not None:
         by = f"{requirement.constraint} ({requirement.asked_by})"
         because = f"outside {by}" if code == "outside" else f"pre-release, not allowed by {by}"
-        text = f"{kind}/{name} {found}: {because}"
-        yield Rejection(kind, name, found.texts, found.count, code, text)
+        text = f"{kind}/{name} {group}: {because}"
+        yield Rejection(kind, name, group.texts, group.count, code, text)
 
 
 def _yanked(search: Search, kind: Kind, name: str, versions: Range) -> Iterator[Rejection]:
-    """One line for each reason among the newest."""
-    found = group_versions(search.snapshot, Population(kind, name, EVERY, "yanked"), versions)
-    if found is not None:
-        candidates = search.snapshot.candidates(kind, name, found.versions)
+    """Yield a rejection for each reason given for yanked versions, among the newest."""
+    group = group_versions(search.snapshot, Population(kind, name, EVERY, "yanked"), versions)
+    if group is not None:
+        candidates = search.snapshot.candidates(kind, name, group.versions)
         yield from group_rejections(
-            candidates, found.count, lambda one: ("yanked", f"yanked ({escape_line(one.yanked or '')})")
+            candidates, group.count, lambda candidate: ("yanked", f"yanked ({escape_line(candidate.yanked or '')})")
         )
 
 
 def group_rejections(
     candidates: Sequence[Candidate], count: int, reason: Callable[[Candidate], tuple[Code, str]]
 ) -> Iterator[Rejection]:
-    """Candidates of one name, newest first, that are out for the same reason share a line.
+    """Yield one rejection for all candidates with the same reason.
 
-    ``count`` is of all there are; where ``candidates`` are fewer, the rest is in the last line.
+    Args:
+        candidates: Candidates of one name, newest first.
+        count: The number of all rejected versions; if it is larger than the number of candidates, the last rejection
+            has the rest.
+        reason: Returns the code and the words of a candidate's rejection.
     """
     groups: dict[tuple[Code, str], list[Candidate]] = {}
     for candidate in candidates:

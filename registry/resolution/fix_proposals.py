@@ -1,4 +1,9 @@
-"""Proposed fixes of a conflict: the smallest changes of a request that make it solvable."""
+"""Proposed fixes of a conflict: the smallest changes of a request that make it solvable.
+
+1. Try each field alone, then pairs, then three fields; the least drastic fields come first.
+2. Loosen the chosen fields completely. If the request then still has no answer, no values of them can help.
+3. Fix one field after the other: take the value nearest to the request that leaves the others an answer.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,32 +27,34 @@ FIELDS: tuple[Field, ...] = (
     *("framework.version", "model.version", "image.version", "dataset.version"),
     *("prereleases", "image", "hardware"),
 )
-"""What a fix may change, the less drastic first."""
+"""The fields that a fix may change, the least drastic first."""
 
 _MOST = 3
-"""Fields that one fix changes at most."""
+"""Maximum number of fields that one fix changes."""
 
 _TRIED = 5
-"""Versions of each sort (releases, pre-releases, yanked ones) that are tried, the nearest first."""
+"""Number of versions of each status that are tried, the nearest first."""
 
 
 def find_nearest_fixes(search: Search) -> tuple[Fix, ...]:
-    """A few ways to an answer that change the fewest fields of the request; none, if three are not enough."""
+    """Find a few fixes that change the fewest fields of the request; none if three fields are not enough."""
     fields = [field for field in FIELDS if _is_open(search.question, field)]
     for size in range(1, _MOST + 1):
-        if size > 1 and search.asking(_loosened(search.question, fields)).find() is None:
+        if size > 1 and search.with_question(_loosened(search.question, fields)).find() is None:
             return ()
-        those = [field for field in fields if _plays_a_part(search, field)] if size == 1 else fields
-        found = (
-            _tried(search, some) for some in combinations(those, size) if not {"image", "image.version"} <= {*some}
+        relevant = [field for field in fields if _is_relevant(search, field)] if size == 1 else fields
+        attempts = (
+            _try_fields(search, combination)
+            for combination in combinations(relevant, size)
+            if not {"image", "image.version"} <= {*combination}
         )
-        if fixes := tuple(islice((fix for fix in found if fix is not None), SHOWN)):
+        if fixes := tuple(islice((fix for fix in attempts if fix is not None), SHOWN)):
             return fixes
     return ()
 
 
-def _plays_a_part(search: Search, field: Field) -> bool:
-    """Whether the field alone may help: not if it says nothing of any kind in the conflict."""
+def _is_relevant(search: Search, field: Field) -> bool:
+    """Return whether a change of the field alone may help: it must concern a kind in the conflict."""
     kinds = {fact.kind for fact in search.facts_of_conflict}
     match field:
         case "prereleases":
@@ -59,32 +66,32 @@ def _plays_a_part(search: Search, field: Field) -> bool:
 
 
 def apply_fix(question: Question, changes: Mapping[str, Any]) -> Question:
-    """The question with the fields of a fix set to its values."""
+    """Return the question with the fields of a fix set to its values."""
     for field, value in changes.items():
         question = _with(question, cast("Field", field), value)
     return question
 
 
-def _tried(search: Search, fields: tuple[Field, ...]) -> Fix | None:
-    """The fields set one after the other to the nearest value that leaves an answer possible."""
+def _try_fields(search: Search, fields: tuple[Field, ...]) -> Fix | None:
+    """Set the fields one after the other to the nearest value that leaves an answer possible."""
     settled: dict[str, Any] = {}
     for index, field in enumerate(fields):
         question = _loosened(apply_fix(search.question, settled), fields[index + 1 :])
         for value in _values(search, question, field):
-            if search.asking(_with(question, field, value)).find():
+            if search.with_question(_with(question, field, value)).find():
                 settled[field] = value
                 break
         else:
             return None
-    found = search.asking(apply_fix(search.question, settled)).find()
-    assert found is not None
-    chosen = {str(kind): f"{one.name} {one.version}" for kind, one in found.chosen().items()}
-    texts = (_text(search.question, found, field, settled[field]) for field in fields)
+    resolution = search.with_question(apply_fix(search.question, settled)).find()
+    assert resolution is not None
+    chosen = {str(kind): f"{candidate.name} {candidate.version}" for kind, candidate in resolution.chosen().items()}
+    texts = (_text(search.question, resolution, field, settled[field]) for field in fields)
     return Fix(settled, chosen, " and ".join(texts))
 
 
 def _loosened(question: Question, fields: Iterable[Field]) -> Question:
-    """The question with all that values of these fields could let in."""
+    """Return the question with everything admitted that any value of these fields could admit."""
     for field in fields:
         match field:
             case "prereleases":
@@ -92,20 +99,21 @@ def _loosened(question: Question, fields: Iterable[Field]) -> Question:
             case "hardware":
                 question = replace(question, hardware=ANYWHERE)
             case "image":
-                question = replace(_letting_in(question, "image"), image=None)
+                question = replace(_admitting_all(question, "image"), image=None)
             case _:
                 kind = _kind(field)
-                question = _with(_letting_in(question, kind), field, None if kind == "framework" else "*")
+                question = _with(_admitting_all(question, kind), field, None if kind == "framework" else "*")
     return question
 
 
-def _letting_in(question: Question, kind: Kind) -> Question:
+def _admitting_all(question: Question, kind: Kind) -> Question:
+    """Return the question with pre-releases and yanked versions of the kind admitted."""
     return replace(question, prereleases=question.prereleases | {kind}, yanked=question.yanked | {kind})
 
 
 def _values(search: Search, question: Question, field: Field) -> Iterator[Any]:
-    """What the field might be, the nearest to what is asked first."""
-    loosest = search.asking(_loosened(question, (field,))).find()
+    """Yield the values of the field that are worth a try, the nearest to the request first."""
+    loosest = search.with_question(_loosened(question, (field,))).find()
     if loosest is None:
         return
     match field:
@@ -126,20 +134,25 @@ def _values(search: Search, question: Question, field: Field) -> Iterator[Any]:
 
 
 def _other_images(search: Search, question: Question, loosest: Resolution) -> Iterator[dict[str, str]]:
-    """Yield a version of another image than the one asked for; ``loosest`` is the answer for any image."""
+    """Yield a version of each image other than the requested one; `loosest` is the answer for any image."""
     if question.image is None or question.image.name != loosest.image.name:
         yield {"name": loosest.image.name, "version": str(loosest.image.version)}
         return
-    names = {name: None for one in _names(search, question, "framework") for name in search.snapshot.images(one)}
+    names = {
+        name: None for framework in _names(search, question, "framework") for name in search.snapshot.images(framework)
+    }
     for name in islice((name for name in names if name != loosest.image.name), _TRIED):
-        named = replace(_loosened(question, ("image",)), image=Requirement("image", name, ANY, "the request"))
-        answer = search.asking(named).find()
+        changed = replace(_loosened(question, ("image",)), image=Requirement("image", name, ANY, "the request"))
+        answer = search.with_question(changed).find()
         if answer is not None:
             yield {"name": name, "version": str(answer.image.version)}
 
 
 def _pins(search: Search, question: Question, kind: Kind) -> Iterator[str]:
-    """Single versions near what is asked for: releases, then what only a pin admits: pre-releases, yanked versions."""
+    """Yield single versions near the requested ones: releases, then pre-releases and yanked versions.
+
+    Only an exact pin admits the latter two.
+    """
     asked = _constraint(question, kind)
     if asked is not None:
         for status, name in product(STATUSES, _names(search, question, kind)):
@@ -148,21 +161,21 @@ def _pins(search: Search, question: Question, kind: Kind) -> Iterator[str]:
 
 
 def _yanked_frameworks(search: Search, question: Question) -> Iterator[str]:
-    """Yield yanked versions of the framework: a request that asks for none admits them by naming one."""
+    """Yield yanked versions of the framework; a request without a constraint on it admits them by naming one."""
     for name in _names(search, question, "framework"):
         newest = search.snapshot.newest(Population("framework", name, EVERY, "yanked"), _TRIED)
         yield from map(str, filter(_required(search, question, name), newest))
 
 
 def _required(search: Search, question: Question, framework: str) -> Callable[[Version], bool]:
-    """Whether a version of the framework is one that some version of the model asks for; no other can help."""
-    available = search.asking(replace(question, framework=None)).available
-    union = available.needs.together.get(framework)
+    """Return a predicate for versions of the framework that some version of the model admits; no other can help."""
+    available = search.with_question(replace(question, framework=None)).available
+    union = available.needs.unions.get(framework)
     return Range.NONE.contains if union is None else union.range.contains
 
 
 def _names(search: Search, question: Question, kind: Kind) -> Sequence[str]:
-    """What the versions of that kind may be versions of."""
+    """Return the names that versions of the kind may have."""
     if kind == "framework":
         return sorted({need[1] for need in search.snapshot.needs(question.model.name)})
     requirement = _requirement(question, kind)
@@ -170,9 +183,10 @@ def _names(search: Search, question: Question, kind: Kind) -> Sequence[str]:
 
 
 def _nearest(search: Search, population: Population, wanted: Range) -> list[Version]:
-    """Those in the gaps of ``wanted``, newest first; then in turn the next above and the next below it.
+    """Return the versions of the population nearest to `wanted`.
 
-    Releases in ``wanted`` itself were let in before; of what is no release those too may be pinned.
+    First come those in its gaps, newest first, then in turn the next above and the next below it. Releases in `wanted`
+    itself were admitted before; a pre-release or yanked version in it may still need an exact pin.
     """
     if wanted.is_empty():
         return list(search.snapshot.newest(population, _TRIED))
@@ -186,7 +200,7 @@ def _nearest(search: Search, population: Population, wanted: Range) -> list[Vers
 
 
 def _platforms(search: Search, question: Question) -> list[dict[str, str]]:
-    """The platforms that images offer, those that differ least from what is asked first."""
+    """Return the platforms that images offer, those that differ least from the request first."""
     wanted = search.question.hardware
     names = _names(search, question, "framework")
     offers = {
@@ -200,7 +214,7 @@ def _platforms(search: Search, question: Question) -> list[dict[str, str]]:
 
 
 def _is_open(question: Question, field: Field) -> bool:
-    """Whether there is something to change: what is asked, or what the request does not ask for yet."""
+    """Return whether the field has a value that can be changed, or can be added."""
     match field:
         case "prereleases":
             return question.prereleases != frozenset(KINDS)
@@ -213,14 +227,17 @@ def _is_open(question: Question, field: Field) -> bool:
 
 
 def _kind(field: Field) -> Kind:
+    """Return the kind that a `.version` field is about."""
     return cast("Kind", field.removesuffix(".version"))
 
 
 def _requirement(question: Question, kind: Kind) -> Requirement | None:
+    """Return the request's requirement on the kind, if it has one."""
     return {"model": question.model, "dataset": question.dataset, "image": question.image}.get(kind)
 
 
 def _constraint(question: Question, kind: Kind) -> Constraint | None:
+    """Return the request's constraint on versions of the kind, if it has one."""
     if kind == "framework":
         return question.framework
     requirement = _requirement(question, kind)
@@ -228,6 +245,7 @@ def _constraint(question: Question, kind: Kind) -> Constraint | None:
 
 
 def _with(question: Question, field: Field, value: Any) -> Question:  # noqa: ANN401 - a plain value of a request
+    """Return the question with one field set to a plain value."""
     match field:
         case "prereleases":
             return replace(question, prereleases=frozenset(value))
@@ -241,11 +259,11 @@ def _with(question: Question, field: Field, value: Any) -> Question:  # noqa: AN
         case "framework.version":
             return replace(question, framework=value and Constraint.parse(value))
         case _:
-            return _reading(question, _kind(field), Constraint.parse(value))
+            return _with_constraint(question, _kind(field), Constraint.parse(value))
 
 
-def _reading(question: Question, kind: str, constraint: Constraint) -> Question:
-    """The question with another constraint on what it asks of that kind."""
+def _with_constraint(question: Question, kind: str, constraint: Constraint) -> Question:
+    """Return the question with another constraint on the kind."""
 
     def read(requirement: Requirement) -> Requirement:
         return replace(requirement, constraint=constraint) if requirement.kind == kind else requirement
@@ -254,18 +272,19 @@ def _reading(question: Question, kind: str, constraint: Constraint) -> Question:
     return replace(question, model=read(question.model), dataset=read(question.dataset), image=image)
 
 
-def _text(question: Question, found: Resolution, field: Field, value: Any) -> str:  # noqa: ANN401 - as above
+def _text(question: Question, resolution: Resolution, field: Field, value: Any) -> str:  # noqa: ANN401 - as above
+    """Describe the change of one field in words."""
     match field:
         case "prereleases":
             return f"allow pre-releases (prereleases: [{', '.join(value)}])"
         case "image" if value is None:
-            return f"leave out image ({found.image} fits)"
+            return f"leave out image ({resolution.image} fits)"
         case "hardware":
             keys = (key for key in KEYS if value[key] not in (getattr(question.hardware, key) or (value[key],)))
-            how = ", ".join(f"hardware.{key}: {value[key]}" for key in keys)
-            return f"ask for the hardware {Hardware.only(value)} ({how})"
+            setting = ", ".join(f"hardware.{key}: {value[key]}" for key in keys)
+            return f"ask for the hardware {Hardware.only(value)} ({setting})"
         case _:
-            chosen = found.chosen()[_kind(field)]
+            chosen = resolution.chosen()[_kind(field)]
             although = f", which is yanked ({escape_line(chosen.yanked)})" if chosen.yanked else ""
-            how = f'{field}: "{value}"' if isinstance(value, str) else f"image: {value['name']} {value['version']}"
-            return f"ask for {chosen} ({how}){although}"
+            setting = f'{field}: "{value}"' if isinstance(value, str) else f"image: {value['name']} {value['version']}"
+            return f"ask for {chosen} ({setting}){although}"

@@ -1,7 +1,8 @@
 """The resolver: finds versions that fit together, or explains the conflict.
 
-A pure function of question, catalogue snapshot and preferences. The kinds are decided in the order model, framework,
-image, dataset, each the newest that leaves an answer; what the preferences name comes before what is newest.
+The result is a pure function of the question, the snapshot of the catalogue and the preferences. The kinds are decided
+in the order model, framework, image, dataset, each the newest version that leaves an answer. Versions in the
+preferences come before newer ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,14 +39,17 @@ from benchlock.registry.resolution.version_search import Preferences, Search
 from benchlock.registry.versions.version_ranges import ANY, Constraint, Range
 
 _CUTS_SPELLED = 32
-"""Ends of intervals of the longest union that is spelled in full."""
+"""Number of ends of intervals up to which a union is written in full."""
 _NAMES = 5
-"""Names of images that are told of before the rest is counted."""
+"""Number of image names that are listed; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
-    """What some versions of the model, ``models``, ask of a framework; ``ways``: in how many different requirements."""
+class _FrameworkDemand:
+    """The requirement of some versions of the model, `models`, on a framework.
+
+    `ways` is the number of different requirements that are combined.
+    """
 
     requirement: Requirement
     models: VersionGroup
@@ -53,78 +57,85 @@ class _Asking:
 
 
 def explain(search: Search) -> Conflict:
-    """Why ``search`` found nothing, without changes that would help (see ``registry.resolution.fixes``)."""
+    """Explain why `search` found nothing; fixes are added by `fix_proposals`."""
     question = search.question
-    alone = [one for one in (question.model, question.dataset, question.image) if one is not None]
-    empty = [one for one in alone if _choosable(search, one) is None]
+    requirements = [
+        requirement for requirement in (question.model, question.dataset, question.image) if requirement is not None
+    ]
+    empty = [requirement for requirement in requirements if _choosable(search, requirement) is None]
     if not empty:
         return _environments(search)
-    names = " and ".join(f"{one.kind}/{one.name}" for one in empty)
+    names = " and ".join(f"{requirement.kind}/{requirement.name}" for requirement in empty)
     return Conflict(
         f"no version of {names} can be chosen",
         tuple(map(format_requirement, empty)),
-        tuple(line for one in empty for line in list_rejections(search, (one,))),
+        tuple(line for requirement in empty for line in list_rejections(search, (requirement,))),
         advice=f"publish {' and '.join(map(str, empty))}, or ask for versions that exist",
     )
 
 
 def _choosable(search: Search, *requirements: Requirement) -> VersionGroup | None:
-    """The versions of the name that all requirements let in."""
+    """Return the versions of the name that all requirements admit."""
     kind, name = requirements[0].kind, requirements[0].name
-    versions = search.available.admitted(kind, name, *(one.constraint for one in requirements))
+    versions = search.available.admitted(kind, name, *(requirement.constraint for requirement in requirements))
     return group_admitted_versions(search.snapshot, kind, name, versions)
 
 
 def _environments(search: Search) -> Conflict:
-    """Each kind alone has versions, and no framework and image fit any version of the model."""
+    """Explain a conflict in which each kind alone has versions, but no framework and image fit the model."""
     question = search.question
-    asked, advice = [format_requirement(question.model)], ""
+    requirement_texts, advice = [format_requirement(question.model)], ""
     lines = [*list_rejections(search, (question.model,))]
-    askings = _askings(search)
-    for asking in askings:
-        requirements = (asking.requirement, *_narrowing(search, asking.requirement.name))
-        asked += [
-            format_requirement(one, asking.ways)
-            for one in requirements
-            if format_requirement(one, asking.ways) not in asked
+    demands = _demands(search)
+    for demand in demands:
+        requirements = (demand.requirement, *_narrowing(search, demand.requirement.name))
+        requirement_texts += [
+            format_requirement(requirement, demand.ways)
+            for requirement in requirements
+            if format_requirement(requirement, demand.ways) not in requirement_texts
         ]
-        found, hint = _environment(search, requirements)
-        lines += [line for line in found if line not in lines]
+        rejections, hint = _environment(search, requirements)
+        lines += [line for line in rejections if line not in lines]
         advice = advice or hint
     if question.image is not None:
-        asked.append(format_requirement(question.image))
-    return Conflict(_summary(search, askings, lines), tuple(asked), tuple(lines), advice=advice)
+        requirement_texts.append(format_requirement(question.image))
+    return Conflict(_summary(search, demands, lines), tuple(requirement_texts), tuple(lines), advice=advice)
 
 
-def _askings(search: Search) -> list[_Asking]:
-    """What the model's versions ask for, those of the newest first; more than a few are taken together by framework."""
+def _demands(search: Search) -> list[_FrameworkDemand]:
+    """Return the requirements of the model's versions, those of the newest first.
+
+    More than a few requirements are combined by framework.
+    """
     needs = dict.fromkeys(need for need, _ in search.available.models)
     names = dict.fromkeys(name for _, name, _ in needs)
     together = {name: [need for need in needs if need[1] == name] for name in names}
     groups = together.values() if len(needs) > SHOWN else [[need] for need in needs]
-    return [_asking(search, some, _models(search, some if len(groups) > 1 else None)) for some in groups]
+    return [_demand(search, group, _models(search, group if len(groups) > 1 else None)) for group in groups]
 
 
 def _models(search: Search, needs: Sequence[Need] | None) -> VersionGroup:
-    """The model's admitted versions with one of these requirements; all of them without."""
-    name, admitted = search.question.model.name, search.available.of_model
-    crowds = (group_admitted_versions(search.snapshot, "model", name, admitted, need) for need in needs or (None,))
-    return reduce(VersionGroup.__or__, (one for one in crowds if one is not None))
+    """Return the model's admitted versions with one of these requirements; all of them for `None`."""
+    name, admitted = search.question.model.name, search.available.model_versions
+    version_groups = (
+        group_admitted_versions(search.snapshot, "model", name, admitted, need) for need in needs or (None,)
+    )
+    return reduce(VersionGroup.__or__, (group for group in version_groups if group is not None))
 
 
-def _asking(search: Search, needs: Sequence[Need], models: VersionGroup) -> _Asking:
-    """One requirement, or all those of one framework as one: their union."""
+def _demand(search: Search, needs: Sequence[Need], models: VersionGroup) -> _FrameworkDemand:
+    """Return one requirement, or the union of all requirements on one framework."""
     (_, framework, text), *others = needs
     constraint = Constraint.parse(text)
     if others:
-        union = search.available.needs.together[framework]
+        union = search.available.needs.unions[framework]
         constraint = replace(union, text=_spell_union(union.range))
     asked_by = f"model/{search.question.model.name} {models}"
-    return _Asking(Requirement("framework", framework, constraint, asked_by), models, len(needs))
+    return _FrameworkDemand(Requirement("framework", framework, constraint, asked_by), models, len(needs))
 
 
 def _spell_union(versions: Range) -> str:
-    """Return the text of a set; of one with many intervals the first few and the last."""
+    """Write a set of versions as text; of many intervals the first few and the last."""
     cuts = versions.cuts
     if len(cuts) <= _CUTS_SPELLED:
         return str(versions)
@@ -132,24 +143,26 @@ def _spell_union(versions: Range) -> str:
 
 
 def _narrowing(search: Search, framework: str) -> tuple[Requirement, ...]:
-    narrowed = search.question.framework
-    return () if narrowed is None else (Requirement("framework", framework, narrowed, "the request"),)
+    """Return the request's own requirement on the framework, if it has one."""
+    constraint = search.question.framework
+    return () if constraint is None else (Requirement("framework", framework, constraint, "the request"),)
 
 
-def _summary(search: Search, askings: list[_Asking], lines: list[Rejection]) -> str:
+def _summary(search: Search, demands: list[_FrameworkDemand], lines: list[Rejection]) -> str:
+    """Summarise the conflict in one line."""
     model, hardware = f"model/{search.question.model.name}", search.question.hardware
-    names = {one.requirement.name for one in askings}
+    names = {demand.requirement.name for demand in demands}
     if len(names) != 1 or any(line.reason == "unknown" for line in lines):
         return f"no framework and image fit {model} on {hardware}"
     (name,) = names
-    asking = f"{model} and the request ask" if search.question.framework else f"{model} asks"
+    requester = f"{model} and the request ask" if search.question.framework else f"{model} asks"
     if any(line.reason == "no-image" for line in lines):
-        return f"no image that can be chosen provides framework/{name} as {asking} for it, on {hardware}"
-    return f"no version of framework/{name} is what {asking} for"
+        return f"no image that can be chosen provides framework/{name} as {requester} for it, on {hardware}"
+    return f"no version of framework/{name} is what {requester} for"
 
 
 def _environment(search: Search, requirements: tuple[Requirement, ...]) -> tuple[list[Rejection], str]:
-    """Why there is no environment under the requirements of one framework, and what might be published."""
+    """Return why one framework has no environment, and what might be published."""
     framework = requirements[0].name
     if not search.snapshot.newest(Population("framework", framework, EVERY), 1):
         near = find_nearest_name(search.snapshot, "framework", framework)
@@ -166,20 +179,24 @@ def _environment(search: Search, requirements: tuple[Requirement, ...]) -> tuple
 
 
 def _publish(framework: Requirement) -> str:
+    """Return the advice to publish a framework and an image."""
     return f"publish {framework} and an image that provides it: `benchlock image build {framework.name}==VERSION`"
 
 
 def _images(search: Search, framework: str) -> Iterator[Rejection]:
-    """Every image that the request may mean: those that could be chosen are for other platforms or versions."""
-    asked = search.question.image
-    names = search.snapshot.images(framework) if asked is None else (asked.name,)
+    """Yield the rejections of every image that the request may mean.
+
+    Images that could be chosen otherwise are for other platforms or frameworks.
+    """
+    requested = search.question.image
+    names = search.snapshot.images(framework) if requested is None else (requested.name,)
     for name in names[:_NAMES]:
-        requirement = Requirement("image", name, ANY, "the request") if asked is None else asked
+        requirement = Requirement("image", name, ANY, "the request") if requested is None else requested
         yield from list_rejections(search, (requirement,))
-        there = _choosable(search, requirement)
-        if there is not None:
-            candidates = search.snapshot.candidates("image", name, there.versions)
-            yield from group_rejections(candidates, there.count, lambda image: _because(search, image, framework))
+        existing = _choosable(search, requirement)
+        if existing is not None:
+            candidates = search.snapshot.candidates("image", name, existing.versions)
+            yield from group_rejections(candidates, existing.count, lambda image: _because(search, image, framework))
     if len(names) > _NAMES:
         more = len(names) - _NAMES
         yield Rejection(
@@ -188,6 +205,7 @@ def _images(search: Search, framework: str) -> Iterator[Rejection]:
 
 
 def _because(search: Search, image: Candidate, framework: str) -> tuple[Code, str]:
+    """Return why an image does not fit: its platforms, or the framework that it provides."""
     provided, version = image.provides or ("no framework", "")
     if provided == framework and not search.available.fits(image):
         return "platform", f"for {', '.join(sorted({'/'.join(offer[:3]) for offer in image.platforms}))} only"
@@ -195,7 +213,7 @@ def _because(search: Search, image: Candidate, framework: str) -> tuple[Code, st
 
 
 def format_requirement(requirement: Requirement, ways: int = 1) -> RequirementText:
-    """The requirement as a line; ``ways``: it is so many different ones taken together."""
+    """Return the requirement as a line; `ways` is the number of different requirements that are combined."""
     asks = "ask" if ", " in requirement.asked_by or " and " in requirement.asked_by else "asks"
     different = f", in {ways} different ways" if ways > 1 and requirement.asked_by != "the request" else ""
     text = f"{requirement.asked_by} {asks} for {requirement}{different}"
@@ -216,27 +234,34 @@ __all__ = [
 
 
 def resolve(question: Question, snapshot: Snapshot, preferences: Preferences) -> Resolution:
-    """The answer to ``question``.
+    """Find the versions that answer `question`.
+
+    Args:
+        question: The request, as far as versions are concerned.
+        snapshot: The catalogue at one moment.
+        preferences: The versions in an existing lock, which come before newer ones.
 
     Raises:
         UnknownNameError: the catalogue has no model, dataset or image of a name in the question.
-        ConflictError: no versions fit together; it says who asked for what, why each was rejected, and what would do.
+        ConflictError: no versions fit together. It lists the requirements, the reason of each rejection, and fixes.
     """
     search = Search.of(question, snapshot, preferences)
     for requirement in (question.model, question.dataset, question.image):
         if requirement is not None and not _is_known(search, requirement):
             raise _unknown(requirement, snapshot)
-    found = search.find()
-    if found is None:
+    resolution = search.find()
+    if resolution is None:
         raise ConflictError(replace(explain(search), fixes=find_nearest_fixes(search)))
-    return found
+    return resolution
 
 
 def _is_known(search: Search, requirement: Requirement) -> bool:
+    """Return whether the catalogue has any version of the name."""
     return bool(search.snapshot.newest(Population(requirement.kind, requirement.name, EVERY), 1))
 
 
 def _unknown(requirement: Requirement, snapshot: Snapshot) -> UnknownNameError:
+    """Return the error about an unknown name, with the nearest known one."""
     kind, name = requirement.kind, requirement.name
     near = find_nearest_name(snapshot, kind, name)
     return UnknownNameError(

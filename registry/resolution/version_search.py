@@ -1,12 +1,27 @@
 """The search for compatible versions: facts and rules for PubGrub, and snapshots with a cache or drafts.
 
-The packages are the kinds, decided in the order of ``candidates.ORDER``, each newest first, but what ``preferences``
-name (the choices of an existing lock) before all else. Since every decision is the best that no fact
-rules out, the answer is the best in that order, and it does not depend on the order of rows.
+     [1] model --requires--> [2] framework <--provides-- [3] image       [4] dataset
+          ^                        ^                          ^                ^
+     admitted by the         newest that an image       preferred name    admitted by the
+     request or lock         provides on an admitted    first, then the   request or lock
+                             platform                   newest
 
-Versions that are alike are one strand, and the facts are about strands: what a model's versions require is said once
-for each requirement, and that nothing in a set of frameworks can be had is learnt of the whole set. So the effort grows
-with the number of different requirements, not with the number of versions.
+The packages of PubGrub are the kinds, decided in the order of `candidates.ORDER`. Of each kind the version in
+`preferences` (the choices of an existing lock) comes first, then the newest.
+
+1. State the facts of the request: the model and the dataset lie in the versions that it admits.
+2. Choose a model. Its requirement implies the set of frameworks that fit.
+3. Choose a framework: the newest in this set that an image provides. It implies the set of images that provide it.
+4. Choose an image, then a dataset.
+5. Where no version is left, state the largest set that is known to be absent. PubGrub then goes back to a choice that
+   the absence depends on; it stops when no choice is left.
+
+Since every decision is the best one that no fact rules out, the answer is the best in the order of kinds, and does not
+depend on the order of database rows.
+
+Facts are about version classes: sets of versions with the same name, requirement and status. A requirement is stated
+once for all versions of a model that have it, and the absence of frameworks is stated for a whole set. So the effort
+grows with the number of different requirements, not with the number of versions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,12 +54,14 @@ from benchlock.registry.versions.version_ranges import Range
 
 
 class CachedSnapshot:
-    """Implements ``registry.resolution.candidates.Snapshot``; for as long as the other one does not change.
+    """A snapshot with a cache of answers, valid for as long as the snapshot behind it does not change.
 
-    Of what is rare it asks once whether the name has any: most have none, and then no interval of it has.
+    Implements `candidates.Snapshot`. For rare statuses it asks once whether the name has such a version at all: most
+    names have none.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
+        """Put a cache in front of each query of `snapshot`."""
         self.names = cache(snapshot.names)
         self.needs = cache(snapshot.needs)
         self.candidates = cache(snapshot.candidates)
@@ -58,89 +75,108 @@ class CachedSnapshot:
         self._providers = cache(snapshot.providers)
 
     def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
+        """Return the requirements of a population of models from the cache."""
         return self._needed(wanted) if self._has(wanted.kind, wanted.name, wanted.status) else ()
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:
+        """Return the newest versions of a population from the cache."""
         return self._newest(wanted, most) if self._has(wanted.kind, wanted.name, wanted.status) else ()
 
     def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
+        """Return the oldest versions of a population from the cache."""
         return self._oldest(wanted, most) if self._has(wanted.kind, wanted.name, wanted.status) else ()
 
     def extent(self, wanted: Population) -> Extent | None:
+        """Return the extent of a population from the cache."""
         return self._extent(wanted) if self._has(wanted.kind, wanted.name, wanted.status) else None
 
     def provided(self, wanted: Environments) -> Version | None:
+        """Return the newest version of the framework that the images provide, from the cache."""
         return self._provided(wanted) if self._has_both(wanted) else None
 
     def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
+        """Return the images and their newest versions from the cache."""
         return self._providers(wanted) if self._has_both(wanted) else ()
 
     def _has_both(self, wanted: Environments) -> bool:
+        """Return whether both the framework and the image may have versions of the wanted status."""
         images = wanted.image is None or self._has("image", wanted.image, wanted.image_status)
         return images and self._has("framework", wanted.framework, wanted.status)
 
     def _has(self, kind: Kind, name: str, status: Status | None) -> bool:
-        """Whether the name may have versions of that status."""
+        """Return whether the name may have versions of that status."""
         return status not in RARE or bool(self._newest(Population(kind, name, EVERY, status), 1))
 
 
 class DraftSnapshot:
-    """Another snapshot, where ``drafts`` hide the versions of their names.
+    """A snapshot in which `drafts` hide the published versions of the same names.
 
-    Implements ``registry.resolution.candidates.Snapshot``.
+    Implements `candidates.Snapshot`.
     """
 
     def __init__(self, snapshot: Snapshot, drafts: Sequence[Candidate]) -> None:
+        """Lay `drafts` over `snapshot`."""
         self._snapshot = snapshot
-        self._drafts = {(one.kind, one.name): one for one in drafts}
+        self._drafts = {(draft.kind, draft.name): draft for draft in drafts}
 
     def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
+        """Return the published names near `near`."""
         return self._snapshot.names(kind, near, most)
 
     def needs(self, model: str) -> Sequence[Need]:
+        """Return the requirements of the draft, or of the published versions of the model."""
         draft = self._drafts.get(("model", model))
         return self._snapshot.needs(model) if draft is None else sorted(draft.requires)
 
     def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
-        found = self._found(wanted)
-        if found is None:
+        """Return the requirements of the draft, or of the published population."""
+        drafts = self._found(wanted)
+        if drafts is None:
             return self._snapshot.needed(wanted)
-        return sorted((need, key(one.version)) for one in found for need in one.requires)
+        return sorted((need, key(draft.version)) for draft in drafts for need in draft.requires)
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:
-        found = self._found(wanted)
-        return self._snapshot.newest(wanted, most) if found is None else [one.version for one in found][:most]
+        """Return the version of the draft, or the newest published versions."""
+        drafts = self._found(wanted)
+        return self._snapshot.newest(wanted, most) if drafts is None else [draft.version for draft in drafts][:most]
 
     def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
-        found = self._found(wanted)
-        return self._snapshot.oldest(wanted, most) if found is None else [one.version for one in found][:most]
+        """Return the version of the draft, or the oldest published versions."""
+        drafts = self._found(wanted)
+        return self._snapshot.oldest(wanted, most) if drafts is None else [draft.version for draft in drafts][:most]
 
     def extent(self, wanted: Population) -> Extent | None:
-        found = self._found(wanted)
-        if found is None:
+        """Return the extent of the draft, or of the published population."""
+        drafts = self._found(wanted)
+        if drafts is None:
             return self._snapshot.extent(wanted)
-        return Extent(1, found[0].version, found[0].version) if found else None
+        return Extent(1, drafts[0].version, drafts[0].version) if drafts else None
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
+        """Return the draft if its version is in `versions`, or the published candidates."""
         draft = self._drafts.get((kind, name))
         if draft is None:
             return self._snapshot.candidates(kind, name, versions)
         return [draft] if key(draft.version) in map(key, versions) else []
 
     def platforms(self, framework: str) -> Sequence[Platform]:
+        """Return the platforms of published images with the framework."""
         return self._snapshot.platforms(framework)
 
     def images(self, framework: str) -> Sequence[str]:
+        """Return the names of published images with the framework."""
         return self._snapshot.images(framework)
 
     def provided(self, wanted: Environments) -> Version | None:
+        """Return the newest version of the framework that the published images provide."""
         return self._snapshot.provided(wanted)
 
     def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
+        """Return the published images and their newest versions."""
         return self._snapshot.providers(wanted)
 
     def _found(self, wanted: Population) -> list[Candidate] | None:
-        """The draft, if it is in the population, as a list; None where the name has no draft."""
+        """Return the draft as a list if it is in the population; `None` where the name has no draft."""
         draft = self._drafts.get((wanted.kind, wanted.name))
         if draft is None:
             return None
@@ -154,7 +190,7 @@ __all__ = ["Fact", "Preferences", "Search", "need_of"]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What rules something out: the request, what a model requires, what images provide, what there is not."""
+    """A reason to rule versions out: the request, a requirement of a model, what images provide, or absence."""
 
     sort: Literal["asked", "needs", "provided", "absent"]
     kind: Kind
@@ -164,9 +200,13 @@ Ruling = Incompatibility[Kind, Choices, Fact]
 
 
 class Search:
-    """One question over one snapshot. ``facts_of_conflict``: what rules out everything, once ``find`` found nothing."""
+    """The search for an answer to one question over one snapshot.
+
+    `facts_of_conflict` holds the facts that rule out every answer, once `find` returned `None`.
+    """
 
     def __init__(self, available: Availability) -> None:
+        """Prepare the search over `available`."""
         self.available = available
         self.question, self.snapshot, self.preferences = available.question, available.snapshot, available.preferences
         self.facts_of_conflict: tuple[Fact, ...] = ()
@@ -176,40 +216,42 @@ class Search:
 
     @classmethod
     def of(cls, question: Question, snapshot: Snapshot, preferences: Preferences) -> "Search":
-        """The search for what answers ``question``; it puts each question to the snapshot once."""
+        """Return the search for an answer to `question`; it puts each query to the snapshot once."""
         return cls(Availability(question, CachedSnapshot(snapshot), preferences))
 
-    def asking(self, question: Question) -> "Search":
-        """Another question over the same snapshot, with the same preferences."""
-        other = Search(self.available.asking(question))
+    def with_question(self, question: Question) -> "Search":
+        """Return the search for another question over the same snapshot, with the same preferences."""
+        other = Search(self.available.with_question(question))
         other._found = self._found
         return other
 
     def find(self) -> Resolution | None:
-        """The preferred resolution, or ``None`` if there is none; searched for once for each question."""
+        """Return the preferred resolution, or `None` if there is none; each question is searched for once."""
         if self.question not in self._found:
             self._found[self.question] = self._find()
-        found, self.facts_of_conflict = self._found[self.question]
-        return found
+        resolution, self.facts_of_conflict = self._found[self.question]
+        return resolution
 
     def _find(self) -> tuple[Resolution | None, tuple[Fact, ...]]:
         try:
-            found = Solver[Kind, Choices, Fact](ORDER, Choices.ALL, self).solve()
+            decisions = Solver[Kind, Choices, Fact](ORDER, Choices.ALL, self).solve()
         except UnsolvableError as unsolvable:
             return None, unsolvable.incompatibility.facts()
-        model, framework, image, dataset = (self._candidate(kind, found[kind]) for kind in ORDER)
+        model, framework, image, dataset = (self._candidate(kind, decisions[kind]) for kind in ORDER)
         platforms = tuple(sorted(filter(self.question.hardware.admits, image.platforms)))
         return Resolution(model, framework, image, dataset, platforms), ()
 
-    # What the solver asks: registry.resolution.pubgrub.Source.
+    # The methods of pubgrub.Source.
 
     def facts(self) -> Iterator[Ruling]:
+        """Implement `pubgrub.Source.facts`: the model and the dataset are among the admitted versions."""
         dataset = self.question.dataset
         datasets = self.available.admitted("dataset", dataset.name, dataset.constraint)
         yield Incompatibility.of({"model": ~self.available.needs.choices}, Fact("asked", "model"))
-        yield Incompatibility.of({"dataset": ~_strands(dataset.name, datasets)}, Fact("asked", "dataset"))
+        yield Incompatibility.of({"dataset": ~_classes_of(dataset.name, datasets)}, Fact("asked", "dataset"))
 
     def choose(self, package: Kind, allowed: Choices) -> Choices | Sequence[Ruling]:
+        """Implement `pubgrub.Source.choose`: the preferred version of a kind, else facts about absence."""
         choosing = {"model": self._model, "framework": self._framework, "image": self._image, "dataset": self._dataset}
         chosen = choosing[package](allowed)
         if chosen is not None:
@@ -219,6 +261,7 @@ class Search:
         return (Incompatibility.of({package: allowed}, Fact("absent", package)),)
 
     def implied(self, package: Kind, value: Choices) -> Sequence[Ruling]:
+        """Implement `pubgrub.Source.implied`: requirements of a model, images of a framework."""
         match package:
             case "model":
                 (need, _status), _ = value.single()
@@ -229,6 +272,7 @@ class Search:
                 return ()
 
     def _needs(self, need: Need) -> Ruling:
+        """Return the fact that versions of the model with this requirement need a framework that meets it."""
         if need not in self._needed:
             models = self._requiring((need,))
             frameworks = ~self.available.frameworks(need)
@@ -237,101 +281,114 @@ class Search:
         return self._needed[need]
 
     def _provides(self, framework: Choices) -> Ruling:
+        """Return the fact that a framework needs one of the images that provide it."""
         (name, status), version = framework.single()
-        place = (name, key(version))
-        if place not in self._provided:
-            images = tuple(((*place, image), chosen) for image, chosen in self.available.images(name, status, version))
-            choices = Choices.of_parts({strand: Range.exactly(chosen) for strand, chosen in images})
+        environment = (name, key(version))
+        if environment not in self._provided:
+            images = tuple(
+                ((*environment, image), chosen) for image, chosen in self.available.images(name, status, version)
+            )
+            choices = Choices.of_parts({version_class: Range.exactly(chosen) for version_class, chosen in images})
             ruling: Ruling = Incompatibility.of({"framework": framework, "image": ~choices}, Fact("provided", "image"))
-            self._provided[place] = (ruling, images)
-        return self._provided[place][0]
+            self._provided[environment] = (ruling, images)
+        return self._provided[environment][0]
 
     def _no_framework(self, allowed: Choices) -> Sequence[Ruling]:
-        """That nothing in ``allowed`` is there, nor above the newest that any version of the model could have.
+        """Return the facts that follow where no framework in `allowed` can be chosen.
 
-        With it, that no version of the model can be had whose requirement lies in that.
+        The first fact is that nothing in `allowed` exists, nor anything above the newest framework that a version of
+        the model could have. The second is that no version of the model can be chosen whose requirement lies in that
+        set.
         """
-        wanted = self.available.of_any()
-        newest = {strand: self.available.framework(strand[0], strand[1], part) for strand, part in wanted.parts.items()}
-        above = {strand: part & _above(newest[strand]) for strand, part in wanted.parts.items()}
+        wanted = self.available.all_frameworks()
+        newest = {
+            version_class: self.available.framework(version_class[0], version_class[1], part)
+            for version_class, part in wanted.parts.items()
+        }
+        above = {version_class: part & _above(newest[version_class]) for version_class, part in wanted.parts.items()}
         absent = Choices.of_parts(above) | allowed
         return (
             Incompatibility.of({"framework": absent}, Fact("absent", "framework")),
-            self._in_vain(self.available.needs_outside(wanted & ~absent)),
+            self._rule_out(self.available.unmet_needs(wanted & ~absent)),
         )
 
     @cached_property
     def _excluded(self) -> Ruling:
-        """That no version of the model can be had that asks for what the request excludes."""
-        return self._in_vain(self.available.needs_outside(self.available.of_any()))
+        """The fact that no version of the model can be chosen that requires what the request excludes."""
+        return self._rule_out(self.available.unmet_needs(self.available.all_frameworks()))
 
-    def _in_vain(self, needs: Iterable[Need]) -> Ruling:
-        """That no version of the model can be had that requires one of these."""
+    def _rule_out(self, needs: Iterable[Need]) -> Ruling:
+        """Return the fact that no version of the model can be chosen that has one of these requirements."""
         return Incompatibility.of({"model": self._requiring(needs)}, Fact("needs", "framework"))
 
     def _requiring(self, needs: Iterable[Need]) -> Choices:
-        """The versions of the model that require one of these: all of each strand that there is."""
-        strands = self.available.needs.strands
-        return Choices.of_strands(chain.from_iterable(map(strands.__getitem__, needs)))
+        """Return the versions of the model with one of these requirements, as whole version classes."""
+        classes = self.available.needs.classes
+        return Choices.of_classes(chain.from_iterable(map(classes.__getitem__, needs)))
 
     def _model(self, allowed: Choices) -> Choices | None:
+        """Return the preferred version of the model, else the newest."""
         preferred = self.available.preferred_model()
         if preferred is not None:
-            strand = (need_of(preferred), preferred.status)
-            if allowed.of(strand).contains(preferred.version):
-                return Choices.one(strand, preferred.version)
-        fitting = (one for one in self.available.models.items() if allowed.of(one[0]).contains_key(one[1]))
-        return next((Choices.one(strand, version_of(place)) for strand, place in fitting), None)
+            version_class = (need_of(preferred), preferred.status)
+            if allowed.of(version_class).contains(preferred.version):
+                return Choices.one(version_class, preferred.version)
+        fitting = (item for item in self.available.models.items() if allowed.of(item[0]).contains_key(item[1]))
+        return next((Choices.one(version_class, version_of(place)) for version_class, place in fitting), None)
 
     def _framework(self, allowed: Choices) -> Choices | None:
+        """Return the preferred version of the framework, else the newest that an image provides."""
         return self._preferred_first("framework", allowed, self.available.framework)
 
     def _image(self, allowed: Choices) -> Choices | None:
-        """The first, in the order of choice, of those that provide the framework that was chosen."""
+        """Return the first image, in the order of choice, that provides the chosen framework."""
         images = (image for _, images in self._provided.values() for image in images)
         return next((Choices.one(*image) for image in images if allowed.of(image[0]).contains(image[1])), None)
 
     def _dataset(self, allowed: Choices) -> Choices | None:
+        """Return the preferred version of the dataset, else the newest."""
         newest = partial(self.available.newest, "dataset")
         return self._preferred_first("dataset", allowed, newest)
 
     def _preferred_first(
         self, kind: Kind, allowed: Choices, newest: Callable[[str, Status, Range], Version | None]
     ) -> Choices | None:
-        """Of strands that are name and status: a preferred version if there is one, else the newest."""
+        """Return a preferred version if there is one, else the newest; version classes are name and status."""
         preferred = {
-            strand: versions & Range.exactly(self.preferences[kind, strand[0]])
-            for strand, versions in allowed.parts.items()
-            if (kind, strand[0]) in self.preferences
+            version_class: versions & Range.exactly(self.preferences[kind, version_class[0]])
+            for version_class, versions in allowed.parts.items()
+            if (kind, version_class[0]) in self.preferences
         }
         for parts in (preferred, allowed.parts):
-            found = [
-                (strand, newest(strand[0], strand[1], versions))
-                for strand, versions in parts.items()
+            newest_versions = [
+                (version_class, newest(version_class[0], version_class[1], versions))
+                for version_class, versions in parts.items()
                 if not versions.is_empty()
             ]
-            there = [(strand, version) for strand, version in found if version is not None]
-            if there:
-                return Choices.one(*max(there, key=lambda one: key(one[1])))
+            candidates = [(version_class, version) for version_class, version in newest_versions if version is not None]
+            if candidates:
+                return Choices.one(*max(candidates, key=lambda candidate: key(candidate[1])))
         return None
 
     def _candidate(self, kind: Kind, chosen: Choices) -> Candidate:
-        strand, version = chosen.single()
-        names: dict[Kind, str] = {"model": self.question.model.name, "image": strand[-1]}
-        (candidate,) = self.snapshot.candidates(kind, names.get(kind) or strand[0], (version,))
+        """Return the published version that was chosen."""
+        version_class, version = chosen.single()
+        names: dict[Kind, str] = {"model": self.question.model.name, "image": version_class[-1]}
+        (candidate,) = self.snapshot.candidates(kind, names.get(kind) or version_class[0], (version,))
         return candidate
 
 
 def need_of(model: Candidate) -> Need:
-    """The one framework that a model requires."""
+    """Return the one framework requirement of a model."""
     (need,) = model.requires
     return need
 
 
 def _above(version: Version | None) -> Range:
+    """Return all versions above `version`; all versions if it is `None`."""
     return Range.ALL if version is None else Range.between(successor(version), None)
 
 
-def _strands(name: str, versions: AdmittedVersions) -> Choices:
-    """Versions of one name, by status."""
+def _classes_of(name: str, versions: AdmittedVersions) -> Choices:
+    """Return versions of one name, by status."""
     return Choices.of_parts({(name, status): part for status, part in versions.items()})

@@ -1,11 +1,15 @@
 """Sets of candidate versions, and the admission of versions by constraints.
 
-A release may that lies in every range. A pre-release may that every constraint admits, or that lies in every range
-where the request allows pre-releases of the kind. A yanked version may that every constraint admits, if one of them
-pins it exactly or an existing lock has chosen it.
+Admission depends on the status of a version:
 
-Strands with the same range are one group. A model may have many thousands of strands, of which most share a range, so
-that operations take the groups as sets, and look at strands one by one only where nearly each has its own range.
+* A release is admitted if it lies in every range.
+* A pre-release is admitted if every constraint admits it, or if the request allows pre-releases of the kind and it lies
+  in every range.
+* A yanked version is admitted if every constraint admits it, and one of them pins it exactly or an existing lock has
+  chosen it.
+
+Version classes with the same range form one group. A model may have many thousands of classes, most of which share a
+range. So operations combine the groups as sets, and treat classes one by one only where nearly each has its own range.
 """
 
 from collections import defaultdict
@@ -21,42 +25,50 @@ from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import Constraint, Range
 
 AdmittedVersions = Mapping[Status, Range]
-"""The versions that may be chosen, by status; a status that is absent has none."""
+"""The versions that may be chosen, by status; an absent status has none."""
 
 
 def admitted(
     constraints: Sequence[Constraint], preferred: Version | None, *, prereleases: bool, yanked: bool
 ) -> AdmittedVersions:
-    """What all of ``constraints`` let in. ``preferred`` is what a lock has chosen of that name.
+    """Return the versions that all `constraints` admit, by status.
 
-    ``prereleases`` and ``yanked``: they may be chosen wherever the ranges alone let them in.
+    Args:
+        constraints: The constraints on versions of one name.
+        preferred: The version of that name in an existing lock.
+        prereleases: Whether pre-releases may be chosen wherever they lie in the ranges.
+        yanked: Whether yanked versions may be chosen wherever they lie in the ranges.
     """
-    singles = [one for one in (preferred, *(constraint.pinned for constraint in constraints)) if one is not None]
-    kept = [one for one in singles if all(by.admits(one, prereleases=prereleases) for by in constraints)]
-    found: dict[Status, Range] = {
-        "release": _all(constraint.releases for constraint in constraints),
-        "pre-release": _all(one.range if prereleases else one.prereleases for one in constraints),
-        "yanked": _all(one.range for one in constraints) if yanked else Range.union(map(Range.exactly, kept)),
+    pins = [pin for pin in (preferred, *(constraint.pinned for constraint in constraints)) if pin is not None]
+    fitting = [pin for pin in pins if all(each.admits(pin, prereleases=prereleases) for each in constraints)]
+    by_status: dict[Status, Range] = {
+        "release": _all(each.releases for each in constraints),
+        "pre-release": _all(each.range if prereleases else each.prereleases for each in constraints),
+        "yanked": _all(each.range for each in constraints) if yanked else Range.union(map(Range.exactly, fitting)),
     }
-    return {status: versions for status, versions in found.items() if not versions.is_empty()}
+    return {status: versions for status, versions in by_status.items() if not versions.is_empty()}
 
 
 def _all(ranges: Iterable[Range]) -> Range:
+    """Return the intersection of all ranges."""
     return reduce(and_, ranges, Range.ALL)
 
 
 VersionClass = tuple[Any, ...]
-"""Versions of one kind that are alike in all that decides which go together: name, requirement, status."""
+"""An equivalence class: versions with the same name, requirement and status, interchangeable for the search."""
 
 VersionGroups = Mapping[Range, frozenset[VersionClass]]
 
 _FEW = 4
-"""Groups of which each is looked into for a strand: a mapping of all strands costs more."""
+"""Number of groups up to which a lookup goes through all groups: a mapping of all classes costs more."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """A range of each strand in ``groups``, and ``rest`` of every other. No strand is in two groups."""
+    """A set of versions: one range for all classes of each group, and `rest` for every other class.
+
+    No class is in two groups.
+    """
 
     groups: VersionGroups = field(default_factory=dict)
     rest: Range = Range.NONE
@@ -65,105 +77,122 @@ class Choices:
 
     @classmethod
     def of_parts(cls, parts: Mapping[VersionClass, Range], rest: Range = Range.NONE) -> "Choices":
-        """Return the set that has these ranges of these strands."""
+        """Return the set that has these ranges of these version classes."""
         groups: defaultdict[Range, list[VersionClass]] = defaultdict(list)
-        for strand, part in parts.items():
+        for version_class, part in parts.items():
             if part != rest:
-                groups[part].append(strand)
-        return cls({part: frozenset(strands) for part, strands in groups.items()}, rest)
+                groups[part].append(version_class)
+        return cls({part: frozenset(classes) for part, classes in groups.items()}, rest)
 
     @classmethod
-    def of_strands(cls, strands: Iterable[VersionClass]) -> "Choices":
-        """Return the set of all versions of these strands, and no others."""
-        some = frozenset(strands)
-        return cls({Range.ALL: some} if some else {})
+    def of_classes(cls, classes: Iterable[VersionClass]) -> "Choices":
+        """Return the set of all versions of these classes, and no others."""
+        members = frozenset(classes)
+        return cls({Range.ALL: members} if members else {})
 
     @classmethod
-    def one(cls, strand: VersionClass, version: Version) -> "Choices":
-        return cls({Range.exactly(version): frozenset((strand,))})
+    def one(cls, version_class: VersionClass, version: Version) -> "Choices":
+        """Return the set of one version."""
+        return cls({Range.exactly(version): frozenset((version_class,))})
 
     @cached_property
     def parts(self) -> Mapping[VersionClass, Range]:
-        """The range of each strand that has its own."""
-        return {strand: part for part, strands in self.groups.items() for strand in strands}
+        """The range of each version class that has its own."""
+        return {version_class: part for part, classes in self.groups.items() for version_class in classes}
 
     @cached_property
-    def strands(self) -> frozenset[VersionClass]:
-        """The strands that have a range of their own."""
+    def classes(self) -> frozenset[VersionClass]:
+        """The version classes that have a range of their own."""
         if len(self.groups) == 1:
             return next(iter(self.groups.values()))
         return frozenset(chain.from_iterable(self.groups.values()))
 
     def single(self) -> tuple[VersionClass, Version]:
-        """What the set was made of by ``one``."""
-        ((strand, versions),) = self.parts.items()
+        """Return the class and the version of a set made by `one`."""
+        ((version_class, versions),) = self.parts.items()
         version = versions.single()
         assert version is not None
-        return strand, version
+        return version_class, version
 
-    def of(self, strand: VersionClass) -> Range:
+    def of(self, version_class: VersionClass) -> Range:
+        """Return the range of a version class."""
         if len(self.groups) > _FEW:
-            return self.parts.get(strand, self.rest)
-        return next((part for part, strands in self.groups.items() if strand in strands), self.rest)
+            return self.parts.get(version_class, self.rest)
+        return next((part for part, classes in self.groups.items() if version_class in classes), self.rest)
 
     def __and__(self, other: "Choices") -> "Choices":
+        """Return the intersection."""
         return self._with(other, and_)
 
     def __or__(self, other: "Choices") -> "Choices":
+        """Return the union."""
         return self._with(other, or_)
 
     def __invert__(self) -> "Choices":
-        return Choices({~part: strands for part, strands in self.groups.items()}, ~self.rest)
+        """Return the complement."""
+        return Choices({~part: classes for part, classes in self.groups.items()}, ~self.rest)
 
     def is_empty(self) -> bool:
+        """Return whether the set has no versions."""
         return self.rest.is_empty() and all(part.is_empty() for part in self.groups)
 
     def is_everything(self) -> bool:
+        """Return whether the set has all versions."""
         return self.rest == Range.ALL and all(part == Range.ALL for part in self.groups)
 
     def is_subset(self, other: "Choices") -> bool:
+        """Return whether `other` contains the set."""
         return self._all(other, Range.is_subset)
 
     def is_disjoint(self, other: "Choices") -> bool:
+        """Return whether the sets have no common version."""
         return self._all(other, Range.is_disjoint)
 
     def _all(self, other: "Choices", holds: Callable[[Range, Range], bool]) -> bool:
-        """Whether something holds of the two ranges of every strand; sets are only compared where it does not."""
+        """Return whether a relation holds between the two ranges of every class.
+
+        Classes are compared only where two ranges violate the relation.
+        """
         if not holds(self.rest, other.rest):
             return False
         if not self._is_cheaper_by_group(other):
-            every = self.strands | other.strands
-            return all(holds(self.of(strand), other.of(strand)) for strand in every)
-        return not any(strands for _, _, strands in self._pairs(other, lambda one, two: not holds(one, two)))
+            every = self.classes | other.classes
+            return all(holds(self.of(version_class), other.of(version_class)) for version_class in every)
+        return not any(classes for _, _, classes in self._pairs(other, lambda first, second: not holds(first, second)))
 
     def _with(self, other: "Choices", combined: Callable[[Range, Range], Range]) -> "Choices":
-        """Return the set that has the two ranges of every strand combined."""
+        """Return the set with the two ranges of every class combined."""
         rest = combined(self.rest, other.rest)
         if not self._is_cheaper_by_group(other):
-            every = self.strands | other.strands
-            return Choices.of_parts({strand: combined(self.of(strand), other.of(strand)) for strand in every}, rest)
+            every = self.classes | other.classes
+            return Choices.of_parts(
+                {version_class: combined(self.of(version_class), other.of(version_class)) for version_class in every},
+                rest,
+            )
         groups: dict[Range, frozenset[VersionClass]] = {}
-        for one, two, strands in self._pairs(other, lambda *_: True):
-            part = combined(one, two)
-            if strands and part != rest:
-                groups[part] = groups[part] | strands if part in groups else strands
+        for first, second, classes in self._pairs(other, lambda *_: True):
+            part = combined(first, second)
+            if classes and part != rest:
+                groups[part] = groups[part] | classes if part in groups else classes
         return Choices(groups, rest)
 
     def _pairs(
         self, other: "Choices", wanted: Callable[[Range, Range], bool]
     ) -> Iterator[tuple[Range, Range, frozenset[VersionClass]]]:
-        """Yield each wanted pair of a range of this set and one of the other, with the strands that have both."""
-        for one, strands in self.groups.items():
-            yield from ((one, two, strands & theirs) for two, theirs in other.groups.items() if wanted(one, two))
-            if wanted(one, other.rest):
-                yield one, other.rest, strands - other.strands
-        for two, theirs in other.groups.items():
-            if wanted(self.rest, two):
-                yield self.rest, two, theirs - self.strands
+        """Yield each wanted pair of a range of this set and one of `other`, with the classes that have both."""
+        for first, classes in self.groups.items():
+            yield from (
+                (first, second, classes & theirs) for second, theirs in other.groups.items() if wanted(first, second)
+            )
+            if wanted(first, other.rest):
+                yield first, other.rest, classes - other.classes
+        for second, theirs in other.groups.items():
+            if wanted(self.rest, second):
+                yield self.rest, second, theirs - self.classes
 
     def _is_cheaper_by_group(self, other: "Choices") -> bool:
-        """Whether there are fewer pairs of groups than strands."""
-        return len(self.groups) * len(other.groups) <= len(self.strands) + len(other.strands) + 1
+        """Return whether there are fewer pairs of groups than classes."""
+        return len(self.groups) * len(other.groups) <= len(self.classes) + len(other.classes) + 1
 
 
 Choices.ALL = Choices(rest=Range.ALL)

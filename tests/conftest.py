@@ -28,7 +28,7 @@ ENGINE = ROOT / "tests" / "support" / "engine.sh"
 CASES_REASON = "cases: give the folder of real cases with --cases or BENCHLOCK_CASES"
 ALL_IMAGES = (
     *(f"tests/acceptance/test_{name}.py" for name in ("code", "digits", "formats", "real_cases")),
-    "tests/evaluator/images/test_real_build.py",
+    "tests/evaluator/images/test_build_real.py",
 )
 """What needs PyTorch's and TensorFlow's images too, which take minutes to make."""
 LONG = (
@@ -36,6 +36,7 @@ LONG = (
     "tests/properties/",
     "tests/evaluator/images/",
     "tests/evaluator/runner/",
+    "tests/evaluator/workflows/test_run",
     "tests/evaluator/harness/",
 )
 """Whose files take long though they hold few tests: none should be what a process ends with, alone."""

@@ -16,7 +16,7 @@ from typing import Any
 from benchlock.artifacts.digest import Descriptor, to_hex
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.lock.lockfile import LockedFile, LockedHarness, LockedLayer, LockedPlatform
-from tests.evaluator.runner.evaluation import NOTHING, Evaluation
+from tests.evaluator.evaluation import NOTHING, Evaluation
 from tests.support.python_image import PythonImage
 
 _MAIN = """

@@ -1,6 +1,6 @@
 """The tables of tokens and of the audit log, in SQLAlchemy Core.
 
-All of them are append-only: a token ends by its expiry, or by a row that revokes it; a rotation adds a secret to it.
+All of them are append-only. A token ends when it expires or when a row revokes it; a rotation adds a secret to it.
 """
 
 from sqlalchemy import Column, ForeignKey, Index, Table
@@ -15,9 +15,9 @@ tokens = Table(
     "tokens",
     metadata,
     Column("id", TOKEN_ID, primary_key=True),
-    Column("digest", DIGEST, nullable=False),  # of the token's text, which is nowhere
+    Column("digest", DIGEST, nullable=False),  # of the token's text, which is not stored
     Column("name", TEXT, nullable=False),
-    Column("scopes", TEXT, nullable=False),  # with spaces between them
+    Column("scopes", TEXT, nullable=False),  # separated by spaces
     Column("created_by", TEXT, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("expires_at", Moment, nullable=False),
@@ -35,15 +35,15 @@ token_revocations = Table(
     sqlite_with_rowid=False,
 )
 
-token_rotations = Table(  # a new secret of a token; the secret before it ends at ``grace_until``
+token_rotations = Table(  # new secrets of tokens; the previous secret expires at ``grace_until``
     "token_rotations",
     metadata,
     Column("token", TOKEN_ID, ForeignKey("tokens.id"), primary_key=True),
-    Column("number", WHOLE, primary_key=True, autoincrement=False),  # 1 is the first rotation
+    Column("number", WHOLE, primary_key=True, autoincrement=False),  # 1 for the first rotation
     Column("digest", DIGEST, nullable=False),  # of the new secret
     Column("at", Moment, nullable=False),
     Column("grace_until", Moment, nullable=False),
-    Column("expires_at", Moment, nullable=False),  # of the token from now on
+    Column("expires_at", Moment, nullable=False),  # the new expiry of the token
     Index(None, "digest", unique=True),
     info=APPEND_ONLY,
     sqlite_with_rowid=False,
@@ -52,12 +52,12 @@ token_rotations = Table(  # a new secret of a token; the secret before it ends a
 actions = Table(
     "actions",
     metadata,
-    Column("id", bounded_text(DIGITS), primary_key=True),  # later ones sort later
+    Column("id", bounded_text(DIGITS), primary_key=True),  # sorts by time
     Column("at", Moment, nullable=False),
-    Column("actor", TEXT, nullable=False),  # a token's id, or a word where there is none
+    Column("actor", TEXT, nullable=False),  # a token's id, or a word such as "embedded" without one
     Column("action", TEXT, nullable=False),
     Column("target", TEXT, nullable=False),
-    Column("request", TEXT),  # null where no server was asked
+    Column("request", TEXT),  # the id of the HTTP request; null without a server
     Column("outcome", bounded_text(16), nullable=False),
     Column("reason", TEXT, nullable=False),
     Index(None, "actor", "id"),

@@ -21,12 +21,12 @@ from benchlock.registry.database.record_values import is_id, new_id
 Outcome = Literal["done", "refused", "failed"]
 
 MOST: Final = 10_000
-"""Entries that are given at once."""
+"""Maximum number of entries that one call returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Something that was done, or refused. ``request`` is the id of the request to a server, where there was one."""
+    """An action that was done, denied or failed; ``request`` is the id of the HTTP request, if any."""
 
     id: str
     at: datetime
@@ -39,28 +39,51 @@ class AuditEntry:
 
 
 def record_action(connection: Connection, action: str, target: str, at: datetime) -> None:
-    """Write down, in the transaction that does it, what is being done; who does it is known."""
+    """Record an action of the current actor, in the transaction that performs it.
+
+    Args:
+        connection: A connection in that write transaction.
+        action: The name of the action, such as ``version.publish``.
+        target: The object of the action, with details as text.
+        at: The time of the action.
+    """
     _insert(connection, get_actor(), action, target, at, "done", "")
 
 
 def record_denial(
     connection: Connection, actor: Actor, action: str, target: str, at: datetime, outcome: Outcome, reason: str
 ) -> None:
-    """Write down what was not done, and why."""
+    """Record an action that was denied or that failed.
+
+    Args:
+        connection: A connection in a write transaction.
+        actor: Who attempted the action.
+        action: The name of the action, such as ``version.publish``.
+        target: The object of the action, with details as text.
+        at: The time of the attempt.
+        outcome: Whether the action was refused or failed.
+        reason: The error message.
+    """
     _insert(connection, actor, action, target, at, outcome, reason)
 
 
 class AuditLog:
-    """What was done in a registry, and by whom."""
+    """The audit log of a registry: who did what, and when."""
 
     def __init__(self, engine: Engine) -> None:
+        """Open the audit log in the database ``engine``."""
         self._engine = engine
 
     def list(self, *, limit: int = 100, before: str | None = None, actor: str | None = None) -> tuple[AuditEntry, ...]:
-        """The newest entries, newest first: those before an entry, and of somebody, where one is given.
+        """Return entries, newest first.
+
+        Args:
+            limit: Maximum number of entries.
+            before: The id of an entry; only older entries are returned.
+            actor: An actor's id; only entries of this actor are returned.
 
         Raises:
-            InvalidInputError: ``before`` is the id of no entry, or ``limit`` no number that is given at once.
+            InvalidInputError: ``before`` is not an id of an entry, or ``limit`` is out of range.
         """
         if not 1 <= limit <= MOST:
             raise InvalidInputError(f"limit {limit} is not between 1 and {MOST}", where="limit")
@@ -97,20 +120,20 @@ def _insert(
 
 
 def now() -> datetime:
-    """The time, for who has no clock of their own."""
+    """Return the current time in UTC, for callers without a clock of their own."""
     return datetime.now(UTC)
 
 
 FIRST_SUMMARY: Final = timedelta(minutes=1)
-"""The time from the first refusal of its kind to the line that counts those after it."""
+"""Time from the first denial of a kind to the entry that counts the following ones."""
 NEXT_SUMMARY: Final = timedelta(hours=1)
-"""The time between two such lines. A refusal that has not occurred for so long counts as a first one again."""
+"""Time between two such entries. After this time without a denial, the next one counts as a first one again."""
 _MOST_KINDS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedDenial:
-    """A refusal that occurs again and again; ``count`` are the occurrences that no line has told of yet."""
+    """A denial that occurs repeatedly; ``count`` is the number of occurrences not yet in the audit log."""
 
     actor: Actor
     action: str
@@ -122,23 +145,29 @@ class RepeatedDenial:
 
     @property
     def summary(self) -> str:
-        """The reason, and how often it occurred since the last line."""
+        """The reason, with the number of occurrences since the last entry."""
         return f"{self.reason} ({self.count} more since {self.written_at:%H:%M:%S} UTC)"
 
 
 class DenialCounter:
-    """Counts refusals of one kind: of the same actor, from the same address, for the same reason.
-
-    It works in memory alone, is bounded, and may be used by several threads.
-    """
+    """Thread-safe, bounded, in-memory counter of denials with the same actor, address and reason."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
+        """Create a counter without denials."""
         self._clock = clock
         self._kinds: OrderedDict[tuple[str, str, str], RepeatedDenial] = OrderedDict()
         self._mutex = Lock()
 
     def is_first(self, actor: Actor, action: str, target: str, reason: str, *, source: str = "") -> bool:
-        """Count a refusal; false where one of its kind was written lately."""
+        """Count a denial; return ``False`` if one of the same kind was recorded recently.
+
+        Args:
+            actor: Who attempted the action.
+            action: The name of the action.
+            target: The object of the action.
+            reason: The error message.
+            source: The network address of the client.
+        """
         at, key = self._clock(), (actor.id, source, reason)
         with self._mutex:
             known = self._kinds.pop(key, None)
@@ -152,7 +181,11 @@ class DenialCounter:
             return is_first
 
     def summaries(self, *, at_once: bool = False) -> tuple[RepeatedDenial, ...]:
-        """Return what is to be summarised now, and begin to count it anew; ``at_once``: all that was counted."""
+        """Return the denials that are due for a summary, and reset their counts.
+
+        Args:
+            at_once: Return all counted denials, due or not.
+        """
         at, found = self._clock(), []
         with self._mutex:
             for key, one in list(self._kinds.items()):
@@ -165,14 +198,15 @@ class DenialCounter:
 
 
 class DenialLog:
-    """Writes down what was refused: so many times a minute for each who asks, and then how often more.
+    """Recorder of denials: at most ``MOST`` entries a minute for each actor, then the number of further ones.
 
-    A row waits for the disk. Without a bound, whoever has no token could keep it busy.
+    An entry waits for the disk. Without a limit, a client without a token could keep the disk busy.
     """
 
     MOST = 30
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        """Create the recorder for the database ``engine``."""
         self._engine = engine
         self._clock = clock
         self._counted: dict[str, tuple[datetime, int]] = {}
@@ -180,7 +214,15 @@ class DenialLog:
         self.repeats = DenialCounter(clock)
 
     def note(self, actor: Actor, action: str, target: str, outcome: Outcome, reason: str) -> bool:
-        """Write it down; false where it is only counted."""
+        """Record a denial or failure; return ``False`` if it was only counted.
+
+        Args:
+            actor: Who attempted the action.
+            action: The name of the action.
+            target: The object of the action.
+            outcome: Whether the action was refused or failed.
+            reason: The error message.
+        """
         at = self._clock()
         minute = at.replace(second=0, microsecond=0)
         since, count = self._counted.get(actor.id, (minute, 0))
@@ -196,7 +238,7 @@ class DenialLog:
         return True
 
     def summarise(self, *, at_once: bool = False) -> tuple[RepeatedDenial, ...]:
-        """Write a line for each refusal that repeated itself, and return them."""
+        """Record an entry for each repeated denial that is due, and return them; ``at_once`` includes all."""
         found = self.repeats.summaries(at_once=at_once)
         if found:
             with write_transaction(self._engine) as connection:

@@ -1,7 +1,7 @@
 """Permissions: the scopes of a token, the current actor, and the errors of denied access.
 
-Whoever opens a registry's folder may do everything in it: the file system let them in. A server says who asks before
-it does anything for them.
+A process that opens the folder of a registry has every permission: the file system controls its access. A server
+determines the actor of each request first.
 """
 
 import re
@@ -16,31 +16,31 @@ from benchlock.registry.names import LONGEST, WORD
 
 
 class UnauthorizedError(InvalidInputError):
-    """Nobody is known to be asking: there is no token, or one that is none, unknown, expired or revoked."""
+    """A request without a valid token: the token is missing, malformed, unknown, expired or revoked."""
 
     code = "unauthorized"
 
 
 class ForbiddenError(InvalidInputError):
-    """It is known who asks, and they may not."""
+    """An action that the scopes of the actor do not allow."""
 
     code = "forbidden"
 
 
 class TokenRefusedError(UnauthorizedError):
-    """The token of a long-lived process, such as a worker, is not accepted any more: the process ends."""
+    """A token of a long-lived process, such as a worker, that became invalid; the process ends."""
 
     code = "token-refused"
 
 
 class MachineRefusedError(ForbiddenError):
-    """The token of a worker is valid, but may not speak for its machine: the worker ends."""
+    """A valid worker token that may not act for the worker's machine; the worker ends."""
 
     code = "machine-refused"
 
 
 Need = Literal["public", "read", "upload", "publish", "run", "admin"]
-"""What a route asks for. Every scope may read; ``upload`` is what publishers and runners do alike: sending blobs."""
+"""The permission that a route requires. Every scope may read; publishers and runners may both ``upload`` blobs."""
 
 NEEDS: Final = get_args(Need)
 _PLAIN: Final = ("read", "run", "admin")
@@ -51,16 +51,16 @@ _NAMESPACE: Final = re.compile(WORD)
 
 @dataclass(frozen=True, slots=True)
 class Scopes:
-    """A set of scopes, which allow what any of them allows."""
+    """A set of scopes; an action is allowed if one of them allows it."""
 
     texts: frozenset[str]
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> "Scopes":
-        """The scopes that ``texts`` spell.
+        """Parse the texts of scopes.
 
         Raises:
-            InvalidInputError: one is none, or there is none at all.
+            InvalidInputError: A text is not a scope, or there are no texts.
         """
         found = frozenset(_parse(text) for text in texts)
         if not found:
@@ -70,11 +70,11 @@ class Scopes:
         return cls(found)
 
     def __str__(self) -> str:
-        """As they are written, in order, with spaces between them."""
+        """Return the scopes sorted and separated by spaces."""
         return " ".join(sorted(self.texts))
 
     def allow(self, need: Need) -> bool:
-        """Whether they are enough for a route that needs this. A route that publishes asks for the name too."""
+        """Return whether the scopes suffice for a route. A route that publishes checks the name as well."""
         if need == "public" or "admin" in self.texts:
             return True
         publishes = any(text.startswith(_PUBLISH) for text in self.texts)
@@ -87,7 +87,7 @@ class Scopes:
         return enough.get(need, False)
 
     def allow_publishing(self, name: str) -> bool:
-        """Whether versions of this name may be published and yanked: its namespace is theirs."""
+        """Return whether the scopes allow publishing and yanking versions of this name, by its namespace."""
         namespace, slash, _ = name.partition("/")
         own = {f"{_PUBLISH}{namespace}"} if slash else set[str]()
         return not self.texts.isdisjoint({"admin", _ANYWHERE} | own)
@@ -111,70 +111,70 @@ def _parse(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who does something: a token by its id, or a word where there is none; and for which request."""
+    """The user of an action: a token's id, or a word such as "embedded" without one; and the id of the HTTP request."""
 
     id: str
     scopes: Scopes
     request: str | None = None
 
     def require(self, need: Need) -> None:
-        """Nothing, where they may do what needs this.
+        """Raise unless the actor has the scope ``need``.
 
         Raises:
-            ForbiddenError: they may not.
+            ForbiddenError: The actor does not have it.
         """
         if not self.scopes.allow(need):
             raise _forbidden(self, f"this needs the scope {_SCOPES.get(need, need)}")
 
     def require_publishing(self, name: str) -> None:
-        """Nothing, where they may publish and yank versions of this name.
+        """Raise unless the actor may publish and yank versions of this name.
 
         Raises:
-            ForbiddenError: they may not.
+            ForbiddenError: The actor may not.
         """
         if not self.scopes.allow_publishing(name):
             namespace, slash, _ = name.partition("/")
             raise _forbidden(self, f"{name} needs the scope publish:{namespace if slash else '*'}", where=name)
 
     def require_own(self, owner: str, what: str) -> None:
-        """Nothing, where ``owner`` began what is now to be changed, or they may do everything.
+        """Raise unless the actor is ``owner`` or has the scope ``admin``; ``what`` names the object in the error.
 
         Raises:
-            ForbiddenError: another did.
+            ForbiddenError: The object belongs to another actor.
         """
         if owner != self.id and not self.scopes.allow("admin"):
             raise _forbidden(self, f"{what} belongs to another token", where=what)
 
 
 EMBEDDED: Final = Actor("embedded", EVERYTHING)
-"""Whoever opened the registry's folder."""
+"""The actor of a process that opened the registry's folder."""
 
 OPEN: Final = Actor("open", EVERYTHING)
-"""Whoever reaches a server that was told to ask nobody for a token."""
+"""The actor of every request to a server that runs without tokens."""
 
 SERVER: Final = Actor("server", EVERYTHING)
-"""A server, of its own accord."""
+"""The actor of a server's own actions."""
 
 ANONYMOUS: Final = Actor("anonymous", NOTHING)
-"""Somebody without a token."""
+"""The actor of a request without a token."""
 
 _SCOPES: Final = {"publish": "publish:NAMESPACE", "upload": "publish:NAMESPACE or run"}
 _acting: ContextVar[Actor] = ContextVar("acting", default=EMBEDDED)
 
 
 def get_actor() -> Actor:
-    """Who is doing what is done here and now."""
+    """Return the actor of the current thread or task."""
     return _acting.get()
 
 
 def act_as(actor: Actor) -> None:
-    """From here on, to the end of this task, ``actor`` does what is done in it."""
+    """Make ``actor`` the actor of the current task from now on."""
     _acting.set(actor)
 
 
 @contextmanager
 def use_actor(actor: Actor) -> Iterator[None]:
-    """While held, ``actor`` does what is done in this thread or task."""
+    """Make ``actor`` the actor of this thread or task while the context is open."""
     before = _acting.set(actor)
     try:
         yield

@@ -1,7 +1,7 @@
 """The text of a token: ``benchlock_``, 256 random bits and a checksum.
 
-Whoever looks for lost secrets finds it by ``PATTERN``, and tells by the checksum whether it is one, without asking
-anybody. At rest there is its SHA-256 alone: nobody guesses 256 bits, so that a slow hash would add nothing.
+Secret scanners find tokens by ``PATTERN``, and the checksum tells without a lookup whether a match is a token. Only the
+SHA-256 of a token is stored. It needs no slow hash, because 256 random bits cannot be guessed.
 """
 
 import re
@@ -24,36 +24,37 @@ _CHECK_DIGITS: Final = 6  # 62 ** 6 is more than 2 ** 32
 _TOKEN: Final = re.compile(PATTERN)
 _LIKE_ONE: Final = re.compile(
     rf"{PREFIX}(?:(?!{PREFIX})[0-9A-Za-z]){{20,}}"
-)  # half a token is no secret to be shown either
+)  # a part of a token must not be shown either
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A token as its owner has it. Neither ``repr`` nor ``str`` shows it."""
+    """The text of a token, which neither ``repr`` nor ``str`` shows."""
 
     text: str = field(repr=False)
 
     def __str__(self) -> str:
+        """Return the prefix alone."""
         return f"{PREFIX}…"
 
     @property
     def digest(self) -> Digest:
-        """What is kept of it."""
+        """The SHA-256 of the text, which is stored in its place."""
         return digest_bytes(self.text.encode())
 
 
 def new_secret(random: bytes | None = None) -> Secret:
-    """A fresh token."""
+    """Create the text of a new token."""
     number = int.from_bytes(random if random is not None else secrets.token_bytes(_RANDOM_BYTES))
     text = PREFIX + _digits(number, _RANDOM_DIGITS)
     return Secret(text + _check(text))
 
 
 def parse_secret(text: str) -> Secret:
-    """The token that ``text`` is.
+    """Parse the text of a token.
 
     Raises:
-        UnauthorizedError: it is none; the message repeats nothing of it.
+        UnauthorizedError: The text is malformed. The message contains no part of it.
     """
     if not _TOKEN.fullmatch(text) or _check(text[:-_CHECK_DIGITS]) != text[-_CHECK_DIGITS:]:
         raise UnauthorizedError(
@@ -64,7 +65,7 @@ def parse_secret(text: str) -> Secret:
 
 
 def mask_tokens(text: str) -> str:
-    """``text`` without the tokens in it, and without what only looks like one."""
+    """Replace tokens, and texts that look like tokens, in ``text``."""
     return _LIKE_ONE.sub(f"{PREFIX}…", text)
 
 

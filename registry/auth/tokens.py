@@ -39,9 +39,10 @@ _UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token: everything but its text.
+    """A token without its text.
 
-    ``expires_at`` is that of its newest secret; of a token that was found by an older one, that secret's own.
+    ``expires_at`` is the expiry of its newest secret. If the token was found by an older secret, it is the expiry of
+    that secret.
     """
 
     id: TokenId
@@ -54,24 +55,35 @@ class Token:
     rotated_at: datetime | None = None
 
     def state(self, at: datetime) -> State:
-        """Whether it is of use at a time."""
+        """Return whether the token is valid, expired or revoked at a time."""
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at <= at else "valid"
 
 
 class Tokens:
-    """The tokens of a registry. ``clock`` says the time in a time zone."""
+    """The tokens of a registry.
+
+    Args:
+        engine: The database.
+        clock: Returns the current time with its time zone.
+    """
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
+        """Open the tokens in the database ``engine``."""
         self._engine = engine
         self._clock = clock
 
     def create(self, name: str, scopes: Scopes, lifetime: timedelta = DEFAULT_LIFETIME) -> tuple[Token, Secret]:
-        """A new token, and its text, which nobody can ask for again.
+        """Create a token and return it with its text, which is not available later.
+
+        Args:
+            name: A name for people, such as the owner's.
+            scopes: The permissions of the token.
+            lifetime: How long the token is valid.
 
         Raises:
-            InvalidInputError: the name is none, or the lifetime is not between a minute and a year.
+            InvalidInputError: The name is invalid, or the lifetime is not between a minute and a year.
         """
         _check_name(name)
         _check_lifetime(lifetime)
@@ -86,15 +98,15 @@ class Tokens:
         return made, secret
 
     def list(self, *, after: str | None = None, limit: int | None = None) -> tuple[Token, ...]:
-        """Every token that was ever made, oldest first: those after an id, and so many, where that is given."""
+        """Return tokens of every state, oldest first: at most ``limit``, after the id ``after``."""
         with read_transaction(self._engine) as connection:
             return _tokens(connection, *([] if after is None else [tokens.c.id > after]), limit=limit)
 
     def revoke(self, token: TokenId) -> bool:
-        """End a token; false where it is revoked already.
+        """Revoke a token; return ``False`` if it is revoked already.
 
         Raises:
-            UnknownNameError: there is none with that id.
+            UnknownNameError: No token has this id.
         """
         with write_transaction(self._engine) as connection:
             found = _load(connection, token)
@@ -108,20 +120,20 @@ class Tokens:
     def rotate(
         self, token: TokenId, lifetime: timedelta = DEFAULT_LIFETIME, grace: timedelta = DEFAULT_GRACE
     ) -> tuple[Token, Secret]:
-        """Give a token a new secret: its id stays, and with it its scopes, machines, jobs and runs.
+        """Give a token a new secret; its id, scopes, machines, jobs and runs stay the same.
 
         Args:
-            token: The token's id.
+            token: The id of the token.
             lifetime: How long the token is valid from now on, with the new secret.
             grace: How long the current secret stays valid, at most until its own expiry.
 
         Returns:
-            The token and its new secret, which is shown this once.
+            The token and its new secret, which is not available later.
 
         Raises:
-            InvalidInputError: the lifetime or the grace period is out of range.
-            UnknownNameError: there is no such token.
-            RefusedError: the token is revoked or expired.
+            InvalidInputError: The lifetime or the grace period is out of range.
+            UnknownNameError: No token has this id.
+            RefusedError: The token is revoked or expired.
         """
         _check_lifetime(lifetime)
         _check_grace(grace)
@@ -149,12 +161,12 @@ class Tokens:
             return _load(connection, token), secret
 
     def find(self, secret: Secret) -> Token | None:
-        """Find the token with that secret, valid or not, with the expiry of that secret."""
+        """Return the token with this secret, valid or not, with the expiry of the secret, or ``None``."""
         with read_transaction(self._engine) as connection:
             for table, id_ in ((tokens, tokens.c.id), (token_rotations, token_rotations.c.token)):
                 query = select(id_.label("id"), table.c.digest).where(table.c.digest == secret.digest)
                 row = connection.execute(query).first()
-                # An index matched the digest, which nobody can choose; the comparison takes constant time.
+                # The index matched a digest, which a client cannot choose; the comparison takes constant time.
                 if row is not None and hmac.compare_digest(str(row.digest), secret.digest):
                     token = _load(connection, TokenId(row.id))
                     return replace(token, expires_at=_end_of(connection, token, secret))
@@ -162,23 +174,23 @@ class Tokens:
 
 
 def parse_token_id(text: str) -> TokenId:
-    """The id of a token that ``text`` spells.
+    """Parse the id of a token.
 
     Raises:
-        InvalidInputError: it spells none.
+        InvalidInputError: The text is not an id.
     """
     if not text.startswith(_PREFIX) or not is_id(text.removeprefix(_PREFIX)):
         raise InvalidInputError(
             "that is the id of no token", next_step="write token/ and its 26 characters, as `token list` lists them"
-        )  # what was written may be the token itself: it is not repeated
+        )  # the text may be the token itself, so the message must not contain it
     return TokenId(text)
 
 
 def parse_lifetime(text: str) -> timedelta:
-    """The time that ``text`` spells: days, hours or minutes, as ``30d``.
+    """Parse a number of days, hours or minutes, such as ``30d``.
 
     Raises:
-        InvalidInputError: it spells none.
+        InvalidInputError: The text has another form.
     """
     found = _LIFETIME.fullmatch(text)
     if found is None:
@@ -192,7 +204,7 @@ def parse_grace(text: str) -> timedelta:
     """Parse a grace period: ``0``, or a number of days, hours or minutes, such as ``1h``.
 
     Raises:
-        InvalidInputError: the text is no such period.
+        InvalidInputError: The text has another form.
     """
     try:
         return timedelta(0) if text == "0" else parse_lifetime(text)
@@ -203,7 +215,7 @@ def parse_grace(text: str) -> timedelta:
 
 
 def expiry() -> ColumnElement[Any]:
-    """When a token of ``tokens`` expires: by its last rotation, if there is one."""
+    """Return the SQL expression of a token's expiry: that of its last rotation, if any."""
     return func.coalesce(_last_rotation("expires_at"), tokens.c.expires_at)
 
 
@@ -218,7 +230,7 @@ def _count_rotations(connection: Connection, token: TokenId) -> int:
 
 
 def _end_of(connection: Connection, token: Token, secret: Secret) -> datetime:
-    """When a secret of ``token`` expires: with the token, or after the shortest grace period of a later rotation."""
+    """Return the expiry of a secret: that of the token, or the end of the shortest grace period of later rotations."""
     rotations = select(token_rotations).where(token_rotations.c.token == token.id).order_by(token_rotations.c.number)
     end = token.expires_at
     for row in reversed(connection.execute(rotations).all()):
@@ -231,7 +243,7 @@ def _end_of(connection: Connection, token: Token, secret: Secret) -> datetime:
 def _check_name(name: str) -> None:
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise InvalidInputError(
-            "that is no name of a token",  # which may be a token, by mistake
+            "that is no name of a token",  # without the name: it may be a token by mistake
             where="name",
             next_step=f"write at most {_LONGEST_NAME} lower-case letters and digits, joined by single . _ or -",
         )
@@ -284,7 +296,7 @@ def _tokens(connection: Connection, *conditions: ColumnElement[bool], limit: int
 
 
 def _check_tokens(connection: Connection, ids: Sequence[str]) -> None:
-    """Compare tokens, with their revocations and rotations, with what was recorded."""
+    """Require that tokens, with their revocations and rotations, agree with the chain of records."""
     for table, column in _TABLES.items():
         kind, digests = record_kind(table), dict[tuple[str, str], Digest]()
         for found in connection.execute(select(table).where(table.c[column].in_(ids))):
@@ -308,22 +320,23 @@ def _token(row: Row[Any]) -> Token:
 
 
 REMEMBERED: Final = timedelta(seconds=2)
-"""How long a token that was looked up is taken for what it was; a revocation is known after that at the latest."""
+"""How long the result of a token lookup is cached; a revocation takes effect within this time."""
 
 _MOST_REMEMBERED: Final = 4096
 _SCHEME: Final = "bearer"
 
 
 class Authenticator:
-    """Knows who asks, by their tokens."""
+    """Authentication of requests by bearer tokens, with a short cache."""
 
     def __init__(self, tokens: Tokens, clock: Callable[[], datetime]) -> None:
+        """Create an authenticator with an empty cache."""
         self._tokens = tokens
         self._clock = clock
         self._remembered: dict[str, tuple[Token, datetime]] = {}
 
     def known(self, authorization: str | None, request: str | None = None) -> Actor | None:
-        """Who sent this ``Authorization``, where it was looked up a moment ago, and nothing is asked again."""
+        """Return the actor of an ``Authorization`` header if its token is in the cache, without using the database."""
         scheme, _, text = (authorization or "").partition(" ")
         if scheme.lower() != _SCHEME:
             return None
@@ -334,10 +347,14 @@ class Authenticator:
         return Actor(found.id, found.scopes, request)
 
     def admit(self, authorization: str | None, request: str | None = None) -> Actor:
-        """Who sent this ``Authorization``, for the request of that id.
+        """Return the actor of an ``Authorization`` header.
+
+        Args:
+            authorization: The value of the header; ``None`` if it is missing.
+            request: The id of the request, for the audit log.
 
         Raises:
-            UnauthorizedError: there is none, or no token that is valid.
+            UnauthorizedError: The header is missing, or has no valid token.
         """
         if not authorization:
             raise UnauthorizedError(
@@ -367,5 +384,5 @@ class Authenticator:
         return Actor(token.id, token.scopes, request)
 
     def forget(self) -> None:
-        """Look every token up again: one was revoked."""
+        """Empty the cache, after a token was revoked."""
         self._remembered.clear()

@@ -1,6 +1,6 @@
 """The catalogue in SQL: published versions, yanked versions, and their locks.
 
-Published rows never change; a yank is a further row. The database itself refuses anything else.
+The rows of a published version never change, and a yank inserts a further row. Triggers of the database enforce this.
 """
 
 import json
@@ -64,51 +64,58 @@ _SHOWN_LOCKS = 5
 
 
 class Catalogue:
-    """The queryable set of manifests. ``clock`` says the time in a time zone; it is read inside the transaction."""
+    """Published manifests and stored locks in a SQL database.
+
+    Args:
+        engine: The database, with the schema that this build needs.
+        clock: Returns the current time with its time zone. It is called inside the transaction.
+    """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
+        """Open the catalogue in the database ``engine``."""
         self._engine = engine
         self._clock = clock
         self._together = GroupCommit(engine)
 
     def publish(self, manifest: Manifest, provenance: Provenance) -> PublishResult:
-        """Make a version visible, whole or not at all; the same content again changes nothing.
+        """Publish a version in one transaction; publishing the same content again changes nothing.
 
-        ``manifest`` has the digest of every file. The caller has put every blob into the store, the manifest's too
-        unless ``text_of`` is where the store finds it, and keeps the collection of garbage away until this returns.
+        ``manifest`` has the digest of every file. The caller has stored every blob, and keeps garbage collection out
+        until this method returns. The caller must store the manifest as well, unless the store reads manifests by
+        ``text_of``.
 
         Raises:
-            ForbiddenError: who is acting may not publish versions of that name.
-            VersionTakenError: the version is published with other content.
+            ForbiddenError: The actor may not publish versions of this name.
+            VersionTakenError: The version is published with other content.
         """
         return self._together.do(
             lambda connection: insert_version(connection, manifest, provenance, self._clock()),
         )
 
     def would_change(self, manifest: Manifest) -> PublishResult:
-        """What ``publish`` would do, without doing it.
+        """Return the result that ``publish`` would have, and change nothing.
 
         Raises:
-            VersionTakenError: as ``publish``.
+            VersionTakenError: The version is published with other content.
         """
         reference, digest = reference_of(manifest), manifest_digest(manifest)
         found = _PUBLISHED.ask(self._engine, key_of(reference))
         return PublishResult(reference, digest, changed=not is_same(reference, digest, found))
 
     def get(self, reference: Reference) -> Entry:
-        """The entry of one version.
+        """Return the entry of a version.
 
         Raises:
-            UnknownNameError: it is not published; the message names what is near.
+            UnknownNameError: The version is not published. The message suggests similar names and versions.
         """
         row = _ENTRY.ask(self._engine, key_of(reference))
         if row is None:
             with read_transaction(self._engine) as connection:
-                return entry(connection, reference)  # which says what is near
+                return entry(connection, reference)  # raises the error with suggestions
         return entry_of(reference, row)
 
     def read(self, reference: Reference) -> tuple[Entry, str, Mapping[str, str]]:
-        """``get`` and ``content`` at once, of one moment. Raises as ``get``."""
+        """Return the results of ``get`` and ``content`` from one state of the database. Raise as ``get``."""
         row = _READ.ask(self._engine, key_of(reference))
         if row is None:
             with read_transaction(self._engine) as connection:
@@ -120,16 +127,16 @@ class Catalogue:
             return found, text, json.loads(sources)
 
     def why_yanked(self, reference: Reference) -> str | None:
-        """The reason, where the version is yanked: all of a published version that can change."""
+        """Return the reason why a version is yanked, or ``None``. Nothing else of a published version can change."""
         row = _YANK.ask(self._engine, key_of(reference))
         return str(row[1]) if row is not None and row[0] else None
 
     def manifest(self, reference: Reference) -> Manifest:
-        """The manifest as published. Raises as ``get``."""
+        """Return the manifest as published. Raise as ``get``."""
         return parse_published(self.content(reference)[0].encode())
 
     def provenance(self, reference: Reference) -> Provenance:
-        """Where the version came from. Raises as ``get``."""
+        """Return the author's text of a version and the sources of its files. Raise as ``get``."""
         with read_transaction(self._engine) as connection:
             entry(connection, reference)
             check_stored(connection, _VERSIONS, key_of(reference))
@@ -140,10 +147,10 @@ class Catalogue:
             return Provenance(authored, json.loads(sources))
 
     def versions(self, kind: Kind, name: Name) -> tuple[Entry, ...]:
-        """Every version of a name, oldest first in SemVer order, yanked ones included.
+        """Return every version of a name in SemVer order, yanked versions included.
 
         Raises:
-            UnknownNameError: nothing of that name is published.
+            UnknownNameError: No version of this name is published.
         """
         with read_transaction(self._engine) as connection:
             found = entries(connection, kind, name)
@@ -152,25 +159,28 @@ class Catalogue:
             return found
 
     def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
-        """Everything that is published, of a kind where one is given, by kind, name and version."""
+        """Return every published version, or those of one ``kind``, by kind, name and version."""
         with read_transaction(self._engine) as connection:
             return entries(connection, kind)
 
     def page(self, listing: VersionFilter, limit: int) -> tuple[ListedVersion, ...]:
-        """At most ``limit`` of what is published, by kind, name and version."""
+        """Return at most ``limit`` versions that match ``listing``, by kind, name and version."""
         return read_version_page(self._engine, listing, limit)
 
     def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
-        """The newest version that ``constraint`` admits, as ``choosing.newest`` says, by a few seeks in indexes.
+        """Return the newest version that ``constraint`` admits, as ``find_newest`` but with a few index seeks.
 
         Raises:
-            UnknownNameError: nothing of that name is published, or no version that is admitted.
+            UnknownNameError: No version of this name is published, or ``constraint`` admits none.
         """
         with read_transaction(self._engine) as connection:
             return entry(connection, find_newest_published(connection, kind, name, constraint))
 
     def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]:
-        """The text of the manifest as published, whose digest the version has, and its sources. Raises as ``get``."""
+        """Return the text of a manifest as published, and the sources of its files. Raise as ``get``.
+
+        The text is checked against the digest of the version.
+        """
         row = _CONTENT.ask(self._engine, key_of(reference))
         if row is None:
             with read_transaction(self._engine) as connection:
@@ -181,58 +191,58 @@ class Catalogue:
             return text, json.loads(sources)
 
     def check(self, reference: Reference) -> None:
-        """Compare all that is stored of a version with what was recorded when it was published.
+        """Compare everything stored of a version with the digest recorded when it was published.
 
         Raises:
-            DamagedDatabaseError: something differs.
+            DamagedDatabaseError: A stored row differs, or is missing.
         """
         with read_transaction(self._engine) as connection:
             check_stored(connection, _VERSIONS, key_of(reference))
 
     def text_of(self, digest: Digest) -> str | None:
-        """The text of the published manifest of that digest; None where there is none."""
+        """Return the text of the published manifest with this digest, or ``None``."""
         row = _TEXT.ask(self._engine, {"digest": digest})
         return None if row is None else str(row[0])
 
     def yank(self, reference: Reference, reason: str) -> bool:
-        """Hide a version from new resolutions; false where it is yanked for that reason already.
+        """Hide a version from new resolutions; return ``False`` if it is already yanked for the same reason.
 
         Raises:
-            ForbiddenError: who is acting may not yank versions of that name.
-            UnknownNameError: it is not published.
-            InvalidInputError: no reason is given, or it is no text.
+            ForbiddenError: The actor may not yank versions of this name.
+            UnknownNameError: The version is not published.
+            InvalidInputError: The reason is empty, too long, or not text.
         """
         if not reason.strip():
             raise InvalidInputError("a yank without a reason", where=str(reference), next_step="say why: --reason TEXT")
         check_text(reason, REASON, "reason")
-        if "\0" in reason:  # which one of the databases holds, and the other does not
+        if "\0" in reason:  # SQLite stores it, PostgreSQL does not
             raise InvalidInputError("the reason holds a NUL", where=str(reference), next_step="leave it out")
         return self._mark(reference, yanked=True, reason=reason)
 
     def unyank(self, reference: Reference) -> bool:
-        """Undo a yank; false where there is none. Raises as ``yank``."""
+        """Undo a yank; return ``False`` if the version is not yanked. Raise as ``yank``."""
         return self._mark(reference, yanked=False, reason="")
 
     @contextmanager
     def snapshot(self, as_of: datetime | None = None) -> Iterator[CatalogueSnapshot]:
-        """The catalogue as it is now, or as it was at a time, for as long as the context is held.
+        """Open the resolver's view of the catalogue: as it is now, or as it was at ``as_of``.
 
-        Versions published and yanks made in the meantime are not seen.
+        Versions and yanks that are inserted while the context is open are not visible.
         """
         with read_transaction(self._engine) as connection:
             yield CatalogueSnapshot(connection, as_of)
 
     def put_lock(self, lock: Lock) -> bool:
-        """Keep a lock under its id; false where it is kept already."""
+        """Store a lock under its id; return ``False`` if it is stored already."""
         with write_transaction(self._engine) as connection:
             return insert_lock(connection, lock, self._clock())
 
     def get_lock(self, lock: Digest) -> str:
-        """The text of a stored lock.
+        """Return the text of a stored lock.
 
         Raises:
-            UnknownNameError: no lock has that id.
-            DamagedDatabaseError: what is stored of it is not what was recorded.
+            UnknownNameError: No lock has this id.
+            DamagedDatabaseError: The stored lock differs from what was recorded.
         """
         with read_transaction(self._engine) as connection:
             check_stored(connection, _LOCKS, {"id": lock})
@@ -242,22 +252,28 @@ class Catalogue:
         return text
 
     def platforms_here(self, lock: Lock) -> tuple[LockedPlatform, ...]:
-        """The platforms of a lock whose bytes should be here: those that bundles brought, or all if it came in none."""
+        """Return the platforms of a lock whose blobs should be in the store.
+
+        These are the platforms that bundles brought, or all platforms if the lock came in no bundle.
+        """
         with read_transaction(self._engine) as connection:
             return platforms_here(connection, lock)
 
     def locks(self) -> Iterator[Lock]:
-        """Every stored lock."""
+        """Yield every stored lock."""
         with read_transaction(self._engine) as connection:
             for id_, text in connection.execute(select(locks.c.id, locks.c.text).order_by(locks.c.id)):
                 yield load(text, id_)
 
     def find_lock(self, text: str) -> Digest:
-        """The id of the stored lock that ``text`` spells, or alone begins with: ``sha256:`` and 8 hex digits or more.
+        """Return the id of the only stored lock whose id is ``text`` or begins with it.
+
+        Args:
+            text: ``sha256:`` and at least 8 hex digits.
 
         Raises:
-            InvalidInputError: it is no such text, or several locks begin with it.
-            UnknownNameError: no lock does.
+            InvalidInputError: The text has another form, or several ids begin with it.
+            UnknownNameError: No id begins with it.
         """
         if not _LOCK_ID.fullmatch(text):
             raise InvalidInputError(
@@ -276,12 +292,15 @@ class Catalogue:
         return Digest(found[0])
 
     def note(self, action: str, target: str) -> None:
-        """Write down what is about to be done outside of the database."""
+        """Record in the audit log an action that is about to be done outside of the database."""
         with write_transaction(self._engine) as connection:
             record_action(connection, action, target, self._clock())
 
     def live_digests(self) -> Iterator[Digest]:
-        """Every digest that a version or lock names: what garbage collection must keep. Trees name more."""
+        """Yield every digest that a version or a lock references, which garbage collection must keep.
+
+        Digests inside trees are not among them.
+        """
         named = (select(versions.c.digest), select(files.c.digest), select(lock_blobs.c.digest))
         with read_transaction(self._engine) as connection:
             for query in named:
@@ -289,7 +308,7 @@ class Catalogue:
                     yield Digest(digest)
 
     def live_trees(self) -> Iterator[Digest]:
-        """The digests among ``live_digests`` that are listings of trees, whose files are to be kept too."""
+        """Yield those of ``live_digests`` that are tree listings, whose entries must be kept as well."""
         with read_transaction(self._engine) as connection:
             for table in (files, lock_blobs):
                 for digest in connection.execute(select(table.c.digest).where(table.c.tree).distinct()).scalars():

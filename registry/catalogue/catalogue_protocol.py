@@ -20,14 +20,14 @@ from benchlock.registry.versions.version_ranges import Constraint
 
 
 class VersionTakenError(InvalidInputError):
-    """The version is published already, with other content; it keeps that content for ever."""
+    """A version that is published already with other content, which it keeps permanently."""
 
     code = "version-taken"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A published version. ``yanked`` is the reason, where it is yanked."""
+    """A published version; ``yanked`` is the reason if the version is yanked."""
 
     reference: Reference
     digest: Digest
@@ -37,7 +37,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a version came from: the author's own text, and each file's source as written. Outside the digest."""
+    """The origin of a version: the author's text, and each file's source as written. The digest excludes both."""
 
     authored: str
     sources: Mapping[str, str]
@@ -45,7 +45,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """What publishing did: ``changed`` is false where the same content was there already."""
+    """The result of publishing; ``changed`` is false if the same content was published before."""
 
     reference: Reference
     digest: Digest
@@ -53,7 +53,14 @@ class PublishResult:
 
 
 def version_taken_error(reference: Reference, version: str, there: str, wanted: str) -> VersionTakenError:
-    """The error of a reference that is published, as ``version``, with the digest ``there``, not the one ``wanted``."""
+    """Return the error for a version that is published with other content.
+
+    Args:
+        reference: The version that was to be published.
+        version: The published version, which may differ in its build metadata.
+        there: The digest of the published content.
+        wanted: The digest of the content that was to be published.
+    """
     return VersionTakenError(
         f"{reference.kind}/{reference.name}@{version} is published with other content: {there}, not {wanted}",
         where=str(reference),
@@ -62,41 +69,72 @@ def version_taken_error(reference: Reference, version: str, there: str, wanted: 
 
 
 class CatalogueProtocol(Protocol):
-    """The manifests that are published, and the locks that are kept. ``Catalogue`` says what each verb promises."""
+    """The catalogue as publishing and locking need it, in a database or behind a server.
 
-    def publish(self, manifest: Manifest, provenance: Provenance) -> PublishResult: ...
+    The methods of ``Catalogue`` document arguments and errors.
+    """
 
-    def would_change(self, manifest: Manifest) -> PublishResult: ...
+    def publish(self, manifest: Manifest, provenance: Provenance) -> PublishResult:
+        """Publish a version; publishing the same content again changes nothing."""
+        ...
 
-    def get(self, reference: Reference) -> Entry: ...
+    def would_change(self, manifest: Manifest) -> PublishResult:
+        """Return the result that ``publish`` would have, and change nothing."""
+        ...
 
-    def manifest(self, reference: Reference) -> Manifest: ...
+    def get(self, reference: Reference) -> Entry:
+        """Return the entry of a version."""
+        ...
 
-    def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]: ...
+    def manifest(self, reference: Reference) -> Manifest:
+        """Return the manifest as published."""
+        ...
 
-    def versions(self, kind: Kind, name: Name) -> tuple[Entry, ...]: ...
+    def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]:
+        """Return the text of a manifest as published, and the sources of its files."""
+        ...
 
-    def list(self, kind: Kind | None = None) -> tuple[Entry, ...]: ...
+    def versions(self, kind: Kind, name: Name) -> tuple[Entry, ...]:
+        """Return every version of a name in SemVer order, yanked versions included."""
+        ...
 
-    def yank(self, reference: Reference, reason: str) -> bool: ...
+    def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
+        """Return every published version, or those of one ``kind``."""
+        ...
 
-    def unyank(self, reference: Reference) -> bool: ...
+    def yank(self, reference: Reference, reason: str) -> bool:
+        """Hide a version from new resolutions; return ``False`` if it is already yanked for the same reason."""
+        ...
 
-    def put_lock(self, lock: Lock) -> object: ...
+    def unyank(self, reference: Reference) -> bool:
+        """Undo a yank; return ``False`` if the version is not yanked."""
+        ...
 
-    def get_lock(self, lock: Digest) -> str: ...
+    def put_lock(self, lock: Lock) -> object:
+        """Store a lock under its id; storing it again changes nothing."""
+        ...
 
-    def find_lock(self, text: str) -> Digest: ...
+    def get_lock(self, lock: Digest) -> str:
+        """Return the text of a stored lock."""
+        ...
+
+    def find_lock(self, text: str) -> Digest:
+        """Return the id of the only stored lock whose id is ``text`` or begins with it."""
+        ...
 
 
 def find_newest(versions: Sequence[Entry], constraint: Constraint | None) -> Entry:
-    """The newest version that ``constraint`` admits, oldest first in ``versions``.
+    """Return the newest of ``versions`` that ``constraint`` admits.
 
-    Without a constraint: the newest that is neither yanked nor a pre-release, else the newest of all. A constraint
-    that pins a version exactly finds it yanked or not.
+    Without a constraint, this is the newest version that is neither yanked nor a pre-release, or else the newest of
+    all. A constraint that pins a version exactly also admits a yanked version.
+
+    Args:
+        versions: The versions of one name, oldest first; at least one.
+        constraint: The constraint, or ``None``.
 
     Raises:
-        UnknownNameError: none is admitted; the message lists what there is.
+        UnknownNameError: No version is admitted. The message lists the existing versions.
     """
     if constraint is None:
         plain = [entry for entry in versions if entry.yanked is None and not entry.reference.version.prerelease]
@@ -116,9 +154,14 @@ def find_newest(versions: Sequence[Entry], constraint: Constraint | None) -> Ent
 def no_version_error(
     kind: Kind, name: Name, constraint: Constraint, there: str, yanked: Version | None = None
 ) -> UnknownNameError:
-    """The error of a name without a version that is admitted; ``there`` are the ones that it has.
+    """Return the error for a name without a version that the constraint admits.
 
-    ``yanked`` is the newest of those that would be, were they not yanked.
+    Args:
+        kind: The kind of the name.
+        name: The name.
+        constraint: The constraint.
+        there: The existing versions, as text for the message.
+        yanked: The newest version that would be admitted if it were not yanked.
     """
     what = f"{kind}/{name} has no version that fits {constraint}"
     if yanked is None:
@@ -130,33 +173,43 @@ def no_version_error(
 
 
 TextOf = Callable[[Digest], str | None]
-"""The text of the published manifest that has a digest, where one has."""
+"""Returns the text of the published manifest with a digest, or ``None``."""
 
 
 class CataloguedStore(LocalStore):
-    """Blobs in a folder, beside a catalogue that has the bytes of every published manifest, durably and for ever.
+    """A folder of blobs that reads published manifests from the catalogue, which stores their text durably.
 
-    So a manifest needs no file, and publishing waits for the disk once, where the catalogue commits. It gets one as
-    soon as somebody asks for its path; a file that is there is what is read, damaged or not. ``list`` lists the files.
+    A published manifest therefore needs no file, and publishing waits only for the commit of the catalogue. The file is
+    written when ``path`` is called for it. An existing file takes precedence, even if it is damaged. ``list`` yields
+    the files alone.
+
+    Args:
+        root: The folder of the blobs.
+        text_of: Returns the text of the published manifest with a digest, or ``None``.
+        beside: A further lock to take with the lock of the folder.
     """
 
     def __init__(self, root: Path, text_of: TextOf, beside: StoreLock | None = None) -> None:
+        """Open the store in the folder ``root``."""
         super().__init__(root, beside)
         self._text_of = text_of
 
     def open(self, digest: Digest) -> BinaryIO:
+        """Open a blob, or a published manifest without a file."""
         try:
             return super().open(digest)
         except BlobNotFoundError as absent:
             return io.BytesIO(self._written(digest, absent))
 
     def stat(self, digest: Digest) -> Descriptor:
+        """Return digest and size of a blob, or of a published manifest without a file."""
         try:
             return super().stat(digest)
         except BlobNotFoundError as absent:
             return Descriptor(digest, len(self._written(digest, absent)))
 
     def path(self, digest: Digest) -> Path:
+        """Return the path of a blob; write the file first if it is a published manifest without one."""
         try:
             super().stat(digest)
         except BlobNotFoundError as absent:
@@ -164,7 +217,7 @@ class CataloguedStore(LocalStore):
         return super().path(digest)
 
     def _written(self, digest: Digest, absent: BlobNotFoundError) -> bytes:
-        """The bytes of a published manifest; raises ``absent`` where there is none of that digest."""
+        """Return the bytes of the published manifest with this digest; raise ``absent`` if there is none."""
         text = self._text_of(digest)
         if text is None:
             raise absent

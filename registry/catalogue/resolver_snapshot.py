@@ -27,20 +27,21 @@ Values = dict[str, Any]
 
 _ALWAYS = datetime.max.replace(tzinfo=UTC)
 _AT_ONCE = 500
-"""Keys in one statement: every database has a limit of some thousands."""
+"""Keys in one statement: every database has a limit of a few thousand parameters."""
 _LEAST = "\x01"
-"""The least character that a text may have: a text with it behind is the least that is greater."""
+"""The smallest character that a text may contain: appending it gives the next greater text."""
 _EVERY_NAME = {"first_name": "", "last_name": "~"}
-"""Names are made of characters between these."""
+"""Bounds of the range that contains every valid name."""
 
 
 class CatalogueSnapshot:
-    """What was published, and yanked, at a time; without a time, when the transaction began.
+    """The published versions and yanks at a time, or at the start of the transaction if no time is given.
 
     Implements ``registry.resolution.candidates.Snapshot``.
     """
 
     def __init__(self, connection: Connection, as_of: datetime | None) -> None:
+        """Configure the transaction of ``connection`` for the statements of the snapshot."""
         self._connection = connection
         self._dialect = connection.dialect.name
         for setting in resolver_statements.settings(self._dialect):
@@ -48,26 +49,32 @@ class CatalogueSnapshot:
         self._always = {"as_of": format_time(as_of or _ALWAYS), "next": _LEAST}
 
     def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
+        """Return the names of a kind next to ``near``: at most ``most`` on each side, sorted."""
         wanted = {"kind": kind, "near": near, "most": most}
         both = (resolver_statements.NAMES_BELOW, resolver_statements.NAMES_FROM)
         return sorted(row.name for statement in both for row in self._rows(statement, wanted))
 
     def needs(self, model: str) -> Sequence[Need]:
+        """Return the different requirements of the versions of a model, sorted."""
         return sorted(tuple(row) for row in self._rows(resolver_statements.NEEDS, {"kind": "model", "name": model}))
 
     def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
+        """Return the different requirements of these versions, each with the key of the newest version that has it."""
         rows = self._rows(resolver_statements.select_requirements(wanted.status), _population(wanted))
         return sorted(((kind, name, text), newest) for kind, name, text, newest in map(tuple, rows))
 
     def newest(self, wanted: Population, most: int) -> Sequence[Version]:
+        """Return at most ``most`` versions, newest first."""
         statement = resolver_statements.select_ends(wanted.status, "DESC", with_need=wanted.need is not None)
         return _versions(self._rows(statement, _population(wanted) | {"most": most}))
 
     def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
+        """Return at most ``most`` versions, oldest first."""
         statement = resolver_statements.select_ends(wanted.status, "ASC", with_need=wanted.need is not None)
         return _versions(self._rows(statement, _population(wanted) | {"most": most}))
 
     def extent(self, wanted: Population) -> Extent | None:
+        """Return the number of versions with the oldest and the newest, or ``None`` if there are none."""
         newest = self.newest(wanted, 1)
         if not newest:
             return None
@@ -76,6 +83,7 @@ class CatalogueSnapshot:
         return Extent(count, *self.oldest(wanted, 1), *newest)
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
+        """Return the published ones of these versions as candidates, in the order of ``versions``."""
         keys, found = [key(version) for version in versions], dict[str, Candidate]()
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
@@ -88,13 +96,19 @@ class CatalogueSnapshot:
         return [found[one] for one in keys if one in found]
 
     def platforms(self, framework: str) -> Sequence[Platform]:
+        """Return the platforms on which an image provides the framework, sorted."""
         return sorted(tuple(row) for row in self._rows(resolver_statements.PLATFORMS, {"framework": framework}))
 
     def images(self, framework: str) -> Sequence[str]:
+        """Return the names of the images that provide the framework, sorted."""
         return sorted(row.name for row in self._rows(resolver_statements.IMAGES, {"framework": framework}))
 
     def provided(self, wanted: Environments) -> Version | None:
-        """Goes down what images provide and what is published of the framework in turns, to the first that is both."""
+        """Return the newest published version of the framework that one of the images provides.
+
+        The search alternates between the versions that images provide and the published versions, in descending order,
+        until both agree.
+        """
         offers = resolver_statements.select_provided_version(wanted.status, wanted.image_status)
         newest = resolver_statements.select_ends(wanted.status, "DESC", with_need=False)
         framework = {"kind": "framework", "name": wanted.framework, "most": 1}
@@ -111,6 +125,7 @@ class CatalogueSnapshot:
         return None
 
     def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
+        """Return the name and newest version of each image that provides the framework, by name."""
         found = self._rows(
             resolver_statements.select_providers(wanted.status, wanted.image_status), _environments(wanted)
         )
@@ -118,7 +133,7 @@ class CatalogueSnapshot:
         return [(name, parse_version(version)) for name, version in newest.items()]
 
     def _possible(self, wanted: Environments) -> Range:
-        """The wanted versions of the framework; of an image that is pinned, the one that it provides."""
+        """Return the wanted versions of the framework; for a pinned image, only the version that it provides."""
         versions = Range.between(wanted.interval.low, wanted.interval.high)
         pinned = Range.between(wanted.images.low, wanted.images.high).single()
         if wanted.image is None or pinned is None:

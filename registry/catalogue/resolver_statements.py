@@ -1,17 +1,17 @@
 """SQL statements of the resolver's snapshot, each a few index seeks.
 
-They are texts for the driver because a process that makes one lock uses each of them a few times, and SQLAlchemy takes
-longer to compile one of these, from a text too, than the database to answer it. ``:name`` is a parameter.
+The statements are text for the driver. A process that creates one lock uses each statement a few times, and SQLAlchemy
+needs longer to compile one of them than the database to answer it. ``:name`` is a parameter.
 
-Their parameters: what a row is found by, under the column's name; ``low`` and ``high``, keys of versions, ``high``
-excluded; and ``as_of``, the time that is seen. Where a framework and images are sought at once, the interval of the
-images is ``image_low`` and ``image_high``.
+The parameters are the columns that identify a row, under their own names; ``low`` and ``high``, keys of versions, where
+``high`` is excluded; and ``as_of``, the time of the snapshot. In statements about a framework and its images, the
+interval of the images is ``image_low`` to ``image_high``.
 
-Few different values among many rows are found by a loose scan: a recursive query seeks from each value to the next
-greater one, so that the effort grows with the number of different values. No statement joins tables, whose order a
-database would choose: each reads one, and asks of each row what there is in the others by its whole key.
+A loose scan finds few different values among many rows: a recursive query seeks from each value to the next greater
+one, so its cost grows with the number of different values. No statement joins tables, because the database would choose
+the join order. Each statement reads one table and looks up rows of the others by their whole key.
 """
-# ruff: noqa: S608 - what is put together are names of our own tables and columns; values are bound
+# ruff: noqa: S608 - the statements contain names of our own tables and columns only; values are bound
 
 import re
 from functools import cache
@@ -23,7 +23,7 @@ _PARAMETER = re.compile(r":(\w+)")
 NEED = ("required_kind", "required_name", "range")
 PLATFORM = ("os", "arch", "device")
 _ROW_BY_ROW = " OFFSET 0"
-"""PostgreSQL makes a join of an EXISTS, and reads all that could match, but not of one that ends so."""
+"""PostgreSQL turns an EXISTS into a join and reads all possible matches, unless the subquery ends like this."""
 
 
 def _given(columns: tuple[str, ...], place: str) -> str:
@@ -39,9 +39,9 @@ def _between(key: str, whose: str = "") -> str:
 
 
 def _of_form(key: str, status: Status | None) -> str:
-    """What the key itself says: those of releases, and no others, end with ``~`` (``registry.versions.key``).
+    """Return the condition on the form of a key: only the keys of releases end with ``~`` (``semantic_version.key``).
 
-    It stands in the statement as it does in the indexes of pre-releases.
+    The condition is written exactly as in the indexes of pre-releases, so that the database uses them.
     """
     return {"release": f"{key} LIKE '%~'", "pre-release": f"{key} NOT LIKE '%~'"}.get(status or "", "true")
 
@@ -51,12 +51,12 @@ def _exists(rows: str) -> str:
 
 
 def _published(version: str) -> str:
-    """A row that belongs to a version which is seen."""
+    """Return the condition that a row belongs to a version published at ``as_of``."""
     return _exists(f"SELECT 1 FROM versions AS own WHERE {_equal('own', version)} AND own.published_at <= :as_of")
 
 
 def _holds(yank: str = "yanks") -> str:
-    """A row that yanks its version, and is the last of the version."""
+    """Return the condition that a row yanks its version and is the last yank row of the version at ``as_of``."""
     last = f"SELECT 1 FROM yanks AS later WHERE {_equal('later', yank)} AND later.position > {yank}.position"
     return f"{yank}.at <= :as_of AND {yank}.yanked AND NOT {_exists(f'{last} AND later.at <= :as_of')}"
 
@@ -69,11 +69,16 @@ def _of_status(version: str, status: Status | None) -> str:
 
 
 def _loose(table: str, columns: tuple[str, ...], given: str, start: str = "true") -> str:
-    """``found``: the different values of ``columns``, which follow in an index on those that ``given`` fixes.
+    """Return a loose scan: the table ``found`` of the different values of ``columns``.
 
-    ``start`` limits the first of them from below. SQLite seeks by several columns at once only up to and including a
-    value, and only if no column stands on the other side: so what is sought is at or above the last values found, with
-    the least of characters, ``next``, behind them.
+    SQLite seeks by several columns at once only with ``>=`` or ``<=``, and only if the other side has no columns. The
+    scan therefore seeks at or above the last values with ``next``, the smallest character, appended.
+
+    Args:
+        table: The table to scan.
+        columns: The columns whose values are wanted. An index has them directly after the columns that ``given`` fixes.
+        given: The condition that fixes the leading columns of the index.
+        start: The lower limit of the first value.
     """
     names = ", ".join(columns)
     last = " || '', ".join(f"found.{column}" for column in columns) + " || :next"
@@ -87,7 +92,7 @@ def _loose(table: str, columns: tuple[str, ...], given: str, start: str = "true"
 
 
 def _different(table: str, given: tuple[str, ...], columns: tuple[str, ...]) -> str:
-    """The different values of ``columns`` among the rows of published versions with the ``given`` columns."""
+    """Return the different values of ``columns`` among rows of published versions with the ``given`` columns."""
     rows = f"SELECT 1 FROM {table} AS one WHERE {_given(given, 'one')} AND {_equal('one', 'found', columns)}"
     published = f"{rows} AND {_published('one')}"
     found = ", ".join(f"found.{column}" for column in columns)
@@ -95,17 +100,21 @@ def _different(table: str, given: tuple[str, ...], columns: tuple[str, ...]) -> 
 
 
 def _of_keys(columns: str, table: str, count: int, condition: str = "true") -> str:
-    """The rows of ``table`` that belong to the versions of a name with the keys ``key_0``, ``key_1``, …."""
+    """Return the rows of ``table`` for the versions of a name with the keys ``key_0``, ``key_1``, …."""
     keys = ", ".join(f":key_{index}" for index in range(count))
     own = f"kind = :kind AND name = :name AND precedence IN ({keys}) AND {condition}"
     return f"SELECT {columns} FROM {table} WHERE {own}"
 
 
 def _population(status: Status | None, *, with_need: bool, need: str = "") -> tuple[str, str]:
-    """The table that is read, and all that follows SELECT: versions of a name, in an interval, and with a need.
+    """Return the table to read, and the rest of the statement after SELECT, for versions of a name in an interval.
 
-    The need is given, or that of a row of the table ``need``. What is rare is read: yanks, then pre-releases, which
-    have an index of their own, then those with the need.
+    The statement reads the rarest rows: yanks, then pre-releases, which have an index of their own, then requirements.
+
+    Args:
+        status: The wanted status; ``None`` for any.
+        with_need: Whether the versions must have a requirement.
+        need: The table whose row is this requirement; empty if the requirement is given by parameters.
     """
     plain = "requirements" if with_need else "versions"
     leading = {"yanked": "yanks", "pre-release": "prereleases"}.get(status or "", plain)
@@ -123,19 +132,25 @@ def _population(status: Status | None, *, with_need: bool, need: str = "") -> tu
 
 
 def _offered() -> str:
-    """Environments with the framework on the platform, of images of certain names."""
+    """Return the condition on environments: the framework, the platform, and the range of image names."""
     return (
         f"{_given(('framework', *PLATFORM), 'environments')} AND environments.name BETWEEN :first_name AND :last_name"
     )
 
 
 def _images(place: str, status: Status) -> str:
-    """Environments of published images in their interval and of their status."""
+    """Return the condition that an environment belongs to a published image in the interval with the status."""
     return f"{_between(f'{place}.precedence', 'image_')} AND {_of_status(place, status)} AND {_published(place)}"
 
 
 def _names(order: Literal["ASC", "DESC"], start: str, following: str) -> str:
-    """``most`` names of a kind in their order, from one that ``start`` limits to each that is ``following``."""
+    """Return the next ``most`` names of a kind in the given order.
+
+    Args:
+        order: The order of the names.
+        start: The condition on the first name.
+        following: The condition on each next name, relative to ``found.name``.
+    """
 
     def end(condition: str) -> str:
         return f"SELECT (SELECT name FROM versions WHERE kind = :kind AND {condition} ORDER BY name {order} LIMIT 1)"
@@ -147,17 +162,16 @@ def _names(order: Literal["ASC", "DESC"], start: str, following: str) -> str:
 
 @cache
 def render_statement(statement: str, dialect: str) -> str:
-    """A statement as the driver of the database reads it."""
+    """Return a statement in the syntax of the database's driver."""
     if dialect == "sqlite":
         return statement.replace(_ROW_BY_ROW, "")
     return _PARAMETER.sub(r"%(\1)s", statement.replace("%", "%%"))
 
 
 def settings(dialect: str) -> tuple[str, ...]:
-    """What is executed before the statements, in their transaction, so that they are seeks there too.
+    """Return the statements to execute first in the transaction, so that the planner uses index seeks.
 
-    PostgreSQL would read all of a table that it takes for small, and sort it: it is told to seek, which is right
-    whatever it knows of the table.
+    PostgreSQL would scan and sort a table that it takes for small. Its settings switch scans and sorts off.
     """
     knobs = {"jit": "off", **{f"enable_{name}": "off" for name in ("seqscan", "bitmapscan", "sort")}}
     values = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in knobs.items())
@@ -166,34 +180,34 @@ def settings(dialect: str) -> tuple[str, ...]:
 
 NAMES_BELOW = _names("DESC", "name < :near", "name < found.name")
 NAMES_FROM = _names("ASC", "name >= :near", "name > found.name")
-"""The names of a kind next to ``near``."""
+"""Names of a kind next to ``near``."""
 
 IMAGES = _different("versions", ("framework",), ("name",))
-"""The names of images of which a version provides the framework."""
+"""Names of images with a version that provides the framework."""
 
 NEEDS = _different("requirements", ("kind", "name"), NEED)
-"""What the versions of a name require."""
+"""Requirements of the versions of a name."""
 
 PLATFORMS = _different("environments", ("framework",), PLATFORM)
-"""The platforms on which some image provides the framework."""
+"""Platforms on which an image provides the framework."""
 
 
 @cache
 def select_versions(count: int) -> str:
-    """Versions of a name by their keys; ``yanked`` is the reason, where one is."""
+    """Select versions of a name by their keys; ``yanked`` is the reason of a yanked version."""
     reason = f"(SELECT reason FROM yanks WHERE {_equal('yanks', 'versions')} AND {_holds()})"
     return _of_keys(f"versions.*, {reason} AS yanked", "versions", count, "published_at <= :as_of")
 
 
 @cache
 def select_dependent_rows(table: str, count: int) -> str:
-    """The rows of ``requirements`` or ``platforms`` of these versions."""
+    """Select the rows of ``requirements`` or ``platforms`` of versions by their keys."""
     return _of_keys("*", table, count)
 
 
 @cache
 def select_ends(status: Status | None, order: Literal["ASC", "DESC"], *, with_need: bool) -> str:
-    """Key and text of ``most`` versions of a name, the oldest or the newest."""
+    """Select key and text of the ``most`` oldest or newest versions of a name."""
     leading, rows = _population(status, with_need=with_need)
     text = f"(SELECT version FROM versions AS own WHERE {_equal('own', leading)})"
     columns = f"{leading}.precedence, {'versions.version' if leading == 'versions' else text} AS version"
@@ -202,29 +216,29 @@ def select_ends(status: Status | None, order: Literal["ASC", "DESC"], *, with_ne
 
 @cache
 def count(status: Status | None, *, with_need: bool) -> str:
-    """How many versions of a name there are, ``most`` at most."""
+    """Count the versions of a name, up to ``most``."""
     _, rows = _population(status, with_need=with_need)
     return f"SELECT count(*) FROM (SELECT 1 {rows} LIMIT :most) AS counted"
 
 
 @cache
 def select_requirements(status: Status | None) -> str:
-    """What versions of a name require, each with the key of the newest that does."""
+    """Select the requirements of versions of a name, each with the key of the newest version that has it."""
     leading, rows = _population(status, with_need=True, need="found")
     place = f"{leading}.precedence"
     needs = ", ".join(f"found.{column}" for column in NEED)
     newest = f"SELECT {needs}, (SELECT {place} {rows} ORDER BY {place} DESC LIMIT 1) AS newest FROM found"
     found = _loose("requirements", NEED, _given(("kind", "name"), "requirements"))
-    # Materialized, since SQLite would otherwise seek the newest twice: for the condition, and for the column.
+    # Materialized, because SQLite would otherwise seek the newest version twice: for the condition and the column.
     there = f"needed AS MATERIALIZED ({newest} WHERE found.{NEED[0]} IS NOT NULL)"
     return f"{found}, {there} SELECT * FROM needed WHERE newest IS NOT NULL"
 
 
 @cache
 def select_provided_version(status: Status, images: Status) -> str:
-    """The key of the newest version of the framework that one of the images provides, whether or not it is published.
+    """Select the key of the newest version of the framework that one of the images provides.
 
-    Only the form of its ``status`` is looked at.
+    The version need not be published. Of ``status``, only the form of the key is checked.
     """
     place = "environments.framework_precedence"
     return (
@@ -235,7 +249,7 @@ def select_provided_version(status: Status, images: Status) -> str:
 
 @cache
 def select_providers(status: Status, images: Status) -> str:
-    """Name, key and text of the newest of each name's images, for each version of the framework that they provide."""
+    """Select the newest image of each name for each provided version of the framework: name, key and text."""
     pair = ("framework_precedence", "name")
     found = _loose(
         "environments", pair, f"{_offered()} AND framework_precedence < :high", "framework_precedence >= :low"

@@ -25,7 +25,7 @@ _LAST: Final = tuple(f"last_{column}" for column in VERSION)
 
 @dataclass(frozen=True, slots=True)
 class VersionFilter:
-    """Which versions are listed: of a kind, of a namespace, of a name, where these are given; after a key."""
+    """A filter of versions by kind, name and namespace; the list starts behind the key ``after``."""
 
     kind: Kind | None = None
     name: Name | None = None
@@ -34,9 +34,9 @@ class VersionFilter:
 
 
 class ListedVersion(NamedTuple):
-    """A version on a page, in the texts of its row: pages have a hundred, and nobody asks how their versions compare.
+    """A version on a page, as the texts of its row; a page does not need parsed versions.
 
-    ``yanked`` is the reason, where it is yanked.
+    ``yanked`` is the reason if the version is yanked.
     """
 
     kind: Kind
@@ -49,15 +49,15 @@ class ListedVersion(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What a page after this one begins behind."""
+        """The key behind which the next page starts."""
         return (self.kind, self.name, self.precedence)
 
 
 def read_version_page(engine: Engine, listing: VersionFilter, limit: int) -> tuple[ListedVersion, ...]:
-    """At most ``limit`` versions, by kind, name and version; of a yank that comes meanwhile it may know already.
+    """Read at most ``limit`` versions by kind, name and version. A concurrent yank may be included already.
 
     Raises:
-        UnavailableError: the database cannot be used.
+        UnavailableError: The database cannot be used.
     """
     values = _values(listing)
     shape = frozenset(values)
@@ -71,7 +71,7 @@ def read_version_page(engine: Engine, listing: VersionFilter, limit: int) -> tup
 
 
 def _values(listing: VersionFilter) -> dict[str, str]:
-    """The parameters of a listing; which there are is its shape."""
+    """Return the parameters of a listing; their names are its shape."""
     given = {name: value for name in _FIXED if (value := getattr(listing, name)) is not None}
     if listing.namespace is not None:  # 0 follows / in the order of characters
         given |= {"first": f"{listing.namespace}/", "beyond": f"{listing.namespace}0"}
@@ -83,14 +83,14 @@ def _values(listing: VersionFilter) -> dict[str, str]:
 
 @cache
 def _page(shape: frozenset[str]) -> PreparedSelect:
-    """A statement is made once for a shape: making it takes longer than asking it."""
+    """Return the statement for a shape. It is cached, because compiling it takes longer than executing it."""
     columns = (versions.c.version, versions.c.digest, versions.c.published_at)
     return PreparedSelect(_limited(versions, columns, shape).limit(bindparam("most")))
 
 
 @cache
 def _marks(shape: frozenset[str]) -> PreparedSelect:
-    """The yank rows from the page's beginning up to its last version, the last of each version last."""
+    """Return the statement for the yank rows of a page, ordered so that the current row of each version comes last."""
     up_to = tuple_(*_key(yanks)) <= tuple_(*map(bindparam, _LAST))
     columns = (yanks.c.yanked, yanks.c.reason)
     return PreparedSelect(_limited(yanks, columns, shape).order_by(yanks.c.position).where(up_to))
@@ -103,7 +103,7 @@ def _limited(table: Table, columns: Iterable[Column[Any]], shape: frozenset[str]
             query = query.where(table.c[column] == bindparam(column))
     if "first" in shape:
         query = query.where(table.c.name >= bindparam("first"), table.c.name < bindparam("beyond"))
-    # Only columns that are not fixed are compared as a tuple: the seek begins at the whole key then.
+    # Only columns that are not fixed are compared as a tuple, so that the index seek starts at the whole key.
     rest = [column for column in VERSION if f"after_{column}" in shape]
     if rest:
         after = tuple_(*(bindparam(f"after_{column}") for column in rest))
@@ -116,10 +116,10 @@ def _key(table: Table) -> list[Column[Any]]:
 
 
 def find_newest_published(connection: Connection, kind: Kind, name: Name, constraint: Constraint | None) -> Reference:
-    """As ``choosing.newest``: the same version, found by seeks in indexes however many there are.
+    """Find the version that ``find_newest`` returns, with index seeks whose number does not depend on the versions.
 
     Raises:
-        UnknownNameError: nothing of that name is published, or none is admitted; the message names the newest.
+        UnknownNameError: No version of this name is published, or none is admitted. The message lists the newest.
     """
     snapshot = CatalogueSnapshot(connection, None)
     last = snapshot.newest(Population(kind, name, EVERY), SHOWN_VERSIONS)
@@ -146,6 +146,6 @@ def find_newest_published(connection: Connection, kind: Kind, name: Name, constr
 def _newest(
     snapshot: CatalogueSnapshot, kind: Kind, name: Name, wanted: Range, status: Status | None
 ) -> Iterator[Version]:
-    """The newest of each interval."""
+    """Yield the newest version in each interval."""
     for interval in wanted.intervals:
         yield from snapshot.newest(Population(kind, name, interval, status), 1)

@@ -42,12 +42,12 @@ Values = dict[str, Any]
 
 
 def key_of(reference: Reference) -> Values:
-    """The key of the reference's rows: equal for versions that differ only in build metadata."""
+    """Return the key columns of a version; versions that differ only in build metadata have the same key."""
     return {"kind": reference.kind, "name": reference.name, "precedence": key(reference.version)}
 
 
 def rows_of_version(manifest: Manifest) -> tuple[Values, Iterable[tuple[Table, list[Values]]]]:
-    """The manifest's own columns of its version's row; then the rows that belong to it, without the version's key."""
+    """Return the row of a version and the rows that belong to it, all without the columns of the version's key."""
     provides: Values = {"framework": None, "framework_version": None}
     if isinstance(manifest, Image):
         provides = {"framework": manifest.provides.framework, "framework_version": manifest.provides.version}
@@ -61,7 +61,7 @@ def rows_of_version(manifest: Manifest) -> tuple[Values, Iterable[tuple[Table, l
 
 
 def rows_of_lock(lock: Lock) -> tuple[Values, list[Values]]:
-    """The lock's columns but for its text and time, and a row for each blob that it names, without the lock's key."""
+    """Return the row of a lock without text and time, and a row without the lock's id for each blob it references."""
     row: dict[str, Any] = {"id": lock.id, "request": lock.request.get("name", "")}
     for kind, artifact in lock.artifacts().items():
         row |= {kind: artifact.name, f"{kind}_version": artifact.version}
@@ -119,13 +119,13 @@ def _environments(manifest: Manifest) -> list[Values]:
 
 SHOWN_VERSIONS = 5
 PLACE = ("os", "arch", "device", "python")
-"""The columns that tell a platform of a lock from its others."""
+"""The columns that identify a platform within a lock."""
 
 Key = tuple[str, str, str]
 
 
 def _entry() -> Select[Any]:
-    """One version with its last yank row, by its key: made once, since making it takes longer than asking it."""
+    """Select a version with its last yank row by its key. Built once: building takes longer than executing."""
     later = yanks.alias("later")
     latest = select(later.c.position).where(_same(later, versions)).order_by(later.c.position.desc()).limit(1)
     last = and_(_same(yanks, versions), yanks.c.position == latest.correlate(versions).scalar_subquery())
@@ -135,7 +135,7 @@ def _entry() -> Select[Any]:
 
 
 def _read() -> Select[Any]:
-    """The same, with the text and the sources: all of one version."""
+    """Extend ``_entry`` by the text and the sources of the manifest."""
     return _entry().add_columns(manifests.c.content, manifests.c.sources).where(_same(manifests, versions))
 
 
@@ -167,21 +167,21 @@ def _text() -> Select[Any]:
 ENTRY = _entry()
 READ = _read()
 YANK = _yank()
-"""The last yank row of one version."""
+"""Selects the last yank row of a version by its key."""
 CONTENT = _content()
 TEXT = _text()
-"""Of the version that has a digest: at most one has."""
+"""Selects the text of the manifest with a digest; at most one version has it."""
 PUBLISHED = _published()
-"""Of one version, by its key: its text and digest."""
+"""Selects text and digest of a version by its key."""
 
 
 def of_version(table: Table, reference: Reference) -> ColumnElement[bool]:
-    """The condition that a row of ``table`` belongs to the reference."""
+    """Return the condition that a row of ``table`` belongs to a version."""
     return and_(*(table.c[column] == value for column, value in key_of(reference).items()))
 
 
 def entries(connection: Connection, kind: Kind | None = None, name: str | None = None) -> tuple[Entry, ...]:
-    """What is published, of a kind and of a name where they are given, by kind, name and version."""
+    """Return the published versions, optionally of one kind and name, by kind, name and version."""
     given = {"kind": kind, "name": name}
     wanted = {column: value for column, value in given.items() if value is not None}
     rows = connection.execute(select(versions).filter_by(**wanted).order_by(*versions.primary_key.columns))
@@ -198,10 +198,10 @@ def entries(connection: Connection, kind: Kind | None = None, name: str | None =
 
 
 def entry(connection: Connection, reference: Reference) -> Entry:
-    """The entry of one version.
+    """Return the entry of a version.
 
     Raises:
-        UnknownNameError: it is not published; the message names what is near.
+        UnknownNameError: The version is not published. The message suggests similar names and versions.
     """
     row = connection.execute(ENTRY, key_of(reference)).first()
     if row is None:
@@ -210,40 +210,43 @@ def entry(connection: Connection, reference: Reference) -> Entry:
 
 
 def entry_of(reference: Reference, row: Sequence[Any]) -> Entry:
-    """The entry that a row of ``ENTRY`` spells."""
+    """Build the entry of a version from a row of ``ENTRY``."""
     version, digest, published_at, yanked, reason = row
     published = Reference(reference.kind, reference.name, parse_version(version))
     return Entry(published, Digest(digest), published_at, reason if yanked else None)
 
 
 def yank_reasons(connection: Connection, wanted: Mapping[str, str]) -> Mapping[Key, str]:
-    """Why each version is yanked, by its key, among the rows with the ``wanted`` columns; its last yank row holds."""
+    """Return the reasons of all yanked versions by key, among rows with the ``wanted`` columns."""
     query = select(yanks).filter_by(**wanted).order_by(*yanks.primary_key.columns)
     last = {(row.kind, row.name, row.precedence): row for row in connection.execute(query)}
     return {key: row.reason for key, row in last.items() if row.yanked}
 
 
 def platforms_here(connection: Connection, lock: Lock) -> tuple[LockedPlatform, ...]:
-    """The platforms of a lock whose bytes should be here: those that bundles brought, or all if it came in none."""
+    """Return the platforms of a lock whose blobs should be in the store.
+
+    These are the platforms that bundles brought, or all platforms if the lock came in no bundle.
+    """
     columns = [imported_platforms.c[name] for name in PLACE]
     brought = {tuple(row) for row in connection.execute(select(*columns).where(imported_platforms.c.lock == lock.id))}
     return tuple(one for one in lock.image.platforms if not brought or place_of(one) in brought)
 
 
 def place_of(platform: LockedPlatform) -> tuple[str, ...]:
-    """The values of the columns ``PLACE``."""
+    """Return the values of the columns ``PLACE``."""
     return tuple(getattr(platform, name) for name in PLACE)
 
 
 def unknown_name(connection: Connection, kind: Kind, name: str) -> UnknownNameError:
-    """The error for a name of which nothing is published, with the nearest one that is."""
+    """Return the error for a name without published versions; it suggests the nearest published name."""
     near = find_nearest_name(CatalogueSnapshot(connection, None), kind, name)
     step = f"did you mean {kind}/{near}?" if near else f"`benchlock list {kind}` lists what is published"
     return UnknownNameError(f"no {kind} of the name {name!r} is published", where=f"{kind}/{name}", next_step=step)
 
 
 def unknown_version(connection: Connection, reference: Reference) -> UnknownNameError:
-    """The error for a version that is not published, with the newest ones that are, or the nearest name."""
+    """Return the error for a version that is not published; it lists the newest versions or the nearest name."""
     everything = Population(reference.kind, reference.name, EVERY)
     published = CatalogueSnapshot(connection, None).newest(everything, SHOWN_VERSIONS)
     if not published:
@@ -258,11 +261,17 @@ _PUBLISHED = PreparedSelect(PUBLISHED)
 
 
 def insert_version(connection: Connection, manifest: Manifest, provenance: Provenance, at: datetime) -> PublishResult:
-    """Make a version visible; the same content again changes nothing.
+    """Insert a version; inserting the same content again changes nothing.
+
+    Args:
+        connection: A connection in a transaction of ``write_transaction``.
+        manifest: The manifest with the digest of every file.
+        provenance: The author's text and the sources of the files.
+        at: The time of publication.
 
     Raises:
-        ForbiddenError: who is acting may not publish versions of that name.
-        VersionTakenError: the version is published with other content.
+        ForbiddenError: The actor may not publish versions of this name.
+        VersionTakenError: The version is published with other content.
     """
     reference, digest = reference_of(manifest), manifest_digest(manifest)
     if is_published(connection, reference, digest):
@@ -281,16 +290,16 @@ def insert_version(connection: Connection, manifest: Manifest, provenance: Prove
 
 
 def is_published(connection: Connection, reference: Reference, digest: Digest) -> bool:
-    """Whether the version is there with that content.
+    """Return whether a version is published with this digest.
 
     Raises:
-        VersionTakenError: it is there with other content.
+        VersionTakenError: The version is published with other content.
     """
     return is_same(reference, digest, _PUBLISHED.within(connection, key_of(reference)))
 
 
 def is_same(reference: Reference, digest: Digest, found: Sequence[Any] | None) -> bool:
-    """Whether a row of ``PUBLISHED`` has that content. Raises as ``is_published``."""
+    """Return whether a row of ``PUBLISHED`` has this digest. Raise as ``is_published``."""
     if found is None:
         return False
     version, there = found
@@ -300,7 +309,7 @@ def is_same(reference: Reference, digest: Digest, found: Sequence[Any] | None) -
 
 
 def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:
-    """Keep a lock under its id; false where it is kept already."""
+    """Store a lock under its id; return ``False`` if it is stored already."""
     row, blobs = rows_of_lock(lock)
     if connection.execute(select(locks.c.id).where(locks.c.id == lock.id)).first():
         return False
@@ -316,9 +325,9 @@ def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:
 def insert_imported_lock(
     connection: Connection, lock: Lock, platforms: Collection[LockedPlatform], at: datetime
 ) -> bool:
-    """Keep a lock that came in a bundle with some of its platforms, or all; false where it is kept already.
+    """Store a lock from a bundle with some or all of its platforms; return ``False`` if it is stored already.
 
-    One that was made here stays one that was made here, with all of them.
+    A lock that was created in this registry keeps all of its platforms.
     """
     is_new = insert_lock(connection, lock, at)
     here = () if is_new else platforms_here(connection, lock)

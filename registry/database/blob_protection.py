@@ -1,10 +1,10 @@
 """Protection of blobs from garbage collection on PostgreSQL: holds of uploads and the store lock.
 
-Writers share it, the collection of garbage holds it alone. It is a session-level advisory lock: the server frees it
-when its holder is killed. All writers of one process share one session, so nested writers never wait for a collection
-that waits for them. Every transaction that writes in a writer's thread checks that the writer's session still stands
-(``protection``). A lock is polled rather than queued for, since a queued collection would block the writers of every
-other process until the last writer is done.
+Writers share the store lock, and garbage collection holds it alone. It is a session-level advisory lock, so the server
+releases it when the holder is killed. All writers of a process share one session; a nested writer therefore never waits
+for a collection that waits for its own process. Every write transaction in a writer's thread checks that the session
+still exists (``postgresql.require_protection``). The lock is polled, not queued for: a queued collection would block
+the writers of all other processes until the last writer is done.
 """
 
 import time
@@ -31,18 +31,29 @@ from benchlock.registry.database.postgresql import STORE_KEY, Protection, hold_p
 from benchlock.registry.database.record_chain import BATCH, in_batches
 
 _NOW: Final[ColumnClause[float]] = literal_column("extract(epoch from clock_timestamp())::float8", Float)
-"""The server's own clock: those of the hosts may differ."""
+"""The clock of the server, because the clocks of the hosts may differ."""
 
 
 class DatabaseHolds:
-    """Blobs that are held, in PostgreSQL. Implements ``Holds``."""
+    """Blob holds in PostgreSQL; implements ``Holds``.
+
+    Args:
+        engine: The database.
+        seconds: How long a hold lasts, in seconds.
+    """
 
     def __init__(self, engine: Engine, seconds: float = HOLD_SECONDS) -> None:
+        """Open the holds in the database ``engine``."""
         self._engine = engine
         self._seconds = seconds
 
     def hold(self, digest: Digest, owner: str = "", size: int = 0) -> None:
-        """Hold the blob from now on, committed when this returns; a hold that is there is renewed.
+        """Hold a blob from now on, or renew its hold; the hold is committed when this method returns.
+
+        Args:
+            digest: The digest of the blob.
+            owner: Who uploads or requests the blob; empty for nobody in particular.
+            size: The size in bytes that counts towards the owner's quota.
 
         Raises:
             UnavailableError: The database cannot be used.
@@ -55,7 +66,7 @@ class DatabaseHolds:
             )
 
     def held(self) -> Iterator[Digest]:
-        """Return every blob that is held, there or not.
+        """Return the digests with a hold, whether or not the blob is stored.
 
         Raises:
             UnavailableError: The database cannot be used.
@@ -74,7 +85,9 @@ class DatabaseHolds:
             connection.execute(delete(blob_holds).where(blob_holds.c.until < _NOW))
 
     def count_bytes(self, owner: str) -> int:
-        """Return the bytes that an owner holds or held, a block a blob at least, until they are released or forgotten.
+        """Return the bytes that an owner's holds count, at least one block for each blob.
+
+        Expired holds count until they are released or deleted.
 
         Raises:
             UnavailableError: The database cannot be used.
@@ -86,7 +99,7 @@ class DatabaseHolds:
             return int(connection.execute(query).scalar_one())
 
     def owned(self, owner: str) -> Collection[Digest]:
-        """Return the digests of those blobs.
+        """Return the digests of an owner's holds, expired holds included.
 
         Raises:
             UnavailableError: The database cannot be used.
@@ -111,10 +124,14 @@ _PAUSE: Final = 0.05
 
 
 class DatabaseStoreLock:
-    """The lock of the store that belongs to a database. Implements ``StoreLock``."""
+    """The lock of the blob store that belongs to a database; implements ``StoreLock``.
+
+    Args:
+        engine: Returns the database; it is called when the lock is first needed.
+    """
 
     def __init__(self, engine: Callable[[], Engine]) -> None:
-        """``engine`` is called when the lock is first needed."""
+        """Create the lock without opening the database."""
         self._engine = engine
         self._turn = Lock()
         self._writers = 0
@@ -124,11 +141,11 @@ class DatabaseStoreLock:
 
     @contextmanager
     def held(self, *, alone: bool) -> Iterator[None]:
-        """Hold the lock, together with other writers or alone.
+        """Hold the lock together with other writers, or alone.
 
         Raises:
-            UnavailableError: The database cannot be used, or others held the lock for longer than ``PATIENCE``. Also of
-                a transaction that writes inside of the context, where the lock was lost meanwhile.
+            UnavailableError: The database cannot be used, or the lock was not free within ``LOCK_TIMEOUT``. A write
+                transaction inside the context raises it as well if the lock was lost.
         """
         if alone:
             with self._held_alone():
@@ -142,10 +159,10 @@ class DatabaseStoreLock:
             self._leave()
 
     def check(self) -> None:
-        """Require that a collection still holds the lock alone; nothing to check outside of one.
+        """Require that a running collection still holds the lock alone; do nothing outside of a collection.
 
         Raises:
-            UnavailableError: The session that held it has ended.
+            UnavailableError: The session that held the lock has ended.
         """
         if self._collection is not None:
             with translate_errors(self._engine()):
@@ -181,7 +198,7 @@ class DatabaseStoreLock:
         try:
             with translate_errors(self._engine()):
                 session.execute(text("SELECT 1"))
-        except UnavailableError:  # the session has ended, and with it the lock
+        except UnavailableError:  # the session has ended, which released the lock
             return False
         return True
 
@@ -195,7 +212,7 @@ class DatabaseStoreLock:
                 with translate_errors(self._engine()):
                     session.execute(text(f"SELECT pg_advisory_unlock_shared({STORE_KEY})"))
                     session.close()
-            except UnavailableError:  # the session has ended, and with it the lock
+            except UnavailableError:  # the session has ended, which released the lock
                 _end(session)
 
     def _shared_session(self) -> tuple[Connection, Protection]:
@@ -238,7 +255,7 @@ class DatabaseStoreLock:
 
 
 def _end(session: Connection) -> None:
-    """End the session itself, which frees its locks, instead of giving it back to the pool."""
+    """End the session, which releases its locks, instead of returning it to the pool."""
     with suppress(Exception):  # it may have ended already
         session.invalidate()
     with suppress(Exception):

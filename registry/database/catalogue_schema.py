@@ -1,12 +1,12 @@
 """The tables of the catalogue and of the chain of records, in SQLAlchemy Core.
 
-A table whose ``info`` says ``append_only`` is guarded by the database itself (guards.py). What belongs to a version or
-to a lock is written before the row of the version or lock, in the same transaction: that row seals it, and nothing can
-be added afterwards. Foreign keys to a sealing row are checked at the commit for that reason. No table has a hidden row
-number, which a REPLACE could use in place of the key.
+Triggers protect every table whose ``info`` has ``append_only`` (``triggers.py``). The rows that belong to a version or
+lock are inserted before the row of the version or lock, in the same transaction. That row seals them: nothing can be
+added afterwards. Foreign keys to a sealing row are therefore checked at the commit. No table has a hidden row number,
+which a REPLACE could use in place of the key.
 
-A version's key is (kind, name, precedence): precedence is a text whose bytewise order is SemVer's, and which leaves
-build metadata out, so that two versions that differ in nothing else are one.
+The key of a version is (kind, name, precedence). Precedence is a text whose bytewise order is the SemVer order. It
+excludes build metadata, so versions that differ only in build metadata are the same version.
 """
 
 from collections.abc import Sequence
@@ -32,20 +32,21 @@ PROVIDED = ("framework", "os", "arch", "device", "framework_precedence", "name",
 
 
 def only_prereleases(key: str) -> dict[str, Any]:
-    """An index of the rows alone whose column ``key`` is that of a pre-release: few, and far apart in other indexes.
+    """Return the arguments that restrict an index to rows whose column ``key`` is that of a pre-release.
 
-    Revisions say it for every database; to say it for another one here loads all of its dialect.
+    Pre-releases are few, and far apart in other indexes. Revisions contain the condition for every database; naming
+    another database here would load its whole dialect.
     """
     return {"sqlite_where": text(f"{key} NOT LIKE '%~'")}
 
 
 def deferred_key(columns: Sequence[str], referred: Sequence[str]) -> ForeignKeyConstraint:
-    """A foreign key that is checked at the commit, so that what belongs to a row can be written before it."""
+    """Return a foreign key that is checked at the commit, so that dependent rows can be inserted first."""
     return ForeignKeyConstraint(columns, referred, deferrable=True, initially="DEFERRED")
 
 
 def _of_version(name: str, *parts: Any) -> Table:  # noqa: ANN401 - columns and constraints alike, as Table takes them
-    """A table whose rows belong to a version and are sealed by it."""
+    """Return a table whose rows belong to a version and are sealed by it."""
     return Table(
         name,
         metadata,
@@ -71,7 +72,7 @@ versions = Table(
     *_version_key(),
     Column("version", TEXT, nullable=False),  # as published, build metadata included
     Column("digest", DIGEST, nullable=False),  # of the manifest's content
-    Column("framework", TEXT),  # what an image provides; null in every other kind
+    Column("framework", TEXT),  # provided by an image; null for every other kind
     Column("framework_version", TEXT),
     Column("published_at", Moment, nullable=False),
     Index(None, "digest", unique=True),
@@ -83,17 +84,17 @@ versions = Table(
 
 manifests = _of_version(
     "manifests",
-    Column("content", TEXT, nullable=False),  # canonical JSON, whose digest the version has
-    Column("authored", TEXT, nullable=False),  # the author's own text: provenance, outside the digest
-    Column("sources", TEXT, nullable=False),  # JSON: from a file's path to its source as written
+    Column("content", TEXT, nullable=False),  # canonical JSON; its digest is in ``versions``
+    Column("authored", TEXT, nullable=False),  # the author's text: provenance, excluded from the digest
+    Column("sources", TEXT, nullable=False),  # JSON: maps a file's path to its source as written
 )
 
 files = _of_version(
     "files",
     Column("path", TEXT, primary_key=True),
     Column("digest", DIGEST, nullable=False),
-    Column("size", WHOLE, nullable=False),  # bytes; of a tree, the sum of its files'
-    Column("tree", Boolean, nullable=False),  # the digest is that of a listing, whose lines name further blobs
+    Column("size", WHOLE, nullable=False),  # bytes; for a tree, the total of its files
+    Column("tree", Boolean, nullable=False),  # the digest is that of a tree listing, which references further blobs
     Index(None, "digest"),
 )
 
@@ -111,10 +112,10 @@ platforms = _of_version(
     Column("arch", TEXT, primary_key=True),
     Column("device", TEXT, primary_key=True),
     Column("python", TEXT, primary_key=True),
-    Column("layered", Boolean, nullable=False),  # has layers, so that a container can run
+    Column("layered", Boolean, nullable=False),  # has layers, so a container can run
 )
 
-environments = _of_version(  # what an image provides, on each platform; several Pythons on one are one row
+environments = _of_version(  # the framework of an image on each platform, one row for all Python versions
     "environments",
     Column("os", TEXT, primary_key=True),
     Column("arch", TEXT, primary_key=True),
@@ -130,7 +131,7 @@ yanks = Table(
     "yanks",
     metadata,
     *_version_key(),
-    Column("position", WHOLE, primary_key=True, autoincrement=False),  # 1, 2, ...: the last one holds
+    Column("position", WHOLE, primary_key=True, autoincrement=False),  # 1, 2, ...: the last row is current
     Column("yanked", Boolean, nullable=False),
     Column("reason", TEXT, nullable=False),
     Column("at", Moment, nullable=False),
@@ -170,7 +171,7 @@ lock_blobs = Table(
     sqlite_with_rowid=False,
 )
 
-imported_platforms = Table(  # a lock that came in no bundle has none
+imported_platforms = Table(  # platforms that bundles brought; no rows for a lock created here
     "imported_platforms",
     metadata,
     Column("lock", DIGEST, primary_key=True),
@@ -184,7 +185,7 @@ imported_platforms = Table(  # a lock that came in no bundle has none
     sqlite_with_rowid=False,
 )
 
-owners = Table(  # the registry whose database this is, where one database could be named by several
+owners = Table(  # the registry that owns this database: several registries could be configured with one address
     "owners",
     metadata,
     Column("id", bounded_text(32), primary_key=True),
@@ -193,23 +194,23 @@ owners = Table(  # the registry whose database this is, where one database could
     sqlite_with_rowid=False,
 )
 
-blob_holds = Table(  # blobs that are no garbage until then, in seconds of the epoch; on PostgreSQL alone
+blob_holds = Table(  # blobs protected from garbage collection until a time in epoch seconds; PostgreSQL only
     "blob_holds",
     metadata,
     Column("digest", DIGEST, primary_key=True),
-    Column("owner", bounded_text(16), primary_key=True),  # the tag of who sent it or asked for it; empty in old rows
-    Column("size", BigInteger, nullable=False),  # bytes that count as the owner's until the row is deleted
+    Column("owner", bounded_text(16), primary_key=True),  # the tag of the uploader or requester; empty in old rows
+    Column("size", BigInteger, nullable=False),  # bytes of the owner's quota until the row is deleted
     Column("until", Float, nullable=False),
     Index(None, "owner"),
     sqlite_with_rowid=False,
 )
 
-record_chain = Table(  # the digest of every record, in the order of insertion (chain.py)
+record_chain = Table(  # the digest of every record, in insertion order (``record_chain.py``)
     "record_chain",
     metadata,
     Column("seq", WHOLE, primary_key=True, autoincrement=False),  # 1, 2, ... without a gap
     Column("kind", bounded_text(32), nullable=False),  # the record's table
-    Column("key", TEXT, nullable=False),  # the record's key in it, with spaces between its columns
+    Column("key", TEXT, nullable=False),  # the record's primary key, its columns separated by spaces
     Column("digest", DIGEST, nullable=False),  # of the record's canonical form
     Column("link", DIGEST, nullable=False),  # SHA-256 of the previous link and of this entry
     Index(None, "kind", "key", unique=True),

@@ -1,7 +1,7 @@
 """Column types that mean the same in SQLite and PostgreSQL.
 
-Texts are compared and sorted byte by byte, as SQLite does: PostgreSQL would ask the database's collation, and the order
-of keys, names and digests is part of what they mean. Whole numbers have 64 bits.
+Texts are compared and sorted byte by byte, as SQLite does. PostgreSQL would use the collation of the database, but the
+order of keys, names and digests is significant. Integers have 64 bits.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ WHOLE = Integer().with_variant(BigInteger(), "postgresql")
 
 
 def bounded_text(most: int) -> String:
-    """The type of a text of so many characters ``most``."""
+    """Return the type of a text of at most ``most`` characters."""
     return String(most).with_variant(String(most, collation=_BYTEWISE), "postgresql")
 
 
@@ -28,13 +28,15 @@ MOMENT = bounded_text(len("2026-01-31T12:00:00.000000Z"))
 
 
 class Moment(TypeDecorator[datetime]):
-    """A time as ISO 8601 text in UTC with microseconds: always as long, so that text order is the order of time."""
+    """A time as ISO 8601 text in UTC with microseconds. The length is fixed, so text order is time order."""
 
     impl = MOMENT
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """Return the stored text of a time."""
         return None if value is None else format_time(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """Return the time of a stored text."""
         return None if value is None else datetime.fromisoformat(value)

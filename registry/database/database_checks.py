@@ -38,7 +38,7 @@ _SOUND: Final = "ok"
 
 
 def find_sqlite_damage(connection: Connection) -> Iterator[str]:
-    """Yield what SQLite finds damaged: pages, the order of rows, indexes, constraints and foreign keys."""
+    """Yield the damage that SQLite reports: pages, the order of rows, indexes, constraints and foreign keys."""
     for finding in connection.exec_driver_sql("PRAGMA integrity_check").scalars():
         if finding != _SOUND:
             yield f"SQLite's integrity check: {finding}"
@@ -66,11 +66,11 @@ SELECT (SELECT quote_ident(extnamespace::regnamespace::text) FROM pg_extension W
 """)
 _CHECKSUMS: Final = text("SELECT current_setting('data_checksums')::boolean")
 _BY_INDEX: Final = ("seqscan", "bitmapscan", "tidscan", "hashjoin", "mergejoin", "material", "memoize")
-"""The kinds of plan that are switched off, so that rows are searched by an index."""
+"""The planner methods to switch off, so that queries search by an index."""
 
 
 def find_postgresql_damage(connection: Connection) -> Iterator[str]:
-    """Yield what is damaged: rows that a search does not find, and what amcheck reports of tables and indexes."""
+    """Yield the damage in PostgreSQL: rows that an index does not find, and the findings of amcheck."""
     connection.exec_driver_sql("SET LOCAL jit = off")
     for kind in _BY_INDEX:
         connection.exec_driver_sql(f"SET LOCAL enable_{kind} = off")
@@ -93,7 +93,7 @@ def find_postgresql_damage(connection: Connection) -> Iterator[str]:
 
 
 def describe_postgresql_checks(engine: Engine) -> tuple[str, ...]:
-    """Return what the server does itself about damage, and what it lacks with the next step."""
+    """Describe the server's own damage detection, with the next step for each part that is missing."""
     with read_transaction(engine) as connection:
         has_checksums = connection.execute(_CHECKSUMS).scalar()
         amcheck = connection.execute(_AMCHECK).one()
@@ -109,7 +109,14 @@ def describe_postgresql_checks(engine: Engine) -> tuple[str, ...]:
 
 
 def _count_lost(connection: Connection, table: str, columns: Sequence[str], condition: str | None) -> int:
-    """Return how many rows a search for their own values does not find. All rows are read without any index."""
+    """Count the rows that a search for their own values does not find. All rows are read without an index.
+
+    Args:
+        connection: A connection to PostgreSQL.
+        table: The name of the table.
+        columns: The columns of the index.
+        condition: The condition of a partial index, in SQL.
+    """
     quoted = [_quoted(connection, column) for column in columns]
     known = " AND ".join([f"{column} IS NOT NULL" for column in quoted] + ([condition] if condition else []))
     equal = " AND ".join(f"found.{column} = own.{column}" for column in quoted)
@@ -124,7 +131,7 @@ def _quoted(connection: Connection, identifier: str) -> str:
 
 
 MOST: Final = 100
-"""Errors that are reported of one kind of check: a damaged page may hold a thousand records."""
+"""Maximum number of errors that one check reports: a damaged page may contain a thousand records."""
 
 Find = Callable[[Connection], Iterator[str]]
 _Check = Callable[[Connection], Iterator[IntegrityError]]
@@ -132,7 +139,7 @@ _Check = Callable[[Connection], Iterator[IntegrityError]]
 
 @dataclass(frozen=True, slots=True)
 class DatabaseReport:
-    """What a check of the whole database found: how many records are chained, the head, and all damage."""
+    """The result of a check of the whole database: the head of the chain, and all damage."""
 
     head: Head | None
     damaged: tuple[IntegrityError, ...]
@@ -145,14 +152,14 @@ def check_database(
     find_changes: Find | None = None,
     limits: Iterable[TextLimits] = (),
 ) -> DatabaseReport:
-    """Check the schema with its guards, the database by its own means, the chain of records and every record.
+    """Check the schema and its triggers, the storage, the chain of records, and every record.
 
     Args:
         engine: The database.
         metadata: All tables of the schema.
-        noted: A head of the chain that was noted before, which must still be in it.
-        find_changes: What finds the changes of the schema, for this module knows none of the revisions.
-        limits: The limits of texts that the database has to enforce.
+        noted: A head of the chain that was noted earlier, which must still be in the chain.
+        find_changes: Finds changes of the schema; this module does not know the revisions.
+        limits: The limits of texts that the database must enforce.
     """
 
     def check_schema(connection: Connection) -> Iterator[IntegrityError]:
@@ -175,7 +182,7 @@ def check_database(
     for check in checks:
         try:
             faults += _collect(engine, check)
-        except UnavailableError as error:  # of a database that is damaged, too: a table has lost a column, say
+        except UnavailableError as error:  # damage can cause it, too, such as a table without one of its columns
             if not faults:
                 raise
             faults.append(damage_error(error.what, error.where))
@@ -194,18 +201,18 @@ def _distinct(faults: Iterable[IntegrityError]) -> Iterator[IntegrityError]:
 
 
 def check_storage(connection: Connection) -> Iterator[IntegrityError]:
-    """Yield what the database itself finds damaged: pages, indexes, foreign keys."""
+    """Yield the damage that the database itself detects: pages, indexes, foreign keys."""
     find_damage = find_sqlite_damage if connection.dialect.name == "sqlite" else find_postgresql_damage
     return map(damage_error, find_damage(connection))
 
 
 def find_storage_damage(engine: Engine) -> tuple[IntegrityError, ...]:
-    """Return what ``check_storage`` finds in the database ``engine``."""
+    """Return the findings of ``check_storage`` for the database ``engine``."""
     return tuple(_collect(engine, check_storage))
 
 
 def describe_checks(engine: Engine) -> tuple[str, ...]:
-    """Return what the database itself does about damage, and what it lacks with the next step."""
+    """Describe the database's own damage detection, with the next step for each part that is missing."""
     return describe_postgresql_checks(engine) if engine.dialect.name == "postgresql" else ()
 
 
@@ -220,7 +227,7 @@ def _check_kind(kind: RecordKind) -> _Check:
 
 
 def _collect(engine: Engine, check: _Check) -> Iterator[IntegrityError]:
-    """Yield what a check finds, ``MOST`` errors at most; that it cannot be finished is an error, too."""
+    """Yield the findings of a check, at most ``MOST``; damage that stops the check is a finding, too."""
     try:
         with read_transaction(engine) as connection:
             yield from _first(check(connection), MOST)
@@ -237,14 +244,14 @@ def _first(faults: Iterable[IntegrityError], most: int) -> Iterator[IntegrityErr
 
 
 def claim_database(engine: Engine, registry: str, at: datetime) -> bool:
-    """Make the database that of the registry with the id ``registry``; again it changes nothing.
+    """Make the registry ``registry`` the owner of the database; claiming it again changes nothing.
 
     Returns:
         Whether this call claimed it.
 
     Raises:
-        RefusedError: it is another registry's.
-        UnavailableError: it cannot be used.
+        RefusedError: The database belongs to another registry.
+        UnavailableError: The database cannot be used.
     """
     with read_transaction(engine) as connection:
         found = _owner(connection)
@@ -259,10 +266,10 @@ def claim_database(engine: Engine, registry: str, at: datetime) -> bool:
 
 
 def require_owner(engine: Engine, registry: str) -> None:
-    """Require that no other registry than ``registry`` has claimed the database, whatever its schema's revision.
+    """Require that the database belongs to ``registry`` or to nobody, whatever the revision of its schema.
 
     Raises:
-        RefusedError: Another registry has.
+        RefusedError: The database belongs to another registry.
         UnavailableError: The database cannot be used.
     """
     _refuse_other(engine, owner(engine), registry)
@@ -278,7 +285,7 @@ def _refuse_other(engine: Engine, found: str | None, registry: str) -> None:
 
 
 def owner(engine: Engine) -> str | None:
-    """The id of the registry whose database it is; none where nobody claimed it, or it is empty."""
+    """Return the id of the registry that owns the database, or ``None`` if none does or the database is empty."""
     with read_transaction(engine) as connection:
         return _owner(connection) if connection.dialect.has_table(connection, owners.name) else None
 

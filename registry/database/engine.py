@@ -22,28 +22,28 @@ _VERSION: Final = "SELECT version_num FROM alembic_version"
 
 
 class SchemaRevisionError(UnavailableError):
-    """The database's schema has another revision than this build needs."""
+    """A database schema with another revision than this build needs."""
 
     code = "schema-revision"
 
 
 def read_revision(connection: Connection) -> str | None:
-    """Read the revision of the database's schema; ``None`` where the database is empty."""
+    """Return the revision of the database's schema, or ``None`` if the database is empty."""
     if not connection.dialect.has_table(connection, "alembic_version"):
         return None
     return _read_version(connection)
 
 
 def require_revision(found: str | None, needed: str, where: str) -> None:
-    """Compare the revision of a database with the one that this build needs.
+    """Require that a database has the revision that this build needs.
 
     Args:
         found: The revision of the database.
         needed: The revision that this build needs.
-        where: The place of the database, for the error.
+        where: The location of the database, for the error.
 
     Raises:
-        SchemaRevisionError: The revisions differ; the error names the next step.
+        SchemaRevisionError: The revisions differ. The error contains the next step.
     """
     if found == needed:
         return
@@ -62,15 +62,15 @@ def require_revision(found: str | None, needed: str, where: str) -> None:
 
 
 def expect_revision(engine: Engine, needed: str) -> None:
-    """Make every later write transaction of ``engine`` compare the revision before it writes."""
+    """Make every later write transaction of ``engine`` check the schema revision first."""
     engine.update_execution_options(**{_EXPECTED: needed})
 
 
 def require_expected_revision(connection: Connection) -> None:
-    """Compare the revision with the one that the connection's engine expects, if it expects one.
+    """Require the revision that the connection's engine expects, if it expects one.
 
     Raises:
-        SchemaRevisionError: The schema changed since the engine was opened.
+        SchemaRevisionError: The schema changed after the engine was opened.
     """
     needed: str | None = connection.get_execution_options().get(_EXPECTED)
     if needed is not None:
@@ -78,7 +78,7 @@ def require_expected_revision(connection: Connection) -> None:
 
 
 def _read_version(connection: Connection) -> str | None:
-    if connection.dialect.name == "sqlite":  # past SQLAlchemy: every write transaction asks
+    if connection.dialect.name == "sqlite":  # without SQLAlchemy, because every write transaction runs it
         cursor = connection.connection.cursor()
         cursor.execute(_VERSION)
         row = cursor.fetchone()
@@ -97,54 +97,56 @@ UNDECODABLE: Final = (
     TypeError,
     ValueError,
 )
-"""What code raises that decodes a row whose bytes were changed."""
+"""Errors that decoding raises for a row whose bytes were changed."""
 
 
 class DamagedDatabaseError(IntegrityError):
-    """The database holds something else than what was written."""
+    """A database whose content differs from what was written."""
 
     code = "damaged-database"
 
 
 RESTORE_NOW: Final = "restore the registry from a backup"
-"""The next step of a fault in a report of all damage."""
+"""The next step of each fault in a report of all damage."""
 
 
 def damage_error(what: str, where: str | None = None) -> DamagedDatabaseError:
-    """Return the error that says ``what`` is damaged."""
+    """Return the error for the damage that ``what`` describes."""
     return DamagedDatabaseError(f"the database is damaged: {what}", where=where, next_step=RESTORE)
 
 
 def open_engine(path: Path) -> Engine:
-    """The database in the file ``path``, which is made on first use; its folder must exist.
+    """Open the SQLite database in the file ``path``; it is created on first use, and its folder must exist.
 
-    ``upgrade`` of the migrations makes the schema.
+    The function ``upgrade`` of the migrations creates the schema.
     """
     return sqlite.open_file(path)
 
 
 def open_server(address: str) -> Engine:
-    """The database at ``postgresql://USER@HOST:PORT/DATABASE``, which must exist; ``upgrade`` makes the schema in it.
+    """Open the PostgreSQL database at ``postgresql://USER@HOST:PORT/DATABASE``, which must exist.
+
+    The function ``upgrade`` of the migrations creates the schema.
 
     Raises:
-        InvalidInputError: it is no such address.
-        UnavailableError: the driver is not installed.
+        InvalidInputError: The address has another form.
+        UnavailableError: The driver is not installed.
     """
     return postgresql.open_address(postgresql.parse_address(address))
 
 
 def database_location(engine: Engine) -> str:
-    """Where the database is, without a password."""
+    """Return the location of the database: a path, or an address without its password."""
     return postgresql.format_address(engine.url) if engine.dialect.name == "postgresql" else str(engine.url.database)
 
 
 def find_commit_counter(engine: Engine) -> Callable[[], int] | None:
-    """What tells by its number, at next to no cost, whether anyone has committed meanwhile; None where nothing does.
+    """Return a function whose result changes with every commit, or ``None`` if the database has no cheap one.
 
-    It is for one thread. Each that is made keeps a connection for as long as the engine lives.
+    The function is for one thread. Each one keeps a connection open as long as the engine exists.
 
     Raises:
-        UnavailableError: as ``reading``.
+        UnavailableError: The database cannot be opened or read.
     """
     if engine.dialect.name != "sqlite":
         return None
@@ -154,11 +156,11 @@ def find_commit_counter(engine: Engine) -> Callable[[], int] | None:
 
 @contextmanager
 def read_transaction(engine: Engine) -> Iterator[Connection]:
-    """One consistent view of the database for as long as the context is held.
+    """Open a read transaction: one consistent view of the database while the context is open.
 
     Raises:
-        UnavailableError: the database cannot be opened or read.
-        DamagedDatabaseError: a page is damaged, or a stored value cannot be decoded.
+        UnavailableError: The database cannot be opened or read.
+        DamagedDatabaseError: A page is damaged, or a stored value cannot be decoded.
     """
     options = postgresql.READING if engine.dialect.name == "postgresql" else {}
     with (
@@ -172,10 +174,10 @@ def read_transaction(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def write_transaction(engine: Engine) -> Iterator[Connection]:
-    """One transaction that writes: the only writer from its start, committed at the end, or nothing of it.
+    """Open a write transaction: the only writer from its start, committed at the end or rolled back on an error.
 
     Raises:
-        UnavailableError: the database cannot be opened or written, or another writer did not end in time.
+        UnavailableError: The database cannot be opened or written, or another writer did not end in time.
     """
     with hold_write_turn(engine), transaction(engine) as connection:
         yield connection
@@ -183,29 +185,30 @@ def write_transaction(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def row_lock_transaction(engine: Engine) -> Iterator[Connection]:
-    """One transaction that writes where others may write beside it, on a database that lets them.
+    """Open a write transaction beside other writers, on databases that support it.
 
-    It is for rows that come and go, and locks those that it means to change. It adds nothing to what is append-only.
+    It is for rows that are inserted and deleted often, and locks the rows that it changes. It must not insert into
+    append-only tables.
 
     Raises:
-        UnavailableError: as ``writing``.
+        UnavailableError: The database cannot be opened or written, or another writer did not end in time.
     """
     with hold_write_turn(engine), transaction(engine, alone=engine.dialect.name != "postgresql") as connection:
         yield connection
 
 
 def hold_write_turn(engine: Engine) -> AbstractContextManager[None]:
-    """Held by one thread that writes to the database of ``engine`` at a time, where it has one writer by itself."""
+    """Admit one writing thread of ``engine`` at a time, unless the server orders writers itself."""
     return nullcontext() if engine.dialect.name == "postgresql" else sqlite.hold_thread_turn(engine)
 
 
 @contextmanager
 def transaction(engine: Engine, *, alone: bool = True) -> Iterator[Connection]:
-    """Begin the transaction of a thread that has the turn; ``alone`` makes it the only writer.
+    """Begin the transaction of a thread that holds the write turn; ``alone`` makes it the only writer.
 
     Raises:
-        SchemaRevisionError: The schema changed since the engine was opened.
-        UnavailableError: Also where the caller holds the lock of a store, and its session has ended.
+        SchemaRevisionError: The schema changed after the engine was opened.
+        UnavailableError: The database cannot be used, or the session that holds the caller's store lock has ended.
     """
     options = {"writes": True} if alone else {}
     with translate_errors(engine), engine.connect() as connection, connection.execution_options(**options).begin():
@@ -217,10 +220,10 @@ def transaction(engine: Engine, *, alone: bool = True) -> Iterator[Connection]:
 
 @contextmanager
 def report_decode_errors(engine: Engine) -> Iterator[None]:
-    """Report stored values that cannot be decoded as damage: texts, times, numbers and documents that are none.
+    """Report errors of decoding stored values in the context as damage.
 
     Raises:
-        DamagedDatabaseError: the block met such a value.
+        DamagedDatabaseError: A stored text, time, number or document could not be decoded.
     """
     try:
         yield
@@ -231,13 +234,13 @@ def report_decode_errors(engine: Engine) -> Iterator[None]:
 
 @contextmanager
 def translate_errors(engine: Engine) -> Iterator[None]:
-    """Whatever the driver or SQLAlchemy says inside of it is said as an error of ours."""
+    """Translate errors of the driver and of SQLAlchemy in the context to errors of benchlock."""
     try:
         yield
     except (ConstraintError, sqlite3.IntegrityError) as error:
         if MARK in str(error):
             raise _too_long(error) from error
-        raise  # a rule of the schema was broken: that is a fault of ours, not something missing outside
+        raise  # breaking a rule of the schema is a bug of benchlock, not a problem of the environment
     except DataError as error:
         raise InvalidInputError(
             f"the database cannot hold that: {error.orig}", next_step="leave out what is no text, or shorten it"
@@ -259,11 +262,11 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         ) from error
     except StatementError as error:
         if isinstance(error.orig, BenchlockError):
-            raise error.orig from None  # a value that cannot be stored, said by whoever writes it as text
+            raise error.orig from None  # a column type rejected a value
         raise
 
 
 def _too_long(error: Exception) -> TooLongError:
-    """The error of a text beyond its limit, as the trigger says it."""
+    """Return the error for a text beyond its limit, with the message of the trigger."""
     said = next(line for line in str(getattr(error, "orig", error)).splitlines() if MARK in line)
     return TooLongError(f"the database does not store that text: {said}", next_step="shorten it")

@@ -16,7 +16,7 @@ _ONE: Final = "one_of_several"
 
 @dataclass(slots=True, eq=False)
 class _PendingWrite(Generic[T]):
-    """One change, who asks for it, and how it ended."""
+    """A change that waits for its transaction, the context of its caller, and its outcome."""
 
     act: Callable[[Connection], T]
     context: Context = field(default_factory=copy_context)
@@ -24,10 +24,10 @@ class _PendingWrite(Generic[T]):
     error: Exception | None = None
 
     def do(self, connection: Connection) -> "tuple[T] | Exception":
-        """What it came to; where it failed, nothing of it is left in the transaction.
+        """Run the change in a savepoint and return its result or its error; an error undoes the change.
 
         Raises:
-            sqlite3.Error: the transaction cannot go on.
+            sqlite3.Error: The transaction cannot continue.
         """
         put = connection.connection.cursor().execute
         put(f"SAVEPOINT {_ONE}")
@@ -35,7 +35,7 @@ class _PendingWrite(Generic[T]):
         try:
             with translate_errors(connection.engine):
                 outcome = (self.context.run(self.act, connection),)
-        except Exception as error:  # noqa: BLE001 - whoever asked raises it
+        except Exception as error:  # noqa: BLE001 - the caller's thread raises it
             put(f"ROLLBACK TO {_ONE}")
             outcome = error
         put(f"RELEASE {_ONE}")
@@ -53,26 +53,29 @@ class _PendingWrite(Generic[T]):
 
 
 class GroupCommit:
-    """Writes what is asked of it, each change whole or not at all, and on the disk when ``do`` returns.
+    """Group commit: each change is applied whole or not at all, and is on the disk when ``do`` returns.
 
-    Whoever has the turn to write does so for all who wait for it by then, in one transaction. Where one of them fails,
-    that one alone is undone: nobody hears of another's error.
+    The thread with the write turn runs the changes of all waiting threads in one transaction. A change that fails is
+    undone alone, and its error goes to its own caller only.
     """
 
     def __init__(self, engine: Engine) -> None:
+        """Create the group commit of the database ``engine``."""
         self._engine = engine
         self._own = threading.Lock()
         self._waiting: dict[_PendingWrite[Any], None] = {}
 
     def do(self, act: Callable[[Connection], T]) -> T:
-        """What ``act`` returns or raises, in a transaction that writes.
+        """Run ``act`` in a write transaction and return its result or raise its error.
 
-        Another thread may call it, in the context of this one.
+        Another thread may run ``act``, in the context of the calling thread.
 
         Raises:
-            UnavailableError: as ``writing``. It may be written all the same, where others were about to.
+            UnavailableError: The database cannot be used, or other writers did not end in time. If others were about to
+                run
+                the change, it may still be committed.
         """
-        if self._engine.dialect.name == "postgresql":  # where writers wait for each other in the server
+        if self._engine.dialect.name == "postgresql":  # writers wait for each other in the server
             with write_transaction(self._engine) as connection:
                 return act(connection)
         asked = _PendingWrite(act)
@@ -88,7 +91,7 @@ class GroupCommit:
         return asked.result()
 
     def _with_others(self, asked: _PendingWrite[Any]) -> list[_PendingWrite[Any]]:
-        """It and those that wait, which wait no longer."""
+        """Return this change and all waiting changes, and remove them from the waiting ones."""
         with self._own:
             self._waiting.pop(asked, None)
             others = list(self._waiting)
@@ -99,7 +102,7 @@ class GroupCommit:
         try:
             with transaction(self._engine) as connection:
                 outcomes = [one.do(connection) for one in batch]
-        except Exception as error:  # noqa: BLE001 - nothing could begin or be kept, whosever it was
+        except Exception as error:  # noqa: BLE001 - the transaction failed as a whole, for every change
             outcomes = [error] * len(batch)
         for one, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Exception):

@@ -1,12 +1,12 @@
 """PostgreSQL 14 or newer: addresses, connections, errors, and sessions that hold the blob store lock.
 
-There is one writer at a time, as with SQLite: it takes an advisory lock first of all, and commits it away. Isolation
-levels would let several write and make one of them do it again when they met; but what is done in ``writing`` is a
-block of a caller's code, which nobody can repeat, and each is a few statements long. The lock comes before the first
-view of the data, and each statement then has a view of its own, so that a writer sees all that was written before it.
+There is one writer at a time, as with SQLite. A write transaction first takes an advisory lock, which the commit
+releases. Isolation levels would admit several writers and make one of them retry after a conflict, but the body of
+``write_transaction`` is the caller's block, which cannot be repeated. It is only a few statements long. The lock
+precedes the first view of the data, and each statement has its own view, so a writer sees everything written before it.
 
-That session can end while its writer goes on. So the transaction that names blobs checks that the session still stands,
-and itself shares the lock until it is committed.
+The session that holds the store lock can end while its writer continues. A transaction that references blobs therefore
+checks that the session still exists, and shares the store lock itself until the commit.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ DRIVER: Final = "postgresql+psycopg"
 SCHEMES: Final = ("postgresql", "postgres", DRIVER)
 LOCK_TIMEOUT_MS = 30_000
 IDLE_TIMEOUT_MS = 60_000
-"""How long a writer may say nothing before the server ends it: one that is stopped must not stop the others."""
+"""Idle time after which the server ends a writer, so that a stopped process does not block the others."""
 
 _SECRET = ("password", "sslpassword")
 _USUAL: Final = {
@@ -44,14 +44,14 @@ _WRITING = (
     f"pg_advisory_xact_lock({WRITER})"
 )
 READING: Final = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-"""How a transaction reads: everything as it was at its first statement."""
+"""Options of a read transaction, which sees the state at its first statement."""
 
 
 def parse_address(text: str) -> URL:
-    """The address ``postgresql://USER@HOST:PORT/DATABASE?OPTIONS`` that ``text`` spells; its password is in no message.
+    """Parse the address ``postgresql://USER@HOST:PORT/DATABASE?OPTIONS``. Errors never contain its password.
 
     Raises:
-        InvalidInputError: it is no such address, names no database, or has a password among its options.
+        InvalidInputError: The address is invalid, has no database, or has a password among its options.
     """
     url = None
     with suppress(ArgumentError, ValueError):
@@ -65,18 +65,18 @@ def parse_address(text: str) -> URL:
 
 
 def format_address(url: URL) -> str:
-    """The address as text, without its password."""
+    """Return the address as text, without its password."""
     plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database, url.query)
     return plain.render_as_string()
 
 
 def open_address(url: URL) -> Engine:
-    """The database at ``url``; nothing is asked of the server yet.
+    """Create the engine for the database at ``url``, without connecting to the server.
 
     Raises:
-        UnavailableError: the driver is not installed.
+        UnavailableError: The driver is not installed.
     """
-    # A lock that is waited for is that of a writer: readers take none.
+    # Only writers wait for locks: readers take none.
     options = " ".join(filter(None, (f"-c lock_timeout={LOCK_TIMEOUT_MS}", _text(url.query.get("options")))))
     usual: dict[str, Any] = {name: value for name, value in _USUAL.items() if name not in url.query}
     try:
@@ -84,7 +84,7 @@ def open_address(url: URL) -> Engine:
             url,
             connect_args=usual | {"options": options},
             json_serializer=as_json,
-            pool_pre_ping=True,  # what the server ended in the meantime is no error of whoever comes next
+            pool_pre_ping=True,  # a connection that the server closed must not fail its next user
             pool_size=_KEPT,
             max_overflow=_BEYOND,
             use_native_hstore=False,
@@ -98,7 +98,7 @@ def open_address(url: URL) -> Engine:
 
 
 def explained(error: BaseException | None) -> tuple[str, str]:
-    """What PostgreSQL means, and the next step."""
+    """Return the reason of a PostgreSQL error, and the next step."""
     lines = str(error).strip().splitlines() or ["no reason was given"]
     state: str | None = getattr(error, "sqlstate", None)
     reason = "; ".join(line.strip() for line in lines) if state is None else lines[0]
@@ -108,7 +108,7 @@ def explained(error: BaseException | None) -> tuple[str, str]:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Return whether PostgreSQL says that a page is damaged: what its code takes for impossible is of class XX."""
+    """Return whether PostgreSQL reports damage: errors of class XX are internal errors of the server."""
     state: str | None = getattr(error, "sqlstate", None)
     return state is not None and state.startswith("XX")
 
@@ -116,7 +116,7 @@ def is_damage(error: BaseException | None) -> bool:
 _USER = "give the right user and password: in the address, in PGPASSWORD or in ~/.pgpass"
 _MISSING = "make the database on the server: createdb NAME"
 _CROWDED = "let the server have more connections (max_connections), or end some"
-_BY_TEXT: Final = {  # a connection that was not made has no state
+_BY_TEXT: Final = {  # a failed connection has no SQLSTATE
     "password": _USER,
     "authentication": _USER,
     "pg_hba": _USER,
@@ -147,8 +147,8 @@ def _text(value: str | tuple[str, ...] | None) -> str:
 
 
 STORE_KEY: Final = 0x626C6F6273746F72
-"""Of the advisory lock of the store; the writers of the database have another one."""
-# CASE evaluates the lock first: then no collection runs from here to the commit, and the session stood all the time.
+"""Key of the advisory lock of the store; database writers use another key."""
+# CASE evaluates the lock first: no collection runs from here to the commit, so an existing session proves protection.
 _STANDS: Final = text("""
 SELECT CASE WHEN pg_try_advisory_xact_lock_shared(:key) THEN EXISTS (
   SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -163,7 +163,7 @@ _IDENTITY: Final = text("SELECT pid, backend_start FROM pg_stat_activity WHERE p
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """A session that holds the store lock for writers: its database, its process on the server and its start."""
+    """A session that holds the store lock for writers: its database, its server process and its start time."""
 
     database: URL
     pid: int
@@ -174,14 +174,14 @@ _required: ContextVar[tuple[Protection, ...]] = ContextVar("_required", default=
 
 
 def identify_session(session: Connection) -> Protection:
-    """Return the identity of a session, which no later session has."""
+    """Return the identity of a session, which no later session shares."""
     row = session.execute(_IDENTITY).one()
     return Protection(session.engine.url, row.pid, row.backend_start)
 
 
 @contextmanager
 def hold_protection(protection: Protection) -> Iterator[None]:
-    """Require ``protection`` of every transaction that writes in this thread or task while the context is held."""
+    """Require ``protection`` in every write transaction of this thread or task while the context is open."""
     before = _required.get()
     token = _required.set(before if protection in before else (*before, protection))
     try:
@@ -191,13 +191,13 @@ def hold_protection(protection: Protection) -> Iterator[None]:
 
 
 def require_protection(connection: Connection) -> None:
-    """Require that the caller's blobs are still protected, and keep collections out until the commit.
+    """Require that the caller's blobs are still protected, and exclude garbage collection until the commit.
 
     Args:
-        connection: A connection in a transaction that writes.
+        connection: A connection in a write transaction.
 
     Raises:
-        UnavailableError: A session has ended since: blobs that were stored under it may have been collected.
+        UnavailableError: A session of the store lock has ended, so that blobs may have been collected.
     """
     for protection in _required.get():
         if protection.database != connection.engine.url:

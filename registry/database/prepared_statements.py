@@ -19,13 +19,14 @@ _Made = Callable[[Any], Any] | None
 
 
 class PreparedSelect:
-    """A ``SELECT`` whose parameters have names.
+    """A ``SELECT`` with named parameters, compiled once.
 
-    SQLite finds a row by an index in a few microseconds; what SQLAlchemy does before and after takes many times as
-    long. A statement alone sees one state of the database, as ``reading`` does.
+    SQLite finds a row by an index in a few microseconds, and SQLAlchemy needs many times as long before and after it. A
+    single statement sees one state of the database, as in ``read_transaction``.
     """
 
     def __init__(self, statement: Select[Any]) -> None:
+        """Compile ``statement`` for SQLite; other databases execute it through SQLAlchemy."""
         self.statement = statement
         compiled = statement.compile(dialect=_SQLITE)
         self._text = str(compiled)
@@ -36,16 +37,16 @@ class PreparedSelect:
         ]
 
     def ask(self, engine: Engine, given: Mapping[str, Any]) -> Row | None:
-        """The columns of the only row, ``None`` where there is none. ``given`` are texts and numbers.
+        """Return the columns of the only row, or ``None`` if there is none. Parameters are texts and numbers.
 
         Raises:
-            UnavailableError: as ``reading``.
+            UnavailableError: The database cannot be opened or read.
         """
         rows = self.every(engine, given)
         return rows[0] if rows else None
 
     def every(self, engine: Engine, given: Mapping[str, Any]) -> Sequence[Row]:
-        """The columns of all rows. Raises as ``ask``."""
+        """Return the columns of all rows. Raise as ``ask``."""
         if engine.dialect.name != "sqlite":
             with read_transaction(engine) as connection:
                 return [tuple(row) for row in connection.execute(self.statement, given)]
@@ -53,7 +54,7 @@ class PreparedSelect:
             return self._found(connection.cursor(), given)
 
     def within(self, connection: Connection, given: Mapping[str, Any]) -> Row | None:
-        """As ``ask``, in a transaction that the caller holds."""
+        """Return the same row as ``ask``, in a transaction of the caller."""
         if connection.dialect.name != "sqlite":
             row = connection.execute(self.statement, given).first()
             return None if row is None else tuple(row)
@@ -67,19 +68,20 @@ class PreparedSelect:
 
 
 class PreparedInsert:
-    """An ``INSERT`` into a table, of rows that name all of its columns."""
+    """An ``INSERT`` of rows with values for all columns of a table."""
 
     def __init__(self, table: Table) -> None:
+        """Compile the statement for SQLite; other databases execute it through SQLAlchemy."""
         self._statement = insert(table)
         self._names = tuple(column.name for column in table.columns)
         self._text = str(self._statement.compile(dialect=_SQLITE, column_keys=list(self._names)))
         self._makers = [column.type.dialect_impl(_SQLITE).bind_processor(_SQLITE) for column in table.columns]
 
     def add(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add the rows, in a transaction that the caller holds.
+        """Insert the rows in a transaction of the caller.
 
         Raises:
-            KeyError: a row names too few columns; that is a fault of ours.
+            KeyError: A row lacks a column, which is a bug of the caller.
         """
         if connection.dialect.name != "sqlite":
             connection.execute(self._statement, list(rows))
@@ -91,12 +93,12 @@ class PreparedInsert:
 
 @contextmanager
 def _as_usual(text: str) -> Iterator[None]:
-    """What tells a database that fails from what was asked of it is raised as SQLAlchemy would."""
+    """Raise operational errors of the driver as SQLAlchemy does, so that callers handle one type."""
     try:
         yield
     except sqlite3.OperationalError as error:
         raise OperationalError(text, None, error) from error
 
 
-def _made(maker: _Made, value: Any) -> Any:  # noqa: ANN401 - of any column
+def _made(maker: _Made, value: Any) -> Any:  # noqa: ANN401 - the value of any column
     return value if maker is None else maker(value)

@@ -1,12 +1,12 @@
 """The chain of records: the digest of every append-only record, linked in insertion order.
 
 A record is a row of an append-only table that no other table seals, together with the rows that it seals: a version
-with its manifest and files, the end of a run with its metrics. Its digest is the SHA-256 of the canonical JSON (RFC
+with its manifest and files, or the end of a run with its metrics. Its digest is the SHA-256 of the canonical JSON (RFC
 8785) of all these rows. The link of an entry is the SHA-256 of the previous link and of the entry, so no entry can be
-changed, removed or inserted without changing every link after it.
+changed, removed or inserted without changing every later link.
 
-Null columns are left out of the canonical form. A revision may therefore add nullable columns, and tables of further
-parts, without changing the digest of any record.
+The canonical form omits null columns. A revision may therefore add nullable columns and further part tables without
+changing the digest of any record.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,14 +30,14 @@ Values = Mapping[str, Any]
 Parts = Iterable[tuple[Table, Sequence[Values]]]
 
 BATCH: Final = 500
-"""Records that are read, compared or inserted with one statement."""
+"""Number of records that one statement reads, compares or inserts."""
 _MOST_DIGITS: Final = 18
 _ORIGIN: Final = ""
-"""What stands in for the link before the first entry."""
+"""The link that precedes the first entry."""
 
 
 def _entries() -> Select[Any]:
-    """Entries by kinds and keys, each with the link before it."""
+    """Select entries by kinds and keys, each with the previous link."""
     previous = record_chain.alias("previous")
     columns = (*record_chain.columns, previous.c.link.label("before"))
     joined = record_chain.outerjoin(previous, previous.c.seq == record_chain.c.seq - 1)
@@ -53,12 +53,13 @@ _HEAD: Final = PreparedSelect(
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last entry of a chain: how many entries there are, and the link that depends on all of them."""
+    """The last entry of a chain: the number of entries, and the link that depends on all of them."""
 
     seq: int
     link: str
 
     def __str__(self) -> str:
+        """Return the head as ``verify`` prints it: ``SEQ:sha256:HEX``."""
         return f"{self.seq}:{self.link}"
 
 
@@ -66,7 +67,7 @@ def parse_head(text: str) -> Head:
     """Parse a head as ``verify`` prints it: ``SEQ:sha256:HEX``.
 
     Raises:
-        InvalidInputError: The text is no such head.
+        InvalidInputError: The text has another form.
     """
     seq, _, link = text.partition(":")
     if not (seq.isascii() and seq.isdecimal() and len(seq) <= _MOST_DIGITS):
@@ -78,79 +79,79 @@ def parse_head(text: str) -> Head:
 
 @dataclass(frozen=True, slots=True)
 class RecordKind:
-    """A kind of record: the table with one row for each record, and the tables of the rows that belong to it."""
+    """A kind of record: the table with one row for each record, and the tables whose rows it seals."""
 
     table: Table
     parts: tuple[Table, ...] = ()
 
     @property
     def name(self) -> str:
-        """The table's name, by which the chain knows the kind."""
+        """The name of the table, which identifies the kind in the chain."""
         return self.table.name
 
     def key(self, values: Values) -> str:
-        """Return the key of the record with the row ``values``, as the chain has it."""
+        """Return the key in the chain of the record with the row ``values``."""
         return _key(self.table, values)
 
     def columns_of(self, part: Table) -> tuple[str, ...]:
-        """Return the columns of ``part`` that name the record, in the order of the record's own key."""
+        """Return the columns of ``part`` that reference the record, in the order of the record's primary key."""
         (foreign,) = (one for one in part.foreign_key_constraints if one.referred_table.name == self.name)
         ours = {element.column.name: element.parent.name for element in foreign.elements}
         return tuple(ours[column.name] for column in self.table.primary_key.columns)
 
 
 def record_kinds(metadata: MetaData) -> tuple[RecordKind, ...]:
-    """Return every kind of record of ``metadata``: each append-only table that no other table seals."""
+    """Return every kind of record of ``metadata``: one for each append-only table that no other table seals."""
     tables = [one for one in metadata.sorted_tables if one.info.get("append_only") and one.name != record_chain.name]
     return tuple(record_kind(one) for one in tables if "sealed_by" not in one.info)
 
 
 def record_kind(table: Table) -> RecordKind:
-    """Return the kind of record whose table is ``table``: its parts are the tables that it seals."""
+    """Return the kind of record whose rows are in ``table``; its parts are the tables that ``table`` seals."""
     every = table.metadata.sorted_tables
     return RecordKind(table, tuple(part for part in every if part.info.get("sealed_by") == table.name))
 
 
 def insert_record(connection: Connection, table: Table, values: Values, parts: Parts = ()) -> None:
-    """Insert a record and its entry of the chain, in a transaction that the caller holds.
+    """Insert a record and its chain entry in a transaction of the caller.
 
     Args:
-        connection: A connection in a transaction of ``writing``.
-        table: The table with one row for each record of its kind.
-        values: That row; it names all columns.
-        parts: The rows that belong to the record, by their tables; each names all columns.
+        connection: A connection in a transaction of ``write_transaction``.
+        table: The table with one row for each record of this kind.
+        values: The row of the record; it has all columns.
+        parts: The rows that belong to the record, by table; each has all columns.
     """
     parts = [(part, rows) for part, rows in parts if rows]
     for part, rows in parts:
         _insertion(part).add(connection, rows)
     _insertion(table).add(connection, [values])
-    # The rows come first: on PostgreSQL their triggers make this transaction the only writer, if it was not before.
+    # Rows before the entry: on PostgreSQL, their triggers make this transaction the only writer if it was not before.
     digest = digest_record({part.name: rows for part, rows in parts} | {table.name: [values]})
     head = read_head(connection)
     _insertion(record_chain).add(connection, [chain_entry(head, table.name, _key(table, values), digest)])
 
 
 def read_head(connection: Connection) -> Head:
-    """Return the head of the chain; of an empty one, a head of no entries."""
+    """Return the head of the chain; the head of an empty chain has no entries."""
     row = _HEAD.within(connection, {})
     return Head(0, _ORIGIN) if row is None else Head(*row)
 
 
 def chain_entry(head: Head, kind: str, key: str, digest: Digest) -> dict[str, Any]:
-    """Return the entry that follows ``head``.
+    """Return the chain entry of a record after ``head``.
 
     Args:
-        head: The last entry.
+        head: The last entry of the chain.
         kind: The kind of the record.
-        key: Its key.
-        digest: Its digest.
+        key: The key of the record.
+        digest: The digest of the record.
     """
     link = _link(head.link, kind, key, digest)
     return {"seq": head.seq + 1, "kind": kind, "key": key, "digest": digest, "link": link}
 
 
 def digest_record(rows: Mapping[str, Iterable[Values]]) -> Digest:
-    """Return the digest of a record whose rows are ``rows``, by the names of their tables."""
+    """Return the digest of a record from its rows by table name."""
     members: list[bytes] = []
     for name in sorted(rows):
         entries = sorted(map(_encode_row, rows[name]))
@@ -162,38 +163,38 @@ def digest_record(rows: Mapping[str, Iterable[Values]]) -> Digest:
 def check_records(
     connection: Connection, kinds: Collection[str], keys: Collection[str], digests: Mapping[tuple[str, str], Digest]
 ) -> None:
-    """Compare records that were read with the chain.
+    """Require that records agree with the chain.
 
     Args:
-        connection: A connection that reads.
-        kinds: The kinds of record that were looked for.
-        keys: The keys under which they were looked for.
-        digests: The digest of each record that was found, by its kind and key.
+        connection: A connection in a read transaction.
+        kinds: The kinds of the records.
+        keys: The keys of the records.
+        digests: The digest of each stored record, by kind and key.
 
     Raises:
-        DamagedDatabaseError: One of them is not what was written, is missing, or is not in the chain.
+        DamagedDatabaseError: A record differs from what was written, is missing, or is not in the chain.
     """
     for fault in find_differences(connection, kinds, keys, digests):
         raise fault
 
 
 def find_positions(connection: Connection, kind: str, keys: Collection[str]) -> dict[str, int]:
-    """Return by key the positions in the chain of the records of a kind: the order in which they were inserted."""
+    """Return the chain positions of records of a kind by key, which give their insertion order."""
     query = select(record_chain.c.key, record_chain.c.seq)
     query = query.where(record_chain.c.kind == kind, record_chain.c.key.in_(keys))
     return {row.key: row.seq for row in connection.execute(query)}
 
 
 def check_stored(connection: Connection, kind: RecordKind, key: Values) -> None:
-    """Read one record and compare it with the chain.
+    """Require that one stored record agrees with the chain.
 
     Args:
-        connection: A connection that reads.
+        connection: A connection in a read transaction.
         kind: The kind of the record.
-        key: The columns of its primary key, with their values.
+        key: The values of its primary key, by column.
 
     Raises:
-        DamagedDatabaseError: As ``check_records``.
+        DamagedDatabaseError: The record differs from what was written, is missing, or is not in the chain.
     """
     query = select(kind.table).where(*(kind.table.c[column] == value for column, value in key.items()))
     rows = {kind.name: [row._asdict() for row in connection.execute(query)]}
@@ -209,7 +210,7 @@ def check_stored(connection: Connection, kind: RecordKind, key: Values) -> None:
 def find_differences(
     connection: Connection, kinds: Collection[str], keys: Collection[str], digests: Mapping[tuple[str, str], Digest]
 ) -> Iterator[DamagedDatabaseError]:
-    """Yield the error of each record for which ``check_records`` would raise one; the arguments are the same."""
+    """Yield an error for each record that fails ``check_records``; the arguments are the same."""
     chained: set[tuple[str, str]] = set()
     for some in in_batches(keys, BATCH):
         for row in connection.execute(_ENTRIES, {"kinds": list(kinds), "keys": some}):
@@ -229,9 +230,9 @@ def find_differences(
 
 
 def read_records(connection: Connection, kind: RecordKind) -> Iterator[tuple[str, Digest]]:
-    """Yield the key and the digest of every record of a kind as it is stored, in the order of the keys.
+    """Yield the key and the digest of every stored record of a kind, in the order of the keys.
 
-    All tables of the kind are read side by side, each once, whatever their size.
+    All tables of the kind are read in parallel, each once, so memory use does not depend on their size.
     """
     parts = [_Stream(connection, part, kind.columns_of(part)) for part in kind.parts]
     own = tuple(column.name for column in kind.table.primary_key.columns)
@@ -241,7 +242,7 @@ def read_records(connection: Connection, kind: RecordKind) -> Iterator[tuple[str
 
 
 def walk_chain(connection: Connection, noted: Head | None = None) -> Iterator[DamagedDatabaseError]:
-    """Yield what is wrong with the numbers, the links or the ``noted`` entry of the chain."""
+    """Yield the errors of the chain: gaps in its numbers, wrong links, and a difference from the ``noted`` head."""
     head, query = Head(0, _ORIGIN), select(record_chain).order_by(record_chain.c.seq)
     with connection.execute(query, execution_options={"yield_per": BATCH}) as rows:
         for row in rows:
@@ -258,7 +259,7 @@ def walk_chain(connection: Connection, noted: Head | None = None) -> Iterator[Da
 
 
 def find_missing(connection: Connection, kind: RecordKind) -> Iterator[DamagedDatabaseError]:
-    """Yield an error for each record that the chain has and its table lacks."""
+    """Yield an error for each record of a kind that is in the chain but not in its table."""
     columns = " || ' ' || ".join(f'"{column.name}"' for column in kind.table.primary_key.columns)
     there: Select[Any] = select(literal_column(columns)).select_from(kind.table)
     chained = select(record_chain.c.key).where(record_chain.c.kind == kind.name)
@@ -272,14 +273,14 @@ def name(kind: str, key: str) -> str:
 
 
 def in_batches(entries: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield ``entries`` in lists of ``size``, the last one shorter."""
+    """Yield ``entries`` in lists of ``size``; the last list may be shorter."""
     iterator = iter(entries)
     while batch := list(islice(iterator, size)):
         yield batch
 
 
 class _Stream:
-    """The rows of a part's table, record by record, beside those of the records themselves."""
+    """The rows of a part table, grouped by record in the order of the records' keys."""
 
     def __init__(self, connection: Connection, table: Table, columns: tuple[str, ...]) -> None:
         self.table = table
@@ -287,7 +288,7 @@ class _Stream:
         self._next = next(self._groups, None)
 
     def rows_of(self, place: tuple[Any, ...]) -> list[dict[str, Any]]:
-        """Return the rows that belong to the record ``place``, which comes after those asked for before."""
+        """Return the rows of the record ``place``. Calls must follow the order of the keys."""
         while self._next is not None and self._next[0] < place:
             self._next = next(self._groups, None)
         if self._next is None or self._next[0] != place:
@@ -320,7 +321,7 @@ def _encode_row(values: Values) -> bytes:
 
 
 def _restore_floats(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return ``value`` with large whole numbers as floats: JSON writes 2.0**60 without a point, and reads an int."""
+    """Return ``value`` with large integers as floats: JSON writes 2.0**60 without a point and reads it as an int."""
     if isinstance(value, dict):
         return {key: _restore_floats(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

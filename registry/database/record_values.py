@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from benchlock.artifacts.json_codec import encode_canonical
 
 DIGITS = 26
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base32: no letter is taken for a digit
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base32: no letter looks like a digit
 _RANDOM_BITS = 80
 _STEP_BITS = 64
 
 
 class _Tails:
-    """The random ends of ids: within a millisecond each is larger than the last one, by nobody knows how much."""
+    """Generator of the random part of ids: within a millisecond, each is larger than the last by a random step."""
 
     def __init__(self) -> None:
         self._own = threading.Lock()
@@ -23,7 +23,7 @@ class _Tails:
         with self._own:
             last, tail = self._last
             tail += 1 + secrets.randbits(_STEP_BITS)
-            if millisecond != last or tail >> _RANDOM_BITS:  # the second after tens of thousands in a millisecond
+            if millisecond != last or tail >> _RANDOM_BITS:  # it overflows after tens of thousands in a millisecond
                 tail = secrets.randbits(_RANDOM_BITS - 1)
             self._last = (millisecond, tail)
             return tail
@@ -33,7 +33,7 @@ _tails = _Tails()
 
 
 def new_id(at: datetime, random: bytes | None = None) -> str:
-    """A fresh id; ids of later milliseconds sort later, and of one millisecond the later ones of one process."""
+    """Create an id that sorts by creation time; within a millisecond, the ids of one process sort in order."""
     millisecond = to_milliseconds(at)
     tail = int.from_bytes(random) if random is not None else _tails.after(millisecond)
     number = millisecond << _RANDOM_BITS | tail
@@ -41,12 +41,12 @@ def new_id(at: datetime, random: bytes | None = None) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether ``text`` has the form of an id."""
+    """Return whether ``text`` has the form of an id."""
     return len(text) == DIGITS and set(text) <= set(_ALPHABET)
 
 
 def parse_id_time(id_: str) -> int:
-    """The milliseconds that an id begins with."""
+    """Return the creation time of an id in milliseconds since the epoch."""
     number = 0
     for digit in id_:
         number = number << 5 | _ALPHABET.index(digit)
@@ -54,17 +54,17 @@ def parse_id_time(id_: str) -> int:
 
 
 def to_milliseconds(at: datetime) -> int:
-    """A time as ids hold it."""
+    """Return a time in milliseconds since the epoch, as ids contain it."""
     return int(at.timestamp() * 1000)
 
 
 def format_time(time: datetime) -> str:
-    """The text of an aware ``time``, as the database and documents hold it: as long for every time."""
+    """Return an aware time as the text in the database and in documents, whose length is fixed."""
     if time.tzinfo is None:
         raise ValueError(f"a time without its zone: {time}")
     return time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def as_json(value: object) -> str:
-    """The canonical text of a value."""
+    """Return the canonical JSON text of a value."""
     return encode_canonical(value).decode()

@@ -17,21 +17,22 @@ from benchlock.registry.database.record_values import as_json
 
 
 class FairLock:
-    """A lock that is handed over: whoever leaves gives it to the thread that has waited longest, and wakes that one.
+    """A fair (FIFO) lock: release hands it to the longest waiter.
 
-    With ``threading.Lock`` a thread that leaves and asks again may be faster than the one that is woken.
+    With ``threading.Lock``, a thread that releases and acquires again may overtake the waiter that was woken.
     """
 
     def __init__(self) -> None:
+        """Create a free lock."""
         self._own = threading.Lock()
         self._holder: int | None = None
         self._waiting: deque[tuple[int, threading.Lock]] = deque()
 
     def take(self, seconds: float) -> bool:
-        """Wait for the turn; false where it did not come in time."""
+        """Acquire the lock; return ``False`` if this takes longer than ``seconds``."""
         me, woken = get_ident(), threading.Lock()
         with self._own:
-            # One who has it and asks again was interrupted between taking it and the block that leaves it.
+            # A holder that acquires again was interrupted between acquiring and the block that releases.
             if self._holder in (None, me):
                 self._holder = me
                 return True
@@ -40,14 +41,14 @@ class FairLock:
         try:
             if woken.acquire(timeout=seconds):
                 return True
-        except BaseException:  # a signal: nobody may hand it to one who does not wait any more
+        except BaseException:  # a signal: the lock must not go to a thread that no longer waits
             if self._withdraws(me, woken):
                 self.leave()
             raise
         return self._withdraws(me, woken)
 
     def _withdraws(self, me: int, woken: threading.Lock) -> bool:
-        """Wait no longer; true where the turn came just now."""
+        """Stop waiting; return ``True`` if the lock was handed over just now."""
         with self._own:
             if self._holder == me:
                 return True
@@ -55,7 +56,7 @@ class FairLock:
             return False
 
     def leave(self) -> None:
-        """Hand it over."""
+        """Release the lock to the longest waiter."""
         with self._own:
             self._holder = None
             if self._waiting:
@@ -69,17 +70,17 @@ _TURN = "turn"
 
 
 def open_file(path: Path) -> Engine:
-    """The database in the file ``path``, which is made on first use; its folder must exist.
+    """Open the SQLite database in the file ``path``; it is created on first use, and its folder must exist.
 
-    Readers never wait for a writer (write-ahead log), a commit is on the disk when it returns (synchronous=FULL),
-    foreign keys hold, and a writer waits for another one.
+    Readers never wait for a writer (write-ahead log), and writers wait for each other. A commit is on the disk when it
+    returns (``synchronous=FULL``). Foreign keys are enforced.
     """
     options = {_TURN: FairLock()}
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         json_serializer=as_json,
         execution_options=options,
-        pool_use_lifo=True,  # the one that was used last still knows the pages that everybody asks for
+        pool_use_lifo=True,  # the connection used last has the frequent pages in its cache
     )
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
@@ -88,13 +89,13 @@ def open_file(path: Path) -> Engine:
 
 @contextmanager
 def hold_thread_turn(engine: Engine) -> Iterator[None]:
-    """Be the one thread that writes by this engine; they have their turns in the order in which they ask.
+    """Make this thread the only writer of the engine; waiting threads get their turns in order.
 
-    SQLite itself sleeps, longer each time, and looks again whether others have ended; of many writers one may so wait
-    for seconds while each of the others has its turn over and over. So writers of other processes do.
+    SQLite itself polls with growing pauses, so one of many writers may wait for seconds while the others write
+    repeatedly. Writers of other processes still wait in this way.
 
     Raises:
-        UnavailableError: the others did not end in time.
+        UnavailableError: The other writers did not end in time.
     """
     turn: FairLock = engine.get_execution_options()[_TURN]
     if not turn.take(BUSY_TIMEOUT_MS / 1000):
@@ -110,17 +111,18 @@ def hold_thread_turn(engine: Engine) -> Iterator[None]:
 
 
 class CommitCounter:
-    """The number that SQLite changes whenever another connection to the same file has committed, of any process."""
+    """A number that SQLite changes whenever another connection of any process commits to the same file."""
 
     def __init__(self, engine: Engine) -> None:
-        # A connection of its own, which writes nothing: what it committed itself would not be counted.
+        """Open a connection of its own for the counter."""
+        # SQLite does not count the commits of the connection itself, so this one never writes.
         self._connection = engine.raw_connection()
         self._connection.detach()
         self._cursor = self._connection.cursor()
         self._unknown = 0
 
     def __call__(self) -> int:
-        """A few microseconds, and nobody waits for it. What cannot be told is a number that never comes again."""
+        """Return the number within microseconds; if it cannot be read, return one that was never returned before."""
         try:
             number: int = self._cursor.execute("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error:
@@ -130,15 +132,15 @@ class CommitCounter:
 
 
 def copy_into(engine: Engine, path: Path) -> None:
-    """Write the database as it is at this moment to the new file ``path``; others may read and write meanwhile."""
+    """Copy the current state of the database to the new file ``path`` while others may read and write."""
     with closing(sqlite3.connect(str(engine.url.database))) as source, closing(sqlite3.connect(path)) as copy:
         source.backup(copy)
 
 
 def explained(error: BaseException | None) -> tuple[str, str]:
-    """What SQLite means, and the next step."""
+    """Return the reason of an SQLite error, and the next step."""
     name = getattr(error, "sqlite_errorname", "")
-    if name in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"):  # the second: no space for what its users share
+    if name in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"):  # the second: no space for the shared memory file
         return "the disk is full", "free disk space and do it again: nothing that was stored is lost"
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
         return f"{error}", "its folder must exist, and you must be allowed to write there: readers do so too"
@@ -146,12 +148,12 @@ def explained(error: BaseException | None) -> tuple[str, str]:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Return whether SQLite says that a page, or the text in one, is not what was written."""
+    """Return whether SQLite reports that a page, or a text in one, is damaged."""
     return getattr(error, "sqlite_errorname", "").startswith("SQLITE_CORRUPT") or "Could not decode" in str(error)
 
 
 def _configure(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # the driver starts no transaction by itself: _begin does
+    connection.isolation_level = None  # ``_begin`` starts transactions, not the driver
     for pragma in (
         f"busy_timeout={BUSY_TIMEOUT_MS}",
         "journal_mode=WAL",
@@ -162,9 +164,10 @@ def _configure(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> 
 
 
 def _insist(connection: sqlite3.Connection, statement: str) -> None:
-    """Execute it as soon as nobody is in the way.
+    """Execute a statement, and retry while another process blocks it.
 
-    SQLite does not wait by itself where a new database changes to the write-ahead log while another process opens it.
+    SQLite does not wait by itself when it switches a new database to the write-ahead log while another process opens
+    it.
     """
     for _ in range(BUSY_TIMEOUT_MS // _PAUSE_MS):
         try:

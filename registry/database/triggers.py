@@ -1,27 +1,22 @@
 """Triggers that make tables append-only and limit the bytes of texts, on SQLite and PostgreSQL.
 
-A replaced row (``OR REPLACE``, an upsert) fires no delete trigger there, so a trigger before INSERT looks for the key,
-and for every other unique key, itself.
+No client can change an existing row of an append-only table: UPDATE, DELETE, TRUNCATE, MERGE, and an INSERT that
+replaces a row are refused. Rows that would be added to a sealed record are refused as well, such as further files of a
+published version or further metrics of an ended run. A table requests these triggers in its ``info``: ``{"append_only":
+True}``, and ``{"sealed_by": TABLE}`` if a row of TABLE, referenced by the foreign key, seals its rows.
 
-Unique keys need none of them: an INSERT over one fails, does nothing, or is an UPDATE, which is refused.
+On SQLite, a replaced row (``OR REPLACE``, an upsert) fires no delete trigger. A trigger before INSERT therefore looks
+for the primary key and for every other unique key.
 
-What is sealed must not grow while another transaction seals it, either: neither would see the other's row. So whoever
-inserts into a guarded table is the only one who does, until the transaction ends; ``writing`` is it from its start, and
-loses nothing. Whoever comes after waits, and then sees the seal: in a view of the database that is older than it, the
-deferred foreign key to the sealing row fails at the commit.
+On PostgreSQL, unique keys need no trigger: an INSERT over an existing key fails, does nothing, or is an UPDATE, which
+is refused. A record must not grow while another transaction seals it either, because neither would see the other's row.
+An INSERT into a guarded table therefore takes the writer's advisory lock until the transaction ends; a transaction of
+``write_transaction`` holds it from its start. The next writer waits and then sees the seal. If its view of the database
+is older than the seal, the deferred foreign key to the sealing row fails at the commit. The triggers fire for replicas
+too (``session_replication_role``), and a temporary table cannot replace the sealing table.
 
-The triggers fire for those too who ask for the ways of a replica (``session_replication_role``), and nobody's temporary
-table stands in for the one that seals.
-
-No statement changes a row that is there, whoever sends it: UPDATE, DELETE, TRUNCATE, MERGE, and an INSERT that replaces
-are refused. Rows that would be added to something sealed are too: to a version already published, to a run already
-ended. ``guards_sqlite`` and ``guards_postgresql`` say how.
-
-A table asks for it in its ``info``: ``{"append_only": True}``, and ``{"sealed_by": TABLE}`` where the row of TABLE
-that its foreign key names ends what may be added.
-
-No statement stores a longer text, whoever sends it. Triggers leave rows alone that are longer already, as no check
-constraint of SQLite does: such rows stay readable, and columns beside the long one can be updated.
+No client can store a text beyond its limit. The triggers ignore rows that were too long before they existed, which a
+check constraint of SQLite would not: such rows stay readable, and their other columns can be updated.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +31,7 @@ REFUSAL = "append-only"
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The row that ends what may be added: its table, and pairs of (this table's column, that table's column)."""
+    """The sealing row: its table, and pairs of (column of the sealed table, column of the sealing table)."""
 
     table: str
     columns: tuple[tuple[str, str], ...]
@@ -44,24 +39,30 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """An append-only table: its name, its unique keys, and what seals it."""
+    """The protection of an append-only table: its name, its unique keys, and its seal."""
 
     table: str
     keys: tuple[tuple[str, ...], ...]
     seal: Seal | None = None
 
     def trigger(self, event: str) -> str:
-        """The name of one of its triggers."""
+        """Return the name of the trigger for an event."""
         return f"guard_{self.table}_{event}"
 
 
 def row_exists(table: str, columns: tuple[tuple[str, str], ...]) -> str:
-    """The condition that a row of ``table`` has the new row's values: pairs of (the new row's column, the table's)."""
+    """Return the condition that ``table`` has a row with the new row's values.
+
+    Args:
+        table: The table to search.
+        columns: Pairs of (column of the new row, column of ``table``).
+    """
     match = " AND ".join(f"{theirs} = NEW.{ours}" for ours, theirs in columns)
     return f"EXISTS (SELECT 1 FROM {table} WHERE {match})"  # noqa: S608 - names of our own tables
 
 
 def sqlite_triggers(guard: Guard) -> Mapping[str, str]:
+    """Return the statements that create the triggers of a guard on SQLite, by trigger name."""
     made = {
         "update": _trigger(guard, "update", "UPDATE", None),
         "delete": _trigger(guard, "delete", "DELETE", None),
@@ -73,6 +74,7 @@ def sqlite_triggers(guard: Guard) -> Mapping[str, str]:
 
 
 def find_missing_sqlite_triggers(connection: Connection, wanted: Iterable[Guard]) -> tuple[str, ...]:
+    """Return the names of triggers that an SQLite database lacks or has in another form."""
     rows = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
     found = {row.name: row.sql for row in rows}
     expected = {name: sql for guard in wanted for name, sql in sqlite_triggers(guard).items()}
@@ -92,7 +94,7 @@ def _trigger(guard: Guard, event: str, verb: str, condition: str | None) -> str:
 
 
 WRITER = 0x62656E63686C6F63
-"""The advisory lock that the only transaction holds which writes: "benchloc"."""
+"""Key of the advisory lock of the only writing transaction: "benchloc" in ASCII."""
 
 _ROW, _BEFORE, _INSERT, _DELETE, _UPDATE, _TRUNCATE = (1 << bit for bit in range(6))
 _REFUSE = (
@@ -110,7 +112,7 @@ AND tgattr = '' AND proconfig = ARRAY['search_path=' || quote_ident(current_sche
 
 @dataclass(frozen=True, slots=True)
 class _Trigger:
-    """One trigger: when it fires, in SQL and as the database says it, and what its function does."""
+    """A trigger on PostgreSQL: its events in SQL and as the bits of ``pg_trigger.tgtype``, and its function body."""
 
     name: str
     table: str
@@ -128,14 +130,17 @@ class _Trigger:
 
 
 def postgresql_triggers(guard: Guard) -> Mapping[str, str]:
+    """Return the statements that create the triggers of a guard on PostgreSQL, each with a unique name."""
     return {"search path": _PATH} | dict(chain.from_iterable(one.statements() for one in _triggers(guard)))
 
 
 def postgresql_cleanup_statements(guard: Guard) -> tuple[str, ...]:
+    """Return the statements that remove the trigger functions after the table was dropped."""
     return tuple(f"DROP FUNCTION {one.name}()" for one in _triggers(guard))
 
 
 def find_missing_postgresql_triggers(connection: Connection, wanted: Iterable[Guard]) -> tuple[str, ...]:
+    """Return the names of triggers that a PostgreSQL database lacks or has in another form."""
     found = {tuple(row) for row in connection.execute(text(_FOUND))}
     expected = chain.from_iterable(_triggers(guard) for guard in wanted)
     return tuple(one.name for one in expected if (one.name, one.table, one.kind, one.body) not in found)
@@ -166,7 +171,7 @@ __all__ = [
 
 
 def list_guards(metadata: MetaData) -> tuple[Guard, ...]:
-    """The guard of every append-only table of ``metadata``."""
+    """Return the guard of every append-only table of ``metadata``."""
     return tuple(
         Guard(table.name, _unique_keys(table), _seal(table))
         for table in metadata.sorted_tables
@@ -175,17 +180,17 @@ def list_guards(metadata: MetaData) -> tuple[Guard, ...]:
 
 
 def trigger_statements(guard: Guard, dialect: str) -> Mapping[str, str]:
-    """The statements that make the guard's triggers, to be executed in their order; each by a name of its own."""
+    """Return the statements that create the triggers of a guard, in order, each with a unique name."""
     return sqlite_triggers(guard) if dialect == "sqlite" else postgresql_triggers(guard)
 
 
 def cleanup_statements(guard: Guard, dialect: str) -> tuple[str, ...]:
-    """The statements that remove what is left of the guard when its table, and so its triggers, are dropped."""
+    """Return the statements that remove the rest of a guard after its table and triggers were dropped."""
     return () if dialect == "sqlite" else postgresql_cleanup_statements(guard)
 
 
 def find_missing_triggers(connection: Connection, wanted: Iterable[Guard]) -> tuple[str, ...]:
-    """The names of the triggers that the database lacks, or has in another form."""
+    """Return the names of triggers that the database lacks or has in another form."""
     missing_there = (
         find_missing_sqlite_triggers if connection.dialect.name == "sqlite" else find_missing_postgresql_triggers
     )
@@ -207,38 +212,38 @@ def _seal(table: Table) -> Seal | None:
 
 
 MARK: Final = "bytes of text are the limit"
-"""What every refusal says: ``run_ends.failure_message: 16384 bytes of text are the limit``."""
+"""The end of every message, such as ``run_ends.failure_message: 16384 bytes of text are the limit``."""
 
 _ALWAYS: Final = "SELECT tgname, prosrc FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid WHERE tgenabled = 'A'"
 
 
 @dataclass(frozen=True, slots=True)
 class TextLimits:
-    """The columns of a table with their limits, in bytes of UTF-8."""
+    """The columns of a table with their limits in bytes of UTF-8."""
 
     table: str
     columns: tuple[tuple[str, int], ...]
 
     @property
     def trigger(self) -> str:
-        """Return the name of the trigger."""
+        """The name of the trigger."""
         return f"limit_{self.table}"
 
 
 def limit_trigger_statements(limits: TextLimits, dialect: str) -> Mapping[str, str]:
-    """Return the statements that make the triggers of one table, in their order, each with its name."""
+    """Return the statements that create the limit triggers of a table, in order, each with a unique name."""
     return dict(_sqlite(limits) if dialect == "sqlite" else _postgresql(limits))
 
 
 def limit_cleanup_statements(limits: TextLimits, dialect: str) -> tuple[str, ...]:
-    """Return the statements that remove the triggers from a table that stays."""
+    """Return the statements that remove the limit triggers from a table that stays."""
     if dialect == "sqlite":
         return tuple(f"DROP TRIGGER {name}" for name in dict(_sqlite(limits)))
     return (f"DROP TRIGGER {limits.trigger} ON {limits.table}", f"DROP FUNCTION {limits.trigger}()")
 
 
 def find_missing_limit_triggers(connection: Connection, wanted: Iterable[TextLimits]) -> tuple[str, ...]:
-    """Return the names of the triggers that the database lacks, or has in another form."""
+    """Return the names of limit triggers that the database lacks or has in another form."""
     if connection.dialect.name == "sqlite":
         rows = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
         expected = {name: sql for limits in wanted for name, sql in _sqlite(limits)}
@@ -250,7 +255,7 @@ def find_missing_limit_triggers(connection: Connection, wanted: Iterable[TextLim
 
 
 def _sqlite(limits: TextLimits) -> Iterator[tuple[str, str]]:
-    """Count the bytes of the text as it is stored: the function for it came with SQLite 3.43."""
+    """Yield the limit triggers for SQLite. They cast texts to BLOB: ``octet_length`` needs SQLite 3.43."""
     insert = _cases(limits, "")
     yield from _limit_trigger(limits, "insert", "INSERT", insert)
     columns = ", ".join(f'"{column}"' for column, _ in limits.columns)

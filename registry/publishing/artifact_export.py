@@ -1,9 +1,9 @@
 """Export of a version: its verified files with a manifest, and an OCI artifact that any OCI client pulls.
 
-Each file, and each file of a tree, is a layer that is annotated with its path. A model is an artifact of ModelPack, the
-CNCF model specification: its configuration is ModelPack's, and the manifest as published is a layer. For every other
-kind the manifest as published is the configuration. Nothing in an artifact tells of time or place: the same version is
-the same bytes, and so has the same digest, in any repository.
+In the OCI artifact, each file, and each file of a tree, is a layer annotated with its path. A model is an artifact of
+ModelPack, the CNCF model specification: its configuration is ModelPack's, and the published manifest is a layer. For
+the other kinds, the published manifest is the configuration. An artifact contains no times and places, so a version has
+the same bytes and the same digest in every repository.
 """
 
 import json
@@ -42,11 +42,17 @@ MANIFEST_FILE = "manifest.yaml"
 
 
 def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progress) -> int:
-    """Write the files of a published manifest below ``folder``, and a manifest that has them as sources; how many.
+    """Write the files of a version to ``folder``, with a manifest that has them as sources; return their number.
+
+    Args:
+        manifest: The published manifest.
+        store: The store of the blobs.
+        folder: The folder to create; an empty folder may exist.
+        progress: Shows the progress in bytes.
 
     Raises:
-        IntegrityError: a blob is not what its digest says; no file is left of it, and no empty folder.
-        InvalidInputError: the folder holds something already.
+        IntegrityError: A blob is damaged. Neither its file nor an empty folder remains.
+        InvalidInputError: The folder is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInputError(f"{folder} is not empty", next_step="name another folder with -o")
@@ -63,14 +69,14 @@ def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progres
     document["files"] = [_authored(file) for file in document.get("files", ())]
     if not document["files"]:
         del document["files"]
-    # JSON is YAML, and says what was published without a choice of style.
+    # JSON is YAML, and leaves no choice of style.
     (folder / MANIFEST_FILE).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return len(files)
 
 
 @contextmanager
 def _no_empty_folders(folder: Path) -> Iterator[None]:
-    """Where it fails inside, no folder stays empty of those that were made, ``folder`` among them."""
+    """Remove empty folders after an error in the context; ``folder`` itself stays if it existed before."""
     before = folder.exists()
     try:
         yield
@@ -105,7 +111,7 @@ ARTIFACTS: Final[Mapping[Kind, str]] = {
 MODEL_CONFIG: Final = "application/vnd.cncf.model.config.v1+json"
 PATH: Final = "org.cncf.model.filepath"
 MANIFEST_DIGEST: Final = "benchlock-manifest"
-"""The annotation of a model's OCI manifest that tells which layer is the manifest as published."""
+"""The annotation of a model's OCI manifest with the digest of the layer that is the published manifest."""
 MANIFEST_PATH: Final = "benchlock-manifest.json"
 
 _ROLES: Final = {
@@ -123,26 +129,32 @@ _LONGEST_TAG: Final = 128
 
 @runtime_checkable
 class NamingStore(Protocol):
-    """A store that can name what it holds to other programs than this one."""
+    """A blob store that can tag its content for other OCI clients."""
 
     def name_manifest(self, tag: str, document: OciManifest | OciIndex, config: bytes | None = None) -> Digest:
-        """Store a manifest of blobs that are there, and its ``config`` where that is not; return its digest."""
+        """Store and tag an OCI manifest of existing blobs, and its configuration if needed; return its digest.
+
+        Args:
+            tag: The tag.
+            document: The manifest or index.
+            config: The bytes of the configuration; ``None`` if they are stored already.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """An OCI manifest of a version, and the bytes of its configuration where the store has them under no other name."""
+    """An OCI manifest of a version, and its configuration unless the store has that already."""
 
     document: OciManifest
     config: bytes | None = None
 
 
 def name_version(store: BlobStore, manifest: Manifest) -> None:
-    """Have the store name a published version to other programs, where it can. The same again changes nothing.
+    """Tag a published version for OCI clients, if the store supports it; repeating it changes nothing.
 
     Raises:
-        UnavailableError: it cannot just now; the version is published all the same.
+        UnavailableError: Tagging failed. The version is published nevertheless.
     """
     if not _names(type(store)) or not isinstance(store, NamingStore):
         return
@@ -163,7 +175,7 @@ def name_version(store: BlobStore, manifest: Manifest) -> None:
 
 
 def package_version(manifest: Manifest, store: BlobStore) -> tuple[Package, ...]:
-    """Return the OCI manifests of a published version: one, or as many as its layers need."""
+    """Return the OCI manifests of a published version: several if it has too many layers for one."""
     kind = manifest.kind
     layers = [layer for file in files_of(manifest) for layer in _layers(kind, file, store)]
     annotations = {
@@ -185,7 +197,7 @@ def package_version(manifest: Manifest, store: BlobStore) -> tuple[Package, ...]
 
 
 def _package_model(model: Model, layers: tuple[OciDescriptor, ...], annotations: Mapping[str, str]) -> Package:
-    """Package a model with these layers, which are files as they are: the digest of each is its DiffID."""
+    """Package a model with these layers. They are plain files, so the digest of each is its DiffID."""
     config = encode_canonical(
         {
             "descriptor": {"name": model.name, "version": model.version, "licenses": [model.license]},
@@ -203,7 +215,7 @@ def _package_model(model: Model, layers: tuple[OciDescriptor, ...], annotations:
 
 
 def _published_layer(model: Model, taken: Collection[str]) -> OciDescriptor:
-    """Return the layer that is the manifest as published, under a path that no file of the model has."""
+    """Return the layer of the published manifest, under a path that no file of the model has."""
     written = content(model)
     blob = Descriptor(digest_bytes(written), len(written))
     path = MANIFEST_PATH if MANIFEST_PATH not in taken else f"{to_hex(blob.digest)}-{MANIFEST_PATH}"
@@ -216,10 +228,11 @@ def _path_of(layer: OciDescriptor) -> str:
 
 
 def tag_of(reference: Reference) -> str:
-    """The tag of a version: ``model-acme__resnet8_1.0.0``, one for each, in the grammar of tags.
+    """Return the unique tag of a version, such as ``model-acme__resnet8_1.0.0``.
 
-    Names have no ``__``, versions no ``_``; build metadata, which tags cannot hold, tells no versions apart. What would
-    be too long is ``model-`` and the SHA-256 of the name and version.
+    Names do not contain ``__``, and versions do not contain ``_``. The tag omits build metadata, which tags cannot
+    contain and which does not distinguish versions. A tag that would be too long becomes the kind and the SHA-256 of
+    the name and version.
     """
     version = str(reference.version).partition("+")[0]
     tag = f"{reference.kind}-{reference.name.replace('/', '__')}_{version}"
@@ -230,7 +243,7 @@ def tag_of(reference: Reference) -> str:
 
 @cache
 def _names(kind: type) -> bool:
-    """Whether stores of that type name what they hold: to look at each store for that takes long."""
+    """Return whether stores of a type can tag. Cached, because checking a runtime protocol is slow."""
     return issubclass(kind, NamingStore)
 
 
@@ -261,7 +274,7 @@ def _media_type(kind: Kind, file: File) -> str:
 
 
 def _model_layer(part: str) -> str:
-    """Return ModelPack's media type of a layer that is one file as it is."""
+    """Return ModelPack's media type of a layer that is one plain file."""
     return f"application/vnd.cncf.model.{part}.v1.raw"
 
 

@@ -32,11 +32,15 @@ from benchlock.registry.text.problems import EchoError, Problems
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A manifest as authored, with the author's ``text``.
+    """An authored manifest with its text, before publishing.
 
-    ``path`` is the manifest's: relative sources start in its folder, trees leave it out, errors name it. There need not
-    be a file. ``access`` is how remote sources are reached; ``ask`` looks finished images up. A draft with ``problems``
-    of its manifest alone is looked at like any other, and refused.
+    Args:
+        manifest: The manifest.
+        text: The author's text.
+        path: The path of the manifest, for relative sources and errors. Trees exclude it. The file need not exist.
+        access: How remote sources are accessed.
+        ask: Looks up finished images in their registries; ``None`` for no lookups.
+        problems: Problems of the manifest. Such a draft is inspected like any other, and then refused.
     """
 
     manifest: Manifest
@@ -48,12 +52,18 @@ class Draft:
 
 
 def read_draft(text: str, name: str, path: Path, access: SourceAccess | None = None) -> Draft:
-    """The draft whose manifest is ``text``, which lies at ``path``; errors call it ``name``.
+    """Read a draft from the text of its manifest.
 
-    A manifest that breaks rules, and whose keys are well, is a draft with problems: its files can be looked at.
+    A manifest with valid keys that violates rules gives a draft with problems, so that its files can be inspected too.
+
+    Args:
+        text: The text of the manifest.
+        name: The name of the manifest in errors.
+        path: The path of the manifest.
+        access: How remote sources are accessed.
 
     Raises:
-        InvalidInputError: it cannot be read; with all its problems, files that are missing too.
+        InvalidInputError: The manifest cannot be read. The error contains all problems, missing files included.
     """
     reading, access = examine(text, name), access or SourceAccess()
     if reading.manifest is not None:
@@ -68,7 +78,7 @@ def read_draft(text: str, name: str, path: Path, access: SourceAccess | None = N
 
 @contextmanager
 def add_error_place(where: str) -> Iterator[None]:
-    """Errors name the place in the manifest that led to them."""
+    """Add the place in the manifest to input errors of the context."""
     try:
         yield
     except InvalidInputError as error:
@@ -78,9 +88,10 @@ def add_error_place(where: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
-    """Every file of a draft by its path; a tree, and also each file in it, by ``tree/path``. And their sources.
+    """The stored files of a draft and their sources, by path.
 
-    A source is recorded as it is written, but for its revision: that becomes the commit it was resolved to.
+    A tree is in ``files`` under its path, and each file in it under ``tree/path``. A source is recorded as written,
+    except that its revision becomes the commit that it was resolved to.
     """
 
     files: dict[str, Descriptor] = field(default_factory=dict)
@@ -88,10 +99,10 @@ class StoredFiles:
 
 
 def store_draft_files(draft: Draft, store: BlobStore, progress: Progress, problems: Problems) -> StoredFiles:
-    """The files that could be had; what is wrong with the others goes to ``problems``."""
+    """Store the files of a draft; add the problems of files that cannot be stored to ``problems``."""
     taken = StoredFiles()
     sources = []
-    for index, file in enumerate(files_of(draft.manifest)):  # all of them before one is read, which may take long
+    for index, file in enumerate(files_of(draft.manifest)):  # check all sources before reading files, which is slow
         place = f"files[{index}].source ({draft.path})"
         with problems.noted():
             with add_error_place(place):

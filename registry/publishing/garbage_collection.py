@@ -12,7 +12,7 @@ from benchlock.registry.catalogue.catalogue import Catalogue
 
 @dataclass(frozen=True, slots=True)
 class CollectionResult:
-    """What was removed, or with a dry run would be: the blobs' digests, and their bytes together; unfinished files."""
+    """The removed blobs, or in a dry run the blobs to remove: digests, total bytes, and unfinished files."""
 
     digests: tuple[Digest, ...]
     size: int
@@ -27,14 +27,20 @@ def collect_garbage(
     dry_run: bool = False,
     forget: Callable[[], None] = lambda: None,
 ) -> CollectionResult:
-    """Remove every blob that nothing names. ``more`` gives what others than the catalogue name: runs, say.
+    """Delete every unreferenced blob, and the leftovers of killed writers and interrupted downloads.
 
-    What killed writers and interrupted fetches left goes too. Nothing is written meanwhile, and what is named is asked
-    only then: a draft that is being published is safe. A dry run changes nothing. ``forget`` is
-    called at the end, while still nothing is written: it forgets what kept blobs for a while.
+    Nothing else writes to the store meanwhile, and references are read only after that is ensured. A draft that is
+    being published is therefore safe.
+
+    Args:
+        store: The store to collect.
+        catalogue: The catalogue, whose versions and locks reference blobs.
+        more: Returns digests that are referenced elsewhere, such as by runs.
+        dry_run: Report what would be deleted, and change nothing.
+        forget: Called at the end, before others may write; it deletes expired holds of blobs.
 
     Raises:
-        IntegrityError: the listing of a tree is damaged, so that nobody knows what it names; nothing was removed.
+        IntegrityError: A tree listing is damaged, so its references are unknown. Nothing was removed.
     """
     with store.collecting():
         live = set(_live(store, catalogue, more))
@@ -55,17 +61,17 @@ def collect_garbage(
 def find_named(
     digests: Collection[Digest], store: BlobStore, catalogue: Catalogue, more: Callable[[], Iterable[Digest]]
 ) -> Collection[Digest]:
-    """Return those of ``digests`` that are named as ``collect`` sees it.
+    """Return those of ``digests`` that are referenced, by the rules of ``collect_garbage``.
 
     Raises:
-        IntegrityError: The listing of a tree is damaged.
+        IntegrityError: A tree listing is damaged.
     """
     wanted = frozenset(digests)
     return wanted.intersection(_live(store, catalogue, more)) if wanted else wanted
 
 
 def _live(store: BlobStore, catalogue: Catalogue, more: Callable[[], Iterable[Digest]]) -> Iterator[Digest]:
-    """Yield every digest that is named, some several times."""
+    """Yield every referenced digest, some several times."""
     yield from catalogue.live_digests()
     yield from more()
     for tree in catalogue.live_trees():
@@ -73,7 +79,7 @@ def _live(store: BlobStore, catalogue: Catalogue, more: Callable[[], Iterable[Di
 
 
 def _size(store: BlobStore, digest: Digest) -> int:
-    """Bytes that go with a blob: none with one that is named and was lost."""
+    """Return the size of a blob in bytes; 0 if it is missing."""
     try:
         return store.stat(digest).size
     except BlobNotFoundError:

@@ -1,4 +1,4 @@
-"""The parts of a lock in a bundle, for all of its platforms or some, and their import."""
+"""The parts of a lock in a bundle, for all of its platforms or some, and the import of its artifacts."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,23 +23,23 @@ from benchlock.registry.publishing.remote_publication import find_objection
 LOCK_TYPE: Final = "application/vnd.benchlock.lock.v1+toml"
 
 _LARGEST = {"manifest": 16 << 20, "tree": LARGEST_LISTING}
-"""Bytes of what is read into memory, by sort."""
+"""Size limits in bytes for the parts that are read into memory, by sort."""
 _AGAIN = "copy or download the bundle again, or have it made again"
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactImport:
-    """What of a bundle's artifacts is in the catalogue now, and why the others are not."""
+    """The artifacts of a bundle that are in the catalogue now, and the reasons why others are not."""
 
     published: tuple[PublishResult, ...]
     kept_out: Mapping[Reference, str]
 
 
 def choose_platforms(lock: Lock, text: str) -> tuple[LockedPlatform, ...]:
-    """The platforms of ``lock`` that ``text`` spells as OS/ARCH/DEVICE; all of them where it is empty.
+    """Return the platforms of ``lock`` with the name ``text`` (OS/ARCH/DEVICE), or all if it is empty.
 
     Raises:
-        InvalidInputError: the lock has none of that name.
+        InvalidInputError: The lock has no platform with this name.
     """
     found = tuple(one for one in lock.image.platforms if text in ("", str(one)))
     if not found:
@@ -52,11 +52,11 @@ def choose_platforms(lock: Lock, text: str) -> tuple[LockedPlatform, ...]:
 
 
 def list_lock_parts(lock: Lock, platforms: Collection[LockedPlatform], store: BlobStore) -> tuple[BundlePart, ...]:
-    """Every blob that ``lock`` names and that its ``platforms`` need, those inside trees too, each once.
+    """Return every blob that a lock needs on ``platforms``, blobs inside trees included, each once.
 
     Raises:
-        IntegrityError: a manifest or the listing of a tree is missing or damaged, or the lock gives a blob two sizes.
-        InvalidInputError: what the lock calls a tree is none.
+        IntegrityError: A manifest or tree listing is missing or damaged, or the lock gives a blob two sizes.
+        InvalidInputError: A blob that the lock calls a tree is not a tree listing.
     """
     parts: dict[Digest, BundlePart] = {}
     for part in iterate_parts(lock, platforms, store):
@@ -72,7 +72,7 @@ def list_lock_parts(lock: Lock, platforms: Collection[LockedPlatform], store: Bl
 
 
 def iterate_parts(lock: Lock, platforms: Collection[LockedPlatform], store: BlobStore) -> Iterator[BundlePart]:
-    """Yield what ``list_lock_parts`` returns, blobs that are named twice also twice. Raise as it does."""
+    """Yield the parts of ``list_lock_parts``, with repetitions. Raise as ``list_lock_parts``."""
     for one in list_blob_references(lock):
         if one.platform is not None and one.platform not in platforms:
             continue
@@ -87,13 +87,17 @@ def iterate_parts(lock: Lock, platforms: Collection[LockedPlatform], store: Blob
 
 
 def find_platforms(lock: Lock, listed: Mapping[Digest, int]) -> tuple[LockedPlatform, ...]:
-    """The platforms of ``lock`` that a bundle brings, which lists blobs by digest with their sizes.
+    """Return the platforms of ``lock`` whose blobs a bundle lists completely.
 
-    Nothing is read for it but the lock: what lies inside trees is not looked at.
+    Only the lock is read: blobs inside trees are not checked.
+
+    Args:
+        lock: The lock in the bundle.
+        listed: The blobs that the bundle lists, with their sizes in bytes.
 
     Raises:
-        IntegrityError: a blob that every run needs is not listed, no platform is whole, or one is there in part.
-        BundleError: a manifest or the listing of a tree is too large to be one.
+        IntegrityError: A blob that every run needs is missing, no platform is complete, or one is there in part.
+        BundleError: A manifest or a tree listing is too large.
     """
     blobs = tuple(list_blob_references(lock))
     for one in blobs:
@@ -110,11 +114,11 @@ def find_platforms(lock: Lock, listed: Mapping[Digest, int]) -> tuple[LockedPlat
 
 
 def check_parts(parts: Iterable[BundlePart], listed: Mapping[Digest, int]) -> None:
-    """Raise unless a bundle lists ``parts`` and nothing else, in their sizes. Holds what is listed, not the parts.
+    """Require that a bundle lists exactly ``parts`` with their sizes. Memory use grows with ``listed`` only.
 
     Raises:
-        IntegrityError: a part is missing, or listed with another size.
-        BundleError: more is listed.
+        IntegrityError: A part is missing, or listed with another size.
+        BundleError: The bundle lists further blobs.
     """
     left = set(listed)
     for part in parts:
@@ -133,7 +137,13 @@ def check_parts(parts: Iterable[BundlePart], listed: Mapping[Digest, int]) -> No
 def find_objections(
     manifests: Mapping[Kind, Manifest], listed: Mapping[Digest, int], store: BlobStore
 ) -> Mapping[Kind, str]:
-    """Why artifacts of a bundle that lists these blobs, which ``store`` has now, do not belong into a catalogue."""
+    """Return the reasons why artifacts of a bundle must not be published, by kind.
+
+    Args:
+        manifests: The manifests of the artifacts.
+        listed: The blobs that the bundle lists, with their sizes in bytes.
+        store: The store, which has these blobs.
+    """
     found: dict[Kind, str] = {}
     for kind, manifest in manifests.items():
         files = [(file, listed.get(from_hex(str(file.sha256)))) for file in files_of(manifest)]
@@ -156,10 +166,17 @@ def admit(
     objections: Mapping[Kind, str],
     at: datetime,
 ) -> ArtifactImport:
-    """Publish the artifacts of a lock that came in a bundle; no version changes that is there already.
+    """Publish the artifacts of a lock from a bundle; existing versions stay unchanged.
 
-    One that has files which did not come, that publishing would refuse, or whose version has other content here, stays
-    out of the catalogue: the lock runs all the same. ``objections`` are those of publishing, by kind.
+    An artifact is not published if some of its files are absent, if publishing would refuse it, or if its version
+    exists with other content. The lock can run nevertheless.
+
+    Args:
+        connection: A connection in a write transaction.
+        manifests: The manifests of the artifacts.
+        lock: The lock.
+        objections: The reasons of ``find_objections`` not to publish an artifact.
+        at: The time of the import.
     """
     published, kept_out = [], {}
     for kind, manifest in manifests.items():
@@ -176,7 +193,7 @@ def admit(
 
 
 def describe_absent_parts(platforms: Collection[LockedPlatform]) -> tuple[str, ...]:
-    """What a bundle of these platforms cannot bring, in words: the layers of finished images, which engines pull."""
+    """Describe the parts that a bundle of these platforms cannot contain: finished images, which engines pull."""
     return tuple(
         f"{one} runs the finished image {one.reference}, which no bundle brings: the engine must have it, or pull it"
         for one in platforms

@@ -1,7 +1,7 @@
 """Publishing of drafts in one transaction, with automatic version numbers where requested.
 
-Until that transaction nothing can be seen. A process that is killed before it leaves blobs that nothing names, which
-garbage collection removes; the store keeps the collection away while a draft is written.
+Nothing is visible before the transaction commits. A process that is killed earlier leaves unreferenced blobs, which
+garbage collection removes. While a draft is written, the store keeps garbage collection out.
 """
 
 import io
@@ -32,7 +32,7 @@ __all__ = ["Draft", "dry_run_publish", "dry_run_publish_all", "publish", "publis
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A draft that is found well: its manifest as it is published, and where its files came from."""
+    """A draft without problems: the manifest to publish, and its stored files."""
 
     draft: Draft
     manifest: Manifest
@@ -40,13 +40,13 @@ class _Prepared:
 
 
 def discard_message(_: str) -> None:
-    """What is said to nobody."""
+    """Ignore a message."""
 
 
 def publish(
     draft: Draft, store: BlobStore, catalogue: CatalogueProtocol, *, progress: Progress = SILENT
 ) -> PublishResult:
-    """Publish one draft. As ``publish_all``."""
+    """Publish one draft; see ``publish_all``."""
     (published,) = publish_all([draft], store, catalogue, progress=progress)
     return published
 
@@ -54,7 +54,7 @@ def publish(
 def dry_run_publish(
     draft: Draft, catalogue: CatalogueProtocol, store: BlobStore | None = None, *, progress: Progress = SILENT
 ) -> PublishResult:
-    """What ``publish`` would do. As ``dry_run_publish_all``."""
+    """Return the result that ``publish`` would have; see ``dry_run_publish_all``."""
     (published,) = dry_run_publish_all([draft], catalogue, store, progress=progress)
     return published
 
@@ -67,17 +67,23 @@ def publish_all(
     progress: Progress = SILENT,
     warn: Callable[[str], None] = discard_message,
 ) -> tuple[PublishResult, ...]:
-    """Publish drafts, each in a transaction, once all of them are found well.
+    """Publish drafts, each in a transaction, once none of them has problems.
 
-    The same content again changes nothing, but replaces damaged blobs. ``warn`` is told what is odd, and no reason to
-    refuse.
+    Publishing the same content again changes nothing, except that it replaces damaged blobs.
+
+    Args:
+        drafts: The drafts.
+        store: The store for their files.
+        catalogue: The catalogue.
+        progress: Shows the progress of long steps.
+        warn: Receives messages about oddities that do not prevent publishing.
 
     Raises:
-        VersionTakenError: a version is published with other content; nothing changed.
-        IntegrityError: a file is not what the author's ``sha256`` says.
-        InvalidInputError: a file is missing, or its bytes contradict the manifest.
-        UnavailableError: a source or the store failed.
-        Every one carries all the problems that were found in all the drafts.
+        VersionTakenError: A version is published with other content. Nothing changed.
+        IntegrityError: A file differs from the author's ``sha256``.
+        InvalidInputError: A file is missing, or its bytes contradict the manifest.
+        UnavailableError: A source or the store failed.
+        BenchlockError: Each of these errors contains all problems of all drafts.
     """
     if any(draft.problems for draft in drafts):
         return dry_run_publish_all(drafts, catalogue, store, progress=progress, warn=warn)
@@ -94,10 +100,10 @@ def dry_run_publish_all(
     progress: Progress = SILENT,
     warn: Callable[[str], None] = discard_message,
 ) -> tuple[PublishResult, ...]:
-    """What ``publish_all`` would do, with all its checks and errors; nothing becomes visible.
+    """Return the results that ``publish_all`` would have, with all its checks and errors; publish nothing.
 
-    Local files are read where they lie. Remote ones that are in ``store`` are not fetched, and those that are come into
-    it, where nothing names them yet: publishing needs them next.
+    Local files are read in place. Remote files in ``store`` are not fetched again. Other remote files are stored there
+    unreferenced, because publishing needs them next.
     """
     with open_dry_run(store) as rehearsal:
         prepared = _prepare(drafts, rehearsal, catalogue, progress, warn)
@@ -107,9 +113,10 @@ def dry_run_publish_all(
 def store_draft(
     draft: Draft, store: BlobStore, *, progress: Progress = SILENT, warn: Callable[[str], None] = discard_message
 ) -> Manifest:
-    """The manifest as it would be published; its bytes and files are in the store, and nothing names them.
+    """Return the manifest as it would be published, and store it with its files unreferenced.
 
-    Hold ``store.writing()`` for as long as they are needed. Raises as ``publish_all``, but for the version.
+    The caller must hold ``store.writing()`` as long as it needs them. Raise as ``publish_all``, but not for the
+    version.
     """
     problems = Problems()
     for problem in draft.problems:
@@ -136,7 +143,7 @@ def _prepare(
     progress: Progress,
     warn: Callable[[str], None],
 ) -> list[_Prepared]:
-    """The drafts, with their files in the store; or every problem of all of them."""
+    """Store the files of drafts and return the prepared drafts, or raise all problems of all drafts."""
     problems, done = Problems(), list[_Prepared]()
     for draft in drafts:
         own = Problems()
@@ -156,7 +163,7 @@ def _prepare(
 
 
 def _warn_of_claims(manifests: Sequence[Manifest], catalogue: CatalogueProtocol, warn: Callable[[str], None]) -> None:
-    """Tell of each dataset that a claim names, and that is neither published nor among the manifests."""
+    """Warn of each dataset in a claim that is neither published nor among the manifests."""
     models = [one for one in manifests if isinstance(one, Model)]
     claimed = {claim.dataset.name for model in models for claim in model.claims or ()}
     for name in sorted(claimed - {one.name for one in manifests if isinstance(one, Dataset)}):
@@ -169,7 +176,7 @@ def _warn_of_claims(manifests: Sequence[Manifest], catalogue: CatalogueProtocol,
 def _prepare_one(
     draft: Draft, store: BlobStore, progress: Progress, problems: Problems, warn: Callable[[str], None]
 ) -> _Prepared | None:
-    """One of them; None where a file is missing or wrong, so that there is no such manifest."""
+    """Prepare a draft; return ``None`` if a file is missing or wrong, because the manifest is incomplete then."""
     met = Problems()
     taken = store_draft_files(draft, store, progress, met)
     untaken = frozenset(file.path for file in files_of(draft.manifest) if file.path not in taken.files)
@@ -187,7 +194,7 @@ def _prepare_one(
 
 
 def _check_alone(prepared: _Prepared, others: Iterable[_Prepared]) -> None:
-    """No other draft of the same call is the same version with other content."""
+    """Require that no other draft of the call has the same version with other content."""
     reference, digest = reference_of(prepared.manifest), manifest_digest(prepared.manifest)
     for other in others:
         if reference_of(other.manifest) == reference and manifest_digest(other.manifest) != digest:
@@ -201,13 +208,14 @@ def _check_alone(prepared: _Prepared, others: Iterable[_Prepared]) -> None:
 def publish_successor(
     draft: Draft, store: BlobStore, catalogue: CatalogueProtocol, *, progress: Progress = SILENT
 ) -> PublishResult:
-    """Publish an image whose manifest has any version and the ``sha256`` of every file: all are files beside it.
+    """Publish an image under an automatic version number.
 
-    A published version of the same content stays the only one. Otherwise it gets the version after the newest, one
-    MINOR up; or, as the first of its name, the version it has.
+    The draft's manifest has any version and the ``sha256`` of every file; all files are beside it. Unchanged content
+    keeps its published version. Changed content gets the next MINOR version after the newest. The first version of a
+    name is the one in the manifest.
 
     Raises:
-        As ``registry.publishing.publish``.
+        BenchlockError: As ``publish_all``.
     """
     image = draft.manifest
     assert isinstance(image, Image)
@@ -223,7 +231,7 @@ def publish_successor(
 
 
 def publish_if_missing(draft: Draft, store: BlobStore, catalogue: CatalogueProtocol) -> PublishResult | None:
-    """Publish a manifest unless its name and version are published, with whatever content; then None."""
+    """Publish a draft unless its name and version are published, with any content; return ``None`` then."""
     manifest = draft.manifest
     try:
         known = catalogue.versions(manifest.kind, parse_name(manifest.name))

@@ -19,15 +19,15 @@ from benchlock.registry.text.problems import Problems
 from benchlock.registry.text.yaml import Document, Place
 
 _NOT_LOADED = ("code", "card", "labels", "vocabulary")
-"""Roles of files that no framework reads: text, and code that says so."""
+"""Roles of files that no framework loads: text, and files that the manifest declares as code."""
 
 
 def refuse_hidden_code(model: Model, store: BlobStore) -> None:
-    """Nothing, where no file of the model runs code when it is read, or the manifest says that some do.
+    """Raise if a file of a model runs code when it is loaded, unless the manifest declares the model unsafe.
 
     Raises:
-        InvalidInputError: one does; names it and says why.
-        LimitExceededError: one cannot be looked into.
+        InvalidInputError: A file runs code. The error contains its path and the reason.
+        LimitExceededError: A file cannot be inspected within the limits.
     """
     if model.unsafe is True:
         return
@@ -38,7 +38,7 @@ def refuse_hidden_code(model: Model, store: BlobStore) -> None:
 
 
 def find_objection(manifest: Manifest, store: BlobStore) -> str | None:
-    """What publishing would refuse in the manifest or in its files, which are all in ``store``; None if nothing."""
+    """Return the first problem for which publishing would refuse a manifest or its stored files, or ``None``."""
     problems = Problems()
     with problems.noted():
         inspect_version(sent_version(manifest, store), problems, ask=None, warn=lambda _: None)
@@ -46,13 +46,12 @@ def find_objection(manifest: Manifest, store: BlobStore) -> str | None:
 
 
 def sent_version(manifest: Manifest, store: BlobStore) -> InspectionTarget:
-    """A published manifest and its files, for inspection."""
+    """Return the inspection target for a published manifest and its files."""
     return InspectionTarget(manifest, str(reference_of(manifest)), store, describe_files(manifest))
 
 
 def describe_files(manifest: Manifest) -> Mapping[str, Descriptor]:
-    """Digest and size of each file of a published manifest, by path."""
-    """Digest and size of each file of a published manifest, by path."""
+    """Return digest and size of each file of a published manifest, by path."""
     found = {}
     for file in files_of(manifest):
         assert isinstance(file.sha256, str)
@@ -65,21 +64,26 @@ _SHOWN = 3
 
 
 class MissingBlobsError(InvalidInputError):
-    """Blobs that a manifest or a record names are not in the store. ``blobs`` are their digests, to be sent."""
+    """A manifest or record that references blobs the store lacks; ``blobs`` are the digests to send."""
 
     code = "missing-blobs"
 
     def __init__(self, what: str, blobs: Collection[Digest]) -> None:
+        """Create the error with the message ``what``."""
         super().__init__(what, next_step="send them, and do this again")
         self.blobs = tuple(blobs)
 
 
 def parse_received_manifest(document: Mapping[str, Any], stated: Digest | None = None) -> Manifest:
-    """The manifest whose content, as RFC 8785 writes it, is ``document``.
+    """Parse a manifest from its content, and check its digest.
+
+    Args:
+        document: The parsed JSON; its RFC 8785 form is the content.
+        stated: The digest that the sender states, if any.
 
     Raises:
-        InvalidInputError: it breaks a rule of manifests.
-        IntegrityError: its digest is not the one that the sender states.
+        InvalidInputError: The manifest violates a rule.
+        IntegrityError: The digest differs from the stated one.
     """
     manifest = parse_content(document)
     found = manifest_digest(manifest)
@@ -101,17 +105,27 @@ def publish_received(
     warn: Callable[[str], None],
     dry_run: bool = False,
 ) -> PublishResult:
-    """Publish ``manifest``, in one transaction, once its files in ``store`` are found well; again it changes nothing.
+    """Publish a manifest in one transaction after checking its stored files; repeating it changes nothing.
 
-    Finished images are not asked for: a sender names their registries, and this may run where it may not go.
+    Finished images are not looked up: the sender chooses their registries, which this server may not be allowed to
+    contact.
+
+    Args:
+        manifest: The manifest.
+        provenance: The author's text and the sources of the files.
+        store: The store, to which the client sent the files.
+        catalogue: The catalogue.
+        warn: Receives messages about oddities that do not prevent publishing.
+        dry_run: Do all checks, but publish nothing.
 
     Raises:
-        ForbiddenError: who is acting may not publish versions of that name.
-        MissingBlobsError: files are not there yet.
-        VersionTakenError: the version is published with other content.
-        IntegrityError: a file in ``store`` is damaged.
-        InvalidInputError: the files contradict the manifest, or a version that is new breaks a rule that older ones may
-            break; carries all the problems that were found.
+        ForbiddenError: The actor may not publish versions of this name.
+        MissingBlobsError: Files were not sent yet.
+        VersionTakenError: The version is published with other content.
+        IntegrityError: A file in ``store`` is damaged.
+        InvalidInputError: The files contradict the manifest, or a new version violates a rule that only new versions
+            must
+            follow. The error contains all problems.
     """
     get_actor().require_publishing(manifest.name)
     with store.writing():
@@ -129,7 +143,10 @@ def publish_received(
 
 
 def _publish(manifest: Manifest, provenance: Provenance, store: BlobStore, catalogue: Catalogue) -> PublishResult:
-    """One that the store finds in the catalogue is put nowhere else; published again, it repairs what is there."""
+    """Publish a manifest and store it, unless the store reads it from the catalogue.
+
+    Publishing it again stores it in any case, which repairs a damaged file.
+    """
     found_there = isinstance(store, CataloguedStore)
     if not found_there:
         _put(manifest, store)
@@ -144,10 +161,10 @@ def _put(manifest: Manifest, store: BlobStore) -> None:
 
 
 def require_blobs(blobs: Mapping[Digest, str], store: BlobStore) -> None:
-    """Nothing, where the store has all of ``blobs``, which are named for messages.
+    """Raise unless the store has all of ``blobs``, whose values are their names for messages.
 
     Raises:
-        MissingBlobsError: it lacks some; names all of them.
+        MissingBlobsError: The store lacks some of them; the error lists their digests.
     """
     missing = {digest: name for digest, name in blobs.items() if not store.exists(digest)}
     if missing:
@@ -155,7 +172,7 @@ def require_blobs(blobs: Mapping[Digest, str], store: BlobStore) -> None:
 
 
 def _inspect_sent(manifest: Manifest, store: BlobStore, problems: Problems, warn: Callable[[str], None]) -> None:
-    """All files are there, those inside trees too, in the sizes that are written down for them; and they are well."""
+    """Require that all files were sent, files in trees included, with their declared sizes; then inspect them."""
     require_blobs({blob.digest: path for path, blob in describe_files(manifest).items()}, store)
     missing = inspect_version(sent_version(manifest, store), problems, ask=None, warn=warn, present=False)
     if missing.count:

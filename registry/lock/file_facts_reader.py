@@ -34,9 +34,9 @@ from benchlock.registry.manifests import Manifest, files_of
 from benchlock.registry.names import Kind
 
 LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, result=4 << 20)
-"""The limits of reading the files of one lock."""
+"""Resource limits of the child process that reads the files of one lock."""
 SMALL: Final = 64 << 10
-"""Bytes of all files together up to which they are read in this process. No parser here makes much of so few."""
+"""Total size in bytes up to which files are read in this process: so little input needs few resources."""
 _MOST_SHOWN: Final = 1000
 _LONGEST_NAME: Final = 200
 _GZIP: Final = b"\x1f\x8b"
@@ -45,14 +45,14 @@ _WHAT: Final = "reading the files of the lock"
 
 @dataclass(frozen=True, slots=True)
 class FileLocation:
-    """Where the bytes of a file are.
+    """The location of a file's bytes.
 
     Attributes:
-        artifact: What messages call the artifact: ``model/acme/resnet8 1.0.0``.
+        artifact: The name of the artifact in messages, such as ``model/acme/resnet8 1.0.0``.
         kind: The kind of the artifact.
-        path: The path of the file in its manifest; it may lie inside a tree.
-        digest: The digest of the file, or of the tree that it lies in.
-        size: Bytes of the file, or of the tree.
+        path: The path of the file in its manifest; the file may be inside a tree.
+        digest: The digest of the file, or of the tree that contains it.
+        size: The size in bytes of the file, or of the tree.
         tree: The path of the tree in the manifest; empty for a file.
     """
 
@@ -67,11 +67,16 @@ class FileLocation:
 def read_file_facts(questions: FileQuestions, manifests: Mapping[Kind, Manifest], store: BlobReader) -> FileFacts:
     """Answer questions about files of artifacts.
 
+    Args:
+        questions: The questions.
+        manifests: The manifests of the artifacts, by kind.
+        store: The store of the files.
+
     Raises:
-        InvalidInputError: A manifest has no such file, or a file is not what its manifest uses it as.
-        LimitExceededError: A file is too large to be read.
+        InvalidInputError: A manifest has no such file, or a file does not have the form that its manifest declares.
+        LimitExceededError: A file is too large.
         IntegrityError: A file is missing or damaged.
-        UnavailableError: No child process can be started, or the store failed.
+        UnavailableError: The child process cannot be started, or the store failed.
     """
     locations = tuple(_locate(manifests[kind], path) for kind, path in questions.files())
     if _are_small(locations, store):
@@ -88,7 +93,7 @@ def read_file_facts(questions: FileQuestions, manifests: Mapping[Kind, Manifest]
 
 
 def answer_isolated(arguments: Sequence[Any], blobs: BlobReader) -> Any:  # noqa: ANN401 - plain values
-    """Answer in a child process; the facts as plain values."""
+    """Answer questions in a child process; arguments and result are plain values."""
     questions, locations = msgspec.convert(arguments, tuple[FileQuestions, tuple[FileLocation, ...]])
     return msgspec.to_builtins(_answer(questions, locations, blobs))
 
@@ -111,13 +116,13 @@ def _missing(artifact: str, path: str) -> InvalidInputError:
 
 
 def _are_small(locations: Sequence[FileLocation], store: BlobReader) -> bool:
-    """Return whether the files cost this process little; compressed ones may unpack to anything."""
+    """Return whether this process can read the files cheaply: few bytes, and none compressed."""
     try:
         if any(one.tree for one in locations) or sum(store.stat(one.digest).size for one in locations) > SMALL:
             return False
         return not any(_is_compressed(one.digest, store) for one in locations)
     except BlobNotFoundError:
-        return True  # reading it says so
+        return True  # reading raises the error
 
 
 def _is_compressed(digest: Digest, store: BlobReader) -> bool:
@@ -136,7 +141,7 @@ def _answer(questions: FileQuestions, locations: Sequence[FileLocation], blobs: 
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """Reads the files at some locations."""
+    """Reader of the files at some locations."""
 
     locations: Mapping[tuple[Kind, str], FileLocation]
     blobs: BlobReader
@@ -163,7 +168,7 @@ class _Files:
             return read_wheels(read_whole(stream, BUDGET.document), path)
 
     def are_without_rate(self, field: ResampledField) -> bool:
-        """Whether the samples of a field are sounds as numbers; only the headers of the file are read."""
+        """Return whether the samples of a field are sounds as numbers. Only the headers of the file are read."""
         with self._open("dataset", field.path, is_whole=False) as stream:
             try:
                 if field.format == "parquet":
@@ -171,7 +176,7 @@ class _Files:
                     return column is not None and column.holds_sounds
                 return any(one.name == field.key and one.holds_sounds for one in read_arrays(stream))
             except MalformedError:
-                return False  # the run says so
+                return False  # the run reports the error
 
     def _labels(self, kind: Kind, path: str) -> tuple[str, ...]:
         with self._open(kind, path) as stream:
@@ -179,7 +184,7 @@ class _Files:
 
     @contextmanager
     def _open(self, kind: Kind, path: str, *, unpack: bool = False, is_whole: bool = True) -> Iterator[BinaryIO]:
-        """Open the bytes of a file, verified if it is read as a whole."""
+        """Open the bytes of a file, verified if the whole file is read."""
         location = self.locations[kind, path]
         blob = self._find(location)
         if is_whole:

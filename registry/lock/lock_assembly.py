@@ -50,11 +50,11 @@ from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint
 
 Configurations = Mapping[Platform, bytes]
-"""The configuration of each finished image, by the platform that refers to it."""
+"""The configuration of each finished image, by the platform that references it."""
 
 
 def question_of(request: Request) -> Question:
-    """What the request asks of the resolver."""
+    """Return the question of a request to the resolver."""
     asked = request.asked
 
     def requirement(kind: Kind, name: str, version: str) -> Requirement:
@@ -73,10 +73,10 @@ def question_of(request: Request) -> Question:
 
 
 def preferences_of(lock: Lock, upgrade: Collection[tuple[Kind, str]] = ()) -> Preferences:
-    """What a new lock keeps of an old one: its choices, but for those that are to be upgraded.
+    """Return the versions of an old lock that a new lock keeps: all but those to upgrade.
 
     Raises:
-        InvalidInputError: the lock has no artifact of a name that is to be upgraded.
+        InvalidInputError: The lock has no artifact with a name to upgrade.
     """
     chosen = {(kind, artifact.name): parse_version(artifact.version) for kind, artifact in lock.artifacts().items()}
     for kind, name in upgrade:
@@ -87,7 +87,7 @@ def preferences_of(lock: Lock, upgrade: Collection[tuple[Kind, str]] = ()) -> Pr
 
 
 def file_questions(request: Request, chosen: ChosenManifests) -> FileQuestions:
-    """Return what ``build_lock`` has to know of files: of labels, an index of samples, the locks of the wheels."""
+    """Return the questions about files that ``build_lock`` needs answered: labels, indexes and wheels."""
     wheels = [one.wheels for one in list_admitted_platforms(request, chosen) if one.wheels is not UNSET]
     return FileQuestions(
         find_required_index(request, chosen),
@@ -98,7 +98,7 @@ def file_questions(request: Request, chosen: ChosenManifests) -> FileQuestions:
 
 
 def list_admitted_platforms(request: Request, chosen: ChosenManifests) -> tuple[Platform, ...]:
-    """The platforms of the chosen image that the request admits."""
+    """Return the platforms of the chosen image that the request admits."""
     return tuple(one for one in chosen.image.platforms if _admits(request.hardware, one))
 
 
@@ -113,16 +113,16 @@ def build_lock(
     """Build the lock of a resolution.
 
     Args:
-        request: The request that it answers.
-        resolution: The versions that were chosen.
+        request: The request that the lock answers.
+        resolution: The chosen versions.
         chosen: Their manifests.
         facts: The answers to ``file_questions``.
-        harness: The harness that the lock names.
+        harness: The harness to lock.
         configurations: The configuration of each finished image.
 
     Raises:
-        InvalidInputError: something is asked that the model, the dataset or this version of benchlock cannot give.
-        ConflictError: model and dataset name classes in another order.
+        InvalidInputError: The model, the dataset or this version of benchlock does not support a part of the request.
+        ConflictError: Model and dataset name classes in different orders.
     """
     check_answerable(request, chosen)
     check_index(request, chosen, facts)
@@ -215,10 +215,10 @@ def _finished(platform: Platform, text: bytes) -> LockedPlatform:
 
 
 def check_image_platform(platform: Platform, configuration: Configuration) -> None:
-    """Nothing, where a finished image is made for the platform that refers to it.
+    """Require that a finished image is built for the platform that references it.
 
     Raises:
-        InvalidInputError: it is not.
+        InvalidInputError: The image is for another OS or architecture.
     """
     made, said = ((one.os, one.arch) for one in (configuration, platform))
     if made != said:
@@ -232,15 +232,15 @@ def check_image_platform(platform: Platform, configuration: Configuration) -> No
 def find_wheel_files(
     wheels: Iterable[ListedWheel], path: str, files: Mapping[str, LockedFile]
 ) -> tuple[LockedFile, ...]:
-    """Find the files of an image that its lock of wheels lists, sorted by path.
+    """Find the files of an image that its wheels lock lists, sorted by path.
 
     Args:
-        wheels: What the lock lists.
-        path: The path of the lock.
-        files: The files of the image by their paths.
+        wheels: The entries of the wheels lock.
+        path: The path of the wheels lock.
+        files: The files of the image, by path.
 
     Raises:
-        InvalidInputError: The image has no such file, or another digest is written for it.
+        InvalidInputError: The image lacks a file, or has it with another digest.
     """
     found = {wheel.path: _find_wheel_file(wheel, path, files) for wheel in wheels}
     return tuple(found[inside] for inside in sorted(found))
@@ -259,21 +259,26 @@ def _find_wheel_file(wheel: ListedWheel, path: str, files: Mapping[str, LockedFi
 
 
 _RESOLVED = frozenset(("model", "dataset", "framework", "image", "prereleases", "hardware"))
-"""Keys of a request that choose versions and platforms: another text of them does no harm while the same answer it."""
+"""Keys of a request that select versions and platforms: they may be reworded while they select the same ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """``reasons`` why the lock is stale, none if it is not; ``warnings`` of what does not make it stale."""
+    """The reasons why a lock is stale, if any, and warnings that do not make it stale."""
 
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
 def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
-    """Whether ``lock`` answers ``request`` over ``snapshot``, which is of the time that the request names, else of now.
+    """Check whether a lock is still the answer to a request.
 
-    A newer version makes no lock stale; a yanked version that it holds is a warning.
+    A newer version does not make a lock stale. A locked version that was yanked causes a warning.
+
+    Args:
+        lock: The lock.
+        request: The request as it is now.
+        snapshot: The catalogue at the time in the request, or else now.
     """
     written, now = dict(lock.request), dict(request.document)
     if "as_of" not in now:

@@ -39,33 +39,39 @@ from benchlock.registry.versions.semantic_version import parse_version
 
 
 class Manifests(Protocol):
-    """The published manifests that a lock is made of."""
+    """Access to the published manifests that a lock is built from, and storage of the lock."""
 
-    def manifest(self, reference: Reference) -> Manifest: ...
+    def manifest(self, reference: Reference) -> Manifest:
+        """Return the manifest as published."""
+        ...
 
-    def put_lock(self, lock: Lock) -> object: ...
+    def put_lock(self, lock: Lock) -> object:
+        """Store a lock under its id; storing it again changes nothing."""
+        ...
 
 
 class Versions(Protocol):
-    """The published versions that the resolver chooses from."""
+    """Access to the published versions that the resolver chooses from."""
 
-    def snapshot(self, as_of: datetime | None = None) -> AbstractContextManager[Snapshot]: ...
+    def snapshot(self, as_of: datetime | None = None) -> AbstractContextManager[Snapshot]:
+        """Open the resolver's view of the catalogue: as it is now, or as it was at ``as_of``."""
+        ...
 
 
 ConfigurationLookup = Callable[[str, str, str], bytes]
-"""The configuration of the image that a reference names, for an os and an arch: verified bytes from its registry."""
+"""Returns the verified configuration of an image from its registry, by reference, OS and architecture."""
 
 
 @dataclass(frozen=True, slots=True)
 class Harness:
-    """The zipapp that a lock made now names."""
+    """The zipapp of the harness that new locks contain."""
 
     version: str
     content: bytes
 
 
 def resolve_request(request: Request, catalogue: Versions, preferences: Preferences) -> Resolution:
-    """The resolution of ``request``, as of its own time if it has one. Raises as the resolver."""
+    """Resolve a request, as of the time that it contains, if any. Raise as the resolver."""
     question = question_of(request)
     try:
         with catalogue.snapshot(request.as_of) as snapshot:
@@ -79,7 +85,7 @@ def resolve_request(request: Request, catalogue: Versions, preferences: Preferen
 def _tell_of_now(
     error: ConflictError | UnknownNameError, request: Request, catalogue: Versions, preferences: Preferences
 ) -> None:
-    """Say of what time the failure is, and whether there is an answer by now."""
+    """Add to an error the time that it applies to, and the resolution as of now, if there is one."""
     error.what += f"\n  as of {request.asked.as_of}, which the request asks for"
     with catalogue.snapshot() as snapshot, suppress(ConflictError, UnknownNameError):
         found = ", ".join(map(str, resolve(question_of(request), snapshot, preferences).chosen().values()))
@@ -95,15 +101,21 @@ def keep_lock(
     catalogue: Manifests,
     look_up: ConfigurationLookup | None = None,
 ) -> Lock:
-    """The lock of ``resolution``, kept with the harness that it names. The same lock again changes nothing.
+    """Create and store the lock of a resolution, with its harness; repeating it changes nothing.
 
-    ``look_up`` is asked for the configurations of finished images, which are kept too.
+    Args:
+        request: The request.
+        resolution: Its resolution.
+        harness: The harness to lock.
+        store: The store of the blobs.
+        catalogue: The catalogue.
+        look_up: Returns the configurations of finished images, which are stored as well.
 
     Raises:
-        InvalidInputError: something is asked that cannot be given.
-        ConflictError: model and dataset name classes in another order.
-        IntegrityError: a file that the lock looks into is damaged.
-        UnavailableError: a finished image's registry cannot be asked.
+        InvalidInputError: A part of the request is not supported.
+        ConflictError: Model and dataset name classes in different orders.
+        IntegrityError: A file that the lock depends on is damaged.
+        UnavailableError: The registry of a finished image cannot be reached.
     """
     with store.writing():
         lock = _build(request, resolution, _chosen(resolution, catalogue), harness, (store, look_up))
@@ -112,7 +124,7 @@ def keep_lock(
 
 
 def resolve_drafted(request: Request, drafts: Sequence[Candidate], catalogue: Versions) -> Resolution:
-    """The resolution of ``request`` if ``drafts`` were published. Raises as the resolver."""
+    """Resolve a request as if ``drafts`` were published. Raise as the resolver."""
     with catalogue.snapshot(request.as_of) as snapshot:
         return resolve(question_of(request), DraftSnapshot(snapshot, drafts), {})
 
@@ -124,10 +136,17 @@ def trial_lock(
     harness: Harness,
     reached: tuple[BlobStore, Manifests, ConfigurationLookup | None],
 ) -> Lock:
-    """The lock of a ``resolution`` that has ``drafts``, as if they were published. It is not kept.
+    """Create the lock of a resolution with drafts, as if they were published, without storing it.
 
-    ``reached`` are the store, which has the drafts' manifests and files, the catalogue, and what ``keep_lock`` asks for
-    configurations; hold ``store.writing()`` for as long as the lock is used. Raises as ``keep_lock``.
+    The caller must hold ``store.writing()`` as long as it uses the lock. Raise as ``keep_lock``.
+
+    Args:
+        request: The request.
+        resolution: Its resolution.
+        drafts: The manifests of the drafts.
+        harness: The harness to lock.
+        reached: The store, which has the manifests and files of the drafts; the catalogue; and ``look_up`` of
+            ``keep_lock``.
     """
     store, catalogue, look_up = reached
     own = {(one.kind, one.name): one for one in drafts}
@@ -135,7 +154,7 @@ def trial_lock(
 
 
 def make_draft_candidate(draft: Manifest) -> Candidate:
-    """What the resolver would know of a manifest, were it published."""
+    """Return the resolver's candidate for a manifest as if it were published."""
     requires: tuple[Need, ...] = ()
     if isinstance(draft, Model):
         requires = (("framework", draft.framework.name, draft.framework.version),)
@@ -149,7 +168,7 @@ def _build(
     harness: Harness,
     reached: tuple[BlobStore, ConfigurationLookup | None],
 ) -> Lock:
-    """The lock, whose harness and configurations are put into the store."""
+    """Build the lock, and store its harness and the configurations of finished images."""
     store, look_up = reached
     manifests: Mapping[Kind, Manifest] = {manifest.kind: manifest for manifest in chosen.all()}
     check_answerable(request, chosen)
@@ -167,7 +186,14 @@ def _build(
 
 
 def is_labelled(dataset: Dataset, split: str, metric: str, store: BlobStore) -> bool:
-    """Whether the split has the labels that a quality metric compares predictions with, as far as a lock would ask."""
+    """Return whether a split has the labels for a quality metric, by the checks of a lock.
+
+    Args:
+        dataset: The dataset.
+        split: The name of the split.
+        metric: The name of the metric.
+        store: The store of the dataset's files.
+    """
     index = dataset.splits[split].index
     try:
         check_labelled([metric], dataset, split)
@@ -180,20 +206,27 @@ def is_labelled(dataset: Dataset, split: str, metric: str, store: BlobStore) -> 
 
 
 def list_yanked(resolution: Resolution) -> tuple[str, ...]:
-    """What of the resolution is yanked, and why: a lock may keep it, and whoever makes it is told."""
+    """Return a warning for each yanked version of a resolution. A lock may keep yanked versions."""
     chosen = resolution.chosen().values()
     return tuple(f"{candidate} is yanked: {candidate.yanked}" for candidate in chosen if candidate.yanked is not None)
 
 
 def explain_locked_version(lock: Lock, kind: Kind, name: str, catalogue: Versions) -> SelectionReason:
-    """Why ``lock`` has its version of ``kind``/``name``, in the catalogue of its time. Raises as ``why``."""
+    """Explain why a lock has its version of ``kind``/``name``. Raise as ``explain_selection``.
+
+    Args:
+        lock: The lock.
+        kind: The kind of the artifact.
+        name: The name of the artifact.
+        catalogue: The catalogue; it is read as of the time of the lock, if the lock has one.
+    """
     request = parse_locked_request(lock.request, "the lock's request")
     with catalogue.snapshot(request.as_of) as snapshot:
         return explain_selection(lock.artifacts(), kind, name, Search.of(question_of(request), snapshot, {}))
 
 
 def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, Manifest]:
-    """The manifests of the locks' artifacts, as far as the store has them, by digest."""
+    """Return the manifests of the locks' artifacts that are in the store, by digest."""
     digests = {one.digest for lock in locks for one in lock.artifacts().values()}
     return {digest: parse_published(read(store, digest, name=digest)) for digest in digests if store.exists(digest)}
 

@@ -30,7 +30,10 @@ from benchlock.registry.names import KINDS, Kind
 
 
 def find_platform_changes(before: LockedImage, after: LockedImage) -> Iterator[str]:
-    """``linux/amd64/cpu: numpy 2.3.0 → 2.4.1; 3 of 5 layers the same``, one a platform."""
+    """Yield a line for each changed platform.
+
+    An example is ``linux/amd64/cpu: numpy 2.3.0 → 2.4.1; 3 of 5 layers the same``.
+    """
     was, is_ = ({_name(one, image): one for one in image.platforms} for image in (before, after))
     for name in sorted(was | is_):
         if name not in is_ or name not in was:
@@ -40,7 +43,7 @@ def find_platform_changes(before: LockedImage, after: LockedImage) -> Iterator[s
 
 
 def _name(platform: LockedPlatform, image: LockedImage) -> str:
-    """With its Python, where the image has it with more than one."""
+    """Return the name of a platform, with its Python version if the image has several."""
     alike = sum(str(one) == str(platform) for one in image.platforms)
     return str(platform) if alike == 1 else f"{platform} python {platform.python}"
 
@@ -72,7 +75,7 @@ def _wheels(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
 
 
 def _distributions(wheels: Iterable[LockedFile]) -> dict[str, tuple[str, str]]:
-    """Version and digest by name, as the names of wheel files say them."""
+    """Return version and digest of each wheel by distribution name, from the file names."""
     found = {}
     for wheel in wheels:
         name, version, *_ = (*wheel.path.rpartition("/")[2].split("-"), "")
@@ -81,7 +84,7 @@ def _distributions(wheels: Iterable[LockedFile]) -> dict[str, tuple[str, str]]:
 
 
 def _layers(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
-    """The first layer is the base."""
+    """Yield changes of the layers; the first layer is the base."""
     was, is_ = ([] if one.layers is UNSET else [*one.layers] for one in (before, after))
     if not (was and is_):
         if was or is_:
@@ -100,18 +103,18 @@ def _shared(before: list[LockedLayer], after: list[LockedLayer]) -> int:
 
 
 _WIDTH = 120
-"""Characters of a line; a change that is longer is told on several."""
+"""Maximum characters of a line; a longer change takes several lines."""
 
 _NORMALISED = ("limits", "scenario", "metrics")
-"""Keys of the request that stand elsewhere in the lock too, as they are understood."""
+"""Keys of the request that the lock also contains elsewhere, in their normalized form."""
 
 _ASKED = {"seconds": "time", "bytes": "memory"}
-"""The names that a request has for limits."""
+"""The names of limits in requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """``subject`` was ``before`` and is ``after``, each ``None`` where there is none; ``details`` say what it means."""
+    """A change of ``subject`` from ``before`` to ``after``; ``None`` means absent, and ``details`` explain it."""
 
     subject: str
     before: str | None
@@ -119,7 +122,7 @@ class Change:
     details: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """One line, or the details below it, one a line, where it would be too long."""
+        """Return one line, or several if it would be too long: one for each detail."""
         moved = "" if self.before == self.after else f" {self.before or 'absent'} → {self.after or 'absent'}"
         details = tuple(map(escape_line, self.details))
         head = escape_line(f"{self.subject}{moved}")
@@ -127,7 +130,7 @@ class Change:
         return line if len(line) <= _WIDTH else "\n  ".join((f"{head}:", *details))
 
     def document(self) -> dict[str, Any]:
-        """The change as JSON."""
+        """Return the change as plain values for JSON."""
         return {
             "subject": self.subject,
             "before": self.before,
@@ -137,10 +140,16 @@ class Change:
 
 
 def diff(before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> tuple[Change, ...]:
-    """The changes from one lock to another, artifacts first; none if they are the same lock, else at least one.
+    """Return the changes from one lock to another, artifacts first.
 
-    ``manifests`` has those that are known, by digest: with them files are told by what they are for, and steps are
-    compared; without them files are told by path.
+    The result is empty for the same lock, and has at least one change for different locks.
+
+    Args:
+        before: The old lock.
+        after: The new lock.
+        manifests: The known manifests, by digest. They allow naming files by their use and comparing steps; otherwise
+            files
+            are named by path.
     """
     if before.id == after.id:
         return ()
@@ -208,7 +217,7 @@ def _harness(before: Lock, after: Lock) -> Iterator[Change]:
 
 
 def _request(before: Lock, after: Lock) -> Iterator[Change]:
-    """What is asked otherwise; where a lock says it as it is understood too, only if that is the same."""
+    """Yield changed keys of the request; a key with a normalized form only if that form is unchanged."""
     for one in find_differences(before.request, after.request, "request"):
         key = one.path.split(".")[1].partition("[")[0]
         if key not in _NORMALISED and one.path != "request.dataset.split":
@@ -218,10 +227,10 @@ def _request(before: Lock, after: Lock) -> Iterator[Change]:
 
 
 def _settings(table: str, before: Lock, after: Lock) -> Iterator[Change]:
-    """Limits or the scenario, in the words of the requests where both have them: ``limits.memory 2GiB → 4GiB``."""
+    """Yield changed limits or scenario settings, in the words of the request if both locks have them."""
     for one in find_differences(before.document[table], after.document[table]):
         if one.path.startswith("seeds") and before.request.get("seed") != after.request.get("seed"):
-            continue  # they follow from that
+            continue  # the change of the seed implies them
         name = _ASKED.get(one.path, one.path)
         was, is_ = (_asked(lock, table).get(name, UNSET) for lock in (before, after))
         worded = was is not UNSET and is_ is not UNSET
@@ -229,7 +238,7 @@ def _settings(table: str, before: Lock, after: Lock) -> Iterator[Change]:
 
 
 def _asked(lock: Lock, table: str) -> Mapping[str, Any]:
-    """A table of the request, as a lock carries it: nothing has checked its shape."""
+    """Return a table of the request in a lock, whose form nothing has checked, or an empty table."""
     found = lock.request.get(table)
     return found if isinstance(found, Mapping) else {}
 

@@ -22,11 +22,11 @@ from benchlock.registry.requests.request import Request
 from benchlock.registry.requests.request_types import BatchSweep
 from benchlock.registry.resolution.conflicts import SHOWN, Conflict, ConflictError
 
-_OLDEST_PYTHON = 11  # what the harness is written for, of Python 3
+_OLDEST_PYTHON = 11  # minor version of Python 3 that the harness needs
 
 
 def find_unsupported(subject: Manifest | Request) -> tuple[str, ...]:
-    """Why no lock can be made with ``subject`` yet: ``predictions: detection is not built yet``; empty if one can."""
+    """Return the parts of ``subject`` that locks do not support yet, such as ``trace: full is not built yet``."""
     if isinstance(subject, Model):
         return tuple(f"{reason} is not built yet" for reason in _model(subject))
     if isinstance(subject, Image):
@@ -63,14 +63,18 @@ class ChosenManifests:
     image: Image
 
     def all(self) -> tuple[Manifest, ...]:
+        """Return the four manifests."""
         return (self.model, self.dataset, self.framework, self.image)
 
 
 def check_answerable(request: Request, chosen: ChosenManifests) -> None:
-    """The split is there and feeds the model, the metrics can be had, and all of it is built.
+    """Require that the chosen versions can answer the request.
+
+    The split must exist and have the fields of the model, the metrics must be available for the task, and this version
+    of benchlock must support everything.
 
     Raises:
-        InvalidInputError: one is not so; says which.
+        InvalidInputError: One of these conditions is not met; the error says which.
     """
     for subject, name in ((request, "the request"), *((one, f"{one.kind}/{one.name}") for one in chosen.all())):
         if reasons := find_unsupported(subject):
@@ -92,25 +96,25 @@ def _quality(request: Request) -> list[str]:
 
 
 def find_required_index(request: Request, chosen: ChosenManifests) -> str | None:
-    """The index that says whether the split has the labels that are asked for; None if nothing needs it."""
+    """Return the path of the index to read for the labels of the split, or ``None`` if none is needed."""
     split = chosen.dataset.splits.get(request.asked.dataset.split)
     return split.index if split is not None and split.index is not UNSET and _quality(request) else None
 
 
 def check_index(request: Request, chosen: ChosenManifests, facts: FileFacts) -> None:
-    """Check that the split's index has the labels that are asked for. Raises ``InvalidInputError`` if not."""
+    """Require that the split's index has the labels for the metrics; raise ``InvalidInputError`` if not."""
     if find_required_index(request, chosen) is not None:
         check_index_labelled(_quality(request), request.asked.dataset.split, facts.label_columns)
 
 
 def check_rates(chosen: ChosenManifests, facts: FileFacts) -> None:
-    """Check that no input resamples sounds without a rate. Raises ``InvalidInputError`` if one does."""
+    """Require that no input resamples sounds without a sample rate; raise ``InvalidInputError`` if one does."""
     for index in facts.without_rate:
         raise missing_rate_error(chosen.model, index, chosen.dataset)
 
 
 def list_resampled_files(request: Request, chosen: ChosenManifests) -> tuple[ResampledField, ...]:
-    """The fields of the split whose files say whether their sounds have a rate."""
+    """Return the fields of the split whose files must be read to learn whether their sounds have a sample rate."""
     split = chosen.dataset.splits.get(request.asked.dataset.split)
     return () if split is None else tuple(resampled_fields(chosen.model, chosen.dataset, split))
 
@@ -127,7 +131,7 @@ def _check_split(request: Request, dataset: Dataset) -> None:
 
 
 def _check_batches(scenario: object, model: Model) -> None:
-    """A sweep asks for batches that the model takes. Elsewhere a batch is filled up; here it is what is asked."""
+    """Require that a batch sweep uses batches that the model accepts. Other scenarios pad batches to a fixed size."""
     taken = _fixed_batch(model)
     if isinstance(scenario, BatchSweep) and taken is not None and set(scenario.batches) != {taken}:
         others = ", ".join(str(size) for size in scenario.batches if size != taken)
@@ -139,7 +143,7 @@ def _check_batches(scenario: object, model: Model) -> None:
 
 
 def _fixed_batch(model: Model) -> int | None:
-    """Samples of every call; None where the batch is free, or only the harness can tell."""
+    """Return the batch size of every call; ``None`` if it is free, or if only the harness can determine it."""
     fed = [port for port in model.inputs if not isinstance(port, ConstantInput | StateInput)]
     stateful = any(isinstance(port, StateInput) for port in model.inputs)
     if stateful or any(port.batch_axis == "none" or port.shape == () for port in (*fed, *model.outputs)):
@@ -149,7 +153,7 @@ def _fixed_batch(model: Model) -> int | None:
 
 
 def find_compared_labels(request: Request, chosen: ChosenManifests) -> Iterator[ComparedLabels]:
-    """The outputs that name labels, where the dataset names them too."""
+    """Yield the outputs with labels that the dataset labels as well."""
     dataset, model = chosen.dataset, chosen.model
     split = dataset.splits.get(request.asked.dataset.split)
     path, categories = dataset.labels, False
@@ -163,7 +167,7 @@ def find_compared_labels(request: Request, chosen: ChosenManifests) -> Iterator[
 
 
 def _offset(model: Model, output: Output) -> int:
-    """Class index minus label: of an output that makes boxes, that of ``predictions``."""
+    """Return class index minus label of an output; for an output of boxes, the offset of ``predictions``."""
     boxes = model.predictions
     if boxes is not UNSET and output.name in (boxes.scores, boxes.classes):
         return boxes.label_offset
@@ -171,10 +175,10 @@ def _offset(model: Model, output: Output) -> int:
 
 
 def check_labels(request: Request, chosen: ChosenManifests, facts: FileFacts) -> None:
-    """Check that model and dataset mean the same by every name of a label that both have.
+    """Require that model and dataset agree about every label name that both have.
 
     Raises:
-        ConflictError: they do not.
+        ConflictError: They disagree.
     """
     for compared, comparison in zip(find_compared_labels(request, chosen), facts.compared, strict=True):
         if comparison.count:

@@ -1,7 +1,8 @@
 """The lock file: a resolution with digests as TOML, its id, and all blobs that it references.
 
-``id`` is the SHA-256 of the RFC 8785 JSON of all the rest, fields that this version does not know included, so that a
-lock read here and written again is the same lock. The text is a function of the content: the order of keys is fixed.
+``id`` is the SHA-256 of the RFC 8785 JSON of all other content, unknown fields of newer versions included. Reading a
+lock and writing it again therefore gives the same lock. The text depends only on the content: the order of keys is
+fixed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,11 +20,11 @@ from benchlock.registry.names import Kind
 from benchlock.registry.text import toml
 
 SCHEMA = (1, 1)
-"""Major and minor version of what is understood here."""
+"""Major and minor version of the newest supported schema."""
 MOST_VALUES: Final = 300_000
-"""Values of a lock, as `toml.loads` counts them: those of 40,000 files."""
+"""Maximum number of values in a lock, as ``toml.loads`` counts them; enough for 40,000 files."""
 FINISHED_SCHEMA, PLAIN_SCHEMA = "1.1", "1.0"
-"""What is written: the minor version 1 added finished images, and a lock that names none says what it always said."""
+"""The schemas to write: minor version 1 added finished images, and a lock without one keeps version 1.0."""
 
 _ORDER = (
     *("schema", "id", "kind", "name", "version", "split", "digest", "path", "sha256", "size"),
@@ -43,7 +44,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class LockedFile(Struct, frozen=True, kw_only=True):
-    """A file or, where ``path`` ends in ``/``, a tree: ``sha256`` is 64 hex digits, ``size`` bytes."""
+    """A locked file, or a tree if ``path`` ends in ``/``: its SHA-256 as 64 hex digits, and its size in bytes."""
 
     path: str
     sha256: HexText
@@ -51,7 +52,7 @@ class LockedFile(Struct, frozen=True, kw_only=True):
 
 
 class LockedArtifact(Struct, frozen=True, kw_only=True):
-    """``digest`` is of the manifest."""
+    """A locked artifact; ``digest`` is that of its manifest."""
 
     name: str
     version: str
@@ -60,16 +61,20 @@ class LockedArtifact(Struct, frozen=True, kw_only=True):
 
 
 class LockedDataset(LockedArtifact, frozen=True, kw_only=True):
+    """A locked dataset with the split to use."""
+
     split: str
 
 
 class LockedLayer(Struct, frozen=True, kw_only=True):
+    """A locked layer of an image: its digest, and its size in bytes."""
+
     digest: DigestText
     size: Whole
 
 
 class LockedPlatform(Struct, frozen=True, kw_only=True):
-    """An environment of the image: what a process needs, and where the image has layers, what a container needs.
+    """A locked platform of the image: what a process needs and, if the image has layers, what a container needs.
 
     ``image_id`` is the digest of the image's configuration, a blob of ``config_size`` bytes. A finished image has a
     ``reference``, from which an engine pulls it, and the ``diff_ids`` of its layers in place of wheels and layers.
@@ -88,6 +93,7 @@ class LockedPlatform(Struct, frozen=True, kw_only=True):
     layers: tuple[LockedLayer, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
+        """Require the fields of an image built from wheels, or those of a finished image."""
         if not self.finished and self.wheels_lock is UNSET:
             raise ValueError("a platform has wheels_lock, or reference")
         if self.finished and UNSET in (self.image_id, self.config_size, self.diff_ids):
@@ -95,19 +101,22 @@ class LockedPlatform(Struct, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """Whether it is an image that others made, named by a reference."""
+        """Whether the platform is a finished image, which ``reference`` identifies."""
         return self.reference is not UNSET
 
     def __str__(self) -> str:
+        """Return OS/ARCH/DEVICE."""
         return f"{self.os}/{self.arch}/{self.device}"
 
 
 class LockedImage(LockedArtifact, frozen=True, kw_only=True):
+    """A locked image with its platforms."""
+
     platforms: tuple[LockedPlatform, ...]
 
 
 class LockedHarness(Struct, frozen=True, kw_only=True):
-    """``digest`` is of the zipapp, a blob of ``size`` bytes."""
+    """The locked harness; ``digest`` is that of the zipapp, a blob of ``size`` bytes."""
 
     version: str
     digest: DigestText
@@ -115,7 +124,7 @@ class LockedHarness(Struct, frozen=True, kw_only=True):
 
 
 class LockedLimits(Struct, frozen=True, kw_only=True):
-    """What a run may use: ``bytes`` of memory, CPUs (also the thread count of every runtime), processes."""
+    """The resources of a run: seconds, bytes of memory, CPUs (also the thread count of every runtime), processes."""
 
     seconds: Annotated[float, Meta(gt=0)]
     bytes: Count
@@ -125,10 +134,10 @@ class LockedLimits(Struct, frozen=True, kw_only=True):
 
 @prepare_decoder
 class LockContent(Struct, frozen=True, kw_only=True):
-    """The parts of a lock.
+    """The content of a lock, without its id.
 
-    ``request`` is as parsed; ``scenario`` has its ``name``, every setting, and ``seeds``; ``metrics`` maps each name to
-    the version of its definition.
+    ``request`` is the request as parsed. ``scenario`` has its ``name``, every setting, and ``seeds``. ``metrics`` maps
+    each name to the version of its definition.
     """
 
     schema: str
@@ -144,30 +153,31 @@ class LockContent(Struct, frozen=True, kw_only=True):
 
 
 class Lock(LockContent, frozen=True, kw_only=True):
-    """A lock whose ``id`` was verified. ``document`` is all of it but the id, as plain values."""
+    """A lock with a verified ``id``; ``document`` has all of its content as plain values, without the id."""
 
     id: Digest
     document: dict[str, Any]
     warnings: tuple[str, ...] = ()
 
     def artifacts(self) -> Mapping[Kind, LockedArtifact]:
+        """Return the locked artifacts by kind."""
         return {"model": self.model, "dataset": self.dataset, "framework": self.framework, "image": self.image}
 
 
 def lock_id(document: Mapping[str, Any]) -> Digest:
-    """The identity of a lock whose tables, without ``id``, are ``document``.
+    """Return the id of a lock with the content ``document``.
 
     Raises:
-        InvalidInputError: a value that JSON cannot hold exactly.
+        InvalidInputError: The content has a value that JSON cannot represent exactly.
     """
     return digest_bytes(encode_canonical(document))
 
 
 def from_content(content: LockContent) -> Lock:
-    """The lock of that content.
+    """Return the lock with this content.
 
     Raises:
-        InvalidInputError: a value that TOML or JSON cannot hold, such as null.
+        InvalidInputError: The content has a value that TOML or JSON cannot represent, such as null.
     """
     parts = {name: getattr(content, name) for name in LockContent.__struct_fields__}
     document: dict[str, Any] = decode_untyped(msgspec.json.encode(parts))
@@ -176,10 +186,10 @@ def from_content(content: LockContent) -> Lock:
 
 
 def read(document: dict[str, Any], where: str) -> Lock:
-    """The lock whose tables, without ``id``, are ``document``.
+    """Read a lock from its parsed content without ``id``; ``where`` names it in errors.
 
     Raises:
-        InvalidInputError: of a newer major schema, or not of the lock's shape; says where.
+        InvalidInputError: The schema has a newer major version, or the content is invalid.
     """
     warnings = _check_schema(document.get("schema"), where)
     try:
@@ -193,11 +203,13 @@ def read(document: dict[str, Any], where: str) -> Lock:
 
 
 def load(text: str, where: str) -> Lock:
-    """The lock that ``text`` holds; ``where`` names it in messages. ``warnings`` says what a newer schema may mean.
+    """Read a lock from the text of its file; ``where`` names it in errors.
+
+    ``Lock.warnings`` warns of a newer minor schema version.
 
     Raises:
-        InvalidInputError: no TOML, of a newer major schema, or not of the lock's shape.
-        IntegrityError: its ``id`` is not its content's.
+        InvalidInputError: The text is not TOML, the schema has a newer major version, or the content is invalid.
+        IntegrityError: The ``id`` does not match the content.
     """
     try:
         document = toml.loads(text, MOST_VALUES)
@@ -220,12 +232,12 @@ def load(text: str, where: str) -> Lock:
 
 
 def dump(lock: Lock) -> str:
-    """The file of the lock: the same text for the same content, and ``load(dump(lock), …) == lock``."""
+    """Return the text of a lock file. It depends only on the content, and ``load`` gives an equal lock."""
     return toml.dumps({"id": lock.id, **lock.document}, _ORDER, _ROWS)
 
 
 def _check_schema(schema: Any, where: str) -> tuple[str, ...]:  # noqa: ANN401 - unchecked until here
-    """Warnings; a newer minor schema can be read, but says more than is understood here."""
+    """Return warnings: a lock with a newer minor schema version is readable, but may contain unknown fields."""
     major, dot, minor = schema.partition(".") if isinstance(schema, str) else ("", "", "")
     if not (dot and major.isdecimal() and minor.isdecimal()):
         raise InvalidInputError(f"{where} has no lockfile schema such as '1.0'", where=where, next_step=_LOCK_AGAIN)
@@ -262,7 +274,7 @@ def _check_no_null(value: Any, where: str) -> None:  # noqa: ANN401 - any parsed
 
 
 def _without_empty(document: dict[str, Any]) -> dict[str, Any]:
-    """Without lists of files where there are none, and of wheels where there is a finished image."""
+    """Return the content without empty lists of files, and without wheels of finished images."""
     kept = {key: dict(part) if isinstance(part, dict) else part for key, part in document.items()}
     for part in kept.values():
         if isinstance(part, dict) and part.get("files") == []:
@@ -278,11 +290,11 @@ Sort = Literal["manifest", "file", "tree", "wheels lock", "wheel", "configuratio
 
 @dataclass(frozen=True, slots=True)
 class BlobReference:
-    """A blob of a lock, under the ``name`` that messages use.
+    """A blob that a lock references, with its ``name`` in messages.
 
-    ``size`` is in bytes, ``None`` where the lock does not say: manifests. The digest of a ``tree`` is that of its
-    listing, which names further blobs, and its size is theirs together. ``platform`` is that whose environment needs
-    the blob; every run needs those without one.
+    ``size`` is in bytes; it is ``None`` for manifests, whose size the lock does not contain. The digest of a ``tree``
+    is that of its listing, which references further blobs, and its size is their total. ``platform`` is the only
+    platform that needs the blob, or ``None`` if every run needs it.
     """
 
     sort: Sort
@@ -293,14 +305,14 @@ class BlobReference:
 
 
 def title(kind: Kind, artifact: LockedArtifact) -> str:
-    """What messages call an artifact of a lock: ``model/x@1.0.0``."""
+    """Return the name of a locked artifact in messages, such as ``model/x@1.0.0``."""
     return f"{kind}/{artifact.name}@{artifact.version}"
 
 
 def list_blob_references(lock: Lock) -> Iterator[BlobReference]:
-    """Every blob that ``lock`` names: manifests, files, each platform's environment, harness.
+    """Yield every blob that a lock references: manifests, files, environments of platforms, and the harness.
 
-    A digest that stands there twice comes twice.
+    A digest that occurs several times is yielded several times.
     """
     for kind, artifact in lock.artifacts().items():
         yield BlobReference("manifest", f"the manifest of {title(kind, artifact)}", artifact.digest, None)

@@ -15,18 +15,19 @@ from benchlock.registry.lock.lockfile import LockedArtifact, LockedFile
 from benchlock.registry.manifests import Dataset, File, Manifest, files_of, plain
 
 _LONGEST = 100
-"""Characters of a value that are shown."""
+"""Maximum characters of a displayed value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``before`` or ``after`` is ``UNSET`` where nothing stands at ``path``."""
+    """A difference at ``path``; ``before`` or ``after`` is ``UNSET`` if the value is absent."""
 
     path: str
     before: Any
     after: Any
 
     def __str__(self) -> str:
+        """Return the difference as one line."""
         if self.before is UNSET:
             return f"{self.path} added: {format_value(self.after)}"
         if self.after is UNSET:
@@ -35,10 +36,10 @@ class Difference:
 
 
 def find_differences(before: Any, after: Any, path: str = "") -> Iterator[Difference]:  # noqa: ANN401 - any plain value
-    """The places where JSON values differ, in the order of ``before``.
+    """Yield the differences of two JSON values, in the order of ``before``.
 
-    Lists of mappings are aligned, so that an inserted step does not change all that follow it; those that stay are
-    counted as in ``after``. Lists of anything else differ as a whole.
+    Lists of mappings are aligned, so that an inserted step does not change all later ones; their indexes are those in
+    ``after``. Other lists differ as a whole.
     """
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in dict.fromkeys((*before, *after)):
@@ -51,7 +52,7 @@ def find_differences(before: Any, after: Any, path: str = "") -> Iterator[Differ
 
 
 def format_value(value: Any) -> str:  # noqa: ANN401 - any plain value
-    """A value for people, on one line, cut where it is long; a step is ``resize {size: [8, 8], …}``."""
+    """Format a value on one line, shortened if it is long; a step becomes ``resize {size: [8, 8], …}``."""
     text = _shown(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
@@ -74,7 +75,7 @@ def _shown(value: Any) -> str:  # noqa: ANN401
 
 
 def _other_step(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether both are mappings of one key, as steps are, and not of the same."""
+    """Return whether two mappings are different steps: each has one key, and the keys differ."""
     return len(before) == len(after) == 1 and before.keys() != after.keys()
 
 
@@ -99,10 +100,10 @@ def _aligned(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterator
 
 
 _SHOWN = 5
-"""Files, or values, of one kind of change that are named before the rest is counted."""
+"""Maximum number of files or values that are listed for a change; the rest is counted."""
 
 _TOLD_ELSEWHERE = ("schema", "kind", "name", "version", "files", "platforms")
-"""Keys of a manifest whose changes are those of the subject, of the files, and of the locked platforms."""
+"""Keys of a manifest whose changes appear as changes of the subject, the files, or the locked platforms."""
 
 _TOPICS = (
     (r"(inputs|outputs)\[\d+\]\.tolerance", "tolerance changed"),
@@ -116,17 +117,20 @@ _TOPICS = (
     (r"description", "description changed"),
     (r"attributes", "attributes changed"),
 )
-"""What a change at a path is called; any other is called by its path."""
+"""The title of changes below a path; other changes are titled by their path."""
 
 _BARE = ("description changed", "attributes changed")
-"""Words that change no result, and may be long: that they changed is enough."""
+"""Topics without their values, which may be long and do not affect results."""
 
 _SOURCES = ("index", "images", "file", "annotations")
 """Keys of a split that name its samples."""
 
 
 def find_content_changes(before: Manifest, after: Manifest) -> Iterator[str]:
-    """What the manifests say otherwise, but for their files: ``preprocessing changed: inputs[0].steps[1]…``."""
+    """Yield the differences of two manifests, except their files.
+
+    An example is ``preprocessing changed: inputs[0].steps[1]…``.
+    """
     was, is_ = (
         {key: value for key, value in plain(manifest).items() if key not in _TOLD_ELSEWHERE}
         for manifest in (before, after)
@@ -143,7 +147,13 @@ def find_content_changes(before: Manifest, after: Manifest) -> Iterator[str]:
 
 
 def find_file_changes(before: LockedArtifact, after: LockedArtifact, uses: Mapping[str, str]) -> Iterator[str]:
-    """What happened to the files: together by what they are for, where ``uses`` says it of a path, else by path."""
+    """Yield the changes of files, grouped by use where ``uses`` has their paths, and otherwise by path.
+
+    Args:
+        before: The old artifact.
+        after: The new artifact.
+        uses: The uses of files, by path.
+    """
     was, is_ = (_digests(one.files) for one in (before, after))
     if was == is_:
         return
@@ -155,14 +165,14 @@ def find_file_changes(before: LockedArtifact, after: LockedArtifact, uses: Mappi
 
 
 def list_file_uses(manifest: Manifest) -> dict[str, str]:
-    """By path, what a file is for, as far as the manifest says it: ``weights``, ``labels of test``."""
+    """Return the use of each file that the manifest declares, such as ``weights`` or ``labels of test``, by path."""
     if isinstance(manifest, Dataset):
         return _uses_in_dataset(manifest)
     return {file.path: file.role for file in files_of(manifest) if file.role is not UNSET}
 
 
 def _topic(one: Difference) -> tuple[int, str]:
-    """The place of a change among the topics, those without a topic last, and its topic."""
+    """Return the position and the title of a change's topic; a change without a topic comes last."""
     for place, (pattern, topic) in enumerate(_TOPICS):
         if re.match(pattern, one.path):
             return place, topic
@@ -209,7 +219,7 @@ def _fate(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 
 
 def _by_path(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
-    """``a.txt changed``, ``b.txt added``, …, and how many are the same."""
+    """Yield ``a.txt changed``, ``b.txt added``, …, and the number of unchanged files."""
     fates = {path: _fate(_only(before, path), _only(after, path)) for path in sorted({*before, *after})}
     for fate in ("changed", "added", "removed"):
         if paths := [path for path, one in fates.items() if one == fate]:

@@ -25,14 +25,15 @@ from benchlock.registry.versions.semantic_version import Version, parse_version,
 from benchlock.registry.versions.version_ranges import ANY, Constraint, Range
 
 LockedVersions = Mapping[Kind, LockedArtifact]
-"""What a lock has chosen."""
+"""The locked artifacts, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionReason:
-    """Why a lock has ``version``, which is yanked for the reason ``yanked``, if it is.
+    """The reasons why a lock has ``version``; ``yanked`` is the reason if the version is yanked.
 
-    ``asked``: who asked for what of the name. ``newer``: the versions above the chosen one, and why not these.
+    ``asked`` are the requirements on the name. ``newer`` are the versions above the locked one, and why they were
+    rejected.
     """
 
     kind: Kind
@@ -43,14 +44,14 @@ class SelectionReason:
     newer: tuple[Rejection, ...]
 
     def prose(self) -> str:
-        """A few lines."""
+        """Return the reasons as a few lines of text."""
         newer = [one.text for one in self.newer] or ["no newer version is published"]
         although = f", which is yanked ({escape_line(self.yanked)})" if self.yanked is not None else ""
         head = f"{self.kind}/{self.name} {self.version}{although}"
         return "\n  ".join((head, *(one.text for one in self.asked), *newer))
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain values."""
+        """Return the reasons as plain values for JSON."""
         return {
             "kind": self.kind,
             "name": self.name,
@@ -62,11 +63,17 @@ class SelectionReason:
 
 
 def explain_selection(locked: LockedVersions, kind: Kind, name: str, search: Search) -> SelectionReason:
-    """Why a lock of ``locked`` has its version of ``kind``/``name``; ``search`` asks its request, without preferences.
+    """Explain why a lock has its version of ``kind``/``name``.
+
+    Args:
+        locked: The artifacts of the lock.
+        kind: The kind of the artifact.
+        name: The name of the artifact.
+        search: The search for the lock's request, without preferences.
 
     Raises:
-        InvalidInputError: the lock has no such artifact.
-        UnknownNameError: the catalogue does not have the lock's model.
+        InvalidInputError: The lock has no such artifact.
+        UnknownNameError: The catalogue does not have the lock's model.
     """
     if locked[kind].name != name:
         known = [f"{one}/{artifact.name}" for one, artifact in locked.items()]
@@ -82,7 +89,7 @@ def explain_selection(locked: LockedVersions, kind: Kind, name: str, search: Sea
 
 
 def _asked(locked: LockedVersions, kind: Kind, search: Search) -> Iterator[RequirementText]:
-    """What is asked, as lines; of an image that it provides the framework, whatever else."""
+    """Yield the requirements as lines; an image must also provide the framework."""
     if kind != "image" or search.question.image is not None:
         yield from map(format_requirement, _requirements(locked, kind, search))
     if kind == "image":
@@ -92,10 +99,10 @@ def _asked(locked: LockedVersions, kind: Kind, search: Search) -> Iterator[Requi
 
 
 def _requirements(locked: LockedVersions, kind: Kind, search: Search) -> Iterator[Requirement]:
-    """What is asked of the kind's one name: by the request, and of a framework by the model that is locked.
+    """Yield the requirements on the name: those of the request and, for a framework, those of the locked model.
 
     Raises:
-        UnknownNameError: the catalogue does not have that model.
+        UnknownNameError: The catalogue does not have that model.
     """
     question = search.question
     if kind == "framework":
@@ -116,7 +123,7 @@ def _requirements(locked: LockedVersions, kind: Kind, search: Search) -> Iterato
 
 
 def _admitted(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Iterator[Rejection]:
-    """The newer versions that what is asked would let in: they do not fit the rest, or would do as well."""
+    """Yield the newer versions that the requirements admit: they conflict with other versions, or could be locked."""
     there = _let_in(search, requirements, newer)
     if there is None:
         return
@@ -140,7 +147,7 @@ def _let_in(search: Search, requirements: tuple[Requirement, ...], newer: Range)
 
 
 def _asking_for(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Search:
-    """The same question, in which the kind must be one of ``newer``."""
+    """Return the search for the same question with the kind restricted to ``newer``."""
     question, (requirement, *_) = search.question, requirements
     narrowed = replace(requirement, constraint=_narrowed(requirement.constraint, newer))
     match requirement.kind:
@@ -160,7 +167,10 @@ def _narrowed(constraint: Constraint, newer: Range) -> Constraint:
 
 
 def _would_do(search: Search, found: Resolution, chosen: Candidate) -> Rejection:
-    """A version that the lock could have: it was made before, or a kind that is chosen earlier is newer without it."""
+    """Return the reason for a version that could be locked.
+
+    Either the lock is older than the version, or a kind that is chosen earlier gets a newer version without it.
+    """
     now = search.find()
     earlier = ORDER[: ORDER.index(chosen.kind)]
     moved = next((kind for kind in earlier if now and now.chosen()[kind] != found.chosen()[kind]), None)
@@ -177,7 +187,7 @@ def _line(chosen: Candidate, code: Code, because: str) -> Rejection:
 
 
 def _because(kind: Kind, conflict: Conflict) -> str:
-    """Why the newer versions fit no others: what they ask for, or what images there are."""
+    """Return why the newer versions conflict with others: their requirements, or the existing images."""
     if kind == "model":
         return (
             f"{conflict.summary}: {', '.join(f'{one.kind}/{one.name} {one.constraint}' for one in conflict.asked[1:])}"

@@ -15,19 +15,19 @@ from benchlock.registry.manifests.manifest_types import AudioInput, ImageInput, 
 
 _LABEL, _MASK = "label", "mask"
 _FIELDS = {"image-index": "image", "idx": "image", "coco": "image", "wav-index": "audio"}
-"""The field of the formats that have one."""
+"""The only field of the formats that have one field."""
 _FEEDING = {"image-index": ("image",), "coco": ("image",), "wav-index": ("audio",), "idx": ("image", "tensor")}
-"""The types of inputs that the formats can feed whose samples are of one sort."""
+"""The input types for which these formats provide samples; other formats suit any type."""
 _WITHOUT_RATE = ("jsonl",)
-"""Formats that hold sounds as numbers alone, and never as files, which say their rate."""
+"""Formats that store sounds as numbers only, never as files, which contain their sample rate."""
 _PERHAPS_WITHOUT_RATE = ("npz", "parquet")
-"""Formats that hold sounds as numbers or as files."""
+"""Formats that store sounds as numbers or as files."""
 _CLASSES, _MASKS, _BOXES, _NUMBERS = "classes", "masks", "boxes", "numbers"
 _COMPARED = {"top1": _CLASSES, "top5": _CLASSES, "miou": _MASKS, "map": _BOXES, "map_50": _BOXES} | {
     "mae": _NUMBERS,
     "rmse": _NUMBERS,
 }
-"""What the labels are that a metric compares predictions with."""
+"""The sort of labels that each metric compares predictions with."""
 _ANY = (_CLASSES, _MASKS, _NUMBERS)
 _LABELS: Mapping[str, Sequence[str]] = {
     "image-index": _ANY,
@@ -38,21 +38,21 @@ _LABELS: Mapping[str, Sequence[str]] = {
     "parquet": _ANY,
     "coco": (_BOXES,),
 }
-"""What the labels of a format can be."""
+"""The sorts of labels that each format can contain."""
 
 
 def fields_of(dataset: Dataset, split: Split) -> tuple[str, ...]:
-    """The names of a sample's fields, in their order."""
+    """Return the names of a sample's fields, in order."""
     if split.fields is UNSET:
         return (_FIELDS[dataset.format],)
     return tuple(field for field in split.fields if field != _LABEL)
 
 
 def check_model_inputs(model: Model, dataset: Dataset, split: Split) -> None:
-    """Every input that takes its tensor from the dataset has a field, of samples that it can take.
+    """Require that the dataset has a suitable field for every input that takes its tensor from samples.
 
     Raises:
-        InvalidInputError: one has not; says which.
+        InvalidInputError: An input has no suitable field.
     """
     fields = fields_of(dataset, split)
     known, name = ", ".join(fields), f"dataset/{dataset.name}"
@@ -75,7 +75,13 @@ def check_model_inputs(model: Model, dataset: Dataset, split: Split) -> None:
 
 
 def missing_rate_error(model: Model, index: int, dataset: Dataset) -> InvalidInputError:
-    """The refusal of an input that resamples sounds without a rate."""
+    """Return the error for an input that resamples sounds without a sample rate.
+
+    Args:
+        model: The model.
+        index: The position of the input in the model.
+        dataset: The dataset.
+    """
     name = model.inputs[index].name
     what = f"the input {name} resamples, and dataset/{dataset.name} in {dataset.format} holds sounds without a rate"
     step = "choose a dataset of WAV files, or publish a version of the model without the step resample"
@@ -83,7 +89,7 @@ def missing_rate_error(model: Model, index: int, dataset: Dataset) -> InvalidInp
 
 
 def resampled_fields(model: Model, dataset: Dataset, split: Split) -> Iterator[ResampledField]:
-    """Yield the fields of sounds that an input resamples, of formats that hold them as files or as numbers."""
+    """Yield the fields of sounds that an input resamples, for formats that store them as files or as numbers."""
     if dataset.format not in _PERHAPS_WITHOUT_RATE or split.fields is UNSET or split.file is UNSET:
         return
     first, *_ = fields_of(dataset, split)
@@ -95,15 +101,20 @@ def resampled_fields(model: Model, dataset: Dataset, split: Split) -> Iterator[R
 
 
 def _is_resampled(port: ImageInput | AudioInput | TextInput | TensorInput) -> bool:
-    """Whether a step needs to know the rate of the sound."""
+    """Return whether a step of the input needs the sample rate of the sound."""
     return isinstance(port, AudioInput) and any(step.name == "resample" for step in port.steps)
 
 
 def check_labelled(metrics: Sequence[str], dataset: Dataset, split_name: str) -> None:
-    """The split can have the labels that quality ``metrics`` compare predictions with.
+    """Require that a split can have the labels that quality metrics compare predictions with.
+
+    Args:
+        metrics: The quality metrics.
+        dataset: The dataset.
+        split_name: The name of the split.
 
     Raises:
-        InvalidInputError: it has none, or of another sort; ``where`` is ``metrics``.
+        InvalidInputError: The split has no labels, or labels of another sort; ``where`` is ``metrics``.
     """
     split = dataset.splits[split_name]
     for metric in metrics:
@@ -117,7 +128,9 @@ def check_labelled(metrics: Sequence[str], dataset: Dataset, split_name: str) ->
 
 
 def find_label_columns(index: BinaryIO, path: str) -> tuple[str, ...]:
-    """Find which of the columns ``label`` and ``mask`` the first sample of an index fills: all samples do, or none.
+    """Return which of the columns ``label`` and ``mask`` an index has, by its first sample.
+
+    All samples have the same columns.
 
     Raises:
         InvalidInputError: The index is not CSV.
@@ -132,15 +145,15 @@ def find_label_columns(index: BinaryIO, path: str) -> tuple[str, ...]:
 
 
 def check_index_labelled(metrics: Sequence[str], split_name: str, columns: Collection[str]) -> None:
-    """Check that the samples of an index have the labels that the metrics need.
+    """Require that the samples of an index have the labels that the metrics need.
 
     Args:
-        metrics: Metrics of quality.
-        split_name: The split of the index.
-        columns: The columns of labels that its samples fill.
+        metrics: The quality metrics.
+        split_name: The name of the split.
+        columns: The label columns of the index.
 
     Raises:
-        InvalidInputError: They have none.
+        InvalidInputError: A metric lacks its labels.
     """
     for metric in metrics:
         if (_MASK if _COMPARED[metric] == _MASKS else _LABEL) not in columns:
@@ -148,7 +161,7 @@ def check_index_labelled(metrics: Sequence[str], split_name: str, columns: Colle
 
 
 def missing_labels_error(metric: str, split: str) -> InvalidInputError:
-    """The refusal of a quality metric of a split without labels for it."""
+    """Return the error for a quality metric on a split without labels for it."""
     return InvalidInputError(
         f"{metric} needs labels, and the split {split} has none",
         where="metrics",

@@ -13,14 +13,14 @@ from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import Constraint
 
 AllowedValues = tuple[str, ...] | None
-"""What will do of one key; ``None`` is anything."""
+"""The allowed values of one key; ``None`` allows any value."""
 
 KEYS = ("os", "arch", "device")
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The platforms that will do, key by key; without a key any."""
+    """The platforms that a request admits, key by key; ``None`` allows any value."""
 
     os: AllowedValues = None
     arch: AllowedValues = None
@@ -28,27 +28,32 @@ class Hardware:
 
     @classmethod
     def only(cls, platform: Mapping[str, str]) -> "Hardware":
-        """That platform alone; keys that ``platform`` has not are any."""
+        """Return the hardware that admits only ``platform``; keys that it lacks allow any value."""
         return cls(*(None if platform.get(key) is None else (platform[key],) for key in KEYS))
 
     @property
     def keys(self) -> tuple[AllowedValues, AllowedValues, AllowedValues]:
+        """The allowed values of os, arch and device, in this order."""
         return (self.os, self.arch, self.device)
 
     def admits(self, platform: Sequence[object]) -> bool:
-        """Whether a platform, whose first parts are os, arch and device, is one of these."""
+        """Return whether a platform is admitted; its first items are os, arch and device."""
         return self.distance(platform) == 0
 
     def distance(self, platform: Sequence[object]) -> int:
-        """The number of keys in which the platform is not one of these."""
+        """Return the number of keys whose allowed values exclude the platform."""
         return sum(not will_do for will_do in starmap(_will_do, zip(self.keys, platform, strict=False)))
 
     def likeness(self, platform: tuple[str, ...]) -> int:
-        """How many first letters its parts share with what is wanted: cuda12 is more like cuda13 than cpu."""
+        """Return how many leading characters the platform shares with allowed values.
+
+        By this measure, cuda12 is closer to cuda13 than to cpu.
+        """
         pairs = ((one, have) for wanted, have in zip(self.keys, platform, strict=False) for one in wanted or ())
         return sum(len(commonprefix(pair)) for pair in pairs)
 
     def __str__(self) -> str:
+        """Return the allowed values as OS/ARCH/DEVICE, with ``*`` for any value."""
         return "/".join("*" if wanted is None else " or ".join(wanted) for wanted in self.keys)
 
 
@@ -63,10 +68,10 @@ ANYWHERE = Hardware()
 CPU = "cpu"
 """The device that every host has."""
 _NVIDIA = "cuda"
-"""What the devices of NVIDIA's accelerators begin with: ``cuda``, ``cuda12``."""
+"""The prefix of device names of NVIDIA's accelerators, such as ``cuda`` and ``cuda12``."""
 _LEAST_DRIVERS = {"cuda12": "525.60.13"}
-"""The oldest driver for Linux that runs what was built for a major version of CUDA: NVIDIA's table "CUDA Toolkit and
-Minimum Required Driver Version for CUDA Minor Version Compatibility", in the release notes of the CUDA Toolkit."""
+"""The oldest Linux driver for binaries of a major version of CUDA: NVIDIA's table "CUDA Toolkit and Minimum Required
+Driver Version for CUDA Minor Version Compatibility", in the release notes of the CUDA Toolkit."""
 
 _WORD = re.compile(r"[^\W_]+")
 _DRIVER = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?")
@@ -75,21 +80,22 @@ _LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One of a host: memory in bytes, ``None`` where it does not say; the driver's version as its maker writes it."""
+    """An accelerator of a host: its memory in bytes, or ``None`` if unknown, and the version of its driver."""
 
     name: str
     memory: int | None
     driver: str
 
     def __str__(self) -> str:
+        """Return name and memory."""
         return f"{self.name} ({'unknown memory' if self.memory is None else spell_bytes(self.memory)})"
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What is known of a host: the number of CPUs that a run may use, memory in bytes, NVIDIA's accelerators.
+    """The properties of a host: number of CPUs for runs, memory in bytes, and NVIDIA accelerators.
 
-    ``without``: why no accelerator was found, where none was.
+    ``without`` is the reason why no accelerator was found, if none was.
     """
 
     os: str
@@ -101,12 +107,13 @@ class HostFacts:
 
     @property
     def platform(self) -> str:
+        """The operating system and architecture, as OS/ARCH."""
         return f"{self.os}/{self.arch}"
 
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorCondition:
-    """At least ``count`` accelerators have every word of ``name`` in theirs, and ``memory``; the driver fits."""
+    """A condition on accelerators: at least ``count`` with every word of ``name`` and the memory, and the driver."""
 
     name: str | None = None
     count: int = 1
@@ -114,12 +121,13 @@ class AcceleratorCondition:
     driver: Constraint | None = None
 
     def fits(self, accelerator: Accelerator) -> bool:
-        """Whether name and memory are those of ``accelerator``. Words are compared without case."""
+        """Return whether an accelerator has the words of the name, in any case, and the memory."""
         if self.name is not None and not split_name(self.name) <= split_name(accelerator.name):
             return False
         return self.memory is None or (accelerator.memory or 0) >= self.memory.bytes
 
     def __str__(self) -> str:
+        """Return the condition in words, without the driver."""
         number = "an accelerator" if self.count == 1 else f"{self.count} accelerators"
         named = "" if self.name is None else f" named {self.name}"
         return f"{number}{named}{'' if self.memory is None else f' of {self.memory} or more'}"
@@ -127,7 +135,7 @@ class AcceleratorCondition:
 
 @dataclass(frozen=True, slots=True)
 class HostConditions:
-    """What a host must have at least. The accelerator is asked of platforms whose device is one."""
+    """The minimum properties of a host. The accelerator applies only to platforms whose device is one."""
 
     cpus: int = 1
     memory: Amount | None = None
@@ -137,7 +145,13 @@ class HostConditions:
 def explain_unfit_platform(
     platform: tuple[str, str, str], conditions: HostConditions, host: HostFacts
 ) -> tuple[str, ...]:
-    """Why ``platform`` (os, arch, device) cannot be run under the conditions on ``host``; empty if it can."""
+    """Return why a host cannot run a platform under the conditions; empty if it can.
+
+    Args:
+        platform: OS, architecture and device.
+        conditions: The conditions of the request.
+        host: The host.
+    """
     os, arch, device = platform
     if (os, arch) != (host.os, host.arch):
         return (f"this host is {host.platform}",)
@@ -145,7 +159,13 @@ def explain_unfit_platform(
 
 
 def list_unmet_conditions(conditions: HostConditions, device: str, host: HostFacts) -> tuple[str, ...]:
-    """What ``host`` lacks for ``device`` and of the conditions, in words; empty if nothing."""
+    """Return in words what a host lacks for a device and the conditions; empty if nothing.
+
+    Args:
+        conditions: The conditions of the request.
+        device: The device of the platform.
+        host: The host.
+    """
     lacking = [_device_lack(device, host), *_host_lacks(conditions, host)]
     if device != CPU and conditions.accelerator is not None and host.accelerators:
         lacking += _accelerator_lacks(conditions.accelerator, host.accelerators)
@@ -153,9 +173,14 @@ def list_unmet_conditions(conditions: HostConditions, device: str, host: HostFac
 
 
 def select_accelerators(device: str, conditions: HostConditions, host: HostFacts) -> tuple[int, ...]:
-    """The accelerators that a run on ``device`` gets, as positions in the host's list: the first that will do.
+    """Return the accelerators of a run as positions in the host's list: the first ones that meet the condition.
 
-    So many as the conditions ask for, one where they ask for none; a CPU gets none.
+    Their number is that of the condition, or one without a condition. A run on the CPU gets none.
+
+    Args:
+        device: The device of the platform.
+        conditions: The conditions of the request.
+        host: The host.
     """
     if device == CPU:
         return ()
@@ -164,15 +189,15 @@ def select_accelerators(device: str, conditions: HostConditions, host: HostFacts
 
 
 def split_name(name: str) -> frozenset[str]:
-    """The runs of letters and digits of an accelerator's name, without case: ``A100-SXM4-40GB`` has three."""
+    """Split an accelerator's name into words of letters and digits, ignoring case; ``A100-SXM4-40GB`` has three."""
     return frozenset(_WORD.findall(name.casefold()))
 
 
 def driver_version(text: str) -> Version:
-    """NVIDIA's dotted numbers as MAJOR.MINOR.PATCH: ``535.104.05`` is 535.104.5, ``550.54`` is 550.54.0.
+    """Parse a version of NVIDIA's driver: ``535.104.05`` becomes 535.104.5, and ``550.54`` becomes 550.54.0.
 
     Raises:
-        InvalidInputError: it is no such number.
+        InvalidInputError: The text has another form.
     """
     found = _DRIVER.fullmatch(text)
     if found is None:
@@ -182,10 +207,10 @@ def driver_version(text: str) -> Version:
 
 
 def parse_drivers(text: str) -> Constraint:
-    """A set of versions of a driver, in which numbers may have leading zeros: ``>=535.104.05``.
+    """Parse a constraint on driver versions, whose numbers may have leading zeros, such as ``>=535.104.05``.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: The text is not a constraint.
     """
     return Constraint.parse(_LEADING_ZEROS.sub("", text))
 
@@ -223,7 +248,7 @@ def _admits(wanted: Constraint, driver: str) -> bool:
     try:
         return wanted.admits(driver_version(driver))
     except InvalidInputError:
-        return False  # what cannot be compared is not known to fit
+        return False  # a version that cannot be compared does not count as fitting
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -21,12 +21,12 @@ _TYPES: dict[str, type[msgspec.Struct]] = {
 
 
 def generate() -> dict[str, str]:
-    """The text of each schema by its file name."""
+    """Return the text of each schema by file name."""
     return {f"{name}.json": _text(wanted) for name, wanted in _TYPES.items()}
 
 
 def write(folder: Path) -> None:
-    """Each schema into ``folder``."""
+    """Write each schema to ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in generate().items():
         (folder / name).write_text(text, encoding="utf-8")

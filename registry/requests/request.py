@@ -45,7 +45,7 @@ _DURATIONS = ("min_duration", "target_latency")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may use: seconds, bytes, CPUs, processes."""
+    """The resources of a run: seconds, bytes of memory, CPUs, processes."""
 
     time: float
     memory: int
@@ -55,7 +55,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Every setting of the scenario, those left out too; durations in seconds."""
+    """A scenario with all of its settings, defaults included; durations are in seconds."""
 
     name: str
     settings: dict[str, Any]
@@ -63,7 +63,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """32 bits each, derived from the one seed of the request."""
+    """The 32-bit seeds of LoadGen, derived from the seed of the request."""
 
     qsl: int
     sample_index: int
@@ -72,9 +72,9 @@ class Seeds:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as understood; ``document`` is it as written: strings untouched, absent keys absent.
+    """A validated request; ``document`` is the request as written, without defaults.
 
-    ``hardware`` are the platforms that it admits, ``conditions`` what it asks of hosts beside.
+    ``hardware`` are the admitted platforms, and ``conditions`` are the further requirements on hosts.
     """
 
     asked: RequestDocument
@@ -88,47 +88,51 @@ class Request:
 
     @property
     def name(self) -> str:
+        """The name of the request."""
         return self.asked.name
 
     @property
     def prereleases(self) -> frozenset[Kind]:
+        """The kinds whose pre-releases may be chosen."""
         return frozenset(() if self.asked.prereleases is UNSET else self.asked.prereleases)
 
     @property
     def equivalence(self) -> dict[str, float]:
+        """The relative margins within which metrics count as equivalent, by metric."""
         return {} if self.asked.equivalence is UNSET else self.asked.equivalence
 
     @property
     def as_of(self) -> datetime | None:
+        """The time as of which to resolve the request, or ``None`` for now."""
         return None if self.asked.as_of is UNSET else parse_time(self.asked.as_of)
 
 
 def read_request(text: bytes | str, name: str) -> Request:
-    """The request in ``text``, YAML 1.2; ``name`` is what errors call it.
+    """Read a request from YAML 1.2; ``name`` names it in errors.
 
     Raises:
-        InvalidInputError: the first fault, with the path of the key and the line; with all the others that can be told.
+        InvalidInputError: The request has problems. The error has the first one with key path and line, and all others.
     """
-    if len(text) > REQUEST:  # before it is parsed; what is close to the limit is counted in bytes below
+    if len(text) > REQUEST:  # checked before parsing; later, the exact size is checked in bytes
         raise TooLongError(f"{name} has more than {REQUEST} bytes", where=name, next_step="shorten it")
     return _understood(read_yaml(text, name))
 
 
 def parse_request(document: dict[str, Any], name: str) -> Request:
-    """The request that a client sent, or one to which ``as_of`` was added. Raises as ``read_request``."""
+    """Parse a request that a client sent, or one with ``as_of`` added. Raise as ``read_request``."""
     return _understood(Document(document, name))
 
 
 def parse_locked_request(document: dict[str, Any], name: str) -> Request:
-    """Parse the request of a lock, which may have margins of 1 and more. Raises as ``read_request``."""
+    """Parse the request of a lock, which may have margins of 1 and more. Raise as ``read_request``."""
     return _understood(Document(document, name), is_locked=True)
 
 
 def conditions_of(request: Mapping[str, Any]) -> HostConditions:
-    """What the request of a lock asks of hosts. Keys that this version does not know are not looked at.
+    """Return the host conditions of a lock's request, ignoring keys that this version does not know.
 
     Raises:
-        InvalidInputError: a key that it knows is of another form than in a request.
+        InvalidInputError: A known key has an invalid value.
     """
     hardware = _known(request.get("hardware", {}), HardwareRequirement)
     if isinstance(hardware, dict) and "accelerator" in hardware:
@@ -141,14 +145,14 @@ def conditions_of(request: Mapping[str, Any]) -> HostConditions:
 
 
 def parse_time(text: str) -> datetime:
-    """The time that ``text`` says, in ISO 8601 with its zone.
+    """Parse a time in ISO 8601 with its time zone.
 
     Raises:
-        InvalidInputError: it says none.
+        InvalidInputError: The text has another form.
     """
     try:
         time = datetime.fromisoformat(text)
-        time.astimezone(UTC)  # a day at an end of the calendar may have none
+        time.astimezone(UTC)  # fails for the first or last day of the calendar
     except (ValueError, OverflowError):
         time = None
     if time is None or time.tzinfo is None:
@@ -157,7 +161,7 @@ def parse_time(text: str) -> datetime:
 
 
 def derive_seed(seed: int, purpose: str) -> int:
-    """32 bits: the first four bytes, big-endian, of the SHA-256 of ``benchlock SEED PURPOSE``."""
+    """Return a 32-bit seed: the first 4 bytes, big-endian, of the SHA-256 of ``benchlock SEED PURPOSE``."""
     return int.from_bytes(hashlib.sha256(f"benchlock {seed} {purpose}".encode()).digest()[:4], "big")
 
 
@@ -190,7 +194,7 @@ _TEXTS: _Parsers = {
     ("limits", "memory"): _check_memory,
     **{("scenario", key): parse_seconds for key in _DURATIONS},
 }
-"""The parser of each text of a request, by its path."""
+"""The parser of each text in a request, by path."""
 _HARDWARE_TEXTS: _Parsers = {
     ("memory",): parse_bytes,
     ("accelerator",): _check_accelerator_name,
@@ -198,7 +202,7 @@ _HARDWARE_TEXTS: _Parsers = {
     ("accelerator", "memory"): parse_bytes,
     ("accelerator", "driver"): parse_drivers,
 }
-"""The same below ``hardware``."""
+"""The parser of each text below ``hardware``, by path."""
 
 
 def _understood(document: Document, *, is_locked: bool = False) -> Request:
@@ -227,7 +231,7 @@ def _understood(document: Document, *, is_locked: bool = False) -> Request:
 
 
 def _check(asked: RequestDocument, place: Place, problems: Problems) -> None:
-    """Note every rule that a request breaks; of a value that is unknown, nothing is said."""
+    """Record every rule that a request violates, ignoring unknown values."""
     _check_texts(asked, place, _TEXTS, problems)
     with problems.noted():
         _check_metrics(asked, place.at("metrics"), problems)
@@ -244,7 +248,7 @@ def _check(asked: RequestDocument, place: Place, problems: Problems) -> None:
 
 
 def _check_texts(asked: object, place: Place, parsers: _Parsers, problems: Problems) -> None:
-    """Note the texts that their parsers refuse, by the path of each; a value that is no text is passed over."""
+    """Record the texts that their parsers reject; values that are not texts are skipped."""
     for path, parse in parsers.items():
         with problems.noted():
             value = asked
@@ -255,7 +259,7 @@ def _check_texts(asked: object, place: Place, parsers: _Parsers, problems: Probl
 
 
 def _check_metrics(asked: RequestDocument, place: Place, problems: Problems) -> None:
-    """Each is known and of this scenario; whether the model's task gives it is seen when the model is."""
+    """Record metrics that are unknown or not part of the scenario. The task of the model is checked at lock time."""
     for index, metric in enumerate(asked.metrics):
         with problems.noted():
             _check_metric(metric, None, place.at(index))

@@ -16,24 +16,26 @@ OneOrMore = Text | Annotated[tuple[Text, ...], Meta(min_length=1, extra_json_sch
 
 
 class ArtifactRequirement(Part, frozen=True, kw_only=True):
-    """An artifact by name, and the versions that will do."""
+    """An artifact by name, with a constraint on its version."""
 
     name: NameText
     version: ConstraintText
 
 
 class DatasetRequirement(ArtifactRequirement, frozen=True, kw_only=True):
+    """A dataset by name, with a constraint on its version, and the split to use."""
+
     split: Text
 
 
 class FrameworkVersions(Part, frozen=True, kw_only=True):
-    """Narrows the versions that the model asks for."""
+    """A further constraint on the framework versions that the model allows."""
 
     version: ConstraintText
 
 
 class AcceleratorRequirement(Part, frozen=True, kw_only=True):
-    """What a host must have for a platform whose device is an accelerator. At least one key."""
+    """Requirements on the accelerators of a host. At least one key is needed."""
 
     name: Annotated[Text, Meta(description="words of the accelerator's name, such as H200")] | UnsetType = UNSET
     count: Annotated[int, Meta(ge=1, description="at least so many; absent, 1")] | UnsetType = UNSET
@@ -42,7 +44,7 @@ class AcceleratorRequirement(Part, frozen=True, kw_only=True):
 
 
 class HardwareRequirement(Part, frozen=True, kw_only=True):
-    """Which platforms of the image, and which hosts, will do: a key that is absent admits any."""
+    """Requirements on platforms and hosts. A missing key allows any value."""
 
     os: OneOrMore | UnsetType = UNSET
     arch: OneOrMore | UnsetType = UNSET
@@ -53,6 +55,8 @@ class HardwareRequirement(Part, frozen=True, kw_only=True):
 
 
 class RequestedLimits(Part, frozen=True, kw_only=True):
+    """The resource limits of a run."""
+
     time: Duration
     memory: Memory
     cpus: Annotated[int, Meta(ge=1, description="also the thread count of every runtime")]
@@ -60,7 +64,7 @@ class RequestedLimits(Part, frozen=True, kw_only=True):
 
 
 class Accuracy(Part, frozen=True, kw_only=True, tag_field="name", tag="accuracy"):
-    """The accuracy phase alone."""
+    """A scenario with the accuracy phase only."""
 
     name: ClassVar[str] = "accuracy"
 
@@ -69,7 +73,7 @@ class Accuracy(Part, frozen=True, kw_only=True, tag_field="name", tag="accuracy"
 
 
 class SingleStream(Part, frozen=True, kw_only=True, tag_field="name", tag="single_stream"):
-    """One query at a time."""
+    """A scenario that sends one query at a time."""
 
     name: ClassVar[str] = "single_stream"
 
@@ -79,7 +83,7 @@ class SingleStream(Part, frozen=True, kw_only=True, tag_field="name", tag="singl
 
 
 class MultiStream(Part, frozen=True, kw_only=True, tag_field="name", tag="multi_stream"):
-    """One query of several samples at a time."""
+    """A scenario that sends one query of several samples at a time."""
 
     name: ClassVar[str] = "multi_stream"
 
@@ -90,7 +94,7 @@ class MultiStream(Part, frozen=True, kw_only=True, tag_field="name", tag="multi_
 
 
 class Server(Part, frozen=True, kw_only=True, tag_field="name", tag="server"):
-    """Queries that arrive at random, at a rate."""
+    """A scenario whose queries arrive at random times with a given rate."""
 
     name: ClassVar[str] = "server"
 
@@ -102,7 +106,7 @@ class Server(Part, frozen=True, kw_only=True, tag_field="name", tag="server"):
 
 
 class Offline(Part, frozen=True, kw_only=True, tag_field="name", tag="offline"):
-    """All samples at once."""
+    """A scenario that sends all samples at once."""
 
     name: ClassVar[str] = "offline"
 
@@ -113,7 +117,7 @@ class Offline(Part, frozen=True, kw_only=True, tag_field="name", tag="offline"):
 
 
 class BatchSweep(Part, frozen=True, kw_only=True, tag_field="name", tag="batch_sweep"):
-    """The smallest batch beyond which nothing is gained."""
+    """A scenario that finds the smallest batch size beyond which throughput does not improve."""
 
     name: ClassVar[str] = "batch_sweep"
 
@@ -122,7 +126,7 @@ class BatchSweep(Part, frozen=True, kw_only=True, tag_field="name", tag="batch_s
 
 
 class ColdStart(Part, frozen=True, kw_only=True, tag_field="name", tag="cold_start"):
-    """From a fresh process to the first answer."""
+    """A scenario that measures the time from a fresh process to the first result."""
 
     name: ClassVar[str] = "cold_start"
 
@@ -134,7 +138,7 @@ AnyScenario = Accuracy | SingleStream | MultiStream | Server | Offline | BatchSw
 
 
 class RequestDocument(Part, frozen=True, kw_only=True):
-    """A request file, key by key. ``as_of`` is what ``lock --as-of`` adds."""
+    """A request file, key by key. ``lock --as-of`` adds ``as_of``."""
 
     schema: Literal[1]
     kind: Literal["evaluation"]

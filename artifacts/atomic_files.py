@@ -18,19 +18,19 @@ from typing import BinaryIO, Final, Protocol, cast
 from benchlock.artifacts.digest import read_chunks
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
-LOCK_TIMEOUT: Final = ContextVar[float | None]("PATIENCE", default=None)
-"""For how many seconds whoever runs this waits for a lock; without end where that is None."""
+LOCK_TIMEOUT: Final = ContextVar[float | None]("LOCK_TIMEOUT", default=None)
+"""Seconds that this context waits for a lock; ``None`` waits without a limit."""
 
 
 class StoreLock(Protocol):
     """A lock beside the file lock of a store, for processes that do not share a kernel."""
 
     def held(self, *, alone: bool) -> AbstractContextManager[None]:
-        """Hold the lock, together with other writers or ``alone``."""
+        """Hold the lock, shared with other writers or exclusively (``alone``)."""
         ...
 
     def check(self) -> None:
-        """Require that a collection of garbage still holds the lock alone."""
+        """Raise unless the garbage collection still holds the lock exclusively."""
         ...
 
 
@@ -39,7 +39,15 @@ _PAUSE: Final = 0.02
 
 
 def lock_file(path: Path, *, alone: bool) -> int:
-    """A descriptor that holds the lock until it is closed; waits for whoever is in the way. ``OSError`` as it comes."""
+    """Open and lock a file; wait while others hold a conflicting lock.
+
+    Returns:
+        A descriptor that holds the lock until it is closed.
+
+    Raises:
+        OSError: The file cannot be opened or locked.
+        TimeoutError: The lock is not free after ``LOCK_TIMEOUT`` seconds.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
     try:
         if stat.S_IMODE(os.fstat(descriptor).st_mode) != _MODE:  # new, under a narrow umask
@@ -67,14 +75,14 @@ def _lock(descriptor: int, how: int) -> None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """The bytes of a regular file, or of one that a link leads to.
+    """Open a regular file, or the regular file that a link leads to, for reading.
 
     Raises:
-        InvalidInputError: there is none (missing, a folder, a pipe, a device).
-        UnavailableError: it cannot be opened.
+        InvalidInputError: The path is missing, or is a folder, a pipe or a device.
+        UnavailableError: The file cannot be opened.
     """
     try:
-        # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+        # Without O_NONBLOCK, opening a pipe waits for a writer.
         stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise InvalidInputError(f"{path} is no file", where=str(path), next_step="name a file that exists") from error
@@ -87,7 +95,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def make_unreadable_error(path: Path, error: OSError) -> UnavailableError:
-    """The error of a file or folder that is there and cannot be read."""
+    """Make the error of a file or folder that exists but cannot be read."""
     return UnavailableError(
         f"{path} cannot be read: {error.strerror or error}",
         where=str(path),
@@ -97,23 +105,25 @@ def make_unreadable_error(path: Path, error: OSError) -> UnavailableError:
 
 BLOB_MODE = 0o444
 _DRAFT_MODE = 0o600
-_STRETCH = 8 << 20  # bytes that are sent to the disk together
+_STRETCH = 8 << 20  # bytes between two calls of ``send``
 _NAME_BYTES = 16
 
 
 class UnfinishedFile:
-    """A new file, or one that was begun.
+    """A file that is still being written: a new one, or a resumed one.
 
-    What is written is on its way to the disk at once, so that ``settle`` has little left to wait for.
+    Written bytes are sent to the disk early, so that ``settle`` has little left to wait for.
     """
 
     def __init__(self, path: Path, begun: FileIO | None = None) -> None:
+        """Create the file ``path``, or go on with ``begun``, which is open at that path."""
         self._path = path
         self.file = begun or FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, _DRAFT_MODE))
         self._size = self._sent = os.fstat(self.file.fileno()).st_size
         self._named = False
 
     def write(self, chunk: bytes) -> None:
+        """Append all bytes of ``chunk``."""
         rest = memoryview(chunk)
         while rest:
             rest = rest[self.file.write(rest) :]
@@ -123,31 +133,32 @@ class UnfinishedFile:
 
     @property
     def size(self) -> int:
-        """Bytes that were written."""
+        """The number of bytes written."""
         return self._size
 
     def empty(self) -> None:
-        """Begin again."""
+        """Truncate the file to zero bytes."""
         self.file.truncate(0)
         self.file.seek(0)
         self._size = self._sent = 0
 
     def send(self) -> None:
-        """Let the disk begin with what it was not sent yet; no promise. Linux does so when told that it is unneeded."""
+        """Start to write dirty pages to the disk, without a promise (Linux does so on ``DONTNEED``)."""
         os.posix_fadvise(self.file.fileno(), self._sent, self._size - self._sent, os.POSIX_FADV_DONTNEED)
         self._sent = self._size
 
     def settle(self) -> None:
-        """Read-only and durable from now on, name aside."""
+        """Make the file read-only and its bytes durable; its name is not durable yet."""
         os.fchmod(self.file.fileno(), BLOB_MODE)
         os.fsync(self.file.fileno())
 
     def rename(self, place: Path) -> None:
+        """Rename the file to ``place``; ``close`` then keeps it."""
         self._path.replace(place)
         self._named = True
 
     def is_at(self, place: Path) -> bool:
-        """Whether a read-only regular file of the same bytes is there."""
+        """Return whether ``place`` is a read-only regular file with the same bytes."""
         try:
             descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as blob:
@@ -157,11 +168,11 @@ class UnfinishedFile:
                 self.file.seek(0)
                 pairs = zip_longest(read_chunks(blob), read_chunks(cast("BinaryIO", self.file)))
                 return found.st_size == self._size and all(one == other for one, other in pairs)
-        except OSError:  # absent, or unreadable: to be replaced
+        except OSError:  # absent or unreadable: the caller replaces it
             return False
 
     def close(self) -> None:
-        """Gone, unless it was renamed. What cannot be removed now, the next collection removes."""
+        """Close the file, and remove it unless it was renamed. A failed removal is left to ``remove_dead_files``."""
         with suppress(OSError):
             self.file.close()
         if not self._named:
@@ -171,10 +182,13 @@ class UnfinishedFile:
 
 @contextmanager
 def create_file(path: Path, *, durably: bool = False) -> Iterator[BinaryIO]:
-    """A file that takes the name ``path`` when the context is left without an error, and is gone otherwise.
+    """Create a file that gets the name ``path`` if the context ends without an error, and is removed otherwise.
 
-    Those who write to one path at once have a draft each, in its folder, and never follow a link: whoever is the last
-    has the name. ``durably`` means that bytes and name have reached the disk then. ``OSError`` as it comes.
+    Concurrent writers of one path each have a temporary file in its folder; the last one to finish wins. A link at
+    ``path`` is replaced, never followed. With ``durably``, bytes and name have reached the disk when the context ends.
+
+    Raises:
+        OSError: The file cannot be written or renamed.
     """
     draft = path.parent / f".benchlock-{secrets.token_hex(_NAME_BYTES)}.part"
     try:
@@ -191,7 +205,7 @@ def create_file(path: Path, *, durably: bool = False) -> Iterator[BinaryIO]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` durable, where its file system has such a promise to give."""
+    """Make the names in ``folder`` durable, if its file system supports that."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -203,7 +217,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def is_at(draft: FileIO, path: Path) -> bool:
-    """Whether an open file is still the one of that name."""
+    """Return whether an open file is still the one named ``path``."""
     try:
         return os.path.samestat(os.fstat(draft.fileno()), path.stat(follow_symlinks=False))
     except FileNotFoundError:
@@ -216,12 +230,13 @@ PARTIAL: Final = ".part"
 
 @dataclass(frozen=True, slots=True)
 class RemovedFiles:
-    """Number and total bytes of the unfinished files that were removed, or would be without a dry run."""
+    """The number and total bytes of the unfinished files that were removed, or that a dry run would remove."""
 
     files: int = 0
     size: int = 0
 
     def __add__(self, other: "RemovedFiles") -> "RemovedFiles":
+        """Add the counts and the bytes."""
         return RemovedFiles(self.files + other.files, self.size + other.size)
 
 
@@ -247,7 +262,7 @@ def create_unfinished_file(folder: Path) -> UnfinishedFile:
 
 
 def remove_dead_files(folder: Path) -> RemovedFiles:
-    """Remove the drafts in ``folder`` whose writers are gone; others may write at the same time.
+    """Remove the unfinished files in ``folder`` whose writers are gone, while others may write.
 
     Files of interrupted fetches stay, since they are resumed.
     """
@@ -257,12 +272,12 @@ def remove_dead_files(folder: Path) -> RemovedFiles:
 
 
 def remove_all(folder: Path, names: Iterable[str], *, dry_run: bool) -> RemovedFiles:
-    """Remove files while nobody writes.
+    """Remove files while no process writes.
 
     Args:
         folder: The folder of the files.
-        names: Their names.
-        dry_run: Count the files only.
+        names: The names of the files.
+        dry_run: Only count the files.
 
     Raises:
         OSError: A file cannot be read or removed.
@@ -283,7 +298,7 @@ def _list_names(folder: Path) -> tuple[str, ...]:
 
 
 def _remove_dead(path: Path) -> RemovedFiles:
-    """Remove a draft unless it is in use; what cannot be removed stays for the next collection."""
+    """Remove an unfinished file unless it is in use; the next collection retries failed removals."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PARALLEL_TRANSFERS = 4
 LARGEST_DOCUMENT: Final = 16 << 20
-"""Bytes of a document that is read into memory whole: a manifest, a configuration."""
+"""Largest document, in bytes, that is read into memory whole: a manifest or a configuration."""
 REPAIR_ADVICE = (
     "in the registry's own folder, with `--registry DIR`, publish the file again, or do again the `bundle import` or "
     "`image build` that brought it: the right bytes replace the damaged ones; a service is not sent what it has"
@@ -25,30 +25,33 @@ REPAIR_ADVICE = (
 
 
 class BlobNotFoundError(UnknownNameError):
-    """The store has no blob of that digest."""
+    """The store has no blob with that digest."""
 
     code = "blob-not-found"
 
 
 class BlobReader(Protocol):
-    """What reads blobs; a part of every ``BlobStore``."""
+    """The reading part of every ``BlobStore``."""
 
     def open(self, digest: Digest) -> BinaryIO:
-        """Open a blob. As ``BlobStore.open``."""
+        """Open a blob, as ``BlobStore.open`` does."""
         ...
 
     def stat(self, digest: Digest) -> Descriptor:
-        """Return digest and size as stored. ``BlobNotFoundError`` if absent."""
+        """Return the digest and the stored size; raise ``BlobNotFoundError`` if the blob is absent."""
         ...
 
-    def exists(self, digest: Digest) -> bool: ...
+    def exists(self, digest: Digest) -> bool:
+        """Return whether the store has the blob."""
+        ...
 
 
 class BlobStore(Protocol):
-    """Immutable bytes by digest. A blob is visible only after its digest was verified, and read-only from then on.
+    """Immutable blobs, addressed by digest.
 
-    Every verb raises ``UnavailableError`` when what lies beneath fails (a full disk, a folder without permission); what
-    was stored before stays stored. Memory is bounded whatever the size of a blob.
+    A blob becomes visible only after its digest is verified, and is read-only from then on. Every method raises
+    ``UnavailableError`` if the storage fails (a full disk, a folder without permission); stored blobs stay intact.
+    Memory is bounded whatever the size of a blob.
     """
 
     def put(
@@ -59,15 +62,19 @@ class BlobStore(Protocol):
         name: str = "the content",
         advance: Advance = ignore_progress,
     ) -> Descriptor:
-        """Keep the rest of ``stream``; idempotent.
+        """Store the rest of ``stream``; storing a blob twice is harmless.
 
-        A damaged blob of the same digest is repaired; where that is not in the store's power, damage that it notices
-        is an error.
+        A damaged blob of the same digest is repaired. A store that cannot repair it raises an error for damage that it
+        notices.
 
-        ``name`` is what errors call it; ``advance`` is told the bytes read.
+        Args:
+            stream: The bytes.
+            expected: The digest that they must have; ``None`` admits any.
+            name: The name of the bytes in error messages.
+            advance: Called with the number of bytes of each chunk read.
 
         Raises:
-            IntegrityError: its digest is not ``expected``; nothing became visible. Names both.
+            IntegrityError: The digest is not ``expected``; no blob became visible. The message has both digests.
         """
         ...
 
@@ -79,95 +86,98 @@ class BlobStore(Protocol):
         name: str | None = None,
         advance: Advance = ignore_progress,
     ) -> Descriptor:
-        """As ``put``, of a local file; ``name`` defaults to its path.
+        """Store a local file, as ``put`` does; ``name`` defaults to its path.
 
         Raises:
-            InvalidInputError: there is no regular file.
+            InvalidInputError: The path is not a regular file.
+            IntegrityError: The digest is not ``expected``.
         """
         ...
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
-        """As ``put_file`` of each, and the faster for being said at once; when one fails, others may be there.
+        """Store several files, faster than one ``put_file`` each; if one fails, others may be stored.
 
         ``advance`` is called by one thread at a time.
         """
         ...
 
     def open(self, digest: Digest) -> BinaryIO:
-        """The bytes, which can be sought; unverified, or with ``IntegrityError`` at their end.
+        """Open a blob as a seekable stream, unverified or with an ``IntegrityError`` at its end.
 
         Raises:
-            BlobNotFoundError: absent.
+            BlobNotFoundError: The blob is absent.
         """
         ...
 
     def stat(self, digest: Digest) -> Descriptor:
-        """Digest and size as stored. ``BlobNotFoundError`` if absent."""
+        """Return the digest and the stored size; raise ``BlobNotFoundError`` if the blob is absent."""
         ...
 
-    def exists(self, digest: Digest) -> bool: ...
+    def exists(self, digest: Digest) -> bool:
+        """Return whether the store has the blob."""
+        ...
 
     def delete(self, digest: Digest) -> None:
-        """Forget the blob; no error if absent."""
+        """Delete the blob, if it exists."""
         ...
 
     def list(self) -> Iterator[Digest]:
-        """Every blob, in no promised order."""
+        """Yield the digest of every blob, in any order."""
         ...
 
     def writing(self) -> AbstractContextManager[None]:
-        """While held, nothing that was put is collected as garbage. Many may hold it at once, nested too."""
+        """Protect all blobs put within the context from garbage collection. Contexts may overlap and nest."""
         ...
 
     def together(self) -> AbstractContextManager[None]:
-        """As ``writing``, for many blobs that nobody needs before the context is left without an error.
+        """Protect many blobs, as ``writing`` does, that no reader needs before the context ends.
 
-        Only then is each of them promised to stay, which spares some stores much work.
+        The store promises to keep them only when the context ends without an error, which saves some stores much work.
         """
         ...
 
     def collecting(self) -> AbstractContextManager[None]:
-        """Exclusive against ``writing`` and ``put``, which wait; for garbage collection alone. It changes nothing."""
+        """Hold the store exclusively for garbage collection: ``writing`` and ``put`` wait. Nothing is deleted."""
         ...
 
     def sweep(self, *, dry_run: bool = False) -> "RemovedFiles":
-        """Free what killed writers and interrupted fetches left; only within ``collecting``.
+        """Remove the files of killed writers and interrupted fetches; only within ``collecting``.
 
         Returns:
-            How many files that were, or with a dry run would be, and their bytes.
+            The number and total bytes of the files that were removed, or that a dry run would remove.
         """
         ...
 
 
 class FileStore(BlobStore, Protocol):
-    """A blob store whose blobs are files of this machine, or become ones when they are needed."""
+    """A blob store whose blobs are files of this machine, or become files when they are read."""
 
     def path(self, digest: Digest) -> Path:
-        """Where the blob lies, for hard links and read-only mounts. ``BlobNotFoundError`` if absent."""
+        """Return the path of the blob, for hard links and read-only mounts; ``BlobNotFoundError`` if absent."""
         ...
 
 
 @runtime_checkable
 class BringingStore(Protocol):
-    """A store that has blobs elsewhere, and can bring several at once."""
+    """A store in front of a remote one, which fetches several blobs at once."""
 
     def bring(self, blobs: Iterable[Descriptor]) -> None:
-        """Have them at hand. What is missing or damaged stays away: whoever reads it is told, and knows its name."""
+        """Fetch the blobs that are not local. Skip missing and damaged ones: their readers get the error."""
         ...
 
 
 def bring(store: BlobStore, blobs: Iterable[Descriptor]) -> None:
-    """Say which blobs will be read soon, all of them: a store that has them elsewhere is the faster for it.
+    """Announce all blobs that will be read soon, so that a store with remote blobs fetches them together.
 
     Raises:
-        UnavailableError: elsewhere does not answer.
+        UnavailableError: The remote store does not answer.
     """
     if isinstance(store, BringingStore):
         store.bring(blobs)
 
 
 def put_each(store: BlobStore, paths: Iterable[Path], advance: Advance) -> list[Descriptor]:
-    """``put_files`` by ``put_file`` of several at a time, for stores whose work is waiting."""
+    """Store several files in parallel with ``put_file``, for stores that wait for a network."""
     advance = serialize_advance(advance)
     with ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool:
         blobs = [pool.submit(store.put_file, path, advance=advance) for path in paths]
@@ -178,7 +188,7 @@ def put_each(store: BlobStore, paths: Iterable[Path], advance: Advance) -> list[
 
 
 def make_mismatch_error(name: str, expected: Digest, found: Descriptor, *, next_step: str) -> IntegrityError:
-    """The error of bytes that are not what their digest says: names the file and both digests."""
+    """Make the error of bytes with another digest; it names the file and both digests."""
     return IntegrityError(
         f"{name} is not what its digest says: expected {expected}, found {found.digest} ({found.size} bytes)",
         where=name,
@@ -187,10 +197,10 @@ def make_mismatch_error(name: str, expected: Digest, found: Descriptor, *, next_
 
 
 def check_digest(name: str, expected: Digest | None, found: Descriptor) -> None:
-    """Nothing, where ``found`` is what was ``expected``, or nothing was.
+    """Raise unless ``found`` has the digest ``expected``, or ``expected`` is ``None``.
 
     Raises:
-        IntegrityError: it is something else; for bytes on their way into a store.
+        IntegrityError: The digest differs. The message suits bytes on their way into a store.
     """
     if expected is not None and found.digest != expected:
         raise make_mismatch_error(
@@ -201,11 +211,18 @@ def check_digest(name: str, expected: Digest | None, found: Descriptor) -> None:
 def verify(
     store: BlobReader, digest: Digest, *, name: str, size: int | None = None, advance: Advance = ignore_progress
 ) -> Descriptor:
-    """Read the whole blob and compare digest and size; ``advance`` is told the bytes read.
+    """Read a whole blob and compare its digest, and its size if given.
+
+    Args:
+        store: The store of the blob.
+        digest: The expected digest.
+        name: The name of the blob in error messages.
+        size: The expected size in bytes; ``None`` admits any.
+        advance: Called with the number of bytes of each chunk read.
 
     Raises:
-        IntegrityError: absent, or other bytes; names ``name`` and both digests.
-        UnavailableError: the bytes cannot be read.
+        IntegrityError: The blob is absent or has other bytes. The message has ``name`` and both digests.
+        UnavailableError: The bytes cannot be read.
     """
     with _opened(store, digest, name) as stream:
         try:
@@ -227,15 +244,15 @@ def read(store: BlobReader, digest: Digest, *, name: str, most: int = LARGEST_DO
     """Read the verified bytes of a blob into memory.
 
     Args:
-        store: Has the blob.
-        digest: The blob.
-        name: What messages call it.
-        most: Bytes that it may have; whoever names a digest may name that of any blob.
+        store: The store of the blob.
+        digest: The digest of the blob.
+        name: The name of the blob in error messages.
+        most: The largest size in bytes; an untrusted digest may be that of any blob.
 
     Raises:
-        InvalidInputError: It has more than ``most`` bytes.
-        IntegrityError: absent, or other bytes; names ``name`` and both digests.
-        UnavailableError: the bytes cannot be read.
+        InvalidInputError: The blob has more than ``most`` bytes.
+        IntegrityError: The blob is absent or has other bytes. The message has ``name`` and both digests.
+        UnavailableError: The bytes cannot be read.
     """
     with _opened(store, digest, name) as stream:
         try:
@@ -255,7 +272,7 @@ def read(store: BlobReader, digest: Digest, *, name: str, most: int = LARGEST_DO
 
 
 def _read_up_to(stream: BinaryIO, most: int) -> bytes:
-    """Read the rest of a stream, or its first ``most`` bytes; a stream may give fewer at a time than were asked for."""
+    """Read at most ``most`` bytes, repeatedly, since one ``read`` may return fewer bytes than requested."""
     content = stream.read(most)
     while content and len(content) < most and (piece := stream.read(most - len(content))):
         content += piece
@@ -270,10 +287,17 @@ def stream_blob(
     name: str,
     advance: Advance = ignore_progress,
 ) -> None:
-    """Hand the bytes of a blob to ``take``, piece by piece; they are verified once this has returned.
+    """Pass the bytes of a blob to ``take`` in chunks; they are verified once this function returns.
+
+    Args:
+        store: The store of the blob.
+        blob: The digest and size of the blob.
+        take: Called with each chunk.
+        name: The name of the blob in error messages.
+        advance: Called with the number of bytes of each chunk.
 
     Raises:
-        IntegrityError: absent, or other bytes; names ``name`` and both digests.
+        IntegrityError: The blob is absent or has other bytes. The message has ``name`` and both digests.
     """
     with _opened(store, blob.digest, name) as stream:
         found = relay(stream, take, advance)
@@ -284,11 +308,18 @@ def stream_blob(
 def copy_blob(
     store: BlobStore, blob: Descriptor, target: Path, *, name: str, advance: Advance = ignore_progress
 ) -> None:
-    """Write the verified bytes of a blob to the file ``target``, which appears whole or not at all.
+    """Write the verified bytes of a blob to the file ``target``, atomically.
+
+    Args:
+        store: The store of the blob.
+        blob: The digest and size of the blob.
+        target: The path of the new file; its folder is created.
+        name: The name of the blob in error messages.
+        advance: Called with the number of bytes of each chunk.
 
     Raises:
-        IntegrityError: absent, or other bytes; names ``name`` and both digests.
-        UnavailableError: the bytes cannot be read, or the file not written.
+        IntegrityError: The blob is absent or has other bytes. The message has ``name`` and both digests.
+        UnavailableError: The bytes cannot be read, or the file cannot be written.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -304,7 +335,7 @@ def copy_blob(
 
 @contextmanager
 def _opened(store: BlobReader, digest: Digest, name: str) -> Iterator[BinaryIO]:
-    """The bytes; what the store itself notices about them is said of ``name``."""
+    """Open a blob; convert the store's errors about it into errors that name ``name``."""
     try:
         with store.open(digest) as stream:
             yield stream
@@ -317,7 +348,7 @@ def _opened(store: BlobReader, digest: Digest, name: str) -> Iterator[BinaryIO]:
 
 
 def _repair(store: BlobReader) -> str:
-    """What to do about a damaged blob of ``store``: one that lies elsewhere too may be intact there."""
+    """Return the advice for a damaged blob of ``store``; the remote copy of a cached store may be intact."""
     if isinstance(store, BringingStore):
         return f"free the copy here, with `benchlock gc --local`, if the repository's is intact; else {REPAIR_ADVICE}"
     return REPAIR_ADVICE

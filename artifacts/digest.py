@@ -14,24 +14,24 @@ from benchlock.artifacts.errors import InvalidInputError
 Digest = NewType("Digest", str)
 
 CHUNK = 1 << 20
-_AHEAD = 4  # pieces that may wait for being digested: they bound the memory
+_AHEAD = 4  # chunks that may wait for the hash thread: bounds the memory
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What identifies a blob: its digest, and its size in bytes."""
+    """The identity of a blob: its digest and its size in bytes."""
 
     digest: Digest
     size: int
 
 
 def parse_digest(text: str) -> Digest:
-    """The digest that ``text`` spells.
+    """Parse a digest.
 
     Raises:
-        InvalidInputError: it is not ``sha256:`` and 64 lower-case hex digits.
+        InvalidInputError: The text is not ``sha256:`` and 64 lower-case hex digits.
     """
     if not _DIGEST.fullmatch(text):
         raise InvalidInputError(f"{text!r} is no digest", next_step="write sha256: and 64 lower-case hex digits")
@@ -39,10 +39,10 @@ def parse_digest(text: str) -> Digest:
 
 
 def from_hex(text: str) -> Digest:
-    """The digest of 64 bare hex digits, the form of every key named ``sha256``.
+    """Parse 64 bare hex digits, the form of every key named ``sha256``.
 
     Raises:
-        InvalidInputError: it is anything else.
+        InvalidInputError: The text has any other form.
     """
     if not _HEX.fullmatch(text):
         raise InvalidInputError(f"{text!r} is no SHA-256", next_step="write 64 lower-case hex digits")
@@ -50,21 +50,23 @@ def from_hex(text: str) -> Digest:
 
 
 def to_hex(digest: Digest) -> str:
+    """Return the 64 hex digits of a digest."""
     return digest.removeprefix("sha256:")
 
 
 def digest_bytes(content: bytes) -> Digest:
+    """Compute the digest of bytes in memory."""
     return Digest(f"sha256:{hashlib.sha256(content).hexdigest()}")
 
 
 def read_chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """The rest of ``stream``, in pieces that bound the memory."""
+    """Yield the rest of ``stream`` in chunks of at most ``CHUNK`` bytes."""
     while chunk := stream.read(CHUNK):
         yield chunk
 
 
 def describe(stream: BinaryIO, advance: Advance = ignore_progress) -> Descriptor:
-    """Digest and size of the rest of ``stream``; ``advance`` is told the bytes read."""
+    """Compute the digest and size of the rest of ``stream``; call ``advance`` with the bytes of each chunk."""
     state, size = hashlib.sha256(), 0
     for chunk in read_chunks(stream):
         state.update(chunk)
@@ -79,10 +81,15 @@ def relay(
     advance: Advance = ignore_progress,
     before: "tuple[hashlib._Hash, int] | None" = None,
 ) -> Descriptor:
-    """Hand the rest of ``stream`` to ``take``, piece by piece; digest and size of what was handed over.
+    """Pass the rest of ``stream`` to ``take`` in chunks; return the digest and size of all bytes passed.
 
-    What is longer than a piece is digested meanwhile, in a thread: whichever of the two takes longer is what it takes.
-    ``before`` is the state of the digest, and the size, of what was handed over earlier.
+    A thread computes the digest of longer streams while ``take`` runs.
+
+    Args:
+        stream: The bytes.
+        take: Called with each chunk.
+        advance: Called with the number of bytes of each chunk.
+        before: The state of the hash, and the size in bytes, after earlier bytes of the same blob.
     """
     state, size = before or (hashlib.sha256(), 0)
     waiting = deque[Future[None]]()

@@ -1,7 +1,7 @@
-"""What users see: progress of long tasks, untrusted text escaped to one line, and counts with their noun.
+"""Text for users: progress of long tasks, untrusted text escaped to one line, and counts with their noun.
 
-Everything that is not printable is escaped visibly: controls, DEL, newlines and separators of lines, marks that turn
-the direction of text, lone surrogates. A text can then neither forge a line nor hide a part of one.
+Every character that is not printable is escaped visibly: control characters, DEL, newlines and line separators, marks
+that change the direction of text, lone surrogates. So a text can neither forge a line nor hide a part of one.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,19 +13,19 @@ Advance = Callable[[int], None]
 
 
 class Progress(Protocol):
-    """Something that shows tasks. ``total`` and the advances are in the task's own unit (bytes, samples, files)."""
+    """A display of tasks; ``total`` and the steps are in the unit of the task (bytes, samples, files)."""
 
     def task(self, label: str, total: int | None = None) -> AbstractContextManager[Advance]:
-        """Show ``label`` while the context is held; call the yielded function with each step's size."""
+        """Show ``label`` during the context; the yielded function is called with the size of each step."""
         ...
 
 
 def ignore_progress(_step: int) -> None:
-    """The advance of a task that nobody watches."""
+    """Ignore the step, for a task without a display."""
 
 
 def serialize_advance(advance: Advance) -> Advance:
-    """``advance`` for several threads: it is called by one at a time."""
+    """Wrap ``advance`` in a lock, so that one thread at a time calls it."""
     turn = Lock()
 
     def advance_in_turn(step: int) -> None:
@@ -36,10 +36,11 @@ def serialize_advance(advance: Advance) -> Advance:
 
 
 class SilentProgress:
-    """Shows nothing."""
+    """A display that shows nothing."""
 
     @contextmanager
-    def task(self, label: str, total: int | None = None) -> Iterator[Advance]:  # noqa: ARG002 - the protocol's
+    def task(self, label: str, total: int | None = None) -> Iterator[Advance]:  # noqa: ARG002 - part of the protocol
+        """Yield a function that ignores every step."""
         yield ignore_progress
 
 
@@ -54,9 +55,9 @@ def escape_line(text: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""Return JSON text as the same document, with ``\u`` escapes for what is not printable but newlines.
+    r"""Escape what is not printable in JSON text, newlines apart, as ``\u`` escapes; the document stays the same.
 
-    JSON has newlines between its values alone: inside of its strings they are escaped already.
+    Newlines in JSON text stand between values only: in strings they are escaped already.
     """
     return "\n".join(line if line.isprintable() else _escape_units(line) for line in text.split("\n"))
 

@@ -1,21 +1,22 @@
 """The base classes of all errors: what went wrong, where, and the next step.
 
-A class is a reason that a caller can act on. The door that shows an error (a command line, a server) maps the five
-reasons below to its own codes; rooms above add subclasses that carry data.
+A class is a reason that a caller can act on. The command line and the HTTP service map the five reasons below to their
+own codes; higher packages add subclasses that carry data.
 """
 
 from typing import ClassVar
 
 
 class BenchlockError(Exception):
-    """An error whose message is meant for a person: ``what`` happened, ``where`` (path or index), the ``next_step``.
+    """An error with a message for users: ``what`` happened, ``where`` (path or index), and the ``next_step``.
 
-    ``problems`` are all the errors that were found in the same look, this one included; empty where it is the only one.
+    ``problems`` are all errors that the same check found, this one included; empty if it is the only one.
     """
 
     code: ClassVar[str] = "error"
 
     def __init__(self, what: str, *, where: str | None = None, next_step: str | None = None) -> None:
+        """Set the parts of the message."""
         super().__init__(what)
         self.what = what
         self.where = where
@@ -23,7 +24,7 @@ class BenchlockError(Exception):
         self.problems: tuple[BenchlockError, ...] = ()
 
     def __str__(self) -> str:
-        """One line a part: what, where, next."""
+        """Return one line for each part: what, where, next."""
         lines = [self.what]
         if self.where:
             lines.append(f"  where: {self.where}")
@@ -33,31 +34,31 @@ class BenchlockError(Exception):
 
 
 class InvalidInputError(BenchlockError):
-    """What was handed in cannot be accepted: malformed, unknown, out of range."""
+    """The input cannot be accepted: malformed, unknown or out of range."""
 
     code = "invalid-input"
 
 
 class UnknownNameError(InvalidInputError):
-    """A name that nothing answers to."""
+    """A name that does not exist."""
 
     code = "unknown-name"
 
 
 class RefusedError(BenchlockError):
-    """Asked and answered: the answer is no."""
+    """The answer to a valid question is no."""
 
     code = "refused"
 
 
 class IntegrityError(BenchlockError):
-    """Bytes are not what their digest says."""
+    """Bytes do not match their digest."""
 
     code = "integrity"
 
 
 class UnavailableError(BenchlockError):
-    """Something outside is missing or failed: engine, interpreter, network, disk."""
+    """An external resource is missing or failed: engine, interpreter, network, disk."""
 
     code = "unavailable"
 

@@ -10,18 +10,18 @@ import rfc8785
 from benchlock.artifacts.errors import InvalidInputError
 
 MOST_EXACT: Final = 2**53 - 1
-"""The largest whole number that every reader of JSON holds exactly."""
+"""Largest integer that every JSON reader holds exactly."""
 _SCALARS: Final = frozenset((str, bool, type(None)))
 _PLAIN_FLOATS: Final = (1e-4, 1e15)
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def encode_canonical(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    """The one JSON text of ``value`` (RFC 8785).
+    """Encode a value as canonical JSON (RFC 8785).
 
     Raises:
-        InvalidInputError: a number that JSON cannot hold exactly, text that is not Unicode, nesting without end, or a
-            value that is no JSON.
+        InvalidInputError: The value has a number that JSON cannot hold exactly, text that is not Unicode, too deep
+            nesting, or a type that JSON does not have.
     """
     try:
         return _encode(value) if _is_plain(value) else rfc8785.dumps(value)
@@ -30,9 +30,9 @@ def encode_canonical(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
 
 
 def _is_plain(value: Any) -> bool:  # noqa: ANN401 - as above
-    """Return whether every encoder that sorts keys writes ``value`` as RFC 8785 does.
+    """Return whether every encoder that sorts keys encodes ``value`` as RFC 8785 does.
 
-    The library for RFC 8785 is written in Python and takes many times as long.
+    The library for RFC 8785 is written in Python and is many times slower.
     """
     kind = type(value)
     if kind in _SCALARS:
@@ -59,13 +59,13 @@ T = TypeVar("T")
 
 
 def prepare_decoder(kind: type[T]) -> type[T]:
-    """Lets msgspec look at the type now: two threads that let it do so first at the same time end the process."""
+    """Inspect a type with msgspec now: the first inspection by two threads at once crashes the process."""
     msgspec.json.Decoder(kind)
     return kind
 
 
 LONGEST_NUMBER: Final = 64
-"""Characters of a number that is not whole; 17 digits say which float it is."""
+"""Longest number with a fraction or exponent, in characters; 17 digits identify a float."""
 
 
 def _read_float(text: str) -> float:
@@ -74,14 +74,14 @@ def _read_float(text: str) -> float:
     return value
 
 
-# msgspec's own floats take up to 30 microseconds each, while no other thread of the process runs.
+# msgspec's own parser takes up to 30 microseconds for a float, and holds the GIL meanwhile.
 _DECODER: Final = msgspec.json.Decoder(float_hook=_read_float)
 
 
 def decode_untyped(content: bytes | bytearray) -> Any:  # noqa: ANN401 - any JSON value
-    """Decode JSON whose numbers anybody may have chosen; other threads run meanwhile.
+    """Decode JSON with untrusted numbers, without blocking other threads for long.
 
     Raises:
-        msgspec.DecodeError: It is not JSON, or has a number that is out of range or too long.
+        msgspec.DecodeError: The content is not JSON, or has a number that is out of range or too long.
     """
     return _DECODER.decode(content)

@@ -18,31 +18,38 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 _MODE = 0o600
 
 OpenAtOffset = Callable[[int], AbstractContextManager[BinaryIO]]
-"""Gives the bytes of one source from an offset on."""
+"""Open the bytes of one source from an offset on."""
 
 
 @runtime_checkable
 class ResumingStore(Protocol):
-    """A store that keeps what an interrupted ``fetch`` received, until garbage is collected."""
+    """A store that keeps the bytes of an interrupted ``fetch`` until garbage is collected."""
 
     def fetch(
         self, expected: Digest, opened: OpenAtOffset, *, name: str, advance: Advance = ignore_progress
     ) -> Descriptor:
-        """As the function of this name, for a blob that is not there, or damaged."""
+        """Fetch a blob that is absent or damaged, as the function ``fetch`` does."""
         ...
 
 
 def fetch(
     store: BlobStore, expected: Digest, opened: OpenAtOffset, *, name: str, advance: Advance = ignore_progress
 ) -> Descriptor:
-    """Have the blob ``expected`` in the store: one that is there intact, else what ``opened`` gives.
+    """Fetch the blob ``expected`` into the store, unless it is stored intact already.
 
-    ``opened`` is not called for a blob that is there. It is called with the number of bytes that an interrupted fetch
-    left, where the store keeps them. All bytes are verified, those that were kept too.
+    ``opened`` is called only if the blob is absent or damaged, with the number of bytes that an interrupted fetch left
+    in the store. All bytes are verified, including these.
+
+    Args:
+        store: The store.
+        expected: The digest of the blob.
+        opened: Opens the source from an offset on.
+        name: The name of the blob in error messages.
+        advance: Called with the number of bytes of each chunk.
 
     Raises:
-        IntegrityError: other bytes came; nothing became visible. Names both digests.
-        UnavailableError: the store failed; and whatever ``opened`` and its stream raise.
+        IntegrityError: The source has other bytes; no blob became visible. The message has both digests.
+        UnavailableError: The store failed. Errors of ``opened`` and its stream are passed on.
     """
     found = find_intact(store, expected, name, advance)
     if found is not None:
@@ -54,7 +61,7 @@ def fetch(
 
 
 def find_intact(store: BlobStore, digest: Digest, name: str, advance: Advance = ignore_progress) -> Descriptor | None:
-    """The blob, if it is there and undamaged."""
+    """Return the blob if it is stored and undamaged, otherwise ``None``."""
     if not store.exists(digest):
         return None
     try:
@@ -65,16 +72,16 @@ def find_intact(store: BlobStore, digest: Digest, name: str, advance: Advance = 
 
 @contextmanager
 def open_partial_file(folder: Path, expected: Digest) -> Iterator[tuple[UnfinishedFile, bool]]:
-    """The draft of a fetch, begun where it is missing, for this process alone; and whether another one had it.
+    """Open and lock the file of a fetch, and create it if needed; yield also whether another process held it.
 
-    It stays for whoever goes on with it if there is an error, unless it is empty, and goes otherwise. The kernel frees
-    it when its holder dies.
+    After an error the file stays for a later fetch, unless it is empty; otherwise it is removed. The kernel releases
+    the lock when its holder dies.
     """
     path, waited = folder / f"{to_hex(expected)}.part", False
     while True:
         with FileIO(path, "r+", opener=_make) as file:
             waited = _lock(file) or waited
-            if is_at(file, path):  # and not what another process published or removed meanwhile
+            if is_at(file, path):  # otherwise another process has published or removed it
                 draft = UnfinishedFile(path, file)
                 try:
                     yield draft, waited
@@ -82,7 +89,7 @@ def open_partial_file(folder: Path, expected: Digest) -> Iterator[tuple[Unfinish
                     if not draft.size and is_at(file, path):
                         path.unlink()
                     raise
-                if is_at(file, path):  # and not what another process began since it was published
+                if is_at(file, path):  # otherwise the file is a newer one of another process
                     path.unlink()
                 return
 
@@ -90,13 +97,19 @@ def open_partial_file(folder: Path, expected: Digest) -> Iterator[tuple[Unfinish
 def receive(
     draft: UnfinishedFile, expected: Digest, opened: OpenAtOffset, *, name: str, advance: Advance
 ) -> Descriptor:
-    """Go on with a draft to the end of what ``opened`` gives; its digest, which is ``expected``, and its size.
+    """Append the rest of the source to ``draft``; return the digest, which is ``expected``, and the size.
 
-    Where the whole is another one, what was kept may be of other bytes than what came: it begins again, once. What is
-    refused is not kept.
+    If the digest differs, the earlier bytes may be wrong, so the fetch starts again once. Rejected bytes are removed.
+
+    Args:
+        draft: The file of the fetch.
+        expected: The digest of the blob.
+        opened: Opens the source from an offset on.
+        name: The name of the blob in error messages.
+        advance: Called with the number of bytes of each chunk; negative when the fetch starts again.
 
     Raises:
-        IntegrityError: other bytes came.
+        IntegrityError: The source has other bytes.
     """
     kept = draft.size
     try:
@@ -110,7 +123,7 @@ def receive(
         draft.empty()
         raise
     except InvalidInputError:
-        if draft.size > kept:  # too many bytes, say; not a source that was refused at once
+        if draft.size > kept:  # for example too many bytes; not a source that was rejected at once
             draft.empty()
         raise
     return found
@@ -130,7 +143,7 @@ def _make(name: str, flags: int) -> int:
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(name, flags | os.O_CREAT, _MODE)
-    except PermissionError:  # read-only: a process was killed, or is, between the end of its fetch and the publication
+    except PermissionError:  # read-only: a process ended, or is, between fetch and publication
         with FileIO(name, "r") as file:
             _lock(file)
             if is_at(file, Path(name)):
@@ -139,7 +152,7 @@ def _make(name: str, flags: int) -> int:
 
 
 def _lock(draft: FileIO) -> bool:
-    """Lock the file; whether that took waiting for another process."""
+    """Lock the file; return whether another process held the lock."""
     try:
         fcntl.flock(draft, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

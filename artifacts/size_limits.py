@@ -1,7 +1,7 @@
 """Size limits of the texts and documents that clients send, in bytes of UTF-8.
 
-The requests of a server, the checks of records and the triggers of the database use these numbers. What a client sends
-beyond one is refused. What benchlock records by itself is truncated to fit (``truncate``), so that no run is lost.
+The server's requests, the checks of records and the triggers of the database use these limits. Longer input of a client
+is rejected. Longer texts of benchlock itself are truncated (``truncate``), so that no run is lost.
 """
 
 from collections.abc import Mapping
@@ -11,24 +11,24 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import encode_canonical
 
 NAME: Final = 128
-"""A name, a version, the id of a token, or who did something."""
+"""A name, a version, the id of a token, or the actor of a change."""
 WORD: Final = 255
-"""A word of a record: the name of a metric, of a package, of a phase, and what stands beside it."""
+"""A short text of a record: the name of a metric, package or phase, and the values with it."""
 ROLE: Final = 64
 """The role of a blob of a run."""
 MACHINE: Final = 64
-"""The name of a machine, its boot, and the nonce of a request for work."""
+"""The name of a machine, its boot id, and the nonce of a request for work."""
 TARGET: Final = 400
-"""An artifact with its kind, name and version, as it is written in a request."""
+"""An artifact with its kind, name and version, as written in a request."""
 CONSTRAINT: Final = 4000
 PATH: Final = 4096
-"""A path inside of an artifact."""
+"""A path inside an artifact."""
 SOURCE: Final = 64 << 10
-"""Where a file of an artifact came from."""
+"""The source of a file of an artifact."""
 REASON: Final = 4000
-"""Why a version is yanked, a record is hidden, a machine is drained, or a lease is given back."""
+"""The reason why a version is yanked, a record is hidden, a machine is drained, or a lease is returned."""
 AUDIT_TEXT: Final = 500
-"""A text of a line of the audit log."""
+"""A text in a line of the audit log."""
 FAILURE_MESSAGE: Final = 16 << 10
 SCOPES: Final = 16 << 10
 """All scopes of a token together."""
@@ -39,17 +39,17 @@ HOST: Final = 64 << 10
 MACHINE_FACTS: Final = 16 << 10
 TIMINGS: Final = 64 << 10
 LACKS: Final = 64 << 10
-"""What a machine lacks for a class of jobs, as JSON."""
+"""The requirements that a machine does not meet for a class of jobs, as JSON."""
 REQUEST: Final = 256 << 10
 WANTS: Final = 1 << 20
-"""What a job asks of a machine, as JSON: a part of its request, and its platforms."""
+"""The requirements of a job on a machine, as JSON: a part of its request, and its platforms."""
 DETAILS: Final = 1 << 20
 LOCK: Final = 4 << 20
 MANIFEST: Final = 16 << 20
-"""The content of a manifest, the text that its author wrote, and the sources of its files: each of them."""
+"""Each of: the content of a manifest, the text of its author, and the sources of its files."""
 
 METRICS: Final = 1000
-"""Metrics of a run. The following are numbers, too."""
+"""Metrics of a run. This limit and the following ones count items."""
 PACKAGES: Final = 10_000
 BLOBS: Final = 1000
 PHASES: Final = 1000
@@ -58,15 +58,15 @@ PREFERENCES: Final = 1000
 """Versions that a request for a lock prefers."""
 
 SUMMARY: Final = 200
-"""Characters of a text in a list, whose whole is in the resource of the item."""
+"""Characters of a text in a list; the resource of the item has the whole text."""
 PAGE: Final = 4 << 20
-"""The items of one page of a list."""
+"""The items of one page of a list, in bytes."""
 
 _MARK: Final = "… [truncated: {} bytes]"
 
 
 class TooLongError(InvalidInputError):
-    """A text or a document has more bytes than its limit."""
+    """A text or a document exceeds its limit."""
 
     code = "too-long"
 
@@ -75,13 +75,13 @@ def check_text(text: str, limit: int, where: str) -> None:
     """Raise unless ``text`` is Unicode text of at most ``limit`` bytes.
 
     Args:
-        text: What a client sent.
+        text: The text of a client.
         limit: Bytes of UTF-8.
-        where: What the message calls the text: ``reason``, say.
+        where: The name of the text in the message, such as ``reason``.
 
     Raises:
-        TooLongError: it has more bytes.
-        InvalidInputError: it has a lone surrogate, which no database stores.
+        TooLongError: The text has more bytes.
+        InvalidInputError: The text has a lone surrogate, which no database stores.
     """
     try:
         size = len(text.encode())
@@ -96,15 +96,15 @@ def check_text(text: str, limit: int, where: str) -> None:
 
 
 def check_document(document: object, limit: int, where: str) -> None:
-    """Raise unless ``document`` has at most ``limit`` bytes as canonical JSON, as it is stored.
+    """Raise unless ``document`` has at most ``limit`` bytes as canonical JSON, the stored form.
 
     Args:
-        document: What a client sent.
+        document: The document of a client.
         limit: Bytes of canonical JSON.
-        where: What the message calls the document: ``facts``, say.
+        where: The name of the document in the message, such as ``facts``.
 
     Raises:
-        TooLongError: it has more bytes.
+        TooLongError: The document has more bytes.
     """
     size = len(encode_canonical(document))
     if size > limit:
@@ -115,12 +115,12 @@ def check_count(items: "Mapping[str, object] | tuple[object, ...]", limit: int, 
     """Raise unless there are at most ``limit`` items.
 
     Args:
-        items: What a client sent.
+        items: The items of a client.
         limit: The number of items.
-        where: What the message calls the items: ``metrics``, say.
+        where: The name of the items in the message, such as ``metrics``.
 
     Raises:
-        TooLongError: there are more.
+        TooLongError: There are more items.
     """
     if len(items) > limit:
         raise TooLongError(
@@ -129,9 +129,9 @@ def check_count(items: "Mapping[str, object] | tuple[object, ...]", limit: int, 
 
 
 def truncate(text: str, limit: int) -> str:
-    """Return ``text``, truncated to ``limit`` bytes with a visible mark that tells how long it was.
+    """Truncate ``text`` to ``limit`` bytes, with a visible mark that has the original size.
 
-    Lone surrogates are replaced, as no database stores them.
+    Lone surrogates are replaced, because no database stores them.
     """
     text = _scalar(text)
     whole = text.encode()
@@ -143,7 +143,7 @@ def truncate(text: str, limit: int) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return ``text`` for a list: at most ``limit`` characters, with an ellipsis if it is longer."""
+    """Shorten ``text`` for a list to at most ``limit`` characters, with an ellipsis if it was longer."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

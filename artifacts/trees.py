@@ -1,7 +1,8 @@
 """Trees: a folder identified by one digest, that of the canonical listing of its files.
 
-A listing is the RFC 8785 JSON ``[[path, sha256, size], …]`` sorted by the path's UTF-8 bytes: regular files only, no
-modes, links or empty folders. It is a blob itself; the size of a tree is the sum of its files'.
+A listing is the JSON array ``[[path, sha256, size], …]`` in RFC 8785 form, sorted by the UTF-8 bytes of the paths. It
+has regular files only, no modes, links or empty folders. The listing is a blob itself; the size of a tree is the sum of
+the sizes of its files.
 """
 
 import io
@@ -25,7 +26,7 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.json_codec import encode_canonical
 
 _LONGEST_NAME: Final = 255
-"""Bytes of one part of a path; what Linux file systems hold."""
+"""Bytes of one part of a path: the limit of Linux file systems."""
 LONGEST_PATH: Final = 1024
 """Bytes of a path."""
 DEEPEST_PATH: Final = 64
@@ -41,7 +42,7 @@ _PIECE: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A file of a tree: its path in it, bare hex digits, bytes."""
+    """A file of a tree: its path in the tree, its SHA-256 in hex digits, its size in bytes."""
 
     path: str
     sha256: str
@@ -49,16 +50,17 @@ class TreeEntry:
 
     @property
     def digest(self) -> Digest:
+        """The digest of the file."""
         return from_hex(self.sha256)
 
 
 def check_path(path: str) -> str:
-    """``path`` itself, if it is a relative POSIX path that means one file everywhere.
+    """Return ``path`` if it is a relative POSIX path that means one file on every file system.
 
     Raises:
-        InvalidInputError: it is absolute or empty, has an empty part (a trailing slash too), ``.`` or ``..``, a
-            backslash, a control character, a part over 255 bytes, or is not Unicode; or it has more than 64 parts or
-            1024 bytes.
+        InvalidInputError: The path is absolute or empty; has an empty part (also by a trailing slash), ``.``, ``..``, a
+            backslash, a control character or a part over 255 bytes; is not Unicode; or has more than 64 parts or 1024
+            bytes.
     """
     _check_size(path)
     parts = path.split("/")
@@ -86,7 +88,7 @@ def check_path(path: str) -> str:
 
 
 def _check_size(path: str) -> None:
-    """Refuse a path that is too long or too deep, before anything else looks at it."""
+    """Reject a path that is too long or too deep, before any other check."""
     if len(path) > LONGEST_PATH or len(path.encode(errors="surrogatepass")) > LONGEST_PATH:
         reason = f"has more than {LONGEST_PATH} bytes"
     elif path.count("/") >= DEEPEST_PATH:
@@ -98,13 +100,13 @@ def _check_size(path: str) -> None:
 
 
 def check_collisions(paths: Iterable[str]) -> None:
-    """Nothing, if the paths can lie in one folder on every file system.
+    """Raise unless the paths can coexist in one folder on every file system.
 
-    Sorted by what case and normal form leave, paths with a common beginning are neighbours; so each is compared with
-    the next one alone, in time and memory that are linear in the paths' length.
+    Sorted by their folded form, paths with a common beginning are neighbours, so comparing neighbours is enough: time
+    and memory are linear in the length of the paths, sorting apart.
 
     Raises:
-        InvalidInputError: two files or folders differ only by case or by Unicode normal form, or one path is both a
+        InvalidInputError: Two files or folders differ only by case or by Unicode normal form, or one path is both a
             file and a folder.
     """
     ordered = sorted((_folded(path), index, path) for index, path in enumerate(paths))
@@ -123,20 +125,20 @@ def check_collisions(paths: Iterable[str]) -> None:
 
 
 def _folded(path: str) -> str:
-    """What is equal for paths that are one name somewhere; slashes sort before all other characters."""
+    """Return a key that is equal for colliding paths; slashes sort before all other characters."""
     # The canonical caseless match of the Unicode standard (definition D145).
     folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
     return folded.replace("/", _FIRST)
 
 
 def _shared_parts(first: str, second: str) -> int:
-    """How many parts at their beginning two folded paths share."""
+    """Return the number of leading parts that two folded paths share."""
     pairs = zip(first.split(_FIRST), second.split(_FIRST), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _spelling(path: str, parts: int) -> str:
-    """The first parts of a path, with a slash where they are a folder."""
+    """Return the first parts of a path, with a trailing slash if they are a folder."""
     at = -1
     for _ in range(parts):
         at = path.find("/", at + 1)
@@ -146,12 +148,11 @@ def _spelling(path: str, parts: int) -> str:
 
 
 def walk_tree(folder: Path, *, exclude: Path | None = None) -> tuple[tuple[str, Path], ...]:
-    """The files of ``folder`` but ``exclude``: path in the tree and where it lies, sorted by the path's UTF-8 bytes.
+    """List the files of ``folder`` without ``exclude``: tree path and file path, sorted by UTF-8 bytes.
 
     Raises:
-        InvalidInputError: a link or special file, a name that ``check_path`` or ``check_collisions`` refuses, no file
-            at all.
-        UnavailableError: the folder cannot be read.
+        InvalidInputError: The folder has a link, a special file, an invalid or colliding path, or no file.
+        UnavailableError: The folder cannot be read.
     """
     left_out = exclude.resolve() if exclude else None
     root = folder.resolve()
@@ -185,16 +186,16 @@ def _files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
 
 
 def encode_listing(entries: Iterable[TreeEntry]) -> bytes:
-    """The listing of a tree: the bytes whose digest is the tree's."""
+    """Encode the listing of a tree, whose digest is that of the tree."""
     rows = sorted(entries, key=lambda entry: entry.path.encode())
     return encode_canonical([[entry.path, entry.sha256, entry.size] for entry in rows])
 
 
 def parse_listing(content: bytes, name: str) -> tuple[TreeEntry, ...]:
-    """The entries of a listing, in its order; ``name`` is what errors call the tree.
+    """Parse the entries of a listing, in its order; ``name`` is the name of the tree in error messages.
 
     Raises:
-        InvalidInputError: it is not the canonical listing of files that can lie in one folder.
+        InvalidInputError: The content is not the canonical listing of files that can coexist in one folder.
     """
     try:
         _check_listing_size(len(content), name)
@@ -227,11 +228,17 @@ def _no_listing(name: str, reason: str) -> InvalidInputError:
 def put_tree(
     store: BlobStore, folder: Path, *, exclude: Path | None = None, progress: Progress = SILENT
 ) -> tuple[Descriptor, tuple[TreeEntry, ...]]:
-    """Keep every file of ``folder`` and their listing; the tree's digest and size, and its entries as listed.
+    """Store every file of ``folder`` and their listing; return the tree's digest, size and entries.
+
+    Args:
+        store: The store.
+        folder: The folder.
+        exclude: A file that is left out.
+        progress: Shows the bytes stored.
 
     Raises:
-        InvalidInputError: as ``walk_tree``.
-        UnavailableError: a file cannot be read, or the store not written.
+        InvalidInputError: As ``walk_tree``.
+        UnavailableError: A file cannot be read, or the store cannot be written.
     """
     files = walk_tree(folder, exclude=exclude)
     with store.writing(), progress.task(f"storing {folder.name}/", _total(files)) as advance:
@@ -254,18 +261,18 @@ def _total(files: Iterable[tuple[str, Path]]) -> int:
 
 
 def iterate_tree(store: BlobReader, tree: Descriptor, *, name: str) -> Iterator[TreeEntry]:
-    """Yield the entries of a tree from its verified listing, in memory that does not depend on their number.
+    """Yield the entries of a tree from its verified listing, in bounded memory.
 
-    Each entry is checked alone: two paths that collide are found by ``read_tree``, as publishing does, not here.
+    Each entry is checked alone; colliding paths are found by ``read_tree``, and so by publishing, not here.
 
     Args:
-        store: Has the listing.
+        store: The store of the listing.
         tree: The digest of the tree, and the sum of the sizes of its files.
-        name: What messages call the tree.
+        name: The name of the tree in error messages.
 
     Raises:
         IntegrityError: The listing is absent, has other bytes or another sum of sizes.
-        InvalidInputError: It is not a listing, or too large.
+        InvalidInputError: The blob is not a listing, or is too large.
     """
     size = 0
     for entry in iterate_listing(store, tree.digest, name=name):
@@ -275,7 +282,7 @@ def iterate_tree(store: BlobReader, tree: Descriptor, *, name: str) -> Iterator[
 
 
 def iterate_listing(store: BlobReader, tree: Digest, *, name: str) -> Iterator[TreeEntry]:
-    """Yield the entries of a tree whose size nobody wrote down. As ``iterate_tree``."""
+    """Yield the entries of a tree of unknown size, as ``iterate_tree`` does."""
     if store.exists(tree):
         _check_listing_size(store.stat(tree).size, name)
     verify(store, tree, name=f"the listing of {name}")
@@ -285,7 +292,7 @@ def iterate_listing(store: BlobReader, tree: Digest, *, name: str) -> Iterator[T
 
 
 def _rows(stream: BinaryIO, name: str) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Yield path, digest and size of each row as they are written."""
+    """Yield path, digest and size of each row, as written."""
     rest, more = stream.read(_PIECE), True
     if rest == b"[]":
         return
@@ -323,11 +330,11 @@ def _check_sum(size: int, tree: Descriptor, name: str) -> None:
 
 
 def read_tree(store: BlobReader, tree: Descriptor, *, name: str) -> tuple[TreeEntry, ...]:
-    """The entries of a tree, from its verified listing; the files themselves are not read.
+    """Read the entries of a tree from its verified listing, without its files.
 
     Raises:
-        IntegrityError: the listing is absent, has other bytes or another sum of sizes.
-        InvalidInputError: it is no listing.
+        IntegrityError: The listing is absent, has other bytes or another sum of sizes.
+        InvalidInputError: The blob is not a listing.
     """
     if store.exists(tree.digest):
         _check_listing_size(store.stat(tree.digest).size, name)
@@ -337,11 +344,11 @@ def read_tree(store: BlobReader, tree: Descriptor, *, name: str) -> tuple[TreeEn
 
 
 def verify_tree(store: BlobStore, tree: Descriptor, *, name: str, progress: Progress = SILENT) -> tuple[TreeEntry, ...]:
-    """Read every file of a tree and compare; its entries.
+    """Verify every file of a tree against its digest, and return the entries.
 
     Raises:
-        IntegrityError: the listing or a file is absent or has other bytes; names the file as ``name/path``.
-        InvalidInputError: its digest is that of no listing.
+        IntegrityError: The listing or a file is absent or has other bytes. The message has the file as ``name/path``.
+        InvalidInputError: The blob of that digest is not a listing.
     """
     entries = read_tree(store, tree, name=name)
     with progress.task(f"verifying {name}", tree.size) as advance:

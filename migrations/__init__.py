@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
 HEAD = "0019"
-"""The newest revision: a test compares it with the revisions themselves."""
+"""The newest revision; a test compares it with the revision files."""
 _READS = ("SELECT", "PRAGMA")
 
 
 def upgrade(engine: "Engine") -> bool:
-    """Upgrade the database to ``HEAD``, in one transaction; cheap where it is there already.
+    """Upgrade the database to ``HEAD`` in one transaction; cheap if it is up to date.
 
-    Two processes may do it at once: the second waits and then finds nothing to do.
+    Two processes may do so at once: the second one waits and then has nothing to do.
 
     Returns:
         Whether this call changed the schema.
@@ -42,18 +42,18 @@ def upgrade(engine: "Engine") -> bool:
 
 
 def prepare(engine: "Engine") -> bool:
-    """Make the schema of an empty database; require ``HEAD`` of any other.
+    """Create the schema of an empty database; require ``HEAD`` of any other.
 
     Every later write transaction of ``engine`` compares the revision again.
 
     Returns:
-        Whether this call made the schema.
+        Whether this call created the schema.
 
     Raises:
         SchemaRevisionError: The schema has another revision; nothing was changed.
         UnavailableError: The database cannot be used.
     """
-    from benchlock.registry.database.engine import (  # noqa: PLC0415 - as above  # noqa: PLC0415
+    from benchlock.registry.database.engine import (  # noqa: PLC0415 - as above
         database_location,
         expect_revision,
         read_transaction,
@@ -70,14 +70,14 @@ def prepare(engine: "Engine") -> bool:
 
 
 def find_revision(connection: "Connection") -> str | None:
-    """Read the revision of the database; ``None`` where it is empty."""
+    """Read the revision of the database; ``None`` if it is empty."""
     from benchlock.registry.database.engine import read_revision  # noqa: PLC0415 - as above
 
     return read_revision(connection)
 
 
 def list_revisions() -> tuple[str, ...]:
-    """List the revisions of this build, the oldest first."""
+    """List the revisions of this build, oldest first."""
     from alembic.script import ScriptDirectory  # noqa: PLC0415 - alembic takes half a second to import
 
     scripts = ScriptDirectory.from_config(_settings())
@@ -108,7 +108,7 @@ def downgrade_within(connection: "Connection", target: str) -> None:
 
 @contextmanager
 def record_statements(connection: "Connection") -> "Iterator[list[str]]":
-    """Record the SQL statements by which ``connection`` changes something, with the number of rows of a bulk one."""
+    """Record the SQL statements that change data or schema, with the number of rows of a bulk statement."""
     from sqlalchemy import event  # noqa: PLC0415 - as above
 
     statements: list[str] = []
@@ -128,7 +128,7 @@ def record_statements(connection: "Connection") -> "Iterator[list[str]]":
 
 
 def configure(connection: "Connection") -> "Config":
-    """Make Alembic's settings for its commands on ``connection``, without a file."""
+    """Make the settings of Alembic for its commands on ``connection``, without a file."""
     config = _settings()
     config.attributes["connection"] = connection
     return config

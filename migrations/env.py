@@ -10,7 +10,7 @@ from benchlock.registry.database.engine import open_engine, write_transaction
 
 
 def run(connection: Connection) -> None:
-    """Run the command's revisions inside the connection's transaction."""
+    """Run the revisions of the command in the transaction of the connection."""
     context.configure(connection=connection, target_metadata=METADATA, transactional_ddl=True)
     context.run_migrations()
 

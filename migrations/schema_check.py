@@ -1,6 +1,7 @@
 """The expected schema (tables, text limits), and comparisons of a database and the revisions with it.
 
-A column of a type with a length holds ids, digests and words of our own, which are checked where they are parsed.
+Columns whose type has a length need no text limit: they have ids, digests and keywords, which are checked when they are
+parsed.
 """
 
 import re
@@ -90,7 +91,7 @@ def list_text_limits() -> tuple[TextLimits, ...]:
     """Return the limits of every table with a column of unlimited text or JSON.
 
     Raises:
-        KeyError: such a column has no limit here.
+        KeyError: The limit of such a column is missing in this module.
     """
     return tuple(
         TextLimits(table.name, tuple((name, _LIMITS[table.name][name]) for name in sorted(names)))
@@ -101,15 +102,15 @@ def list_text_limits() -> tuple[TextLimits, ...]:
 
 _OBJECTS: Final = text("SELECT type || ' ' || name AS named, sql FROM sqlite_master WHERE sql IS NOT NULL")
 _INSIGNIFICANT: Final = re.compile(r'[\s"]+')
-"""What releases of SQLite write in different ways when a table is altered."""
+"""Characters in which releases of SQLite differ when they alter a table."""
 _UNEXPECTED: Final = "trigger "
-"""What changes how others work; a table or an index that an administrator adds does not."""
+"""Prefix of additional objects that are reported; an administrator may add tables and indexes."""
 
 
 def find_changes(connection: Connection) -> Iterator[str]:
-    """Yield what differs from the schema that the revisions make: tables, indexes and triggers of SQLite.
+    """Yield the differences from the schema that the revisions create: tables, indexes and triggers of SQLite.
 
-    PostgreSQL keeps its schema in tables of its own, with types and triggers that are compared elsewhere.
+    On PostgreSQL, types and triggers are compared elsewhere.
     """
     if connection.dialect.name != "sqlite":
         return
@@ -139,14 +140,14 @@ def _read_objects(connection: Connection) -> Mapping[str, str]:
 
 
 def check(engine: Engine) -> list[str]:
-    """What differs between the database, which the revisions bring up to date, and the table modules; guards too."""
+    """Upgrade the database, and list its differences from the table modules, triggers included."""
     upgrade(engine)
     with write_transaction(engine) as connection:
         return list_differences(connection)
 
 
 def list_differences(connection: Connection) -> list[str]:
-    """List what differs between the database, which is at the newest revision, and the table modules; guards too."""
+    """List the differences of an upgraded database from the table modules, triggers included."""
     lost = [f"the guard {name} is missing" for name in find_missing_triggers(connection, list_guards(METADATA))]
     lost += [
         f"the limit {name} is missing" for name in limited.find_missing_limit_triggers(connection, list_text_limits())

@@ -15,7 +15,7 @@ Name = NewType("Name", str)
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LONGEST = 128
-"""Characters of the longest name that is read."""
+"""Longest name, in characters."""
 
 WORD = "[a-z0-9]+([._-][a-z0-9]+)*"
 NAME = f"^({WORD}/)?{WORD}$"
@@ -34,23 +34,26 @@ def find_close(word: str, known: Iterable[str]) -> list[str]:
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Reference:
-    """One published artifact. Versions that differ only in build metadata are one reference."""
+    """One published artifact; versions that differ only in build metadata are the same reference."""
 
     kind: Kind
     name: Name
     version: Version
 
     def __str__(self) -> str:
+        """Return ``KIND/NAME@VERSION``."""
         return f"{self.kind}/{self.name}@{self.version}"
 
     def __eq__(self, other: object) -> bool:
+        """Compare kind, name and version without build metadata."""
         return isinstance(other, Reference) and self._identity() == other._identity()
 
     def __lt__(self, other: "Reference") -> bool:
-        """By kind, then name, then version."""
+        """Order by kind, then name, then version."""
         return self._identity() < other._identity()
 
     def __hash__(self) -> int:
+        """Hash kind, name and version without build metadata."""
         return hash(self._identity())
 
     def _identity(self) -> tuple[str, str, str]:
@@ -58,10 +61,10 @@ class Reference:
 
 
 def parse_name(text: str) -> Name:
-    """The name that ``text`` spells, with or without a namespace.
+    """Parse a name, with or without a namespace.
 
     Raises:
-        InvalidInputError: it is no name.
+        InvalidInputError: The text is not a name.
     """
     if len(text) > LONGEST or not _NAME.fullmatch(text):
         raise InvalidInputError(
@@ -72,10 +75,10 @@ def parse_name(text: str) -> Name:
 
 
 def parse_kind(text: str) -> Kind:
-    """The kind that ``text`` spells.
+    """Parse a kind of artifact.
 
     Raises:
-        InvalidInputError: it is none of the four.
+        InvalidInputError: The text is not one of the four kinds.
     """
     for kind in KINDS:
         if kind == text:
@@ -84,10 +87,10 @@ def parse_kind(text: str) -> Kind:
 
 
 def parse_target(text: str) -> tuple[Kind, Name, str | None]:
-    """Kind, name and constraint text of ``KIND/NAME[@CONSTRAINT]``; the constraint itself is not read here.
+    """Parse ``KIND/NAME[@CONSTRAINT]`` into kind, name and the text of the constraint.
 
     Raises:
-        InvalidInputError: it has another form.
+        InvalidInputError: The text has another form.
     """
     path, at, constraint = text.partition("@")
     kind, slash, name = path.partition("/")
@@ -99,10 +102,10 @@ def parse_target(text: str) -> tuple[Kind, Name, str | None]:
 
 
 def parse_reference(text: str) -> Reference:
-    """The artifact that ``KIND/NAME@VERSION`` names.
+    """Parse ``KIND/NAME@VERSION``.
 
     Raises:
-        InvalidInputError: it has another form, or no single version.
+        InvalidInputError: The text has another form, or no single version.
     """
     kind, name, version = parse_target(text)
     if version is None:

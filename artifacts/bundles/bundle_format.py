@@ -1,7 +1,7 @@
 """The bundle format: reproducible tar entries, the OCI index with its manifests, and the writer.
 
-A root is a document (the ``config`` of its manifests) and the blobs that it names (their ``layers``). A manifest lists
-so many blobs that it stays below the 4 MiB that registries take: more blobs make further manifests of the same root.
+A root is a document (the ``config`` of its manifests) and the blobs that it refers to (their ``layers``). A manifest
+stays below the 4 MiB that registries accept; further blobs go into further manifests of the same root.
 """
 
 import hashlib
@@ -35,26 +35,26 @@ from benchlock.artifacts.oci.oci_documents import (
 
 TAR_BLOCK: Final = tarfile.BLOCKSIZE
 TAR_END: Final = bytes(2 * TAR_BLOCK)
-"""What ends an archive."""
+"""The end of every archive: two empty blocks."""
 
 _OCTAL_SIZES = 8**11
-"""From here on a size does not fit into the octal digits of a header; GNU's form holds it."""
+"""The smallest size that does not fit into the octal digits of a header; the GNU format holds it."""
 
 
 def make_tar_header(path: str, size: int) -> bytes:
-    """The block before a file of ``size`` bytes; ``path`` has at most 100."""
+    """Make the header block of a file of ``size`` bytes; ``path`` has at most 100 bytes."""
     entry = tarfile.TarInfo(path)
     entry.size = size
     return entry.tobuf(tarfile.USTAR_FORMAT if size < _OCTAL_SIZES else tarfile.GNU_FORMAT)
 
 
 def make_tar_padding(size: int) -> bytes:
-    """What follows a file of ``size`` bytes, up to the next block."""
+    """Make the padding after a file of ``size`` bytes, up to the next block."""
     return bytes(-size % TAR_BLOCK)
 
 
 SCHEMA: Final = (1, 0)
-"""Major and minor version of the bundles that are written here."""
+"""Major and minor version of the bundle format that this module writes."""
 LAYOUT: Final = encode(OciLayout())
 INDEX_FILE: Final = "index.json"
 
@@ -63,14 +63,14 @@ _BLOB_TYPE = "application/octet-stream"
 
 
 class BundleError(InvalidInputError):
-    """The file is no bundle, or holds what no bundle holds."""
+    """The file is not a bundle, or holds an entry that bundles cannot have."""
 
     code = "invalid-bundle"
 
 
 @dataclass(frozen=True, slots=True)
 class BundlePart:
-    """A blob of a bundle, and what people call it."""
+    """A blob of a bundle and its name for users."""
 
     blob: Descriptor
     name: str
@@ -78,7 +78,7 @@ class BundlePart:
 
 @dataclass(frozen=True, slots=True)
 class BundleRoot:
-    """A document, of what media type it is, and the blobs that it names, each once."""
+    """A document, its media type, and the blobs that it refers to, each once."""
 
     media_type: str
     content: bytes
@@ -87,7 +87,7 @@ class BundleRoot:
 
 @dataclass(frozen=True, slots=True)
 class ManifestContents:
-    """What a manifest lists: a root's document, and blobs that it names."""
+    """The contents of a manifest: the document of a root, and blobs that the document refers to."""
 
     media_type: str
     root: Descriptor
@@ -96,14 +96,14 @@ class ManifestContents:
 
 @dataclass(frozen=True, slots=True)
 class BundleIndex:
-    """The manifests that an index lists, in its order; and what a newer schema may mean."""
+    """The manifests of an index, in its order, and warnings about a newer schema."""
 
     manifests: tuple[Descriptor, ...]
     warnings: tuple[str, ...]
 
 
 def encode_roots(roots: Sequence[BundleRoot]) -> tuple[bytes, tuple[bytes, ...]]:
-    """The index, and the manifests that it lists."""
+    """Encode roots as an index and the manifests that it lists."""
     manifests = [(root.media_type, manifest) for root in roots for manifest in _manifests(root)]
     listed = tuple(
         structs.replace(describe_bytes(manifest, MANIFEST), artifact_type=media_type)
@@ -125,10 +125,10 @@ def _layer(part: BundlePart) -> OciDescriptor:
 
 
 def decode_index(content: bytes) -> BundleIndex:
-    """The index that ``content`` is.
+    """Decode the index of a bundle.
 
     Raises:
-        InvalidInputError: it is none, of a bundle of a newer major schema, or lists what is no manifest.
+        InvalidInputError: The index is malformed, has a newer major schema, or lists entries other than manifests.
     """
     index = decode(content, OciIndex, INDEX_FILE)
     if any(one.media_type != MANIFEST for one in index.manifests):
@@ -138,10 +138,10 @@ def decode_index(content: bytes) -> BundleIndex:
 
 
 def decode_manifest(content: bytes, name: str) -> ManifestContents:
-    """What the manifest lists; ``name`` is what errors call it.
+    """Decode a manifest of a bundle; ``name`` is its name in error messages.
 
     Raises:
-        InvalidInputError: it is no manifest.
+        InvalidInputError: The manifest is malformed.
     """
     manifest = decode(content, OciManifest, name)
     return ManifestContents(
@@ -150,16 +150,16 @@ def decode_manifest(content: bytes, name: str) -> ManifestContents:
 
 
 def decode_layout(content: bytes, name: str) -> None:
-    """Nothing, where ``content`` says that this is a layout of a version that is understood.
+    """Raise unless ``content`` is the layout file of a known version.
 
     Raises:
-        InvalidInputError: it does not.
+        InvalidInputError: The layout file is malformed or has an unknown version.
     """
     decode(content, OciLayout, name)
 
 
 def make_bundle_error(name: str, reason: str) -> BundleError:
-    """The error of a file that is no bundle, for what is the matter with ``name`` in it."""
+    """Make the error of an invalid bundle: the entry ``name`` and what is wrong with it."""
     return BundleError(
         f"this is no bundle: {name}: {reason}",
         where=name,
@@ -183,20 +183,26 @@ def _check_schema(schema: str) -> tuple[str, ...]:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 10  # noqa: PLR2004 - no number of a version is longer
+    return text.isascii() and text.isdecimal() and len(text) < 10  # noqa: PLR2004 - no version number is longer
 
 
 BLOBS_PATH = "blobs/sha256/"
 
 
 def write_bundle(path: Path, roots: Sequence[BundleRoot], store: BlobStore, progress: Progress) -> Descriptor:
-    """Write ``roots`` with their blobs, each verified, to the file ``path``; digest and size of the file.
+    """Write ``roots`` with their blobs, each verified, to the file ``path``; return its digest and size.
 
-    It appears whole or not at all. First come the documents, then the blobs in the order of their digests.
+    The file appears whole or not at all. The documents come first, then the blobs in the order of their digests.
+
+    Args:
+        path: The path of the new file.
+        roots: The roots, in the order of the index.
+        store: The store of the blobs.
+        progress: Shows the bytes of the blobs.
 
     Raises:
-        IntegrityError: a blob is missing in the store, or not what its digest says.
-        UnavailableError: a blob cannot be read, or the file not written.
+        IntegrityError: A blob is missing in the store, or damaged.
+        UnavailableError: A blob cannot be read, or the file cannot be written.
     """
     index, manifests = encode_roots(roots)
     documents = {digest_bytes(one): one for one in (*manifests, *(root.content for root in roots))}
@@ -214,7 +220,7 @@ def write_bundle(path: Path, roots: Sequence[BundleRoot], store: BlobStore, prog
 
 
 class _Tar:
-    """Entries one after another, and the digest of it all."""
+    """A writer of tar entries that computes the digest of the whole archive."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -227,7 +233,7 @@ class _Tar:
         self._write(make_tar_padding(len(content)))
 
     def copy(self, part: BundlePart, store: BlobStore, advance: Advance) -> None:
-        """Add a blob of the store, verified as it is read."""
+        """Add a blob of the store, and verify it while reading."""
         self._write(make_tar_header(BLOBS_PATH + to_hex(part.blob.digest), part.blob.size))
         stream_blob(store, part.blob, self._write, name=part.name, advance=advance)
         self._write(make_tar_padding(part.blob.size))
@@ -243,7 +249,7 @@ class _Tar:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the name ``path`` at the end, durably; gone where something failed."""
+    """Create the file ``path`` durably when the context ends without an error; remove it otherwise."""
     try:
         with create_file(path, durably=True) as file:
             yield file

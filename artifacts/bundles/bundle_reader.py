@@ -1,8 +1,7 @@
 """The reader of untrusted bundles: the whole file is checked before any blob is stored.
 
-Headers are read one by one and compared with what the layout allows: no name leads anywhere, since names are never
-used as paths. Extensions of tar (long names, pax headers, sparse files) change what the next header means, so there are
-none.
+Every header is compared with the names that the layout allows, and no name is used as a path. Extensions of tar (long
+names, pax headers, sparse files) change the meaning of the next header, so they are rejected.
 """
 
 import io
@@ -46,8 +45,8 @@ if TYPE_CHECKING:
 _BEGIN = b"oci-layout"
 """The first bytes of every bundle: the name of its first file."""
 _NAMES = re.compile(r"oci-layout|index\.json|blobs/sha256/[0-9a-f]{64}")
-_MOST_ENTRIES = 1 << 21  # what is remembered of each stays below the size of its header
-_LONGEST_END = 1 << 16  # programs that write tars fill up a last record, customarily of 10 KiB
+_MOST_ENTRIES = 1 << 21  # the memory for an entry stays below the size of its header
+_LONGEST_END = 1 << 16  # writers of tars pad the last record, customarily of 10 KiB
 _KINDS = {
     tarfile.DIRTYPE: "a folder",
     tarfile.SYMTYPE: "a symbolic link",
@@ -61,7 +60,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class TarEntry:
-    """Where the content of a file begins in the tar, and its size, in bytes."""
+    """The start of a file's content in the tar, and its size, in bytes."""
 
     start: int
     size: int
@@ -72,11 +71,12 @@ def read_entries(descriptor: int, most: int | None = None) -> dict[str, TarEntry
 
     Args:
         descriptor: The open tar.
-        most: The largest number of files, where that is not the format's own.
+        most: The largest number of files; ``None`` for the limit of the format.
 
     Raises:
-        BundleError: it is no tar, holds more than plain files of the layout, each once, or more than ``most``.
-        IntegrityError: it is cut short, or damaged behind its first file.
+        BundleError: The file is not a tar, has an entry that is not a plain file of the layout, has a name twice, or
+            has more than ``most`` files.
+        IntegrityError: The tar is truncated, or damaged after its first file.
     """
     total = os.fstat(descriptor).st_size
     found: dict[str, TarEntry] = {}
@@ -105,16 +105,17 @@ def read_entries(descriptor: int, most: int | None = None) -> dict[str, TarEntry
 
 
 def make_truncation_error(where: str) -> IntegrityError:
+    """Make the error of a truncated bundle, at the file or byte ``where``."""
     return IntegrityError(
         "the bundle is cut short", where=where, next_step="copy or download it again, and compare its size"
     )
 
 
 def read_range(descriptor: int, start: int, end: int, largest: int) -> Iterator[bytes]:
-    """The bytes of the file from ``start`` to ``end``.
+    """Yield the bytes of the file from ``start`` to ``end``, in chunks of at most ``largest`` bytes.
 
     Raises:
-        IntegrityError: it ends before.
+        IntegrityError: The file ends before ``end``.
     """
     while start < end:
         piece = os.pread(descriptor, min(largest, end - start), start)
@@ -129,7 +130,7 @@ def _block(descriptor: int, place: int, total: int) -> bytes:
         begin = os.pread(descriptor, TAR_BLOCK, 0)
         if not begin.startswith(_BEGIN):
             raise _refused("it is empty" if not begin else "it is shorter than the header of a tar", "byte 0")
-    if place == total:  # without the blocks that end a tar, something may be missing
+    if place == total:  # without the end blocks, entries may be missing
         raise make_truncation_error(f"byte {place}")
     return b"".join(read_range(descriptor, place, place + TAR_BLOCK, TAR_BLOCK))
 
@@ -141,7 +142,7 @@ def _parse(block: bytes, place: int, *, is_first: bool) -> tuple[str, int]:
         reason = f"there is no header of a tar at byte {place} ({error})"
         if is_first:
             raise _refused(reason, f"byte {place}") from error
-        raise IntegrityError(  # it began as a bundle
+        raise IntegrityError(  # the file began as a bundle
             f"the bundle is damaged: {reason}",
             where=f"byte {place}",
             next_step="copy or download it again, and compare its SHA-256",
@@ -172,7 +173,7 @@ def _refused(reason: str, where: str) -> BundleError:
 
 
 LARGEST_TOTAL_DOCUMENTS: Final = 16 << 20
-"""Bytes that the documents of all roots may have together: they are held in memory."""
+"""Limit of the documents of all roots together, in bytes: they are held in memory."""
 _LARGEST_LAYOUT = 1 << 10
 _MOST_MANIFESTS = 1024
 _WRITERS = 4
@@ -181,7 +182,7 @@ _AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRoot:
-    """A root as it came: what it says has not been read yet, that its blobs are there is certain."""
+    """A root as received: its document is not parsed yet; all of its blobs are present in the bundle."""
 
     media_type: str
     digest: Digest
@@ -190,12 +191,13 @@ class ReceivedRoot:
 
 
 class Bundle:
-    """An open bundle whose index, manifests and entries agree: each listed file is there once, of the listed size.
+    """An open bundle whose index, manifests and entries agree: each listed file exists once, with the listed size.
 
-    ``roots`` are in the order of the index. The bytes of blobs are not verified yet: ``store_into`` does it.
+    ``roots`` are in the order of the index. The bytes of blobs are not verified yet: ``store_into`` verifies them.
     """
 
     def __init__(self, path: Path, descriptor: int, most_files: int | None = None) -> None:
+        """Read and check the bundle that is open as ``descriptor``; arguments and errors as ``open_bundle``."""
         self._path = path
         self._descriptor = descriptor
         self._entries = read_entries(descriptor, most_files)
@@ -206,15 +208,15 @@ class Bundle:
         self._check_entries(index)
 
     def blob_sizes(self) -> dict[Digest, int]:
-        """Return the bytes of the blobs of every root."""
+        """Return the size in bytes of each blob of every root."""
         return {digest: size for root in self.roots for digest, size in root.blobs.items()}
 
     def store_into(self, store: BlobStore, progress: Progress) -> int:
-        """Put the blobs of every root into ``store``, verified; how many they are.
+        """Put the blobs of every root into ``store``, verified; return their number.
 
         Raises:
-            IntegrityError: one is not what its digest says.
-            UnavailableError: the store cannot be written.
+            IntegrityError: A blob does not have its digest.
+            UnavailableError: The store cannot be written.
         """
         wanted = {digest for root in self.roots for digest in root.blobs}
         blobs = sorted(wanted, key=lambda digest: self._entry(_name(digest)).start)
@@ -241,7 +243,7 @@ class Bundle:
             store.put(self._stream(name), digest, name=name, advance=advance)
         except IntegrityError as error:
             found = describe(self._stream(name))
-            if found.digest == digest:  # the bundle is right: what the store says is of its own
+            if found.digest == digest:  # the bundle is intact: the error is the store's
                 raise
             raise make_mismatch_error(f"{name} in the bundle", digest, found, next_step=_AGAIN) from error
 
@@ -249,7 +251,7 @@ class Bundle:
         return io.BufferedReader(_Slice(self._path, self._descriptor, self._entry(name)))
 
     def _roots(self, index: BundleIndex) -> tuple[ReceivedRoot, ...]:
-        """The roots that the manifests list; several manifests of one root are joined."""
+        """Return the roots that the manifests list, with several manifests of one root joined."""
         if len(index.manifests) > _MOST_MANIFESTS:
             raise make_bundle_error(INDEX_FILE, f"it lists more than {_MOST_MANIFESTS} manifests")
         if len({blob.digest for blob in index.manifests}) < len(index.manifests):
@@ -276,7 +278,7 @@ class Bundle:
         return {blob.digest: blob.size for blob in listed.blobs}
 
     def _check_entries(self, index: BundleIndex) -> None:
-        """Nothing, where every file of the tar is one that the index lists."""
+        """Raise unless the index lists every file of the tar."""
         listed = {_name(digest) for root in self.roots for digest in (root.digest, *root.blobs)}
         listed |= {_name(blob.digest) for blob in index.manifests} | {LAYOUT_FILE, INDEX_FILE}
         for name in self._entries:
@@ -328,16 +330,16 @@ _AGAIN = "copy or download the bundle again, or have it made again"
 
 @contextmanager
 def open_bundle(path: Path, most_files: int | None = None) -> Iterator[Bundle]:
-    """Open the bundle in the file ``path`` as long as the context is held; its errors name ``path``.
+    """Open the bundle in the file ``path`` for the duration of the context; errors name ``path``.
 
     Args:
-        path: The file.
-        most_files: The largest number of files in it, where that is not the format's own.
+        path: The path of the bundle.
+        most_files: The largest number of files in the bundle; ``None`` for the limit of the format.
 
     Raises:
-        InvalidInputError: there is no such file, or it is no bundle.
-        IntegrityError: it is damaged: cut short, or not what its index says.
-        UnavailableError: it cannot be read.
+        InvalidInputError: The file does not exist, or is not a bundle.
+        IntegrityError: The bundle is truncated, or differs from its index.
+        UnavailableError: The file cannot be read.
     """
     with open_regular(path) as file, _said_of(path):
         try:
@@ -359,7 +361,7 @@ def _said_of(path: Path) -> Iterator[None]:
 
 
 class _Slice(io.RawIOBase):
-    """The content of an entry; several may be read at once, since none moves the file's position."""
+    """A stream over the content of an entry; ``pread`` lets several be read at once."""
 
     def __init__(self, path: Path, descriptor: int, entry: TarEntry) -> None:
         self._path = path

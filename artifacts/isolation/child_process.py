@@ -1,7 +1,7 @@
 """The child's side of isolated calls: framed messages with open files, and the process that forks children.
 
-It is a process of its own because a fork must come from a process with one thread, without the secrets, sockets and
-memory of the one that calls. It ends, and ends its children, when the calling process is gone.
+The template process is separate because ``fork`` needs a process with one thread, without the secrets, sockets and
+memory of the caller. It ends, and kills its children, when the calling process is gone.
 """
 
 import importlib
@@ -31,7 +31,7 @@ _CHUNK: Final = 1 << 16
 
 
 class OversizedFrameError(Exception):
-    """A message is longer than its reader allows."""
+    """A message is longer than the limit of its reader."""
 
 
 def send_frame(channel: socket.socket, value: object, files: Sequence[int] = ()) -> None:
@@ -54,11 +54,11 @@ def send_encoded(channel: socket.socket, content: bytes, files: Sequence[int] = 
 
 
 def receive_frame(channel: socket.socket, largest: int | None = None) -> tuple[Any, list[int]]:
-    """Receive a message of at most ``largest`` bytes, and the descriptors of the files that came with it.
+    """Receive a message of at most ``largest`` bytes, and the descriptors of the files sent with it.
 
     Raises:
-        EOFError: the other side is gone.
-        OversizedFrameError: the message is longer than ``largest``.
+        EOFError: The other side is gone.
+        OversizedFrameError: The message is longer than ``largest``.
     """
     files: list[int] = []
     try:
@@ -99,7 +99,7 @@ def _receive(channel: socket.socket, length: int) -> bytearray:
 
 
 def pack_error(error: BenchlockError) -> dict[str, Any]:
-    """Encode an error, with the problems that it carries, in plain values."""
+    """Encode an error and its problems in plain values."""
     kind = type(error)
     return {
         "kind": [kind.__module__, kind.__qualname__],
@@ -110,7 +110,7 @@ def pack_error(error: BenchlockError) -> dict[str, Any]:
 
 
 def unpack_error(packed: dict[str, Any]) -> BenchlockError:
-    """Decode an error; it is an ``InvalidInputError`` if this process has not loaded its class."""
+    """Decode an error, as an ``InvalidInputError`` if this process has not loaded its class."""
     wanted = tuple(packed["kind"])
     kinds = (kind for kind in _subclasses(BenchlockError) if (kind.__module__, kind.__qualname__) == wanted)
     kind = next(kinds, InvalidInputError)
@@ -133,13 +133,14 @@ _BATCH: Final = 1000
 
 
 class CallerBlobs:
-    """The blobs of the calling process's store, as an isolated function reads them. Implements ``BlobReader``."""
+    """The blobs of the calling process's store, for an isolated function. Implements ``BlobReader``."""
 
     def __init__(self, channel: socket.socket) -> None:
+        """Read blobs over ``channel``, the socket to the calling process."""
         self._channel = channel
 
     def open(self, digest: Digest) -> BinaryIO:
-        """Open a blob. Raises as the store does."""
+        """Open a blob; raise the errors of the store."""
         _, files = self._ask({"open": digest})
         return cast("BinaryIO", os.fdopen(files[0], "rb"))
 
@@ -155,14 +156,14 @@ class CallerBlobs:
         return self.sizes([digest])[0] is not None
 
     def sizes(self, digests: Sequence[Digest]) -> list[int | None]:
-        """Return the sizes of many blobs, None for each that is absent."""
+        """Return the sizes of many blobs in bytes, ``None`` for each absent blob."""
         found: list[int | None] = []
         for start in range(0, len(digests), _BATCH):
             found += self._ask({"stat": digests[start : start + _BATCH]})[0]["sizes"]
         return found
 
     def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-        """Send a request and wait for the reply; the timer of the call stops meanwhile."""
+        """Send a request and wait for the reply; the timer of the call is stopped meanwhile."""
         left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
         send_frame(self._channel, request)
         answer, files = receive_frame(self._channel)
@@ -173,7 +174,7 @@ class CallerBlobs:
 
 
 class _Server:
-    """Forks children, and reports the exit status of each."""
+    """The template process: forks children and reports the exit status of each."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -216,7 +217,7 @@ class _Server:
         self._statuses[child] = status
 
     def _leave(self, status: int) -> None:
-        """Close, in a child, every descriptor of the template."""
+        """Close every descriptor of the template process, in a child."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._control.close()
@@ -263,14 +264,14 @@ def _perform(channel: socket.socket, limits: Limits) -> bytes:
         reply = {"limit": "memory"}
     except BenchlockError as error:
         reply = {"error": pack_error(error)}
-    except Exception as error:  # noqa: BLE001 - whatever it is, it goes to the caller
+    except Exception as error:  # noqa: BLE001 - every error goes to the caller
         reply = {"fault": f"{type(error).__name__}: {error}"[:_MAX_FAULT]}
     return msgspec.json.encode(reply)
 
 
 def _restrict(limits: Limits) -> None:
-    """Set the limits of this process; a signal that it cannot handle ends it when its time is up."""
-    with suppress(OSError):  # Linux alone: where memory is short, this process is the one to end
+    """Set the limits of this process; default signal handlers end it when its time is up."""
+    with suppress(OSError):  # Linux only: the OOM killer chooses this process first
         Path("/proc/self/oom_score_adj").write_text("1000")
     for number in (signal.SIGALRM, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
@@ -282,7 +283,7 @@ def _restrict(limits: Limits) -> None:
         (resource.RLIMIT_AS, limits.memory),
     ):
         _, most = resource.getrlimit(kind)
-        hard = value + (kind == resource.RLIMIT_CPU)  # at the hard limit of time the signal would be that of memory
+        hard = value + (kind == resource.RLIMIT_CPU)  # at the hard limit of time the signal is SIGKILL, as for memory
         soft, hard = (value, hard) if most == resource.RLIM_INFINITY else (min(value, most), min(hard, most))
         resource.setrlimit(kind, (soft, hard))
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)

@@ -1,8 +1,8 @@
 """The caller's side of isolated calls: start of the template process, requests, replies and faults.
 
-Parsers of foreign bytes run here: whatever a file does to them, it costs the calling process nothing. A call is the
-name of a function, ``package.module:name``, and plain values; the function takes these and a ``BlobReader``, which
-reads blobs of the caller's store, and returns plain values.
+Parsers of untrusted bytes run in a child process, so that no file can harm the caller. A call is the name of a
+function, ``package.module:name``, and plain values. The function gets these values and a ``BlobReader``, which reads
+blobs of the caller's store, and returns plain values.
 """
 
 import atexit
@@ -38,7 +38,7 @@ _START: Final = (
     "from benchlock.artifacts.isolation.child_process import main; main()"
 )
 _OVERHEAD: Final = 1 << 16
-"""Bytes of a message beside the result in it."""
+"""Bytes of a message in addition to its result."""
 _CHUNK: Final = 1 << 20
 _NEXT: Final = "publish a smaller or simpler file; docs/formats.md lists the limits"
 _STOP_SECONDS: Final = 10.0
@@ -48,14 +48,14 @@ _KILLED: Final = -signal.SIGKILL
 def run_isolated(
     function: str, arguments: object, *, limits: Limits, what: str, blobs: BlobReader | None = None
 ) -> Any:  # noqa: ANN401 - whatever the function returns
-    """Call ``function(arguments, blobs)`` in a child process and return its result; wait for a slot before.
+    """Wait for a slot, call ``function(arguments, blobs)`` in a child process, and return its result.
 
     Args:
         function: ``package.module:name`` of a function of this project.
         arguments: A value that JSON can hold; the function gets it as decoded JSON.
-        limits: What the child may use; of the memory no more than a slot has.
-        what: The work, as the subject of errors: ``the inspection of m.onnx``.
-        blobs: The store whose blobs the function may read; None if it needs none.
+        limits: The limits of the child; its memory is also limited to that of a slot.
+        what: The subject of error messages: ``the inspection of m.onnx``.
+        blobs: The store whose blobs the function may read; ``None`` if it reads no blobs.
 
     Raises:
         LimitExceededError: The child needed more than ``limits``.
@@ -71,7 +71,7 @@ def run_isolated(
 
 
 class _LostError(Exception):
-    """The child ended, and so did the template process, or it made none."""
+    """The child and the template process both ended, or the template process could not fork."""
 
 
 class _Call:
@@ -84,7 +84,7 @@ class _Call:
         self._last: Digest | None = None
 
     def run(self) -> Any:  # noqa: ANN401
-        """Do the call, once more where the template process ended in the middle of the first."""
+        """Perform the call; retry once if the template process ended in the middle."""
         try:
             return self._run()
         except _LostError:
@@ -170,7 +170,7 @@ class _Call:
         return reply["value"]
 
     def _explain_death(self, status: bytes) -> BenchlockError:
-        """Explain how a child ended that did not answer."""
+        """Make the error of a child that ended without a reply."""
         if not status:
             raise _LostError
         code = int(status)
@@ -201,7 +201,7 @@ class _Call:
 
 
 def _as_file(stream: BinaryIO) -> BinaryIO:
-    """Return the stream if it has a descriptor, else a temporary file with its bytes."""
+    """Return the stream if it has a descriptor, otherwise a temporary file with its bytes."""
     with suppress(OSError, AttributeError):
         stream.fileno()
         return stream
@@ -221,12 +221,12 @@ class _Template:
         self._control: socket.socket | None = None
 
     def start(self, module: str, limits: Limits, files: tuple[int, int]) -> None:
-        """Have a child forked.
+        """Fork a child from the template process.
 
         Args:
             module: The module that the template process imports before it forks.
-            limits: What the child may use.
-            files: Descriptors: a socket for the child's messages, and a pipe that its exit status is written to.
+            limits: The limits of the child.
+            files: Descriptors: a socket for the child's messages, and a pipe for its exit status.
         """
         frame = {"module": module, "limits": msgspec.to_builtins(limits)}
         with self._lock:

@@ -1,8 +1,8 @@
 """Resource limits of isolated calls: limits of one call, and slots that bound the memory of all.
 
-The memory is the limit of the process's cgroup, or all of the machine where that is less, without what the process
-itself needs. It is shared out evenly: as many slots as the largest call fits in, and two at least, so that no caller of
-a service has all of them.
+The memory is the limit of the process's cgroup, or all of the machine's if that is less, minus what the process itself
+needs. It is divided evenly into as many slots as the largest call allows, but at least two, so that no caller of a
+service can occupy all of them.
 """
 
 import itertools
@@ -30,9 +30,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The resources of one isolated call.
 
     Attributes:
-        memory: Bytes of address space, the interpreter's own included.
+        memory: Bytes of address space, including the interpreter.
         cpu_seconds: Seconds of processor time.
-        seconds: Seconds that the call may last; waiting for the calling process does not count.
+        seconds: Seconds of wall time, without the time spent waiting for the calling process.
         files: Descriptors that may be open at once.
         result: Bytes of the result as JSON.
     """
@@ -45,14 +45,14 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class LimitExceededError(InvalidInputError):
-    """An isolated call needed more than its limits. ``blob`` is the one that it opened last, None if it opened none."""
+    """An isolated call exceeded its limits. ``blob`` is the last blob that it opened, or ``None``."""
 
     code = "limit-exceeded"
     blob: Digest | None = None
 
 
 class IsolatedFaultError(InvalidInputError):
-    """An isolated call failed with an unexpected error. ``blob`` is the one that it opened last."""
+    """An isolated call failed with an unexpected error. ``blob`` is the last blob that it opened, or ``None``."""
 
     code = "isolated-fault"
     blob: Digest | None = None
@@ -63,11 +63,11 @@ class SlotClaim:
     """The claim of a request to a slot.
 
     Attributes:
-        owner: The caller of the request, who has all slots but one at most; empty outside of a service, without such a
+        owner: The caller of the request, who may hold all slots but one; empty outside of a service, without that
             bound.
-        urgent: Whether the request is served before all that are not.
-        deadline: When the request gives up, on the clock of ``time.monotonic``; None if it waits without end.
-        patience: Seconds that the request waits for each slot at most; None if without end.
+        urgent: Whether the request is served before all that are not urgent.
+        deadline: The end of the wait, on the clock of ``time.monotonic``; ``None`` waits without a limit.
+        patience: Seconds that the request waits for each slot at most; ``None`` waits without a limit.
     """
 
     owner: str = ""
@@ -77,27 +77,27 @@ class SlotClaim:
 
 
 _NO_SERVICE: Final = SlotClaim()
-SLOT_CLAIM: Final = ContextVar("CLAIM", default=_NO_SERVICE)
+SLOT_CLAIM: Final = ContextVar("SLOT_CLAIM", default=_NO_SERVICE)
 """The claim of the current request."""
 
 LARGEST_CALL: Final = 4 << 30
-"""Bytes of address space of the largest call: the recomputation of a run's figures."""
+"""Bytes of address space of the largest call: the recomputation of a run's metrics."""
 _OWN: Final = 1 << 30
 _LEAST_SLOTS: Final = 2
 _LEAST: Final = 1 << 30
-"""Bytes of a slot at least: an interpreter with the libraries of a parser has half of it mapped."""
+"""Smallest slot, in bytes: an interpreter with the libraries of a parser maps half of it."""
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
 class ChildSlots:
-    """``count`` slots of ``memory`` bytes each. ``taken`` are those of each caller that are held.
+    """``count`` slots of ``memory`` bytes each; ``taken`` counts the slots that each caller holds.
 
-    Urgent claims are served first, then each in the order of arrival. A claim whose caller has as many slots as they
-    may is passed over until one of these is free.
+    Urgent claims are served first, otherwise in order of arrival. A claim is skipped while its caller holds as many
+    slots as allowed.
     """
 
     def __init__(self, budget: int) -> None:
-        """Share out ``budget`` bytes."""
+        """Divide ``budget`` bytes into slots."""
         self.count = max(_LEAST_SLOTS, budget // LARGEST_CALL)
         self.memory = max(_LEAST, budget // self.count)
         self._free = self.count
@@ -108,7 +108,7 @@ class ChildSlots:
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """Hold a slot; wait until it is the turn of the claim of this context.
+        """Hold a slot; wait until the claim of this context is next.
 
         Raises:
             BusyError: No slot was free until the deadline of the claim.
@@ -149,7 +149,7 @@ class ChildSlots:
             self._changed.notify_all()  # the turn may be another claim's now
 
     def _find_next(self) -> int | None:
-        """Return the ticket of the claim that is served next; None if none can be."""
+        """Return the ticket of the claim that is served next; ``None`` if no claim can be served."""
         if not self._free:
             return None
         servable = (ticket for ticket, claim in self._claims.items() if self.taken[claim.owner] < self._most(claim))
@@ -169,7 +169,7 @@ def find_memory(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup"))
     """Return the bytes of memory that this process may use.
 
     Args:
-        cgroups: Where the cgroups are mounted.
+        cgroups: The mount point of the cgroups.
         own: The file that names the cgroup of this process.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
@@ -177,7 +177,7 @@ def find_memory(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup"))
         for line in own.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             group = cgroups / controllers / path.lstrip("/")
-            for one in (group, *group.parents):  # in a container its own cgroup may be the root
+            for one in (group, *group.parents):  # in a container the root may be its own cgroup
                 limits += _read_limits(one)
     return min(limits)
 

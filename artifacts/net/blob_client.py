@@ -31,21 +31,27 @@ if TYPE_CHECKING:
 
 
 class BlobStream(io.RawIOBase):
-    """The bytes of a blob. Reading its end raises ``IntegrityError`` where they were others than its digest says.
+    """A seekable stream over a remote blob; reading its end raises ``IntegrityError`` for wrong bytes.
 
-    It can be sought: forward by reading on, back by asking anew, so that all is verified whatever is read.
+    Seeking forward reads on and seeking back starts a new download, so all bytes are verified whatever is read. A
+    broken connection is resumed at the same offset.
     """
 
     def __init__(
         self, session: Session, digest: Digest, size: int | None, *, verified: bool = True, start: int = 0
     ) -> None:
-        """Ask for it; ``size`` is compared where it is known. Not ``verified`` is for a reader who compares himself.
+        """Start the download.
 
-        He alone may have what is before ``start`` already: it is not asked for.
+        Args:
+            session: The session with the server.
+            digest: The digest of the blob.
+            size: The expected size in bytes; ``None`` if it is unknown.
+            verified: Compare the digest at the end; ``False`` is for a reader that compares it itself.
+            start: The offset of the first byte, in bytes; not 0 only without ``verified``.
 
         Raises:
-            BlobNotFoundError: the server has no such blob.
-            UnavailableError: the registry cannot be asked.
+            BlobNotFoundError: The server does not have the blob.
+            UnavailableError: The server does not answer.
         """
         self._session, self._digest, self._size = session, digest, size
         self._verified = verified
@@ -65,9 +71,11 @@ class BlobStream(io.RawIOBase):
         self._retrying(self._ask)
 
     def readable(self) -> bool:
+        """Return that the stream can be read."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        """Read the next bytes into ``buffer``; return their number, 0 at the end."""
         while not self._rest and not self._ended:
             self._retrying(self._receive)
         view = memoryview(buffer).cast("B")
@@ -77,12 +85,15 @@ class BlobStream(io.RawIOBase):
         return size
 
     def seekable(self) -> bool:
+        """Return that the stream can be sought."""
         return True
 
     def tell(self) -> int:
+        """Return the offset of the next byte."""
         return self._received - len(self._rest)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move to an offset, at most to the end of the blob; return the new offset."""
         if whence == io.SEEK_END:
             self._skip(None)
         target = offset + (0 if whence == io.SEEK_SET else self.tell())
@@ -94,7 +105,7 @@ class BlobStream(io.RawIOBase):
         return self.tell()
 
     def _skip(self, target: int | None) -> None:
-        """Read on to ``target``, or to the end where that comes first."""
+        """Read on to the offset ``target``, or to the end if that comes first."""
         buffer = bytearray(CHUNK)
         while target is None or self.tell() < target:
             left = CHUNK if target is None else min(CHUNK, target - self.tell())
@@ -102,11 +113,12 @@ class BlobStream(io.RawIOBase):
                 return
 
     def close(self) -> None:
+        """Close the connection."""
         self._drop()
         super().close()
 
     def _receive(self) -> None:
-        """Take the next piece, or the end."""
+        """Receive the next chunk, or the end."""
         if self._response is None:
             self._ask()
         with convert_network_errors(self._url):
@@ -119,7 +131,7 @@ class BlobStream(io.RawIOBase):
         self._received += len(chunk)
         self._failures = 0
         if self._size is not None and self._received >= self._size:
-            self._check()  # before the last byte is handed on: who knows the size may never read the end
+            self._check()  # before the last bytes are returned: a reader that knows the size may never read the end
         self._rest = chunk
 
     def _end(self) -> None:
@@ -128,7 +140,7 @@ class BlobStream(io.RawIOBase):
         self._check()
 
     def _check(self) -> None:
-        """Compare what was received, which is all that there should be."""
+        """Compare the digest and size of the received bytes, which are all of the blob."""
         if not self._verified:
             return
         found = Descriptor(Digest(f"sha256:{self._state.hexdigest()}"), self._received)
@@ -142,7 +154,7 @@ class BlobStream(io.RawIOBase):
             )
 
     def _ask(self) -> None:
-        """Begin to receive, from where the last answer broke off."""
+        """Send a request for the bytes from the current offset on."""
         headers = {"Range": f"bytes={self._received}-"} if self._received else {}
         response = self._session.open("GET", self._url, headers=headers)
         if response.status_code == NOT_FOUND:
@@ -151,18 +163,20 @@ class BlobStream(io.RawIOBase):
         expected = (OK, PARTIAL) if self._received else (OK,)
         if response.status_code not in expected:
             response.close()
-            if response.status_code == RANGE:  # it ends where the connection did
+            if response.status_code == RANGE:  # the connection broke at the end of the blob
                 self._chunks = iter(())
                 return
             raise self._session.answer(response).refused(f"{self._name} cannot be read")
         announced = response.headers.get("Content-Length", "")
-        if self._size is None and response.status_code == OK and announced.isdecimal():  # of the rest, it is less
+        if (
+            self._size is None and response.status_code == OK and announced.isdecimal()
+        ):  # the length of a partial response is smaller
             self._size = int(announced)
         self._response = response
         self._chunks = self._skipped(response)
 
     def _skipped(self, response: "Response") -> Iterator[bytes]:
-        """What the answer holds beyond what was received before: a server need not know of ranges."""
+        """Yield the bytes of a response that are new: a server without support of ranges starts at 0."""
         skip = self._received - _first_byte(response) if self._received else 0
         if skip < 0:
             raise UnavailableError(f"{self._name}: the registry answers another range than asked", where=self._name)
@@ -197,7 +211,7 @@ class BlobStream(io.RawIOBase):
 
 
 def _first_byte(response: "Response") -> int:
-    """Where in the blob the answer begins (RFC 9110, Content-Range)."""
+    """Return the offset of the first byte of a response (RFC 9110, Content-Range)."""
     if response.status_code != PARTIAL:
         return 0
     first = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
@@ -208,15 +222,18 @@ _BLOBS: Final = "blobs"
 
 
 class BlobClient:
-    """Blobs below one URL, for many threads; nothing is connected before it is asked."""
+    """The blobs of one server, for many threads; the first request opens a connection."""
 
     def __init__(
         self, session: Session, *, piece: int = UPLOAD_CHUNK, notes: UploadBookmarks | None = None, mounts: bool = False
     ) -> None:
-        """``piece`` is how many bytes of a blob one request sends, where the server does not demand more.
+        """Set up uploads.
 
-        With ``notes``, an upload goes on where a killed process left it. ``mounts`` says that the server answers the
-        start of an upload with the blob, if it has it.
+        Args:
+            session: The session with the server.
+            piece: Bytes of a blob that one request sends, unless the server demands more.
+            notes: Bookmarks by which an upload resumes where a killed process left it.
+            mounts: Whether the server answers the start of an upload with the blob, if it has it.
         """
         self._session = session
         self._piece = piece
@@ -225,36 +242,37 @@ class BlobClient:
 
     @property
     def where(self) -> str:
-        """The server, or the repository, for a person."""
+        """The name of the server or repository, for users."""
         return str(self._session.home)
 
     @property
     def advice(self) -> ErrorPolicy:
+        """The error policy of the server."""
         return self._session.advice
 
     def open_blob(self, blob: Descriptor) -> BinaryIO:
-        """The bytes of a blob, streamed and to be closed; a broken connection is resumed where it broke.
+        """Open a stream of a blob, to be closed by the caller; broken connections are resumed.
 
         Raises:
-            BlobNotFoundError: there is none.
-            UnavailableError: the server cannot be asked; while reading too.
-            IntegrityError: on reading the end, of bytes that are not what ``blob`` says. Names it and both digests.
+            BlobNotFoundError: The server does not have the blob.
+            UnavailableError: The server does not answer, now or while the stream is read.
+            IntegrityError: At the end of the stream: the bytes do not match ``blob``. The message has both digests.
         """
         return _buffered(BlobStream(self._session, parse_digest(blob.digest), blob.size))
 
     def open_digest(self, digest: Digest) -> BinaryIO:
-        """As ``open_blob``, where the size is not known."""
+        """Open a stream of a blob of unknown size, as ``open_blob`` does."""
         return _buffered(BlobStream(self._session, parse_digest(digest), None))
 
     def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """As ``open_digest``, from ``start`` on, for a reader who digests the bytes himself."""
+        """Open an unverified stream of a blob from the offset ``start`` on; the reader verifies the bytes."""
         return _buffered(BlobStream(self._session, parse_digest(digest), None, verified=False, start=start))
 
     def stat_blob(self, digest: Digest) -> Descriptor | None:
-        """Digest and size as the server says, ``None`` where it has no such blob.
+        """Return the digest and size that the server reports, ``None`` if it does not have the blob.
 
         Raises:
-            UnavailableError: the server cannot be asked.
+            UnavailableError: The server does not answer.
         """
         answer = self._session.ask("HEAD", self._blob(digest))
         if answer.status == NOT_FOUND:
@@ -265,13 +283,17 @@ class BlobClient:
         return Descriptor(digest, int(size))
 
     def put_blob(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
-        """Send the bytes of ``source``, which can be sought and begins at 0; the server verifies them.
+        """Upload ``source``, a seekable stream at offset 0; the server verifies the bytes.
 
-        ``advance`` is told the bytes sent, each once.
+        Args:
+            source: The bytes.
+            blob: Their digest and size.
+            name: The name of the blob in error messages.
+            advance: Called with the number of bytes sent, each byte once.
 
         Raises:
-            IntegrityError: ``source`` has other bytes; names ``name`` and both digests.
-            UnavailableError: the server cannot be asked, or refuses.
+            IntegrityError: ``source`` has other bytes. The message has ``name`` and both digests.
+            UnavailableError: The server does not answer, or rejects the upload.
         """
         upload = BlobUpload(self._session, source, blob, name, advance, self._piece)
         upload.run(self._notes, mounts=self._mounts)

@@ -1,8 +1,8 @@
 """Upload of a blob in chunks, resumable by another process; a stream of unknown size is spooled first.
 
-Memory is bounded whatever the size. A connection that breaks off is resumed at the offset that the server names; where
-it has given the session up (registries before distribution 3 do so, when a piece broke off in its middle), the blob is
-sent anew. With notes, a session that a killed process began is gone on with in the same way.
+Memory is bounded whatever the size. After a broken connection the upload resumes at the offset that the server reports.
+If the server has dropped the upload (registries before distribution 3 do so when a chunk is cut off), the blob is sent
+again. With bookmarks, the upload of a killed process resumes in the same way.
 """
 
 import hashlib
@@ -35,15 +35,15 @@ from benchlock.artifacts.net.http_session import (
     pause,
 )
 
-_SPOOLED: Final = 8 * CHUNK  # bytes that are held in memory before they go to a temporary file
+_SPOOLED: Final = 8 * CHUNK  # bytes in memory before a temporary file is used
 
 
 @contextmanager
 def spool_stream(stream: BinaryIO, folder: Path) -> Iterator[tuple[BinaryIO, Descriptor]]:
-    """The rest of ``stream``, which can be sought, and what it is. A temporary file is in ``folder``."""
+    """Yield the rest of ``stream`` as a seekable file, with its digest and size; ``folder`` is for large streams."""
     with tempfile.SpooledTemporaryFile(_SPOOLED, dir=str(folder)) as spool:
         state, size = hashlib.sha256(), 0
-        for chunk in read_chunks(stream):  # an error of the stream is the caller's, not the store's
+        for chunk in read_chunks(stream):  # an error of the stream is not an error of the store
             state.update(chunk)
             size += len(chunk)
             with _disk(folder):
@@ -67,16 +67,18 @@ _LONGEST = 4096  # bytes of a URL
 
 
 class UploadBookmarks:
-    """A small file an upload, by the digest of its blob. A note that cannot be kept or read is none: nothing is lost.
+    """A small file for each unfinished upload, named by the digest of its blob.
 
-    The folder is one server's, and one user's.
+    A bookmark that cannot be written or read is skipped, and the upload starts again. The folder is that of one server and
+    one user.
     """
 
     def __init__(self, folder: Path) -> None:
+        """Keep the bookmarks in ``folder``."""
         self._folder = folder
 
     def find(self, digest: Digest) -> str | None:
-        """Where the upload of a blob goes on, as its server said."""
+        """Return the URL at which the upload of a blob resumes, as its server reported."""
         try:
             with self._path(digest).open("rb") as file:
                 return file.read(_LONGEST).decode("ascii")
@@ -84,12 +86,14 @@ class UploadBookmarks:
             return None
 
     def keep(self, digest: Digest, location: str) -> None:
+        """Write the bookmark of an upload."""
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             with create_file(self._path(digest)) as file:
                 file.write(location.encode("ascii"))
 
     def drop(self, digest: Digest) -> None:
+        """Delete the bookmark of an upload."""
         with suppress(OSError):
             self._path(digest).unlink()
 
@@ -98,28 +102,29 @@ class UploadBookmarks:
 
 
 UPLOAD_CHUNK: Final = 64 << 20
-"""Bytes that one request sends: what is lost at most where a session can be resumed at the ends of pieces alone."""
+"""Bytes of one request: the most that is lost if an upload can resume only between requests."""
 
-_WRITE: Final = 256 << 10  # bytes that are read from the file at once
-_NOTED: Final = 1 << 20  # bytes of a blob that is worth a note
-_FINISHING_SECONDS: Final = 900.0  # a server may have the whole blob to read, or to hand on, before it answers
-_PATIENCE: Final = 2  # refusals of a server that somebody else sends to, before the blob is sent on its own
+_WRITE: Final = 256 << 10  # bytes of one read from the file
+_NOTED: Final = 1 << 20  # bytes of the smallest blob with a bookmark
+_FINISHING_SECONDS: Final = 900.0  # a server may read or forward the whole blob before it answers
+_PATIENCE: Final = 2  # conflicts with another sender before the blob gets its own upload
 _REFUSED: Final = (400, 422)
 _OTHER_BYTES: Final = ("DIGEST", "integrity")
-"""In what a server says of bytes that are not what their digest says: registries' word for it, and benchlock's."""
+"""Error codes for bytes with another digest: the one of registries, and benchlock's own."""
 
 _RANGE = re.compile(r"(?:bytes=)?0-(\d+)")
 
 
 class BlobUpload:
-    """One blob on its way."""
+    """The upload of one blob."""
 
     def __init__(
         self, session: Session, source: BinaryIO, blob: Descriptor, name: str, advance: Advance, piece: int
     ) -> None:
+        """Prepare the upload of ``source``; arguments as ``BlobClient.put_blob``, ``piece`` in bytes."""
         self._session, self._source, self._blob, self._name = session, source, blob, name
         self._advance = advance
-        self._told = 0  # bytes that ``advance`` knows of
+        self._told = 0  # bytes reported to ``advance``
         self._location = ""
         self._offset = 0
         self._wanted_piece = self._piece = piece
@@ -129,13 +134,13 @@ class BlobUpload:
         parse_digest(blob.digest)
 
     def run(self, notes: UploadBookmarks | None = None, *, mounts: bool = False) -> None:
-        """Send it all, or what a process that ``notes`` tells of left of it.
+        """Send the blob, or the rest of an upload that ``notes`` has a bookmark of.
 
-        ``mounts`` says that the server answers the start with the blob, if it has it.
+        ``mounts`` says that the server answers the start of an upload with the blob, if it has it.
 
         Raises:
-            IntegrityError: the source has other bytes.
-            UnavailableError: the server cannot be asked, or refuses.
+            IntegrityError: The source has other bytes.
+            UnavailableError: The server does not answer, or rejects the upload.
         """
         self._mounts = mounts
         self._notes = notes if self._blob.size >= _NOTED else None
@@ -145,7 +150,7 @@ class BlobUpload:
             self._notes.drop(self._blob.digest)
 
     def _go_on(self) -> None:
-        """Begin where a note says, if the server still knows it."""
+        """Resume at the location of the bookmark, if the server still knows it."""
         location = self._notes.find(self._blob.digest) if self._notes else None
         if location and self._session.is_home(location):
             self._location = location
@@ -216,7 +221,7 @@ class BlobUpload:
             error = self._other_bytes()
             if not self._is_continued:
                 raise error
-            self._begin_anew()  # what another process had sent may be what is wrong
+            self._begin_anew()  # the bytes that another process sent may be wrong
             raise TransientError(error.what) from error
         if answer.status not in (CREATED, NO_CONTENT):
             raise answer.refused(f"{self._name} cannot be sent")
@@ -224,7 +229,7 @@ class BlobUpload:
     def _send(
         self, method: str, url: str, headers: dict[str, str], end: int, seconds: float = SILENCE_SECONDS
     ) -> ServerResponse:
-        """Send what lies between the offset and ``end``."""
+        """Send the bytes between the offset and ``end``."""
         length = {"Content-Length": str(end - self._offset), "Content-Type": "application/octet-stream"}
         pieces = self._pieces(end)
         return self._session.once(method, url, headers=headers | length, content=pieces, seconds=seconds)
@@ -249,7 +254,7 @@ class BlobUpload:
             self._told = position
 
     def _resume(self) -> None:
-        """Ask how far the server came; where it does not say, begin anew, unless the answer alone was lost."""
+        """Ask for the offset of the upload; start again if the server reports none and has no such blob."""
         if not self._location:
             return
         try:
@@ -260,7 +265,7 @@ class BlobUpload:
         except TransientError:
             return
         held = _RANGE.fullmatch(answer.headers.get("Range", ""))
-        # 0-0 is what registries answer that have one byte, and also those that have none.
+        # Registries report 0-0 for one byte, and also for none.
         if answer.status == NO_CONTENT and held and 0 < int(held[1]) < self._blob.size:
             self._offset = int(held[1]) + 1
             self._follow(answer)
@@ -268,7 +273,7 @@ class BlobUpload:
             self._begin_anew()
 
     def _follow(self, answer: ServerResponse) -> None:
-        """The session goes on at the newest location that was given, which may be relative."""
+        """Continue at the location of the newest response, which may be relative."""
         self._location = self._session.located(answer, self._location)
 
     def _begin_anew(self) -> None:
@@ -276,13 +281,13 @@ class BlobUpload:
 
     def _lost(self, answer: ServerResponse) -> TransientError:
         self._in_the_way += answer.status == CONFLICT
-        if self._in_the_way > _PATIENCE:  # another process goes on with it, and is alive
+        if self._in_the_way > _PATIENCE:  # a live process continues the same upload
             self._begin_anew()
             self._in_the_way = 0
         return TransientError(f"{self._name}: the registry lost the upload ({answer.status} {answer.faults})")
 
     def _other_bytes(self) -> IntegrityError:
-        """The error of bytes that the registry refuses, after a look at whose fault that is."""
+        """Make the error of bytes that the server rejects, after a check whether the source has changed."""
         self._source.seek(0)
         found = describe(self._source)
         if found != self._blob:

@@ -1,7 +1,7 @@
 """An HTTP session with one server: connections, timeouts, authorization, redirects and retries.
 
-A connection is encrypted, but for one to this machine where the caller admits that. No redirect is followed here, and
-no content encoding undone: what arrives is what was sent.
+Connections are encrypted, except to this machine if the caller permits that. Redirects are checked before they are
+followed, and content encodings are not decoded: the bytes arrive as sent.
 """
 
 import time
@@ -28,36 +28,36 @@ from benchlock.artifacts.net.urls import (
 
 if TYPE_CHECKING:
     from httpx import BaseTransport
-    from httpx import Client as Client  # noqa: PLC0414 - named so, others may take it from here
+    from httpx import Client as Client  # noqa: PLC0414 - a re-export for other modules
     from httpx import Response as Response  # noqa: PLC0414
 
 
 _CONNECT_SECONDS = 15.0
-SILENCE_SECONDS = 60.0  # between two pieces of an answer
+SILENCE_SECONDS = 60.0  # between two chunks of a response
 _AGAIN = "look at the network and try again"
 _UNLISTENED = "check the host and the port, and whether the server runs"
 _LASTING = {
     "WRONG_VERSION_NUMBER": "write http:// (oci+http:// for an OCI registry) if it is on this machine, without TLS",
     "CERTIFICATE_VERIFY_FAILED": "have its certificate renewed, or name its authority with SSL_CERT_FILE",
 }
-"""What to do about errors of TLS, by OpenSSL's word for them: another try meets them again."""
+"""The next step for TLS errors that another try meets again, by OpenSSL's name of the error."""
 
 
 class TransientError(UnavailableError):
-    """What another try may not meet again: no connection, no answer in time, one that breaks off, a busy server.
+    """An error that another try may avoid: no connection, a timeout, a broken connection, a busy server.
 
-    ``content`` is what a busy server said, if it did.
+    ``content`` is the body of a busy server's response, if there was one.
     """
 
     content: bytes = b""
 
 
 def open_connections(public_but: frozenset[str] | None = None) -> "Client":
-    """A pool of connections for many threads, to be closed by the caller.
+    """Open a pool of connections for many threads, to be closed by the caller.
 
-    Proxies are those of the environment, but none is asked for this machine: what is not encrypted stays here.
-    ``public_but`` is for who asks for strangers: every connection, wherever it is sent on to, is made to an address
-    that was looked at and is public, but for those to the hosts of that set.
+    Proxies are those of the environment; connections to this machine use none, so that unencrypted bytes stay here. If
+    ``public_but`` is given, every connection, redirects included, is made to a checked public address, except to the
+    hosts in that set.
     """
     import httpx  # noqa: PLC0415 - heavy; most commands need no network
 
@@ -68,7 +68,7 @@ def open_connections(public_but: frozenset[str] | None = None) -> "Client":
 
 
 def _to_public_addresses(but: frozenset[str]) -> "BaseTransport":
-    """Connections to addresses that were looked at, so that no name means another one a moment later."""
+    """Make a transport that connects to the checked address, so that a second DNS answer cannot differ."""
     import httpx  # noqa: PLC0415 - loaded by now
 
     class Public(httpx.HTTPTransport):
@@ -78,7 +78,9 @@ def _to_public_addresses(but: frozenset[str]) -> "BaseTransport":
                 return super().handle_request(request)
             found = addresses(host, request.url.port or 443)
             refuse_private(found, host, redact_url(str(request.url)))
-            extensions = request.extensions | {"sni_hostname": host}  # the certificate is the name's, not the address's
+            extensions = request.extensions | {
+                "sni_hostname": host
+            }  # the certificate is issued for the name, not for the address
             asked = httpx.Request(
                 request.method,
                 request.url.copy_with(host=found[0]),
@@ -92,7 +94,7 @@ def _to_public_addresses(but: frozenset[str]) -> "BaseTransport":
 
 
 def make_timeout(seconds: float) -> tuple[float, float, float, float]:
-    """``seconds`` for the answer to begin; for all before it no more than that, and no more than otherwise."""
+    """Return the timeouts (connect, read, write, pool): ``seconds`` to the response, at most the defaults before."""
     before = min(SILENCE_SECONDS, seconds)
     return min(_CONNECT_SECONDS, seconds), seconds, before, before
 
@@ -103,7 +105,7 @@ def _is_refused(reason: str) -> bool:
 
 @contextmanager
 def convert_network_errors(url: str) -> Iterator[None]:
-    """Turns what the network refuses into errors that name the URL."""
+    """Convert errors of the network into errors that name the URL."""
     import httpx  # noqa: PLC0415 - loaded by now
 
     try:
@@ -125,11 +127,11 @@ def convert_network_errors(url: str) -> Iterator[None]:
 
 
 Content = bytes | Callable[[], Iterator[bytes]]
-"""A request's body: as it is, or made anew for each try."""
+"""The body of a request: bytes, or a function that produces them for each try."""
 
 ATTEMPTS: Final = 5
 _PAUSE: Final = 0.2  # seconds before the second try, doubled before each that follows
-_LARGEST: Final = 32 << 20  # bytes of an answer that is held in memory
+_LARGEST: Final = 32 << 20  # bytes of a response in memory
 _REDIRECTS: Final = 5
 _LONGEST_FAULTS: Final = 300  # characters
 OK, CREATED, ACCEPTED, NO_CONTENT, PARTIAL = 200, 201, 202, 204, 206
@@ -138,25 +140,28 @@ RANGE, BUSY, SERVER_ERROR = 416, 429, 500
 
 
 class Endpoint(Protocol):
-    """Where a session asks: a repository of a registry, or a server of benchlock. Its text is its name for a person."""
+    """The address of a session: a repository of a registry, or a benchlock server. Its text is its name for users."""
 
     @property
     def url(self) -> str:
-        """What the protocol's paths are below."""
+        """The URL that the paths of the protocol are relative to."""
         ...
 
     @property
     def plain(self) -> bool:
-        """Whether it is without TLS, which this machine alone may be."""
+        """Whether the connection is without TLS, which is allowed on this machine only."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicy:
-    """What differs by who serves: what a person does to be let in, and about bytes that are damaged there.
+    """The explanation of errors of one kind of server.
 
-    ``kinds`` is what an answer of a status is an error of, where it is not that something outside failed. ``root`` is
-    what the server itself calls the path of its protocol, which it may be reached at behind some prefix.
+    Attributes:
+        log_in: The next step if access is denied.
+        damaged: The next step for a blob that is damaged on the server.
+        kinds: The error class of a response by its status; ``UnavailableError`` for others.
+        root: The path of the protocol on the server itself, which a proxy may serve below a prefix.
     """
 
     log_in: str
@@ -166,7 +171,7 @@ class ErrorPolicy:
 
 
 Authorize = Callable[["Client", str], str]
-"""The value of ``Authorization`` that meets the challenge of a ``WWW-Authenticate``."""
+"""Return the value of ``Authorization`` that answers a challenge in ``WWW-Authenticate``."""
 
 
 class _Fault(msgspec.Struct, frozen=True):
@@ -176,7 +181,7 @@ class _Fault(msgspec.Struct, frozen=True):
 
 @prepare_decoder
 class _Faults(msgspec.Struct, frozen=True):
-    """As registries name them, or a problem of RFC 9457 with the code of its class."""
+    """Errors of a registry, or a problem (RFC 9457) with the code of its class."""
 
     errors: tuple[_Fault, ...] = ()
     code: str = ""
@@ -185,7 +190,7 @@ class _Faults(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ServerResponse:
-    """What a server answered, its body read."""
+    """A response of a server with its body read."""
 
     status: int
     headers: Mapping[str, str]
@@ -195,7 +200,7 @@ class ServerResponse:
 
     @property
     def faults(self) -> str:
-        """The errors that the body names, in short."""
+        """The errors in the body, in short."""
         try:
             found = msgspec.json.decode(self.content, type=_Faults)
         except msgspec.MsgspecError:
@@ -204,7 +209,7 @@ class ServerResponse:
         return "; ".join(f"{fault.code} {fault.message}".strip() for fault in faults)[:_LONGEST_FAULTS]
 
     def refused(self, what: str) -> BenchlockError:
-        """The error of an answer that nobody expected; ``what`` was asked."""
+        """Make the error of an unexpected response; ``what`` is the failed action."""
         reason, where = f"{self.status} {self.faults}".rstrip(), redact_url(self.url)
         kind = self.advice.kinds.get(self.status, UnavailableError)
         if self.status in (UNAUTHORIZED, FORBIDDEN):
@@ -213,9 +218,9 @@ class ServerResponse:
 
 
 class Session:
-    """Connections to one server, for many threads. Nothing is connected before the first request.
+    """Connections to one server, for many threads. The first request opens a connection.
 
-    It may send elsewhere: to hosts whose addresses are all public, and to ``redirect_hosts``.
+    The server may redirect to hosts whose addresses are all public, and to ``redirect_hosts``.
     """
 
     def __init__(
@@ -228,9 +233,15 @@ class Session:
         redirect_hosts: frozenset[str] = frozenset(),
         public_only: bool = False,
     ) -> None:
-        """``authorization`` is sent from the first request on; ``authorize`` gives one when the server asks.
+        """Prepare the session.
 
-        With ``public_only`` the server itself needs a public address too, and whoever it names for tokens.
+        Args:
+            home: The address of the server.
+            advice: The error policy of the server.
+            authorization: The ``Authorization`` header, sent from the first request on.
+            authorize: Returns the header when the server sends a challenge.
+            redirect_hosts: Hosts that the server may redirect to whatever their addresses.
+            public_only: The server and its token service need public addresses too.
         """
         self.home = home
         self.advice = advice
@@ -243,13 +254,14 @@ class Session:
         self._authorization = authorization
 
     def url(self, path: str) -> str:
+        """Return the URL of a path of the protocol."""
         return f"{self.home.url}/{path}"
 
     def located(self, answer: ServerResponse, known: str) -> str:
-        """Where an answer sends whoever goes on; ``known`` where it does not say.
+        """Return the location in a response, or ``known`` if there is none.
 
-        A server behind a proxy that puts a prefix before its paths knows nothing of the prefix: what it says from its
-        own root on is meant from where it is reached.
+        A server behind a proxy that adds a prefix to its paths does not know the prefix. So a path that begins with the
+        server's own root is resolved against the URL at which the server is reached.
         """
         location = answer.headers.get("Location", known)
         root, reached = f"{self.advice.root}/", f"{urlsplit(self.home.url).path}/"
@@ -260,11 +272,11 @@ class Session:
     def ask(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: bytes | None = None
     ) -> ServerResponse:
-        """The answer to a request that may be made several times over.
+        """Send a request that is safe to repeat; return the response of the first successful try.
 
         Raises:
-            TransientError: every try failed.
-            UnavailableError: the registry wants credentials that are not there.
+            TransientError: Every try failed.
+            UnavailableError: The server demands credentials that are missing.
         """
         return retry_attempts(lambda: self.once(method, url, headers=headers, content=content))
 
@@ -277,7 +289,7 @@ class Session:
         content: Content | None = None,
         seconds: float = SILENCE_SECONDS,
     ) -> ServerResponse:
-        """As ``ask``, in one try; ``seconds`` is how long the server may take before it answers."""
+        """Send a request once, as ``ask`` does; ``seconds`` is the timeout until the response begins."""
         response = self.open(method, url, headers=headers, content=content, seconds=seconds)
         try:
             with convert_network_errors(url):
@@ -286,6 +298,7 @@ class Session:
             response.close()
 
     def answer(self, response: "Response", content: bytes = b"") -> ServerResponse:
+        """Convert a response of httpx and its body."""
         return ServerResponse(response.status_code, response.headers, content, str(response.url), self.advice)
 
     def open(
@@ -297,11 +310,13 @@ class Session:
         content: Content | None = None,
         seconds: float = SILENCE_SECONDS,
     ) -> "Response":
-        """The answer with its body unread, to be closed by the caller; redirects are followed, within TLS.
+        """Send a request and return the response with its body unread; the caller closes it.
+
+        Redirects of GET and HEAD are followed, over TLS only.
 
         Raises:
-            TransientError: no answer, or one that says to try later.
-            InvalidInputError: a redirect to where nothing is fetched from.
+            TransientError: No response, or one that asks to try later.
+            InvalidInputError: A redirect to a forbidden URL.
         """
         for _ in range(_REDIRECTS + 1):
             response = self._authorized(method, url, headers or {}, content, seconds)
@@ -316,7 +331,7 @@ class Session:
     def _authorized(
         self, method: str, url: str, headers: Mapping[str, str], content: Content | None, seconds: float
     ) -> "Response":
-        """The answer, after the server's challenge was met where it made one."""
+        """Send a request; answer the server's challenge, if it sends one, and repeat the request."""
         known = self._authorization
         response = self._send(method, url, headers, content, known, seconds)
         challenge = response.headers.get("WWW-Authenticate")
@@ -333,7 +348,7 @@ class Session:
             except BaseException:
                 response.close()
                 raise
-        if current == known:  # nothing else to send: the answer stands
+        if current == known:  # the credentials are the same: the response is final
             return response
         response.close()
         return self._send(method, url, headers, content, current, seconds)
@@ -349,7 +364,7 @@ class Session:
     ) -> "Response":
         host = check_url(url, loopback_http=self.home.plain).hostname or ""
         if not self.is_home(url) and host not in self._redirect_hosts:
-            with suppress(OSError):  # only a proxy knows the name, or nobody
+            with suppress(OSError):  # the name is unknown, or known to a proxy only
                 refuse_private(addresses(host, find_origin(url)[2]), host, str(self.home))
         with self._turn:
             client = self._pool()
@@ -361,7 +376,7 @@ class Session:
             return client.send(request, stream=True)
 
     def is_home(self, url: str) -> bool:
-        """Whether ``url`` is of the server itself: nobody else is told who asks."""
+        """Return whether ``url`` is on the server itself; credentials are sent to no other."""
         return find_origin(url) == self._origin
 
     def _pool(self) -> "Client":
@@ -372,7 +387,7 @@ class Session:
 
 
 def retry_attempts(attempt: Callable[[], ServerResponse]) -> ServerResponse:
-    """The answer of the first attempt that gets one."""
+    """Return the result of the first attempt without a transient error."""
     for number in range(ATTEMPTS - 1):
         try:
             return attempt()
@@ -382,12 +397,12 @@ def retry_attempts(attempt: Callable[[], ServerResponse]) -> ServerResponse:
 
 
 def pause(failures: int) -> None:
-    """Wait before the next try, the longer the more have failed."""
+    """Wait before the next try, twice as long after each failure."""
     time.sleep(_PAUSE * 2**failures)
 
 
 def _busy(response: "Response", url: str) -> TransientError:
-    """The error of a server that says to try later; with what it says, where that arrives."""
+    """Make the error of a server that asks to try later, with its body if that arrives."""
     shown = redact_url(url)
     error = TransientError(f"{shown} answers {response.status_code}", where=shown, next_step="try again later")
     try:
@@ -399,7 +414,7 @@ def _busy(response: "Response", url: str) -> TransientError:
 
 
 def _read(response: "Response") -> bytes:
-    """The body, which must be small."""
+    """Read the body, which must be small."""
     content = bytearray()
     for chunk in response.iter_raw():
         content += chunk

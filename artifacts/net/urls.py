@@ -9,25 +9,25 @@ from urllib.parse import SplitResult, urlsplit
 from benchlock.artifacts.errors import InvalidInputError
 
 UNPROXIED_PREFIXES: Final = ("http://", "https://localhost", "https://127.0.0.1", "https://[::1]")
-"""What no proxy is asked for, as httpx writes it: this machine, and so all that may be unencrypted."""
+"""URLs without a proxy, in the notation of httpx: this machine, and so all unencrypted URLs."""
 
 _PORTS: Final = {"https": 443, "http": 80}
 _USER: Final = re.compile(r"(?<=//)[^/?#]*@")
 _PASSWORD: Final = re.compile(r"(?<=//)[^/?#@]*:[^/?#]*@")
-_ANY_USER: Final = re.compile(r"(?<=//).*@", re.DOTALL)  # in what is no URL, a password may hold a slash
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: IPv4 for hosts that have IPv6 alone
+_ANY_USER: Final = re.compile(r"(?<=//).*@", re.DOTALL)  # in an invalid URL, a password may contain a slash
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: IPv4 for hosts with IPv6 only
 
 
 def split_url(url: str) -> SplitResult:
-    """The parts of a URL.
+    """Split a URL into its parts.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: The text is not a URL.
     """
     try:
         split = urlsplit(url)
         _ = split.port
-    except ValueError:  # whose text may be a part of a password
+    except ValueError:  # its text may contain a part of a password
         shown = redact_url(_ANY_USER.sub("", url))
         raise InvalidInputError(
             f"{shown} is no URL: its host or port is none", where=shown, next_step="correct it"
@@ -36,10 +36,10 @@ def split_url(url: str) -> SplitResult:
 
 
 def check_url(url: str, *, loopback_http: bool) -> SplitResult:
-    """The parts of a URL that bytes may be read from; ``loopback_http`` admits unencrypted HTTP on this machine.
+    """Split a URL that bytes may be read from; ``loopback_http`` permits unencrypted HTTP on this machine.
 
     Raises:
-        InvalidInputError: it is no URL, has credentials or no host, or would not be encrypted.
+        InvalidInputError: The text is not a URL, has credentials or no host, or is not encrypted.
     """
     split = split_url(url)
     shown = redact_url(url)
@@ -55,23 +55,23 @@ def check_url(url: str, *, loopback_http: bool) -> SplitResult:
 
 
 def redact_url(url: str) -> str:
-    """The URL, or what is none, without what may be secret: credentials and the query."""
+    """Remove credentials and the query, which may be secret, from a URL or an invalid URL."""
     return _USER.sub("", re.split("[?#]", url, maxsplit=1)[0])
 
 
 def redact_password(source: str) -> str:
-    """A source of a scheme that has no users, where an @ means something else, without what looks like a password."""
+    """Remove a password from a source whose scheme has no users, where an @ has another meaning."""
     return _PASSWORD.sub("", source)
 
 
 def find_origin(url: str) -> tuple[str, str, int]:
-    """Who answers for a URL: scheme, host and port."""
+    """Return the origin of a URL: scheme, host and port."""
     split = split_url(url)
     return split.scheme, split.hostname or "", split.port or _PORTS.get(split.scheme, 0)
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is written as an IP address."""
+    """Return whether a host is written as an IP address."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -80,15 +80,15 @@ def is_address(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name or address."""
+    """Return whether a host is this machine, by its name or address."""
     return ipaddress.ip_address(host).is_loopback if is_address(host) else host.lower() == "localhost"
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public internet.
+    """Return whether an IP address belongs to the public internet.
 
-    Not private, loopback, link-local (cloud metadata among it), shared, multicast or reserved; an address that stands
-    for an IPv4 one (mapped, NAT64, 6to4, Teredo) is judged by that one too.
+    Private, loopback, link-local (cloud metadata included), shared, multicast and reserved addresses do not. For an
+    address that embeds an IPv4 address (mapped, NAT64, 6to4, Teredo), that address must be public too.
     """
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv4Address):
@@ -102,16 +102,18 @@ def is_public(address: str) -> bool:
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """The IP addresses of a host, in the order in which to try them. ``OSError`` where it has none."""
+    """Resolve a host to its IP addresses, in the order to try them; raise ``OSError`` if it has none."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def refuse_private(found: list[str], host: str, start: str) -> None:
-    """Nothing, where all the addresses of a host that a redirect leads to are public.
+    """Raise unless all addresses of the host of a redirect are public.
+
+    A server could otherwise send the client to addresses that the server itself cannot reach.
 
     Raises:
-        InvalidInputError: one is not: a server sends somebody to where it may not be able to go itself.
+        InvalidInputError: An address is not public.
     """
     for address in found:
         if not is_public(address):

@@ -1,7 +1,7 @@
 """A client of one OCI repository (distribution specification 1.1), with login by token or password.
 
-``Basic`` (RFC 7617), and ``Bearer`` as registries use it: a token from the realm that the challenge names, for the
-scope that it names, which is asked for with the user's name and password where there are some.
+Authorization is ``Basic`` (RFC 7617), or ``Bearer`` as registries use it: the client requests a token from the realm
+and for the scope in the challenge, with the user's name and password if there are any.
 """
 
 import base64
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"(?:^|,\s*)(Bearer|Basic)\s+", re.IGNORECASE)
 _PARAMETER = re.compile(r'([A-Za-z_]+)="([^"]*)"')
-_LONGEST_TOKEN = 1 << 20  # bytes of the answer that holds it
+_LONGEST_TOKEN = 1 << 20  # bytes of the response with the token
 _OK, _SERVER_ERROR = 200, 500
 LOGIN_ADVICE = "log in with `docker login` as somebody who may, or ask who runs the registry"
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A user's name and password for one registry; the password may be a token of its own making."""
+    """A user's name and password for one registry; the password may be a token that the registry issued."""
 
     username: str
     password: str = field(repr=False)
@@ -70,11 +70,18 @@ class _Token(msgspec.Struct, frozen=True):
 def authorize(
     client: "Client", challenge: str, credentials: Credentials | None, where: str, *, loopback_http: bool
 ) -> str:
-    """The ``Authorization`` that answers the ``WWW-Authenticate`` of ``where``.
+    """Return the ``Authorization`` header that answers the challenge ``WWW-Authenticate`` of ``where``.
+
+    Args:
+        client: The connections.
+        challenge: The value of ``WWW-Authenticate``.
+        credentials: The user's credentials, if any.
+        where: The name of the registry in error messages.
+        loopback_http: Permit a realm without TLS on this machine.
 
     Raises:
-        InvalidInputError: the realm is one that nobody should send a password to.
-        UnavailableError: there are no credentials, they are refused, or the challenge is of another kind.
+        InvalidInputError: The realm is a URL that no password may be sent to.
+        UnavailableError: Credentials are missing or rejected, or the challenge is of another kind.
     """
     challenges = _parse(challenge)
     if "bearer" in challenges:
@@ -86,12 +93,12 @@ def authorize(
 
 
 def _denied(where: str, reason: str) -> UnavailableError:
-    """The error of a registry that does not let this user do what was asked."""
+    """Make the error of a registry that denies access."""
     return UnavailableError(f"{where} denies access: {reason}", where=where, next_step=LOGIN_ADVICE)
 
 
 def _parse(header: str) -> Mapping[str, Mapping[str, str]]:
-    """The parameters of each challenge, by its scheme in lower case."""
+    """Parse the parameters of each challenge, by its scheme in lower case."""
     parts = _SCHEME.split(header)
     return {
         scheme.lower(): dict(_PARAMETER.findall(rest)) for scheme, rest in zip(parts[1::2], parts[2::2], strict=True)
@@ -142,7 +149,7 @@ _MORE_TRIES: Final = 2
 
 
 class DeletionRefusedError(UnavailableError):
-    """The registry does not let anything of that kind be deleted."""
+    """The registry does not allow deletions of that kind."""
 
 
 @prepare_decoder
@@ -151,7 +158,7 @@ class _Tags(msgspec.Struct, frozen=True):
 
 
 class RegistryClient(BlobClient):
-    """A repository of an OCI registry, for many threads; nothing is connected before it is asked."""
+    """A repository of an OCI registry, for many threads; the first request opens a connection."""
 
     def __init__(
         self,
@@ -162,10 +169,14 @@ class RegistryClient(BlobClient):
         public_only: bool = False,
         piece: int = UPLOAD_CHUNK,
     ) -> None:
-        """``redirect_hosts`` may be redirected to whatever their addresses; other hosts need public ones.
+        """Prepare the session.
 
-        ``public_only``: the registry itself too, and whoever gives its tokens.
-        ``piece`` is how many bytes of a blob one request sends, where the registry does not demand more.
+        Args:
+            repository: The repository.
+            credentials: The user's credentials, if any.
+            redirect_hosts: Hosts that the registry may redirect to whatever their addresses; others need public ones.
+            public_only: The registry and its token service need public addresses too.
+            piece: Bytes of a blob that one request sends, unless the registry demands more.
         """
         self._repository = repository
         authorize = partial(_met, repository, credentials)
@@ -180,15 +191,16 @@ class RegistryClient(BlobClient):
 
     @property
     def repository(self) -> Repository:
+        """The repository."""
         return self._repository
 
     def manifest(self, reference: Digest | str) -> bytes:
-        """The manifest or index of a digest, verified, or of a tag, of which nobody knows what it should be.
+        """Return the manifest or index with a digest, verified, or with a tag, unverified.
 
         Raises:
-            BlobNotFoundError: there is none.
-            IntegrityError: it is not what its digest says, or too large for one.
-            UnavailableError: the registry cannot be asked.
+            BlobNotFoundError: There is no such manifest.
+            IntegrityError: The manifest does not have its digest, or is too large.
+            UnavailableError: The registry does not answer.
         """
         answer = self._session.ask("GET", self._manifest(reference), headers={"Accept": _ACCEPTED_TYPES})
         name = f"manifest {reference} of {self.repository}"
@@ -204,15 +216,15 @@ class RegistryClient(BlobClient):
         return answer.content
 
     def put_manifest(self, content: bytes, media_type: str, tag: str | None = None) -> Digest:
-        """Keep a manifest, under a tag where one is given; what it names must be there. Its digest.
+        """Upload a manifest, with a tag if given, and return its digest; its blobs must exist already.
 
         Raises:
-            UnavailableError: the registry cannot be asked, or refuses.
+            UnavailableError: The registry does not answer, or rejects the manifest.
         """
         digest = digest_bytes(content)
         path, headers = self._manifest(tag or digest), {"Content-Type": media_type}
         answer = self._session.ask("PUT", path, headers=headers, content=content)
-        # A registry may write the link to a blob anew when somebody else sends it: for a moment it does not know it.
+        # While another client sends the same blob, a registry may rewrite its link and report it unknown for a moment.
         for number in range(_MORE_TRIES):
             if _BLOB_UNKNOWN not in answer.faults:
                 break
@@ -223,23 +235,23 @@ class RegistryClient(BlobClient):
         return digest
 
     def delete_manifest(self, digest: Digest) -> None:
-        """Forget a manifest, its tags too; no error if absent.
+        """Delete a manifest and its tags, if it exists.
 
         Raises:
-            DeletionRefusedError: the registry does not let anything be deleted.
-            UnavailableError: it cannot be asked.
+            DeletionRefusedError: The registry does not allow deletions.
+            UnavailableError: The registry does not answer.
         """
         self._delete(self._manifest(digest), f"manifest {digest}")
 
     def delete_blob(self, digest: Digest) -> None:
-        """Forget a blob; no error if absent. Raises as ``delete_manifest``."""
+        """Delete a blob, if it exists; errors as ``delete_manifest``."""
         self._delete(self._blob(digest), f"blob {digest}")
 
     def tags(self) -> Iterator[str]:
-        """Every tag, page by page; none where there is no repository yet.
+        """Yield every tag, page by page; none if the repository does not exist yet.
 
         Raises:
-            UnavailableError: the registry cannot be asked, or sends elsewhere or in a circle for the next page.
+            UnavailableError: The registry does not answer, or its link to the next page is repeated or leads elsewhere.
         """
         url: str | None = self._session.url(f"tags/list?n={_PAGE}")
         asked = set[str]()
@@ -282,6 +294,6 @@ def _met(repository: Repository, credentials: Credentials | None, client: "Clien
 
 
 def _next_page(link: str, url: str) -> str | None:
-    """The URL that a ``Link`` header (RFC 8288) gives for what follows."""
+    """Return the URL of the next page in a ``Link`` header (RFC 8288)."""
     target, _, parameters = link.partition(">")
     return urljoin(url, target.lstrip(" <")) if 'rel="next"' in parameters or "rel=next" in parameters else None

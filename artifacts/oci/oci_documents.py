@@ -1,7 +1,7 @@
 """The JSON documents of the OCI image specification 1.1: descriptor, manifest, index, layout.
 
-Written as RFC 8785 canonical JSON, so that the same content is the same bytes. Read strictly in what they hold; what a
-document holds besides is ignored, as the specification demands.
+They are written as canonical JSON (RFC 8785), so that the same content has the same bytes. Known keys are checked
+strictly; unknown keys are ignored, as the specification demands.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,19 +28,19 @@ EMPTY_CONTENT: Final = b"{}"
 """The blob of every descriptor of the type ``EMPTY``."""
 
 TITLE: Final = "org.opencontainers.image.title"
-"""The annotation of a layer that names its file."""
+"""The annotation of a layer with the name of its file."""
 
 LARGEST_MANIFEST: Final = 4 << 20
-"""Bytes of the largest manifest or index; what registries take at least, and most of them at most."""
+"""Largest manifest or index in bytes: every registry accepts this size, most accept no more."""
 
 LAYOUT_FILE: Final = "oci-layout"
 LAYOUT_VERSION: Final = "1.0.0"
 _SCHEMA_VERSION = 2
-_LARGEST_BATCH = LARGEST_MANIFEST * 3 // 4  # bytes; what is not a layer needs little
+_LARGEST_BATCH = LARGEST_MANIFEST * 3 // 4  # bytes; the rest of a manifest is small
 
 
 class OciPlatform(msgspec.Struct, frozen=True, kw_only=True):
-    """What a manifest of an index is for."""
+    """The platform of a manifest in an index."""
 
     os: str
     architecture: str
@@ -48,7 +48,7 @@ class OciPlatform(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OciDescriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A blob or manifest that a document names, and its media type."""
+    """A blob or manifest that a document refers to, and its media type."""
 
     media_type: str
     digest: Digest
@@ -58,13 +58,14 @@ class OciDescriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     platform: OciPlatform | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        """Refuse what is no digest, and a negative size."""
+        """Reject an invalid digest and a negative size."""
         parse_digest(self.digest)
         if self.size < 0:
             raise InvalidInputError(f"{self.digest} has a negative size")
 
     @property
     def blob(self) -> Descriptor:
+        """The digest and size."""
         return Descriptor(self.digest, self.size)
 
 
@@ -82,7 +83,7 @@ class OciManifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @prepare_decoder
 class OciIndex(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Several manifests, of one image's platforms, or of a layout."""
+    """Several manifests: of the platforms of one image, or of a layout."""
 
     schema_version: int = _SCHEMA_VERSION
     media_type: str | UnsetType = INDEX
@@ -102,22 +103,22 @@ Document = TypeVar("Document", OciManifest, OciIndex, OciLayout)
 
 
 def describe_bytes(content: bytes, media_type: str) -> OciDescriptor:
-    """The descriptor of a small blob."""
+    """Make the descriptor of a small blob."""
     return OciDescriptor(media_type=media_type, digest=digest_bytes(content), size=len(content))
 
 
 def empty_descriptor() -> OciDescriptor:
-    """What stands where the specification demands a descriptor and there is nothing to name."""
+    """Make the placeholder descriptor for places where the specification demands one."""
     return describe_bytes(EMPTY_CONTENT, EMPTY)
 
 
 def encode(document: OciManifest | OciIndex | OciLayout | OciDescriptor) -> bytes:
-    """The document's bytes: canonical JSON, absent keys absent."""
+    """Encode a document as canonical JSON without absent keys."""
     return encode_canonical(msgspec.to_builtins(document))
 
 
 def split_layers(layers: Iterable[OciDescriptor]) -> Iterator[tuple[OciDescriptor, ...]]:
-    """``layers`` in their order, as many together as a manifest can list; one batch at least."""
+    """Split ``layers`` into batches, in order, that each fit into a manifest; yield at least one batch."""
     batch: list[OciDescriptor] = []
     size = 0
     for layer in layers:
@@ -131,10 +132,10 @@ def split_layers(layers: Iterable[OciDescriptor]) -> Iterator[tuple[OciDescripto
 
 
 def decode(content: bytes, kind: type[Document], name: str) -> Document:
-    """The document of that ``kind`` that ``content`` holds; ``name`` is what errors call it.
+    """Decode a document of a ``kind``; ``name`` is its name in error messages.
 
     Raises:
-        InvalidInputError: it is malformed, or of another kind or version.
+        InvalidInputError: The document is malformed, or of another kind or version.
     """
     try:
         document = msgspec.json.decode(content, type=kind)

@@ -23,7 +23,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 class _Behind(io.RawIOBase):
-    """``head``, then the rest of ``stream``."""
+    """A stream of ``head`` followed by the rest of ``stream``."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
         self._head = head
@@ -40,12 +40,17 @@ class _Behind(io.RawIOBase):
 
 
 def decompress_layer(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]:
-    """The tar that a layer holds, piece by piece, with gzip or zstd undone where its bytes begin like it.
+    """Yield the tar of a layer in chunks, decompressed if its first bytes are those of gzip or zstd.
 
-    All of ``stream`` is read. ``name`` is what errors call it.
+    All of ``stream`` is read.
+
+    Args:
+        stream: The layer.
+        name: The name of the layer in error messages.
+        limit: The largest size of the tar, in bytes.
 
     Raises:
-        InvalidInputError: it is damaged, whatever its digest says, or holds more than ``limit`` bytes.
+        InvalidInputError: The compressed bytes are damaged, or the tar exceeds ``limit``.
     """
     from zstandard import ZstdDecompressor, ZstdError  # noqa: PLC0415 - only pulling layers needs it
 
@@ -73,25 +78,25 @@ def decompress_layer(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]
 
 
 Connect = Callable[[Repository], RegistryClient]
-"""The client of a repository, with the credentials that the user has for it."""
+"""Return a client of a repository with the user's credentials for it."""
 
 _MOST_BYTES = 16 << 20
-"""Of a configuration; the largest real ones have some hundred kilobytes."""
+"""Largest configuration, in bytes; the largest real ones have some hundred kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteImage:
-    """One platform's image. ``layers`` are as the registry keeps them, the lowest first; mostly compressed."""
+    """The image of one platform; ``layers`` as stored in the registry, lowest first, mostly compressed."""
 
     config: bytes
     layers: tuple[OciDescriptor, ...]
 
 
 def parse_image(text: str) -> Reference:
-    """The image that ``text`` names by digest, as engines write it: ``HOST[:PORT]/NAME@sha256:…``.
+    """Parse an image reference with a digest, as container engines write it: ``HOST[:PORT]/NAME@sha256:…``.
 
     Raises:
-        InvalidInputError: it is malformed, or has a tag or no digest.
+        InvalidInputError: The text is malformed, or has a tag or no digest.
     """
     reference = parse_reference(text)
     if reference.digest is None:
@@ -100,11 +105,11 @@ def parse_image(text: str) -> Reference:
 
 
 def find_tag(text: str, connect: Connect) -> str:
-    """What to write in place of ``text``, an image by tag or by nothing: the same by the digest that it has now.
+    """Replace the tag in an image reference (``latest`` if absent) by the digest that it has now.
 
     Raises:
-        InvalidInputError: it is malformed, or there is no such image.
-        UnavailableError: the registry cannot be asked.
+        InvalidInputError: The text is malformed, or the image does not exist.
+        UnavailableError: The registry does not answer.
     """
     before, slash, last = text.rpartition("/")
     last, _, tag = last.partition(":")
@@ -114,20 +119,27 @@ def find_tag(text: str, connect: Connect) -> str:
 
 
 def _as_engines(text: str, repository: Repository) -> Repository:
-    """A registry on this machine is spoken to without TLS, where the scheme is left to us."""
+    """Use plain HTTP for a registry on this machine if the text has no scheme, as engines do."""
     local = is_loopback(split_url(repository.url).hostname or "")
     return replace(repository, plain=True) if "://" not in text and local else repository
 
 
 def find_image(reference: Reference, os: str, arch: str, connect: Connect, store: BlobStore) -> RemoteImage:
-    """The image for ``os`` and ``arch`` that ``reference`` names: itself, or the one that its index has for them.
+    """Find the image for ``os`` and ``arch``: the one that ``reference`` names, or the one in its index.
 
-    Documents that ``store`` has are taken from there, and the others are put into it: what has a digest is asked once.
+    Documents are read from ``store`` and added to it, so that each digest is requested from the registry once.
+
+    Args:
+        reference: The image, with a digest.
+        os: The operating system, such as ``linux``.
+        arch: The architecture, such as ``amd64``.
+        connect: Returns the client of a repository.
+        store: The store of the documents.
 
     Raises:
-        InvalidInputError: it is no image, or none for that platform.
-        IntegrityError: the registry gave other bytes.
-        UnavailableError: the registry cannot be asked.
+        InvalidInputError: The reference is not an image, or has none for that platform.
+        IntegrityError: The registry sent other bytes.
+        UnavailableError: The registry does not answer.
     """
     assert reference.digest is not None
     name = str(reference)
@@ -172,7 +184,7 @@ def _is_index(content: bytes) -> bool:
 
 
 def _choose(index: OciIndex, os: str, arch: str, name: str) -> OciDescriptor:
-    """The manifest for a platform; of several, which are for kinds of its processors, the one for all of them first."""
+    """Choose the manifest of a platform, if possible one without a variant of the processor."""
     named = [(one, one.platform) for one in index.manifests if one.platform is not UNSET]
     fitting = [(one, platform) for one, platform in named if (platform.os, platform.architecture) == (os, arch)]
     if not fitting:

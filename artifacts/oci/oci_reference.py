@@ -1,7 +1,7 @@
 """References to OCI repositories and manifests: ``oci://HOST[:PORT]/REPOSITORY[@sha256:…]``.
 
-``oci://`` (which may be left out) is TLS; ``oci+http://`` is unencrypted, for this machine alone. Repositories are
-named as the OCI distribution specification 1.1 says. There are no tags here: they move.
+``oci://`` (optional) means TLS; ``oci+http://`` is unencrypted, for this machine only. Names of repositories follow the
+OCI distribution specification 1.1. Tags are rejected, because they move.
 """
 
 import re
@@ -14,41 +14,43 @@ from benchlock.artifacts.net.urls import is_loopback, redact_url, split_url
 
 _COMPONENT = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 _PATH = re.compile(rf"{_COMPONENT}(/{_COMPONENT})*")
-_LONGEST = 255  # characters of host and path together; what registries take
+_LONGEST = 255  # characters of host and path together; the limit of registries
 _SCHEMES: Final = {"oci": False, "oci+http": True}
 _FORM = "write oci://HOST/REPOSITORY, with @sha256:… where one manifest is meant"
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A repository: ``host`` with its port, ``path`` below it. ``plain`` is without TLS, on this machine."""
+    """A repository: ``host`` with its port, and ``path``. ``plain`` means without TLS, on this machine."""
 
     host: str
     path: str
     plain: bool = False
 
     def __str__(self) -> str:
+        """Return the reference as users write it."""
         return f"{'oci+http' if self.plain else 'oci'}://{self.host}/{self.path}"
 
     @property
     def url(self) -> str:
-        """Where the distribution protocol's paths of this repository begin."""
+        """The URL below which the distribution protocol serves this repository."""
         return f"{'http' if self.plain else 'https'}://{self.host}/v2/{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A manifest in a repository, by its digest; where that is ``None``, the repository alone."""
+    """A manifest in a repository, by its digest; without a digest, the repository."""
 
     repository: Repository
     digest: Digest | None = None
 
     def __str__(self) -> str:
+        """Return the reference as users write it."""
         return f"{self.repository}@{self.digest}" if self.digest else str(self.repository)
 
 
 def parse_repository(text: str) -> Repository:
-    """The repository that ``text`` spells. Raises ``InvalidInputError`` as ``parse_reference``, or with a digest."""
+    """Parse the reference of a repository; errors as ``parse_reference``, and for a digest."""
     reference = parse_reference(text)
     if reference.digest is not None:
         raise InvalidInputError(f"{text} names a manifest, not a repository", where=text, next_step="leave out @sha256")
@@ -56,10 +58,11 @@ def parse_repository(text: str) -> Repository:
 
 
 def parse_reference(text: str) -> Reference:
-    """The repository or manifest that ``text`` spells.
+    """Parse the reference of a repository or manifest.
 
     Raises:
-        InvalidInputError: it is malformed, has a tag, credentials, or an unencrypted host that is not this machine.
+        InvalidInputError: The text is malformed, has a tag or credentials, or has an unencrypted host that is not this
+            machine.
     """
     scheme, separator, rest = text.partition("://")
     if not separator:
@@ -95,7 +98,7 @@ def parse_reference(text: str) -> Reference:
 
 
 def _is_host(host: str) -> bool:
-    """Whether it is one for certain: with a dot or a port, an address, or localhost."""
+    """Return whether the text is certainly a host: with a dot or a port, an address, or localhost."""
     try:
         name = split_url(f"https://{host}").hostname
     except InvalidInputError:

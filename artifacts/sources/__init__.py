@@ -1,6 +1,6 @@
 """Sources of the files of a manifest: local paths, HTTPS, the Hugging Face Hub and DVC repositories.
 
-A source is not trusted: whoever reads from a remote one states the digest that the bytes must have.
+Sources are not trusted: a caller that reads from a remote source states the digest that the bytes must have.
 """
 
 from benchlock.artifacts.sources.dvc_source import DvcSource

@@ -1,7 +1,7 @@
 """Sources in a DVC repository: ``dvc://URL@REVISION/PATH``, a file or a folder.
 
-Everything is read through DVC's own file system, at one commit. DVC's MD5 finds the bytes; the SHA-256 says what they
-are.
+Everything is read through DVC's own file system, at one commit. DVC finds the bytes by their MD5; the SHA-256 verifies
+them.
 """
 
 import atexit
@@ -27,26 +27,30 @@ if TYPE_CHECKING:
 
 Opener = Callable[[int], AbstractContextManager[BinaryIO]]
 CommitCache = dict[tuple[str, str], str]
-"""The commit that a repository's revision is."""
+"""The commit of each repository and revision."""
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _URL: Final = (
-    r"(?:https|ssh|file)://[^/]*/[^@]+|\.{0,2}/[^@]+|[\w.-]+(?::\d+)?/[^@]+"  # the @ of an authority is part of it
+    r"(?:https|ssh|file)://[^/]*/[^@]+|\.{0,2}/[^@]+|[\w.-]+(?::\d+)?/[^@]+"  # an @ in the authority belongs to the URL
 )
 _SOURCE: Final = re.compile(rf"dvc://({_URL})@([^/@]+)/(.+)", re.DOTALL)
 _SECRET: Final = re.compile(r"(?<=//)[^/\s@]*@|\?\S*")
 
 
 class NoRepositoryError(InvalidInputError):
-    """The path of a repository leads nowhere: it is written wrongly, or it was moved."""
+    """The path of a repository does not exist: it is misspelt, or the repository was moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class DvcSource:
-    """A file or folder of a repository at a revision: a commit, or a branch or tag, which ``resolved`` turns into one.
+    """A file or folder of a repository at a revision: a commit, branch or tag.
 
-    ``url`` is as written, ``repository`` what DVC is asked for: a URL, or the path of a folder. ``commits`` is what
-    revisions of repositories were resolved to: each once, so that all files of a publication are of one commit.
+    Attributes:
+        url: The URL of the repository as written in the manifest.
+        repository: The URL or the path of a folder that is passed to DVC.
+        revision: A commit, or a branch or tag, which ``resolved`` replaces by its commit.
+        path: The path in the repository; a folder ends with a slash.
+        commits: A cache that resolves each revision once, so that all files of a publication have the same commit.
     """
 
     url: str
@@ -56,19 +60,20 @@ class DvcSource:
     commits: CommitCache = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
-        """As it is written in a manifest."""
+        """Return the source as written in a manifest."""
         return f"dvc://{self.url}@{quote(self.revision, safe='')}/{self.path}"
 
     @property
     def is_folder(self) -> bool:
+        """Whether the source is a folder."""
         return self.path.endswith("/")
 
     def resolved(self) -> "DvcSource":
-        """The same file or folder at the commit that its revision is now.
+        """Return the same source at the current commit of its revision.
 
         Raises:
-            InvalidInputError: no such revision, or no git repository.
-            UnavailableError: the repository cannot be read, or dvc is not installed.
+            InvalidInputError: The revision does not exist, or the folder is not a git repository.
+            UnavailableError: The repository cannot be read, or dvc is not installed.
         """
         if _COMMIT.fullmatch(self.revision):
             return self
@@ -79,23 +84,28 @@ class DvcSource:
         return replace(self, revision=self.commits[key])
 
     def stated(self) -> Digest | None:
-        """None: DVC states an MD5, which identifies nothing."""
+        """Return ``None``: DVC states an MD5, which is not collision-resistant."""
         return None
 
     @contextmanager
     def open(self, offset: int = 0, *, limit: int = LARGEST_DOWNLOAD) -> Iterator[BinaryIO]:
-        """The bytes of a file from ``offset`` on, streamed.
+        """Open a file from ``offset`` on, streamed.
 
         Raises:
-            InvalidInputError: no such file, or more than ``limit`` bytes in all (while reading, too).
-            UnavailableError: the repository or its remote cannot be read, or dvc is not installed.
+            InvalidInputError: The file does not exist, or has more than ``limit`` bytes in total (also while reading).
+            UnavailableError: The repository or its remote cannot be read, or dvc is not installed.
         """
         with _opened(self) as files, _stream(self, files, offset, limit) as stream:
             yield stream
 
     @contextmanager
     def folder(self) -> Iterator[list[tuple[str, Opener]]]:
-        """Every file of a folder, sorted: its path in it, and what opens it with a limit. Raises as ``open``."""
+        """Yield every file of a folder, sorted: its path and a function that opens it with a limit in bytes.
+
+        Raises:
+            InvalidInputError: The source is not a folder.
+            UnavailableError: The repository or its remote cannot be read, or dvc is not installed.
+        """
         folder = self.path.rstrip("/")
         with _opened(self) as files:
             with _failures_named(self):
@@ -120,7 +130,7 @@ def _stream(source: DvcSource, files: Any, offset: int, limit: int) -> Iterator[
 
 
 def _skip(stream: BinaryIO, offset: int) -> None:
-    """Go to an offset; what comes out of git, or through some remotes, can be read from its beginning alone."""
+    """Move to an offset, by reading if the stream cannot be sought (files in git, and some remotes)."""
     if offset and stream.seekable():
         stream.seek(offset)
         return
@@ -129,7 +139,7 @@ def _skip(stream: BinaryIO, offset: int) -> None:
 
 
 class _Body(io.RawIOBase):
-    """A stream of DVC's, whose failures name the source, and which ends in an error beyond ``limit``."""
+    """A stream of DVC whose errors name the source; exceeding ``limit`` bytes is an error."""
 
     def __init__(self, source: DvcSource, stream: BinaryIO, offset: int, limit: int) -> None:
         self._source, self._stream, self._position, self._limit = source, stream, offset, limit
@@ -153,10 +163,10 @@ class _Body(io.RawIOBase):
 
 
 def parse_dvc_source(source: str, base: Path, commits: CommitCache) -> DvcSource:
-    """What ``source`` names; a relative repository starts at ``base``.
+    """Parse a ``dvc:`` source; a relative repository starts at ``base``.
 
     Raises:
-        InvalidInputError: it is not written as a file or folder of a repository, or has a password in it.
+        InvalidInputError: The text is not a file or folder of a repository, or contains a password.
     """
     found = _SOURCE.fullmatch(source)
     if not found:
@@ -173,7 +183,7 @@ def parse_dvc_source(source: str, base: Path, commits: CommitCache) -> DvcSource
 
 
 def _repository(url: str, base: Path) -> str:
-    """What DVC is asked for. Transports that run a command, as git's ``ext::``, are none of these."""
+    """Return the repository for DVC; transports that run a command, such as git's ``ext::``, are rejected."""
     if url.startswith("file:"):
         return str(parse_file_url(url))
     if url.startswith(("/", ".")):
@@ -193,7 +203,7 @@ def _repository(url: str, base: Path) -> str:
 
 @functools.cache
 def _file_system() -> Any:  # noqa: ANN401 - dvc ships no types
-    """DVC's file system; what it clones is removed at the end of the process.
+    """Import DVC's file system, and remove its clones at the end of the process.
 
     Raises:
         UnavailableError: dvc is not installed.
@@ -211,7 +221,7 @@ def _file_system() -> Any:  # noqa: ANN401 - dvc ships no types
 
 @contextmanager
 def _opened(source: DvcSource) -> Iterator[Any]:
-    """The repository of a source at its revision, as a file system."""
+    """Open the repository of a source at its revision, as a file system."""
     file_system = _file_system()
     with ExitStack() as opened:
         with _failures_named(source):
@@ -223,7 +233,7 @@ def _opened(source: DvcSource) -> Iterator[Any]:
 
 
 def _check_there(source: DvcSource) -> None:
-    """A repository that is a path must be there: git would say of any other that it cannot be reached."""
+    """Raise if the repository is a path that does not exist, since git's own error is misleading."""
     if "://" not in source.repository and not Path(source.repository).exists():
         raise NoRepositoryError(
             f"{source.repository} does not exist",
@@ -233,7 +243,7 @@ def _check_there(source: DvcSource) -> None:
 
 
 def _commit(source: DvcSource, files: Any) -> str:  # noqa: ANN401 - dvc ships no types
-    """The commit that is open. Without git, DVC would read the folder as it is now, whatever the revision."""
+    """Return the open commit. Without git, DVC would read the folder as it is now, whatever the revision."""
     commit = getattr(files.repo.fs, "rev", "")
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         raise InvalidInputError(
@@ -246,7 +256,7 @@ def _commit(source: DvcSource, files: Any) -> str:  # noqa: ANN401 - dvc ships n
 
 @contextmanager
 def _failures_named(source: DvcSource) -> Iterator[None]:
-    """Turns what DVC, git and their remotes raise, which may be anything, into errors that name the source."""
+    """Convert all errors of DVC, git and their remotes into errors that name the source."""
     try:
         yield
     except BenchlockError:

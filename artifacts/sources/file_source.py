@@ -24,11 +24,11 @@ class FolderSource:
 
 
 def parse_local_source(path: Path, source: str) -> FileSource | FolderSource:
-    """What lies at ``path``, which is written as ``source``.
+    """Find the file or folder at ``path``, which the manifest spells as ``source``.
 
     Raises:
-        InvalidInputError: nothing, or neither a regular file nor a folder.
-        UnavailableError: it cannot be looked at.
+        InvalidInputError: The path does not exist, or is neither a regular file nor a folder.
+        UnavailableError: The path cannot be examined.
     """
     if "\0" in source or not source:
         raise InvalidInputError(f"{source!r} is no path", where=repr(source), next_step="write a path or a URL")
@@ -48,10 +48,10 @@ def parse_local_source(path: Path, source: str) -> FileSource | FolderSource:
 
 
 def parse_file_url(source: str) -> Path:
-    """The path of a ``file:`` URL (RFC 8089): absolute, of this machine.
+    """Parse a ``file:`` URL (RFC 8089) into an absolute path on this machine.
 
     Raises:
-        InvalidInputError: it names none.
+        InvalidInputError: The URL has another host, a relative path, a query or a fragment.
     """
     url = split_url(source)
     if url.netloc not in {"", "localhost"} or not url.path.startswith("/") or url.query or url.fragment:

@@ -26,12 +26,12 @@ _NOBODY: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError)
 def send_request(
     request: SourceRequest, network: NetworkPolicy, headers: Mapping[str, str]
 ) -> Iterator[SourceResponse]:
-    """The answer to GET at the end of the redirects.
+    """Send a GET request, follow redirects, and yield the last response.
 
     Raises:
-        InvalidInputError: a URL or a redirect that is refused.
-        UnavailableError: a certificate that nobody trusts, redirects without end.
-        TransientError: what another attempt may get rid of.
+        InvalidInputError: A URL or a redirect is forbidden.
+        UnavailableError: A certificate is not trusted, or there are too many redirects.
+        TransientSourceError: An error that another attempt may avoid.
     """
     url, start = request.url, find_origin(request.url)
     context = httpx.create_ssl_context()
@@ -54,7 +54,7 @@ def _send(
     headers: Mapping[str, str],
     means: tuple[ssl.SSLContext, ExitStack],
 ) -> httpx.Response:
-    """The answer of one server, connected to at an address that was looked at; the certificate is checked by name."""
+    """Send a request to a checked address of one server; the certificate is checked against the host name."""
     split = check_url(url, loopback_http=network.loopback_http)
     proxy, (context, opened) = network.proxy(split), means
     with _failures_named(request.shown):
@@ -62,7 +62,7 @@ def _send(
         host = asked.raw_host.decode("ascii")
         found = [host] if proxy else addresses(host, find_origin(url)[2])
     named = find_origin(url) == find_origin(request.url) or network.admits_redirect(host)
-    if not named and (not proxy or is_address(host)):  # a proxy looks names up by itself
+    if not named and (not proxy or is_address(host)):  # a proxy resolves names itself
         refuse_private(found, host, request.shown)
     for address in found:
         client = opened.enter_context(_client(context, proxy, network))
@@ -91,12 +91,12 @@ def _client(context: ssl.SSLContext, proxy: str | None, network: NetworkPolicy) 
 
 def _chunks(response: httpx.Response, shown: str) -> Iterator[bytes]:
     with _failures_named(shown):
-        yield from response.iter_raw()  # as they come: what is held back would be lost where the answer breaks off
+        yield from response.iter_raw()  # unbuffered: a broken connection would lose the buffer
 
 
 @contextmanager
 def _failures_named(shown: str) -> Iterator[None]:
-    """Turns what the network refuses into errors that name the source."""
+    """Convert errors of the network into errors that name the source."""
     try:
         yield
     except httpx.InvalidURL as error:

@@ -24,19 +24,26 @@ if TYPE_CHECKING:
 
 
 _OK, _PARTIAL, _NOTHING_LEFT = 200, 206, 416
-_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that a later attempt may not get
+_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that are worth another attempt
 _RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
 @contextmanager
 def download(request: SourceRequest, network: NetworkPolicy, offset: int, limit: int) -> Iterator[BinaryIO]:
-    """The bytes from ``offset`` on, as the server sends them: no content encoding is undone.
+    """Open a download from ``offset`` on, without decoding any content encoding.
 
-    An answer that breaks off is gone on with, by Range where the server can; a bounded number of times in a row.
+    A broken connection is resumed, with a Range request if the server supports it, a limited number of times in a row.
+
+    Args:
+        request: The URL and headers.
+        network: The network policy.
+        offset: The offset of the first byte.
+        limit: The largest size of the whole file, in bytes.
 
     Raises:
-        InvalidInputError: more than ``limit`` bytes in all (while reading, too), or a URL or redirect that is refused.
-        UnavailableError: no connection, no answer in time, no file, an answer that breaks off again and again.
+        InvalidInputError: The file has more than ``limit`` bytes (also while reading), or a URL or redirect is
+            forbidden.
+        UnavailableError: No connection, a timeout, no such file, or too many broken connections.
     """
     body = _Body(request, network, offset, limit)
     with io.BufferedReader(body, CHUNK) as stream:
@@ -45,16 +52,16 @@ def download(request: SourceRequest, network: NetworkPolicy, offset: int, limit:
 
 
 class _Body(io.RawIOBase):
-    """The answers to a request, one after the other, as one stream that ends in an error beyond ``limit``."""
+    """The responses to a request as one stream; exceeding ``limit`` bytes is an error."""
 
     def __init__(self, request: SourceRequest, network: NetworkPolicy, offset: int, limit: int) -> None:
         self._request, self._network, self._limit = request, network, limit
-        self._position = offset  # of the next byte that a server is to send
-        self._skip = 0  # bytes of this answer that were sent before
-        self._total: int | None = None  # of the whole file, where the server says it
+        self._position = offset  # offset of the next byte from the server
+        self._skip = 0  # bytes of this response that were received before
+        self._total: int | None = None  # size of the whole file, if the server reports it
         self._etag = ""
         self._reached = False
-        self._failures = 0  # in a row, nothing received between them
+        self._failures = 0  # in a row, without any bytes between them
         self._attempts = 0
         self._deadline = time.monotonic() + network.longest
         self._rest = b""
@@ -78,7 +85,7 @@ class _Body(io.RawIOBase):
         return size
 
     def connect(self) -> None:
-        """Have an answer to read from."""
+        """Send requests until there is a response to read from."""
         while self._chunks is None:
             from benchlock.artifacts.sources.http_request import send_request  # noqa: PLC0415 - loads httpx, which only remote sources need
 
@@ -97,7 +104,7 @@ class _Body(io.RawIOBase):
         return headers
 
     def _accept(self, answer: SourceResponse) -> None:
-        """Begin to read an answer, if it is of the file, at the position or before it."""
+        """Start to read a response, if it has the same file at the current position or before it."""
         status, etag = answer.status, answer.headers.get("ETag", "")
         ranged = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
         if status in _LATER:
@@ -106,7 +113,7 @@ class _Body(io.RawIOBase):
             self._skip, total = 0, ranged[2]
         elif status == _OK:
             self._skip, total = self._position, answer.headers.get("Content-Length", "")
-        elif status == _NOTHING_LEFT and self._position:  # whether it is the whole file, the digest says
+        elif status == _NOTHING_LEFT and self._position:  # the digest shows whether the file is complete
             self._skip, total = 0, ""
         else:
             raise self._failed(f"answers {status} {answer.reason}".rstrip(), "correct the URL, or try again later")
@@ -119,7 +126,7 @@ class _Body(io.RawIOBase):
         self._chunks = iter(()) if status == _NOTHING_LEFT else answer.chunks
 
     def _receive(self) -> bytes:
-        """The next bytes that were not received yet; none at the end of the file."""
+        """Return the next new bytes, and no bytes at the end of the file."""
         while True:
             self.connect()
             assert self._chunks is not None
@@ -145,7 +152,7 @@ class _Body(io.RawIOBase):
         return b""
 
     def _pause(self, error: TransientSourceError) -> None:
-        """Wait before the next attempt, or give up: at once where there never was a server."""
+        """Wait before the next attempt, or give up, at once if the server was never reached."""
         self._open.close()
         self._chunks = None
         self._reached = self._reached or error.reached
@@ -178,29 +185,30 @@ class _Body(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True)
 class HttpsSource:
-    """What a server answers to GET."""
+    """A file at an HTTPS URL."""
 
     url: str
     network: NetworkPolicy = field(default_factory=NetworkPolicy)
 
     def __str__(self) -> str:
-        """As it is written in a manifest."""
+        """Return the source as written in a manifest."""
         return self.url
 
     def resolved(self) -> "HttpsSource":
-        """Itself: a URL has no revision."""
+        """Return this source: a URL has no revision."""
         return self
 
     def stated(self) -> Digest | None:
-        """None: servers state no digest that means the same everywhere."""
+        """Return ``None``: no digest that servers state is reliable."""
         return None
 
     def open(self, offset: int = 0, *, limit: int = LARGEST_DOWNLOAD) -> AbstractContextManager[BinaryIO]:
-        """The bytes from ``offset`` on, streamed. Redirects stay within TLS.
+        """Open the file from ``offset`` on, streamed; redirects stay within TLS.
 
         Raises:
-            InvalidInputError: more than ``limit`` bytes (while reading, too), or a URL or redirect that is refused.
-            UnavailableError: no connection, no answer in time, no file, an answer that breaks off again and again.
+            InvalidInputError: The file has more than ``limit`` bytes (also while reading), or a URL or redirect is
+                forbidden.
+            UnavailableError: No connection, a timeout, no such file, or too many broken connections.
         """
         check_url(self.url, loopback_http=self.network.loopback_http)
         return download(SourceRequest(self.url, redact_url(self.url)), self.network, offset, limit)

@@ -1,8 +1,8 @@
 """Sources on the Hugging Face Hub: ``hf://ORG/NAME@REVISION/PATH``, also for datasets and spaces.
 
-The Hub's own client says which commit a branch or tag is, what a file's SHA-256 should be, and where it is read. The
-bytes come by our own stream into our own store, since the client keeps them a second time, goes on with nothing that a
-killed process left, and compares them with no digest. Its cache, its token files and its Xet protocol are not used.
+The Hub's own client resolves branches and tags to commits, and returns the SHA-256 and the URL of a file. The bytes are
+downloaded by this package, because the client would store them twice, cannot resume the download of a killed process,
+and verifies no digest. The client's cache, token files and Xet protocol are not used.
 """
 
 import functools
@@ -32,7 +32,7 @@ from benchlock.artifacts.trees import check_path
 Repository = Literal["model", "dataset", "space"]
 
 HUB: Final = "https://huggingface.co"
-_SECONDS: Final = 20.0  # for an answer that is a few lines long
+_SECONDS: Final = 20.0  # timeout of a response of a few lines
 _FOLDERS: Final[dict[str, Repository]] = {"datasets": "dataset", "spaces": "space"}
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -41,9 +41,9 @@ _SOURCE: Final = re.compile(r"hf://(?:(datasets|spaces)/)?([\w.-]+/[\w.-]+)@([^/
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """A Hub and who asks it. ``token`` is sent to ``endpoint`` alone; ``commits`` is what revisions were resolved to.
+    """A Hub and the token for it, which is sent to ``endpoint`` only.
 
-    A revision is resolved once in the life of this value, so that all files of a publication are of one commit.
+    ``commits`` is a cache that resolves each revision once, so that all files of a publication have the same commit.
     """
 
     endpoint: str = HUB
@@ -53,7 +53,7 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """A file of a repository at a revision: a commit, or a branch or tag, which ``resolved`` turns into one."""
+    """A file of a repository at a revision: a commit, or a branch or tag, which ``resolved`` replaces by its commit."""
 
     kind: Repository
     name: str
@@ -63,16 +63,16 @@ class HubSource:
     network: NetworkPolicy = field(default_factory=NetworkPolicy)
 
     def __str__(self) -> str:
-        """As it is written in a manifest."""
+        """Return the source as written in a manifest."""
         prefix = "" if self.kind == "model" else f"{self.kind}s/"
         return f"hf://{prefix}{self.name}@{quote(self.revision, safe='')}/{self.path}"
 
     def resolved(self) -> "HubSource":
-        """The same file at the commit that its revision is now.
+        """Return the same file at the current commit of its revision.
 
         Raises:
-            InvalidInputError: no such repository or revision, or none that may be seen.
-            UnavailableError: the Hub does not answer.
+            InvalidInputError: The repository or revision does not exist or is not accessible.
+            UnavailableError: The Hub does not answer.
         """
         if _COMMIT.fullmatch(self.revision):
             return self
@@ -82,7 +82,7 @@ class HubSource:
         return replace(self, revision=self.hub.commits[key])
 
     def stated(self) -> Digest | None:
-        """The digest that the Hub states for a file: of what it keeps in LFS. Raises as ``resolved``."""
+        """Return the digest that the Hub states for a file in LFS, otherwise ``None``; errors as ``resolved``."""
         import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
 
         with _asking(self):
@@ -92,7 +92,7 @@ class HubSource:
         return Digest(f"sha256:{found.etag}") if found.etag and _SHA256.fullmatch(found.etag) else None
 
     def open(self, offset: int = 0, *, limit: int = LARGEST_DOWNLOAD) -> AbstractContextManager[BinaryIO]:
-        """The bytes from ``offset`` on, streamed; errors as of a source over TLS."""
+        """Open the file from ``offset`` on, streamed; errors as ``HttpsSource.open``."""
         headers = {"Authorization": f"Bearer {self.hub.token}"} if self.hub.token else {}
         return download(SourceRequest(self._url(), str(self), headers), self._rules(), offset, limit)
 
@@ -114,21 +114,21 @@ class HubSource:
         )
 
     def _rules(self) -> NetworkPolicy:
-        """A Hub that somebody set up on a private network may redirect within it; the public one may not."""
+        """Return the network policy; a Hub on a private network may redirect within it, the public one may not."""
         split = check_url(self.hub.endpoint, loopback_http=True)
         try:
             found = addresses(split.hostname or "", split.port or 0)
-        except OSError:  # asked through a proxy, or not at all
+        except OSError:  # reached through a proxy, or not at all
             found = []
         is_private = not all(is_public(address) for address in found)
         return replace(self.network, loopback_http=split.scheme == "http", private_redirects=is_private)
 
 
 def parse_hub_source(source: str, hub: Hub, network: NetworkPolicy) -> HubSource:
-    """What ``source`` names; a ``/`` in a branch or tag is written ``%2F``.
+    """Parse an ``hf:`` source; a ``/`` in a branch or tag is written ``%2F``.
 
     Raises:
-        InvalidInputError: it is not written as a file on the Hub.
+        InvalidInputError: The text is not a file on the Hub.
     """
     found = _SOURCE.fullmatch(source)
     if not found:
@@ -145,12 +145,12 @@ def parse_hub_source(source: str, hub: Hub, network: NetworkPolicy) -> HubSource
 
 
 _asked: ContextVar[HubSource] = ContextVar("_asked")
-"""What the Hub's client is asked about; the client itself is one for the whole process."""
+"""The source of the current request: the whole process shares one client of the Hub."""
 
 
 @functools.cache
 def _keep_at_home() -> None:
-    """Has the Hub's client ask its Hub and nobody else: it would follow a redirect to anywhere."""
+    """Make the Hub's client reject redirects to other hosts, which it would follow."""
     import httpx2  # noqa: PLC0415 - loaded by the client
     import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
 
@@ -175,7 +175,7 @@ def _keep_at_home() -> None:
 
 @contextmanager
 def _asking(source: HubSource) -> Iterator[None]:
-    """Turns what the Hub's client raises into errors that name the source."""
+    """Convert errors of the Hub's client into errors that name the source."""
     import httpx2  # noqa: PLC0415 - loaded by the client
     from huggingface_hub import errors  # noqa: PLC0415
 

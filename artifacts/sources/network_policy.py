@@ -7,28 +7,34 @@ from urllib.parse import SplitResult
 
 from benchlock.artifacts.net.urls import is_loopback
 
-LARGEST_DOWNLOAD: Final = 1 << 40  # bytes; no published model comes near, an endless answer ends there
+LARGEST_DOWNLOAD: Final = 1 << 40  # bytes; ends endless responses, far above the largest models
 
 
 class TransientSourceError(Exception):
-    """A failure that another attempt may get rid of; its text says which. Never leaves this package.
+    """A failure that another attempt may avoid; it never leaves this package.
 
-    ``reached`` says whether there was a server that failed, or none at all.
+    ``reached`` says whether a server was reached.
     """
 
     def __init__(self, what: str, *, reached: bool = True) -> None:
+        """Set the message and whether a server was reached."""
         super().__init__(what)
         self.reached = reached
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """The rules of every connection that a source makes.
+    """The rules of every connection that a source opens.
 
-    ``redirect_hosts`` may be redirected to whatever their addresses; other hosts need public ones. ``proxies`` are by
-    scheme, with ``no`` for the hosts that need none, as ``urllib.request.getproxies`` has them. ``silence`` is in
-    seconds, between two pieces of an answer; ``pauses``, in seconds, come before each further attempt. One download
-    makes ``attempts`` requests at most, also where each brings some bytes, and takes ``longest`` seconds at most.
+    Attributes:
+        loopback_http: Permit unencrypted HTTP on this machine.
+        redirect_hosts: Hosts that may be redirected to whatever their addresses; others need public ones.
+        private_redirects: Permit redirects to private addresses of any host.
+        proxies: Proxies by scheme, and exceptions under ``no``, as from ``urllib.request.getproxies``.
+        silence: Seconds between two chunks of a response at most.
+        pauses: Seconds before each further attempt.
+        attempts: Requests of one download at most, successful ones included.
+        longest: Seconds of one download at most.
     """
 
     loopback_http: bool = False
@@ -41,7 +47,7 @@ class NetworkPolicy:
     longest: float = 24 * 3600.0
 
     def proxy(self, url: SplitResult) -> str | None:
-        """The proxy that a URL is asked through; none where it is asked itself, as this machine always is."""
+        """Return the proxy for a URL, or ``None`` for a direct connection, as to this machine."""
         proxy = self.proxies.get(url.scheme) or self.proxies.get("all")
         if proxy is None or is_loopback(url.hostname or ""):
             return None
@@ -50,13 +56,13 @@ class NetworkPolicy:
         return None if proxy_bypass(url.netloc, self.proxies) else proxy
 
     def admits_redirect(self, host: str) -> bool:
-        """Whether a redirect may lead to a host without a look at its addresses."""
+        """Return whether a redirect to a host needs no check of its addresses."""
         return self.private_redirects or host.lower() in self.redirect_hosts
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """What is asked: a URL, what errors call it, and headers for its own server, which no redirect elsewhere gets."""
+    """A URL, its name in errors, and headers for its own server, which are not sent to other hosts."""
 
     url: str
     shown: str
@@ -65,7 +71,7 @@ class SourceRequest:
 
 @dataclass(frozen=True, slots=True)
 class SourceResponse:
-    """What a server answers; ``chunks`` raise ``TransientSourceError`` where the body breaks off."""
+    """A response; ``chunks`` raise ``TransientSourceError`` when the connection breaks."""
 
     status: int
     reason: str

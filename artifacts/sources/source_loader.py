@@ -29,7 +29,7 @@ from benchlock.artifacts.trees import (
 )
 
 RemoteSource = HttpsSource | HubSource | DvcSource
-"""What is read elsewhere: whoever publishes it states the digest that its bytes must have."""
+"""A source on another machine; the manifest states the digest that its bytes must have."""
 
 Source = FileSource | FolderSource | RemoteSource
 
@@ -38,7 +38,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 @dataclass(frozen=True, slots=True)
 class SourceAccess:
-    """How remote sources are reached: the rules of connections, the Hub, and the commits of DVC repositories."""
+    """Access to remote sources: the network policy, the Hub, and the commits of DVC repositories."""
 
     network: NetworkPolicy = field(default_factory=NetworkPolicy)
     hub: Hub = field(default_factory=Hub)
@@ -46,11 +46,11 @@ class SourceAccess:
 
 
 def open_source(source: str, base: Path, access: SourceAccess | None = None) -> Source:
-    """What ``source`` names: a path (a relative one starts at ``base``), or a URL with one of the schemes.
+    """Parse a source: a path (a relative one starts at ``base``), or a URL with a supported scheme.
 
     Raises:
-        InvalidInputError: nothing is there, or it cannot be a source.
-        UnavailableError: it cannot be looked at.
+        InvalidInputError: The source does not exist or is malformed.
+        UnavailableError: The source cannot be examined.
     """
     access = access or SourceAccess()
     scheme = _SCHEME.match(source)
@@ -75,11 +75,13 @@ def open_source(source: str, base: Path, access: SourceAccess | None = None) -> 
 
 
 def pin_revision(source: RemoteSource, expected: Digest, store: BlobStore) -> RemoteSource:
-    """The source at the commit that its revision is now; as written, where nobody answers and the blob is there.
+    """Return the source at the current commit of its revision.
+
+    If the server does not answer but the blob ``expected`` is stored, return the source unchanged.
 
     Raises:
-        InvalidInputError: it has no such revision.
-        UnavailableError: nobody answers, and the blob is not there.
+        InvalidInputError: The revision does not exist.
+        UnavailableError: The server does not answer, and the blob is not stored.
     """
     try:
         return source.resolved()
@@ -98,12 +100,20 @@ def fetch_file(
     size: int | None = None,
     progress: Progress = SILENT,
 ) -> Descriptor:
-    """Have the file in the store; a blob that is there intact needs no network. ``size`` is the most that it may have.
+    """Fetch a file into the store; a blob that is stored intact needs no network.
+
+    Args:
+        source: The source of the file.
+        expected: The digest of the file.
+        store: The store.
+        name: The name of the file in error messages.
+        size: The largest size in bytes; ``None`` for the general limit.
+        progress: Shows the bytes received.
 
     Raises:
-        IntegrityError: other bytes came, or the source itself states another digest.
-        InvalidInputError: there is no such file, or it is larger.
-        UnavailableError: the source or the store failed.
+        IntegrityError: The source has other bytes, or states another digest.
+        InvalidInputError: The file does not exist, or is larger than ``size``.
+        UnavailableError: The source or the store failed.
     """
 
     @contextmanager
@@ -129,12 +139,15 @@ def _refuse_stated(source: RemoteSource, expected: Digest, name: str) -> None:
 def fetch_tree(
     source: DvcSource, expected: Digest, store: BlobStore, *, name: str, progress: Progress = SILENT
 ) -> tuple[Descriptor, tuple[TreeEntry, ...]]:
-    """Have a folder in the store as a tree; one that is there intact needs no network.
+    """Fetch a folder into the store as a tree; a tree that is stored intact needs no network.
+
+    Returns:
+        The digest and size of the tree, and its entries.
 
     Raises:
-        IntegrityError: its digest is another one. Names both.
-        InvalidInputError: there is no such folder, or one whose files cannot lie in one folder everywhere.
-        UnavailableError: the source or the store failed.
+        IntegrityError: The folder has another digest. The message has both.
+        InvalidInputError: The folder does not exist, or its paths collide on some file systems.
+        UnavailableError: The source or the store failed.
     """
     there = _tree_there(store, expected, name, progress)
     if there is not None:

@@ -1,8 +1,8 @@
 """A local cache in front of a remote blob store.
 
-A blob is put into both, and becomes visible in the folder when the other store has it whole: what lies here lies there.
-What is read from there is verified and kept here. The folder is the cache, the other store the truth: a blob that the
-folder loses, damaged or not, comes again.
+Writes go to both stores; the folder shows a blob only once the remote store has it, so the local blobs are a subset of
+the remote ones. Blobs read from the remote store are verified and cached. A blob that the folder loses is fetched
+again.
 """
 
 import builtins
@@ -25,44 +25,53 @@ from benchlock.artifacts.resumable_fetch import OpenAtOffset
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.oci_store import OciStore
 
-_SHOWN = 19  # characters of a digest that a person needs
+_SHOWN = 19  # characters of a digest in the display
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionReport:
-    """What went from the folder, or with a dry run would go; and what stays, for the other store lost or damaged it."""
+    """Blobs evicted from the cache (``gone``), and blobs kept because the remote copy is missing or damaged.
+
+    In a dry run, ``gone`` are the blobs that would be evicted.
+    """
 
     gone: tuple[Descriptor, ...]
     kept: tuple[Digest, ...]
 
 
 class RemoteStore(BlobStore, Protocol):
-    """A store that a folder can be in front of."""
+    """A store that can have a local cache."""
 
     @property
     def where(self) -> str:
-        """What a person calls it."""
+        """The name of the store for users."""
         ...
 
     @property
     def damaged(self) -> str:
-        """What a person does about a blob that is damaged there."""
+        """The next step for a blob that is damaged in the store."""
         ...
 
     def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
-        """Keep the bytes of ``source``, which can be sought and is known to hold ``blob``; not sent if it is there.
+        """Upload ``source``, a seekable stream of ``blob``, unless the store has that blob.
+
+        Args:
+            source: The bytes, which have the digest and size of ``blob``.
+            blob: The digest and size.
+            name: The name of the blob in error messages.
+            advance: Called with the number of bytes sent.
 
         Raises:
-            IntegrityError: a damaged blob of that digest is there, or ``source`` changed meanwhile.
+            IntegrityError: The store has a damaged blob of that digest, or ``source`` changed meanwhile.
         """
         ...
 
     def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """The bytes from ``start`` on, for a reader who digests them himself. ``BlobNotFoundError`` if absent."""
+        """Open an unverified stream from the offset ``start`` on; raise ``BlobNotFoundError`` if absent."""
         ...
 
     def among(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Those that are there."""
+        """Return those of ``digests`` that the store has."""
         ...
 
 
@@ -70,9 +79,10 @@ Remote = TypeVar("Remote", bound=RemoteStore)
 
 
 class CachedStore(Generic[Remote]):
-    """Blobs in a folder and elsewhere. A ``FileStore``, and also resuming and bringing."""
+    """A remote store with a cache in a folder. Implements ``FileStore``, ``ResumingStore`` and ``BringingStore``."""
 
     def __init__(self, local: LocalStore, remote: Remote, progress: Progress = SILENT) -> None:
+        """Put the cache ``local`` in front of ``remote``; ``progress`` shows downloads."""
         self._local = local
         self._remote = remote
         self._progress = progress
@@ -80,14 +90,14 @@ class CachedStore(Generic[Remote]):
 
     @property
     def remote(self) -> Remote:
-        """The other store, past the folder."""
+        """The remote store, without the cache."""
         return self._remote
 
     def evict(self, *, dry_run: bool = False) -> EvictionReport:
-        """Forget in the folder what the other store has, which is read for that; it comes again when it is needed.
+        """Remove the blobs from the cache that the remote store has intact; it reads them all to check.
 
         Raises:
-            UnavailableError: the other store does not answer; nothing was forgotten.
+            UnavailableError: The remote store does not answer; nothing was removed.
         """
         with self.writing():
             there = self._remote.among(self._local.list())
@@ -101,7 +111,7 @@ class CachedStore(Generic[Remote]):
         return EvictionReport(gone, tuple(blob.digest for blob in blobs if blob not in intact))
 
     def _intact_elsewhere(self, blobs: tuple[Descriptor, ...]) -> set[Descriptor]:
-        """Those whose every byte in the other store is right."""
+        """Return the blobs whose bytes in the remote store are all correct."""
         label = f"reading {len(blobs)} blobs of {self._remote.where}"
         with (
             self._progress.task(label, sum(blob.size for blob in blobs)) as advance,
@@ -118,6 +128,7 @@ class CachedStore(Generic[Remote]):
         return True
 
     def path(self, digest: Digest) -> Path:
+        """Fetch the blob if needed, and return its path in the cache."""
         self._fetch(digest)
         return self._local.path(digest)
 
@@ -129,6 +140,8 @@ class CachedStore(Generic[Remote]):
         name: str = "the content",
         advance: Advance = ignore_progress,
     ) -> Descriptor:
+        """Upload the rest of ``stream``, then cache it."""
+
         def send(draft: FileIO, found: Descriptor) -> None:
             self._remote.send(cast("BinaryIO", draft), found, name=name, advance=advance)
 
@@ -142,62 +155,77 @@ class CachedStore(Generic[Remote]):
         name: str | None = None,
         advance: Advance = ignore_progress,
     ) -> Descriptor:
+        """Upload a local file, then cache it."""
+
         def send(draft: FileIO, found: Descriptor) -> None:
             self._remote.send(cast("BinaryIO", draft), found, name=name or str(path), advance=advance)
 
         return self._local.put_file(path, expected, name=name, first=send)
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
+        """Upload and cache several files in parallel."""
         with self.together():
             return put_each(self, paths, advance)
 
     def fetch(
         self, expected: Digest, opened: OpenAtOffset, *, name: str = "the content", advance: Advance = ignore_progress
     ) -> Descriptor:
+        """Fetch a blob from a source into both stores."""
+
         def send(draft: FileIO, found: Descriptor) -> None:
             self._remote.send(cast("BinaryIO", draft), found, name=name)
 
         return self._local.fetch(expected, opened, name=name, advance=advance, first=send)
 
     def adopt(self, draft: UnfinishedFile, found: Descriptor) -> None:
+        """Upload an unfinished file, then make it a blob of the cache."""
+
         def send(file: FileIO, blob: Descriptor) -> None:
             self._remote.send(cast("BinaryIO", file), blob, name=blob.digest)
 
         self._local.adopt(draft, found, first=send)
 
     def open(self, digest: Digest) -> BinaryIO:
+        """Open a blob from the cache, and fetch it before if needed."""
         if self._collects and not self._local.exists(digest):
-            return self._remote.open(digest)  # nothing is kept while garbage is collected
+            return self._remote.open(digest)  # the cache takes no blobs during garbage collection
         self._fetch(digest)
         return self._local.open(digest)
 
     def stat(self, digest: Digest) -> Descriptor:
+        """Return the digest and size, from the cache if it has the blob."""
         return self._local.stat(digest) if self._local.exists(digest) else self._remote.stat(digest)
 
     def exists(self, digest: Digest) -> bool:
+        """Return whether either store has the blob."""
         return self._local.exists(digest) or self._remote.exists(digest)
 
     def delete(self, digest: Digest) -> None:
+        """Delete the blob from both stores."""
         self._local.delete(digest)
         self._remote.delete(digest)
 
     def list(self) -> Iterator[Digest]:
+        """Yield the digest of every blob of both stores, once."""
         here = set(self._local.list())
         yield from here
         yield from (digest for digest in self._remote.list() if digest not in here)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
+        """Protect new blobs of both stores from garbage collection."""
         with self._local.writing(), self._remote.writing():
             yield
 
     @contextmanager
     def together(self) -> Iterator[None]:
+        """Protect many new blobs of both stores together."""
         with self._local.together(), self._remote.together():
             yield
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
+        """Hold both stores exclusively for garbage collection."""
         with self._local.collecting(), self._remote.collecting():
             self._collects = True
             try:
@@ -206,9 +234,11 @@ class CachedStore(Generic[Remote]):
                 self._collects = False
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
+        """Remove leftover files in both stores."""
         return self._local.sweep(dry_run=dry_run) + self._remote.sweep(dry_run=dry_run)
 
     def bring(self, blobs: Iterable[Descriptor]) -> None:
+        """Fetch the missing blobs in parallel; skip those that are absent or damaged."""
         missing = {blob.digest: blob for blob in blobs if not self._local.exists(blob.digest)}.values()
         if not missing:
             return
@@ -228,12 +258,12 @@ class CachedStore(Generic[Remote]):
                     pool.shutdown(cancel_futures=True)
 
     def _fetch(self, digest: Digest) -> None:
-        """Have the blob in the folder."""
+        """Fetch the blob into the cache, unless it is there."""
         if not self._local.exists(digest):
             self._receive(digest, self._progress)
 
     def _receive(self, digest: Digest, progress: Progress = SILENT) -> None:
-        """As a fetch does: one that was interrupted is gone on with, and one of another process is waited for."""
+        """Fetch a blob: resume an interrupted fetch, or wait for that of another process."""
         size = None if progress is SILENT else self._remote.stat(digest).size
         name = f"blob {digest} of {self._remote.where}"
         try:
@@ -247,7 +277,8 @@ class CachedStore(Generic[Remote]):
 
 
 class CachedRepository(CachedStore[OciStore]):
-    """As ``MirroredStore``, and also naming."""
+    """A cached store in front of an OCI repository, which can also tag manifests."""
 
     def name_manifest(self, tag: str, document: OciManifest | OciIndex, config: bytes | None = None) -> Digest:
+        """Store a manifest under a tag, as ``OciStore.name_manifest`` does."""
         return self._remote.name_manifest(tag, document, config)

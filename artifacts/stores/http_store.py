@@ -24,25 +24,26 @@ PROTOCOL_VERSION = "v1"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server; ``base`` is what a person writes. ``plain`` is without TLS, on this machine."""
+    """A benchlock server; ``base`` is its URL as users write it. ``plain`` means without TLS, on this machine."""
 
     base: str
     plain: bool = False
 
     def __str__(self) -> str:
+        """Return the URL as users write it."""
         return self.base
 
     @property
     def url(self) -> str:
-        """Where the paths of the protocol's version that is spoken here begin."""
+        """The URL below which the server serves the supported version of the protocol."""
         return f"{self.base}/{PROTOCOL_VERSION}"
 
 
 def parse_server(text: str) -> Server:
-    """The server that ``text`` spells.
+    """Parse the URL of a server.
 
     Raises:
-        InvalidInputError: it is no URL, has credentials, or an unencrypted host that is not this machine.
+        InvalidInputError: The text is not a URL, has credentials, or has an unencrypted host that is not this machine.
     """
     split = check_url(text, loopback_http=True)
     if split.query or split.fragment:
@@ -56,7 +57,7 @@ SERVER_ERROR_POLICY: Final = ErrorPolicy(
     "have who runs the server publish the file again with `--registry DIR`, in the folder that it serves, which "
     "repairs it: publishing over HTTP sends nothing that the server has already, damaged or not",
     {
-        **dict.fromkeys((401, 403, 413, 422), InvalidInputError),  # as `api/error_codes.py` answers them
+        **dict.fromkeys((401, 403, 413, 422), InvalidInputError),  # the inverse of `api/error_codes.py`
         409: RefusedError,
     },
     root=f"/{PROTOCOL_VERSION}",
@@ -64,12 +65,12 @@ SERVER_ERROR_POLICY: Final = ErrorPolicy(
 
 
 def open_session(server: Server, token: str | None = None, renew: Callable[[], str] | None = None) -> Session:
-    """Open a session that sends a token to the server, and to no other.
+    """Open a session that sends a token to the server, and to no other host.
 
     Args:
         server: The server.
         token: The token to send, if any.
-        renew: Reads the token again when the server refuses the one that was sent.
+        renew: Reads the token again when the server rejects the current one.
     """
 
     def authorize(_client: object, _challenge: str) -> str:
@@ -81,28 +82,31 @@ def open_session(server: Server, token: str | None = None, renew: Callable[[], s
 
 
 def make_blob_client(session: Session, notes: Path | None = None, *, piece: int = UPLOAD_CHUNK) -> BlobClient:
-    """The blobs of a session's server. In the folder ``notes`` it is kept what a killed process began to upload."""
+    """Make a client for the blobs of a server; the folder ``notes`` has the bookmarks of unfinished uploads."""
     return BlobClient(session, piece=piece, notes=UploadBookmarks(notes) if notes else None, mounts=True)
 
 
 class HttpStore:
-    """Blobs on a server. Implements ``BlobStore``, but for ``list``, ``delete``, ``collecting`` and ``sweep``.
+    """The blobs of a server. Implements ``BlobStore``.
 
-    Those are for whoever runs the server, and refused here. What was put is held by the server for a day, so that
-    ``writing`` and ``together`` need nothing. A damaged blob is repaired on the server, not by ``put``.
+    Only the server's administrator may use ``list``, ``delete``, ``collecting`` and ``sweep``; they raise
+    ``RefusedError`` here. The server holds new blobs for a day, so that ``writing`` and ``together`` do nothing. A
+    damaged blob is repaired on the server, not by ``put``.
     """
 
     def __init__(self, client: BlobClient, scratch: Path | None = None) -> None:
-        """``scratch`` is a folder for what must be known before it is sent; else the system's for such files."""
+        """Open the store; streams are spooled in ``scratch``, by default the system's temporary folder."""
         self._client = client
         self._scratch = scratch or Path(tempfile.gettempdir())
 
     @property
     def where(self) -> str:
+        """The name of the server for users."""
         return self._client.where
 
     @property
     def damaged(self) -> str:
+        """The next step for a blob that is damaged on the server."""
         return self._client.advice.damaged
 
     def put(
@@ -113,6 +117,7 @@ class HttpStore:
         name: str = "the content",
         advance: Advance = ignore_progress,
     ) -> Descriptor:
+        """Upload the rest of ``stream``, after spooling it to compute its digest."""
         with spool_stream(stream, self._scratch) as (spool, found):
             check_digest(name, expected, found)
             self.send(spool, found, name=name, advance=advance)
@@ -126,6 +131,7 @@ class HttpStore:
         name: str | None = None,
         advance: Advance = ignore_progress,
     ) -> Descriptor:
+        """Upload a local file."""
         with open_regular(path) as source:
             found = describe(source)
             check_digest(name or str(path), expected, found)
@@ -133,49 +139,60 @@ class HttpStore:
         return found
 
     def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
-        """Keep the bytes of ``source``, which can be sought and is known to hold ``blob``; not sent if it is there."""
+        """Upload ``source``, a seekable stream of ``blob``, unless the server has that blob."""
         self._client.put_blob(source, blob, name=name, advance=advance)
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
+        """Upload several files in parallel."""
         return put_each(self, paths, advance)
 
     def open(self, digest: Digest) -> BinaryIO:
-        """The bytes, verified at their end."""
+        """Open a blob as a stream that is verified at its end."""
         return self._client.open_digest(digest)
 
     def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
+        """Open an unverified stream of a blob from the offset ``start`` on."""
         return self._client.receive(digest, start)
 
     def stat(self, digest: Digest) -> Descriptor:
+        """Return the digest and size that the server reports."""
         found = self._client.stat_blob(parse_digest(digest))
         if found is None:
             raise BlobNotFoundError(f"{self.where} has no blob {digest}", where=self.where)
         return found
 
     def exists(self, digest: Digest) -> bool:
+        """Return whether the server has the blob."""
         return self._client.stat_blob(parse_digest(digest)) is not None
 
     def among(self, digests: Iterable[Digest]) -> set[Digest]:
+        """Return those of ``digests`` that the server has, by parallel requests."""
         asked = tuple(digests)
         with ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool:
             return {digest for digest, there in zip(asked, pool.map(self.exists, asked), strict=True) if there}
 
     def writing(self) -> AbstractContextManager[None]:
+        """Do nothing: the server holds new blobs."""
         return nullcontext()
 
     def together(self) -> AbstractContextManager[None]:
+        """Do nothing: the server holds new blobs."""
         return nullcontext()
 
     def list(self) -> Iterator[Digest]:
+        """Raise ``RefusedError``: only the administrator may list blobs."""
         raise self._refused("lists its blobs")
 
     def delete(self, digest: Digest) -> None:
+        """Raise ``RefusedError``: only the administrator may delete blobs."""
         raise self._refused(f"deletes {parse_digest(digest)}")
 
     def collecting(self) -> AbstractContextManager[None]:
+        """Raise ``RefusedError``: only the administrator may collect garbage."""
         raise self._refused("collects garbage")
 
-    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - as the protocol says
+    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - part of the protocol
+        """Raise ``RefusedError``: only the administrator may collect garbage."""
         raise self._refused("collects garbage")
 
     def _refused(self, what: str) -> RefusedError:

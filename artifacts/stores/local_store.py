@@ -1,10 +1,11 @@
 """A blob store in a folder, safe against kill -9, power loss and concurrent processes.
 
-``ROOT/sha256/ab/<64 hex>`` is a blob: mode 0444, and complete, since it comes there by a rename. ``ROOT/incoming/`` is
-where bytes lie until their digest is known; a file there is locked while it is written. What a killed process left, the
-next writer removes, but for an interrupted fetch, which is resumed; a collection removes all of it.
-``ROOT/lock`` is locked (flock) shared while anything is written, and exclusively while garbage is collected; the kernel
-frees it when its holder dies.
+``ROOT/sha256/ab/<64 hex>`` is a blob: mode 0444, and complete, because it is renamed into place. ``ROOT/incoming/`` has
+unfinished files, each locked by its writer, until their digest is known. The next writer removes the files of killed
+processes, except interrupted fetches, which are resumed; a garbage collection removes all of them.
+
+``ROOT/lock`` is locked (flock) shared by writers, and exclusively by a garbage collection; the kernel releases the lock
+when its holder dies.
 """
 
 import builtins
@@ -47,10 +48,10 @@ _NEXT_STEPS = {
 
 _AT_ONCE = 4
 _MOST_FILES, _MOST_BYTES = 64, 4 << 20
-"""Of those that are made durable together: each is open until they are."""
+"""Limits of the files that are made durable together; all of them are open meanwhile."""
 
 BeforePublication = Callable[[FileIO, Descriptor], None]
-"""What ``put`` does with the bytes once they are known, before they become visible; where it fails, they never do."""
+"""Handle the bytes and their digest before the blob becomes visible; an error prevents that."""
 
 
 def _nothing(_draft: FileIO, _found: Descriptor) -> None:
@@ -62,7 +63,7 @@ def _parts(paths: Iterable[Path]) -> Iterator[list[Path]]:
     size = 0
     for path in paths:
         part.append(path)
-        with suppress(OSError):  # whoever opens it says what is wrong with it
+        with suppress(OSError):  # opening the file raises the error
             size += path.stat().st_size
         if len(part) == _MOST_FILES or size >= _MOST_BYTES:
             yield part
@@ -72,19 +73,19 @@ def _parts(paths: Iterable[Path]) -> Iterator[list[Path]]:
 
 
 class LocalStore:
-    """Blobs in a folder, which is made when it is first written to. Implements ``BlobStore``."""
+    """Blobs in a folder, which the first write creates. Implements ``BlobStore``."""
 
     def __init__(self, root: Path, beside: StoreLock | None = None) -> None:
-        """Make the store of the folder ``root``; ``beside`` is held with its file lock."""
+        """Open the store in the folder ``root``; ``beside`` is held together with its file lock."""
         self._root = root
         self._beside = beside
         self._durable: set[Path] = set()  # folders whose entry in their parent this store has synced
         self._made: dict[tuple[str, ...], Path] = {}
-        # Whether this store has removed what killed writers left. Other hosts may not see who holds a file's lock.
+        # Whether this store has removed leftovers; never with ``beside``: other hosts may not see the file locks.
         self._is_tidy = beside is not None
 
     def path(self, digest: Digest) -> Path:
-        """Where the blob lies, for hard links and read-only mounts. ``BlobNotFoundError`` if absent."""
+        """Return the path of the blob, for hard links and read-only mounts; ``BlobNotFoundError`` if absent."""
         self.stat(digest)
         return self._place(digest)
 
@@ -97,6 +98,7 @@ class LocalStore:
         advance: Advance = ignore_progress,
         first: BeforePublication = _nothing,
     ) -> Descriptor:
+        """Store the rest of ``stream``; ``first`` is called before the blob becomes visible."""
         with self.writing(), self._draft() as draft:
             found = self._receive(stream, draft, advance)
             check_digest(name, expected, found)
@@ -113,6 +115,7 @@ class LocalStore:
         advance: Advance = ignore_progress,
         first: BeforePublication = _nothing,
     ) -> Descriptor:
+        """Store a local file; ``first`` is called before the blob becomes visible."""
         with open_regular(path) as source, self.writing(), self._draft() as draft:
             found = self._receive_file(source, path, draft, advance)
             check_digest(name or str(path), expected, found)
@@ -121,6 +124,7 @@ class LocalStore:
         return found
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
+        """Store several files, in batches that are made durable together."""
         advance = serialize_advance(advance)
         with self.writing(), ThreadPoolExecutor(_AT_ONCE) as pool:
             parts = [pool.submit(self._put_together, part, advance) for part in _parts(paths)]
@@ -140,12 +144,13 @@ class LocalStore:
         advance: Advance = ignore_progress,
         first: BeforePublication = _nothing,
     ) -> Descriptor:
+        """Fetch a blob, or resume an interrupted fetch; ``first`` is called before the blob becomes visible."""
         with (
             self.writing(),
             self._disk("be written"),
             open_partial_file(self._folder("incoming"), expected) as (draft, waited),
         ):
-            there = find_intact(self, expected, name) if waited else None  # another process has fetched it by now
+            there = find_intact(self, expected, name) if waited else None  # another process may have fetched it
             if there is not None:
                 return there
             found = receive(draft, expected, opened, name=name, advance=advance)
@@ -154,19 +159,23 @@ class LocalStore:
         return found
 
     def adopt(self, draft: UnfinishedFile, found: Descriptor, *, first: BeforePublication = _nothing) -> None:
+        """Make an unfinished file a blob without copying it; ``first`` is called before it becomes visible."""
         with self.writing():
             first(draft.file, found)
             self._publish(draft, found.digest)
 
     def open(self, digest: Digest) -> BinaryIO:
+        """Open a blob, unverified."""
         with self._disk("be read"), self._present(digest):
             return self._place(digest).open("rb")
 
     def stat(self, digest: Digest) -> Descriptor:
+        """Return the digest and size as stored."""
         with self._disk("be read"), self._present(digest):
             return Descriptor(digest, self._place(digest).stat().st_size)
 
     def exists(self, digest: Digest) -> bool:
+        """Return whether the store has the blob."""
         try:
             self.stat(digest)
         except BlobNotFoundError:
@@ -174,13 +183,14 @@ class LocalStore:
         return True
 
     def delete(self, digest: Digest) -> None:
+        """Delete the blob, if it exists."""
         if self._beside is not None:
             self._beside.check()
         with self._disk("delete"), suppress(FileNotFoundError):
-            self._place(digest).unlink()  # if the power fails now, it may be there again, and whole
+            self._place(digest).unlink()  # after a power failure the whole blob may be back
 
     def list(self) -> Iterator[Digest]:
-        """Every blob, sorted. Names that are no digest are no blobs."""
+        """Yield the digest of every blob, sorted; other files are skipped."""
         for folder in self._names(self._root / "sha256"):
             for name in self._names(self._root / "sha256" / folder):
                 with suppress(InvalidInputError):
@@ -190,22 +200,25 @@ class LocalStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
+        """Hold the lock of the store, shared with other writers."""
         with self._locked(alone=False):
             yield
 
     @contextmanager
     def together(self) -> Iterator[None]:
+        """Hold the lock of the store, as ``writing`` does, and remove leftovers with the next write."""
         with self.writing():
-            self._is_tidy = self._beside is not None  # a large import may have been killed since
+            self._is_tidy = self._beside is not None  # a large import may have been killed meanwhile
             yield
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Exclusive against ``writing``, of other processes too."""
+        """Hold the lock of the store exclusively, also against other processes."""
         with self._locked(alone=True):
             yield
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
+        """Remove every unfinished file."""
         incoming = self._root / "incoming"
         names = self._names(incoming)
         with self._disk("be cleaned"):
@@ -213,21 +226,21 @@ class LocalStore:
 
     def _place(self, digest: Digest) -> Path:
         hexdigits = to_hex(parse_digest(digest))
-        return self._root / f"sha256/{hexdigits[:2]}/{hexdigits}"  # one step: joining is dear for small blobs
+        return self._root / f"sha256/{hexdigits[:2]}/{hexdigits}"  # one join: joins are slow compared with small blobs
 
     def _names(self, folder: Path) -> tuple[str, ...]:
         with self._disk("be listed"):
             try:
-                return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - names alone, without a path for each
+                return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - names only, without a path for each
             except FileNotFoundError:
                 return ()
             except NotADirectoryError:
                 if folder.parent == self._root:
                     raise
-                return ()  # a stray file beside the folders of blobs
+                return ()  # a stray file among the folders of blobs
 
     def _put_together(self, paths: Sequence[Path], advance: Advance) -> builtins.list[Descriptor]:
-        """All are written before the first is settled: a disk makes many small files durable as fast as one."""
+        """Write all files before the first ``fsync``: a disk syncs many small files as fast as one."""
         with ExitStack() as stack:
             received: list[tuple[UnfinishedFile, Descriptor]] = []
             for path in paths:
@@ -241,7 +254,7 @@ class LocalStore:
         return [found for _, found in received]
 
     def _sync_folders(self, digests: Iterable[Digest]) -> None:
-        """Make their names durable: of blobs that were there too, whose writers may not have come so far."""
+        """Make the names of blobs durable, including existing blobs, whose writers may not have done so."""
         with self._disk("be written"):
             for folder in {self._place(digest).parent for digest in digests}:
                 sync_folder(folder)
@@ -251,7 +264,7 @@ class LocalStore:
             with self._disk("be written"):
                 draft.write(chunk)
 
-        return relay(stream, take, advance)  # an error of the stream is the caller's, not this store's
+        return relay(stream, take, advance)  # an error of the stream is not an error of this store
 
     def _receive_file(self, source: BinaryIO, path: Path, draft: UnfinishedFile, advance: Advance) -> Descriptor:
         try:
@@ -261,7 +274,7 @@ class LocalStore:
 
     @contextmanager
     def _draft(self) -> Iterator[UnfinishedFile]:
-        """A new file in incoming/, gone afterwards unless it was published."""
+        """Create a file in ``incoming/``, and remove it afterwards unless it was published."""
         with self._disk("be written"):
             if not self._is_tidy:
                 self._is_tidy = True
@@ -273,13 +286,13 @@ class LocalStore:
             draft.close()
 
     def _publish(self, draft: UnfinishedFile, digest: Digest) -> None:
-        """Give the draft its blob's name, durably. An intact blob of that name stays; a damaged one is replaced."""
+        """Rename the file to its blob, durably; replace a damaged blob and keep an intact one."""
         with self._disk("be written"):
             self._name(draft, digest)
         self._sync_folders([digest])
 
     def _name(self, draft: UnfinishedFile, digest: Digest) -> None:
-        """The same, but for the folder that has yet to be synced."""
+        """Rename the file to its blob, as ``_publish`` does, without syncing the folder."""
         place = self._place(digest)
         self._folder("sha256", place.parent.name)
         if not draft.is_at(place):
@@ -287,7 +300,7 @@ class LocalStore:
             draft.rename(place)
 
     def _folder(self, *names: str) -> Path:
-        """The folder under the root, made durably and readable to all, whatever the umask."""
+        """Return the folder under the root; create it durably and readable to all, whatever the umask."""
         if names not in self._made:
             self._made[names] = self._make(names)
         return self._made[names]
@@ -302,7 +315,7 @@ class LocalStore:
                     raise
             else:
                 folder.chmod(_FOLDER_MODE)
-            with suppress(PermissionError):  # a home may lie in a folder that its owner cannot read
+            with suppress(PermissionError):  # the parent of a home folder may be unreadable
                 sync_folder(folder.parent)
             self._durable.add(folder)
         for name in names:
@@ -310,7 +323,7 @@ class LocalStore:
             if folder not in self._durable:
                 folder.mkdir(_FOLDER_MODE, exist_ok=True)
                 mode = stat.S_IMODE(folder.stat().st_mode)
-                if mode & _FOLDER_MODE != _FOLDER_MODE:  # new, or left so by a process killed right here
+                if mode & _FOLDER_MODE != _FOLDER_MODE:  # new, or left by a process killed right here
                     folder.chmod(mode | _FOLDER_MODE)
                 sync_folder(parent)
                 self._durable.add(folder)
@@ -335,7 +348,7 @@ class LocalStore:
 
     @contextmanager
     def _disk(self, verb: str) -> Iterator[None]:
-        """Turns what the operating system refuses into ``UnavailableError``."""
+        """Convert errors of the operating system into ``UnavailableError``."""
         try:
             yield
         except OSError as error:

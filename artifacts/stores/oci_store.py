@@ -1,13 +1,12 @@
 """A blob store in a repository of an OCI registry, and the manifests that index its blobs.
 
-A registry lists no blobs, and its own collection of garbage removes those that no manifest names. So every blob that is
-put is named by a shelf: an OCI manifest whose layers are blobs, tagged ``blobs-`` and the hex digits of its own digest.
-Shelves are added and removed, never changed, so that several writers need not know of one another.
+A registry does not list blobs, and its own garbage collection removes blobs without a manifest. So every blob is a
+layer of an index manifest, which is tagged ``blobs-`` and the hex digits of its own digest. Index manifests are added
+and removed, never changed, so that concurrent writers do not conflict.
 
-A blob is a blob of the repository, verified by the registry before it is visible. Shelves name the blobs, see there. A
-file on this machine is locked (flock) by writers and the collection of garbage, as in every store: processes of one
-machine do not get into each other's way. For those of several machines there is the claim: the collection is for the
-registry alone whose id the repository bears.
+The registry verifies a blob before it is visible. A local file is locked (flock) by writers and by the garbage
+collection, as in every store, which excludes processes of one machine. For several machines the repository has an
+owner: only the benchlock registry whose id its owner tag has may collect garbage.
 """
 
 import builtins
@@ -44,19 +43,20 @@ from benchlock.artifacts.oci.oci_reference import Repository
 TAG: Final = "blobs-"
 ARTIFACT: Final = "application/vnd.benchlock.blobs.v1+json"
 BLOB: Final = "application/vnd.benchlock.blob.v1"
-_LONGEST: Final = 8192  # blobs of one shelf: some 1.4 MB, well below what a registry takes
+_LONGEST: Final = 8192  # blobs of one index manifest: some 1.4 MB, well below the limit of registries
 
 
 class BlobIndex:
-    """The shelves of one repository."""
+    """The index manifests of one repository."""
 
     def __init__(self, client: RegistryClient) -> None:
+        """Read and write the index over ``client``."""
         self._client = client
         self._turn = Lock()
         self._has_empty = False
 
     def add(self, blobs: Iterable[Descriptor]) -> None:
-        """Name blobs that are there. The same ones again are the same shelf."""
+        """Index blobs that exist; the same blobs make the same manifest."""
         ordered = iter(sorted(set(blobs), key=lambda blob: blob.digest))
         while some := tuple(islice(ordered, _LONGEST)):
             layers = tuple(OciDescriptor(media_type=BLOB, digest=blob.digest, size=blob.size) for blob in some)
@@ -64,20 +64,23 @@ class BlobIndex:
             self._client.put_manifest(content, MANIFEST, TAG + to_hex(digest_bytes(content)))
 
     def all(self) -> Iterator[tuple[Digest, Mapping[Digest, Descriptor]]]:
-        """Each shelf's own digest, and its blobs."""
+        """Yield the digest of each index manifest, and its blobs."""
         for tag in self._client.tags():
             if not tag.startswith(TAG):
                 continue
             try:
                 digest = from_hex(tag.removeprefix(TAG))
                 content = self._client.manifest(digest)
-            except (InvalidInputError, BlobNotFoundError):  # a tag of somebody else's; a shelf that was just removed
+            except (
+                InvalidInputError,
+                BlobNotFoundError,
+            ):  # a tag of another program, or a manifest that was just removed
                 continue
             layers = decode(content, OciManifest, f"the manifest {digest} of {self._client.repository}").layers
             yield digest, {layer.digest: layer.blob for layer in layers}
 
     def remove(self, blobs: set[Digest]) -> None:
-        """Name them no more. What else lay on their shelves is named anew first, but for what the registry lost."""
+        """Remove blobs from the index; other blobs of the same manifests are indexed again, unless they are lost."""
         for digest, held in tuple(self.all()):
             rest = [blob for blob in held.values() if blob.digest not in blobs]
             if len(rest) < len(held):
@@ -85,7 +88,7 @@ class BlobIndex:
                 self._client.delete_manifest(digest)
 
     def _add_anew(self, blobs: list[Descriptor]) -> None:
-        """As ``add``; a registry takes no manifest of blobs that it lost, and seldom says which these are."""
+        """Index blobs, without those that the registry lost if it rejects the manifest for them."""
         try:
             self.add(blobs)
         except UnavailableError:
@@ -95,7 +98,7 @@ class BlobIndex:
             self.add(there)
 
     def empty(self) -> OciDescriptor:
-        """The descriptor for nothing, its blob being there."""
+        """Return the descriptor of the empty blob, and upload the blob if needed."""
         empty = empty_descriptor()
         with self._turn:
             if not self._has_empty and self._client.stat_blob(empty.digest) is None:
@@ -105,20 +108,25 @@ class BlobIndex:
 
 
 OWNER_TAG: Final = "benchlock-registry"
-"""The tag of the manifest that says whose repository it is, and the key of its annotation for that."""
+"""The tag of the owner manifest, and the key of its annotation with the owner's id."""
 OWNER_TYPE: Final = "application/vnd.benchlock.registry.v1+json"
-"""The artifact type of that manifest; those of version 0.1.0 have none, and count all the same."""
+"""The artifact type of the owner manifest; absent, but equally valid, from version 0.1.0."""
 
 
 class OciStore:
-    """Blobs in a repository. Implements ``BlobStore``; what ``delete`` is told while collecting goes at its end.
+    """The blobs of a repository. Implements ``BlobStore``; deletions within ``collecting`` happen at its end.
 
-    A registry never replaces the bytes of a blob that it has, so that damage there is named, and not repaired, by
-    ``put``.
+    A registry never replaces the bytes of a blob that it has, so ``put`` reports damage and cannot repair it.
     """
 
     def __init__(self, client: RegistryClient, lock: Path, owner: str | None = None) -> None:
-        """``lock`` is a file in a folder that exists. With ``owner``, garbage is collected for that claim alone."""
+        """Open the store.
+
+        Args:
+            client: The client of the repository.
+            lock: The path of the lock file, in an existing folder.
+            owner: The id of the benchlock registry that may collect garbage; ``None`` skips that check.
+        """
         self._client = client
         self._lock = lock
         self._owner = owner
@@ -130,14 +138,17 @@ class OciStore:
 
     @property
     def repository(self) -> Repository:
+        """The repository."""
         return self._client.repository
 
     @property
     def where(self) -> str:
+        """The name of the repository for users."""
         return self._client.where
 
     @property
     def damaged(self) -> str:
+        """The next step for a blob that is damaged in the registry."""
         return self._client.advice.damaged
 
     def put(
@@ -148,6 +159,7 @@ class OciStore:
         name: str = "the content",
         advance: Advance = ignore_progress,
     ) -> Descriptor:
+        """Upload the rest of ``stream``, after spooling it to compute its digest."""
         with self.writing(), spool_stream(stream, self._lock.parent) as (spool, found):
             check_digest(name, expected, found)
             self.send(spool, found, name=name, advance=advance)
@@ -161,6 +173,7 @@ class OciStore:
         name: str | None = None,
         advance: Advance = ignore_progress,
     ) -> Descriptor:
+        """Upload a local file."""
         with open_regular(path) as source, self.writing():
             found = describe(source)
             check_digest(name or str(path), expected, found)
@@ -168,11 +181,11 @@ class OciStore:
         return found
 
     def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
-        """Keep the bytes of ``source``, which can be sought and is known to hold ``blob``; not sent if it is there.
+        """Upload ``source``, a seekable stream of ``blob``, unless the registry has that blob; index the blob.
 
         Raises:
-            IntegrityError: the registry has a damaged blob of that digest, or ``source`` changed meanwhile.
-            UnavailableError: the registry cannot be asked, or refuses.
+            IntegrityError: The registry has a damaged blob of that digest, or ``source`` changed meanwhile.
+            UnavailableError: The registry does not answer, or rejects the blob.
         """
         with self.writing():
             there = self._client.stat_blob(blob.digest)
@@ -189,20 +202,24 @@ class OciStore:
             self._name(blob)
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
+        """Upload several files in parallel, and index them together."""
         with self.together():
             return put_each(self, paths, advance)
 
     def open(self, digest: Digest) -> BinaryIO:
-        """The bytes, verified at their end."""
+        """Open a blob as a stream that is verified at its end."""
         return self._client.open_digest(digest)
 
     def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
+        """Open an unverified stream of a blob from the offset ``start`` on."""
         return self._client.receive(digest, start)
 
     def among(self, digests: Iterable[Digest]) -> set[Digest]:
+        """Return those of ``digests`` that are indexed."""
         return set(self.list()).intersection(digests)
 
     def stat(self, digest: Digest) -> Descriptor:
+        """Return the digest and size that the registry reports."""
         found = self._client.stat_blob(parse_digest(digest))
         if found is None:
             repository = str(self.repository)
@@ -210,16 +227,18 @@ class OciStore:
         return found
 
     def exists(self, digest: Digest) -> bool:
+        """Return whether the registry has the blob."""
         return self._client.stat_blob(parse_digest(digest)) is not None
 
     def delete(self, digest: Digest) -> None:
+        """Delete the blob, within ``collecting`` at its end."""
         if self._doomed is None:
             self._forget({parse_digest(digest)})
         else:
             self._doomed.add(parse_digest(digest))
 
     def list(self) -> Iterator[Digest]:
-        """Every blob that a shelf names."""
+        """Yield the digest of every indexed blob, once."""
         seen: set[Digest] = set()
         for _, blobs in self._shelves.all():
             yield from blobs.keys() - seen
@@ -227,12 +246,13 @@ class OciStore:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
+        """Hold the local lock, shared with other writers."""
         with self._locked(alone=False):
             yield
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is put within lies on shelves together, and is named when the context is left without an error."""
+        """Index all blobs put within the context together, if it ends without an error."""
         with self.writing():
             with self._turn:
                 self._batches += 1
@@ -251,10 +271,10 @@ class OciStore:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Exclusive against ``writing``, of other processes on this machine too.
+        """Hold the local lock exclusively; perform the deletions at the end.
 
         Raises:
-            RefusedError: the repository is claimed by another registry, whose blobs are not garbage.
+            RefusedError: The repository belongs to another benchlock registry, whose blobs are not garbage.
         """
         with self._locked(alone=True):
             if self._owner is not None:
@@ -269,23 +289,23 @@ class OciStore:
             finally:
                 self._doomed = None
 
-    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - as the protocol says
-        """Return nothing: what killed writers left in a repository is garbage of the registry that has it."""
+    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - part of the protocol
+        """Return zero: leftovers of killed writers are garbage of the OCI registry itself."""
         return RemovedFiles()
 
     def claim(self) -> None:
-        """Make the repository this owner's, if it is nobody's yet.
+        """Make the repository this owner's, unless it has an owner.
 
         Raises:
-            RefusedError: it is somebody else's.
-            UnavailableError: the registry cannot be asked, or refuses.
+            RefusedError: The repository has another owner.
+            UnavailableError: The registry does not answer, or rejects the manifest.
         """
         assert self._owner is not None
         with self.writing():
             self._claim(self._owner)
 
     def name_manifest(self, tag: str, document: OciManifest | OciIndex, config: bytes | None = None) -> Digest:
-        """Store a manifest of blobs that are there under a tag, and its ``config`` where only it names that.
+        """Store a manifest of existing blobs under a tag, and its unindexed ``config`` if given.
 
         Returns:
             The digest of the manifest.
@@ -298,7 +318,7 @@ class OciStore:
             return self._client.put_manifest(encode(document), document.media_type, tag)
 
     def _put_small(self, content: bytes, name: str) -> None:
-        """Store a blob that no shelf names: a manifest does, and the blob is garbage when the manifest is gone."""
+        """Upload a blob that is not indexed: a manifest refers to it, and it becomes garbage with the manifest."""
         blob = Descriptor(digest_bytes(content), len(content))
         if self._client.stat_blob(blob.digest) is None:
             self._client.put_blob(io.BytesIO(content), blob, name=name)
@@ -315,7 +335,7 @@ class OciStore:
             return
         self._shelves.remove(digests)
         for digest in digests:
-            with suppress(DeletionRefusedError):  # named no more, it is garbage of the registry's own
+            with suppress(DeletionRefusedError):  # without an index, it is garbage of the registry itself
                 self._client.delete_blob(digest)
 
     def _claim(self, owner: str) -> None:
@@ -323,10 +343,10 @@ class OciStore:
             empty = self._shelves.empty()
             claim = OciManifest(artifact_type=OWNER_TYPE, config=empty, layers=(empty,), annotations={OWNER_TAG: owner})
             self._client.put_manifest(encode(claim), MANIFEST, OWNER_TAG)
-            self._bears(owner)  # of two that claim at once, the one who came last has it
+            self._bears(owner)  # of two concurrent claims, the last one wins
 
     def _bears(self, owner: str) -> bool:
-        """Whether the repository is claimed for ``owner``, and not for nobody; ``RefusedError`` if for another."""
+        """Return whether ``owner`` owns the repository; raise ``RefusedError`` if another does."""
         found = self._claimed()
         if found not in (None, owner):
             repository = str(self.repository)

@@ -1,4 +1,4 @@
-"""Stores that keep nothing: one in memory, and one for dry runs that refers to local files in place."""
+"""Temporary stores: one in memory, and one for dry runs that refers to local files in place."""
 
 import builtins
 import io
@@ -18,9 +18,10 @@ from benchlock.artifacts.stores.local_store import LocalStore
 
 
 class MemoryStore:
-    """Blobs in this process alone. Implements ``BlobStore``, but for bounded memory."""
+    """Blobs in the memory of this process. Implements ``BlobStore``, without its bound of memory."""
 
     def __init__(self) -> None:
+        """Start without blobs."""
         self._blobs: dict[Digest, bytes] = {}
         self._turn = Condition()
         self._writers = 0
@@ -34,6 +35,7 @@ class MemoryStore:
         name: str = "the content",
         advance: Advance = ignore_progress,
     ) -> Descriptor:
+        """Store the rest of ``stream``."""
         content = stream.read()
         advance(len(content))
         found = Descriptor(digest_bytes(content), len(content))
@@ -50,29 +52,37 @@ class MemoryStore:
         name: str | None = None,
         advance: Advance = ignore_progress,
     ) -> Descriptor:
+        """Store a local file."""
         with open_regular(path) as source:
             return self.put(source, expected, name=name or str(path), advance=advance)
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
+        """Store several files, one after another."""
         return [self.put_file(path, advance=advance) for path in paths]
 
     def open(self, digest: Digest) -> BinaryIO:
+        """Open a blob."""
         return io.BytesIO(self._content(digest))
 
     def stat(self, digest: Digest) -> Descriptor:
+        """Return the digest and size."""
         return Descriptor(digest, len(self._content(digest)))
 
     def exists(self, digest: Digest) -> bool:
+        """Return whether the store has the blob."""
         return digest in self._blobs
 
     def delete(self, digest: Digest) -> None:
+        """Delete the blob, if it exists."""
         self._blobs.pop(digest, None)
 
     def list(self) -> Iterator[Digest]:
+        """Return the digests of all blobs."""
         return iter(tuple(self._blobs))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
+        """Exclude garbage collection during the context."""
         with self._turn:
             self._turn.wait_for(lambda: not self._collects)
             self._writers += 1
@@ -85,11 +95,13 @@ class MemoryStore:
 
     @contextmanager
     def together(self) -> Iterator[None]:
+        """Exclude garbage collection, as ``writing`` does."""
         with self.writing():
             yield
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
+        """Exclude writers during the context."""
         with self._turn:
             self._turn.wait_for(lambda: not self._collects and not self._writers)
             self._collects = True
@@ -100,8 +112,8 @@ class MemoryStore:
                 self._collects = False
                 self._turn.notify_all()
 
-    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - as the protocol says
-        """Return nothing: nothing outlives its writer here."""
+    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - part of the protocol
+        """Return zero: there are no leftovers in memory."""
         return RemovedFiles()
 
     def _content(self, digest: Digest) -> bytes:
@@ -113,10 +125,10 @@ class MemoryStore:
 
 @contextmanager
 def open_dry_run(store: BlobStore | None = None) -> Iterator["DryRunStore"]:
-    """A rehearsal, and its temporary folder for as long as the context is held.
+    """Open a dry-run store with a temporary folder that is removed after the context.
 
-    What is in ``store`` is there in the rehearsal, too; what it fetches from elsewhere is kept in ``store``, where it
-    need not come again, and nothing names it until it is published. No garbage is collected there meanwhile.
+    The blobs of ``store`` are visible in the dry-run store. Blobs fetched from remote sources are kept in ``store``, so
+    that a later publication need not fetch them again. ``store`` collects no garbage meanwhile.
     """
     writing = nullcontext() if store is None else store.writing()
     with tempfile.TemporaryDirectory(prefix="benchlock-") as folder, writing:
@@ -124,9 +136,10 @@ def open_dry_run(store: BlobStore | None = None) -> Iterator["DryRunStore"]:
 
 
 class DryRunStore:
-    """Refers to local files where they lie. Implements ``BlobStore`` and ``ResumingStore``."""
+    """A store that refers to local files in place. Implements ``BlobStore`` and ``ResumingStore``."""
 
     def __init__(self, aside: LocalStore, store: BlobStore | None) -> None:
+        """Store streams in ``aside``; read other blobs from ``store``, and keep fetched ones there, if it is given."""
         self._aside = aside
         self._store = store or aside
         self._places: dict[Digest, Path] = {}
@@ -139,6 +152,7 @@ class DryRunStore:
         name: str = "the content",
         advance: Advance = ignore_progress,
     ) -> Descriptor:
+        """Store the rest of ``stream`` in the temporary folder."""
         return self._aside.put(stream, expected, name=name, advance=advance)
 
     def put_file(
@@ -149,6 +163,7 @@ class DryRunStore:
         name: str | None = None,
         advance: Advance = ignore_progress,
     ) -> Descriptor:
+        """Remember the path of a local file under its digest."""
         with open_regular(path) as source:
             found = describe(source, advance)
         check_digest(name or str(path), expected, found)
@@ -156,43 +171,53 @@ class DryRunStore:
         return found
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
+        """Remember the paths of several files."""
         return put_each(self, paths, advance)
 
     def fetch(
         self, expected: Digest, opened: OpenAtOffset, *, name: str, advance: Advance = ignore_progress
     ) -> Descriptor:
+        """Fetch a blob into the underlying store."""
         return fetch(self._store, expected, opened, name=name, advance=advance)
 
     def open(self, digest: Digest) -> BinaryIO:
+        """Open a blob: a local file, or one of either store."""
         place = self._places.get(digest)
         return self._holder(digest).open(digest) if place is None else open_regular(place)
 
     def stat(self, digest: Digest) -> Descriptor:
+        """Return the digest and the current size."""
         place = self._places.get(digest)
         return self._holder(digest).stat(digest) if place is None else Descriptor(digest, place.stat().st_size)
 
     def exists(self, digest: Digest) -> bool:
+        """Return whether the blob is a local file or in either store."""
         return digest in self._places or self._holder(digest).exists(digest)
 
     def delete(self, digest: Digest) -> None:
+        """Forget the local file, and delete the blob from the temporary folder."""
         self._places.pop(digest, None)
         self._aside.delete(digest)
 
     def list(self) -> Iterator[Digest]:
-        """What was put, in the rehearsal alone."""
+        """Yield the digests of blobs put into the dry-run store; those of the underlying store are left out."""
         yield from self._places
         yield from (digest for digest in self._aside.list() if digest not in self._places)
 
     def writing(self) -> AbstractContextManager[None]:
+        """Hold the lock of the temporary folder, shared."""
         return self._aside.writing()
 
     def together(self) -> AbstractContextManager[None]:
+        """Hold the lock of the temporary folder, as ``writing`` does."""
         return self._aside.together()
 
     def collecting(self) -> AbstractContextManager[None]:
+        """Hold the lock of the temporary folder exclusively."""
         return self._aside.collecting()
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
+        """Remove leftover files in the temporary folder."""
         return self._aside.sweep(dry_run=dry_run)
 
     def _holder(self, digest: Digest) -> BlobStore:

@@ -1,7 +1,8 @@
 """Holds: protect uploaded blobs from garbage collection until a publication refers to them.
 
-``FOLDER/<hex>-<owner>-<size>`` holds the blob of that digest, from the file's time on; for a while, since whoever sent
-it may be gone. It counts as its owner's until the blob is named or deleted. Older versions wrote ``FOLDER/<hex>``.
+The file ``FOLDER/<hex>-<owner>-<size>`` holds the blob of that digest, from the modification time on, for a limited
+time, because its uploader may never return. The blob counts as its owner's until a record refers to it or it is
+deleted. Older versions wrote ``FOLDER/<hex>``.
 """
 
 import hashlib
@@ -18,37 +19,37 @@ from benchlock.artifacts.uploads.upload_file import convert_disk_errors, list_fi
 
 HOLD_SECONDS: Final = 24 * 3600.0
 BLOCK_BYTES: Final = 4096
-"""Bytes that a blob counts at least: a file takes a block and an inode of the disk, however small it is."""
+"""Smallest size for which a blob counts, in bytes: every file takes a block and an inode of the disk."""
 _MODE, _FOLDER_MODE = 0o600, 0o700
 _OWNER_DIGITS: Final = 16
 _NAME: Final = re.compile(rf"([0-9a-f]{{64}})(?:-([0-9a-f]{{{_OWNER_DIGITS}}})-([0-9]{{1,18}}))?")
 
 
 class Holds(Protocol):
-    """What is held. It is held while ``store.writing()`` is, and asked for while ``store.collecting()`` is."""
+    """Holds of blobs. Blobs are held within ``store.writing()``, and holds are read within ``store.collecting()``."""
 
     def hold(self, digest: Digest, owner: str = "", size: int = 0) -> None:
-        """Hold the blob of ``size`` bytes for ``owner`` from now on; a hold that is there is renewed."""
+        """Hold the blob of ``size`` bytes for ``owner`` from now on; renew an existing hold."""
         ...
 
     def held(self) -> Iterator[Digest]:
-        """Return every blob that is held, there or not."""
+        """Return the digest of every held blob, stored or not."""
         ...
 
     def forget_expired(self) -> None:
-        """Forget holds that have expired, once a collection has deleted what they held and before it ends."""
+        """Remove expired holds, after a collection has deleted their blobs and before it ends."""
         ...
 
     def count_bytes(self, owner: str) -> int:
-        """Return the bytes of the blobs that an owner holds or held, a block each at least, until they are released."""
+        """Return the bytes of an owner's holds that are not released, expired ones included, by blocks at least."""
         ...
 
     def owned(self, owner: str) -> Collection[Digest]:
-        """Return the digests of those blobs."""
+        """Return the digests of an owner's holds that are not released, expired ones included."""
         ...
 
     def release(self, owner: str, digests: Collection[Digest]) -> None:
-        """End an owner's holds of blobs that are named now."""
+        """End an owner's holds of blobs that records refer to."""
         ...
 
 
@@ -59,17 +60,18 @@ class _Hold(NamedTuple):
 
 
 def make_owner_tag(owner: str) -> str:
-    """Return what stands for an owner in the names of files."""
+    """Return the short hash that stands for an owner in file names."""
     return hashlib.sha256(owner.encode()).hexdigest()[:_OWNER_DIGITS]
 
 
 class FolderHolds:
-    """Blobs that are held, as files of a folder. Implements ``Holds``.
+    """Holds as files of a folder. Implements ``Holds``.
 
-    The names are remembered, since one service writes them; the command ``gc`` may remove some meanwhile.
+    The file names are cached, since one service writes them; the command ``gc`` may remove some meanwhile.
     """
 
     def __init__(self, folder: Path, seconds: float = HOLD_SECONDS, clock: Callable[[], float] = time.time) -> None:
+        """Keep the holds in ``folder``; they expire after ``seconds`` on ``clock``."""
         self._folder = folder
         self._seconds = seconds
         self._clock = clock
@@ -78,7 +80,7 @@ class FolderHolds:
         self._bytes: Counter[str] = Counter()
 
     def hold(self, digest: Digest, owner: str = "", size: int = 0) -> None:
-        """From now on; anew, if it is held already."""
+        """Hold a blob from now on, or renew its hold."""
         name = f"{to_hex(digest)}-{make_owner_tag(owner)}-{size}"
         with convert_disk_errors(self._folder):
             self._folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
@@ -88,14 +90,14 @@ class FolderHolds:
                 self._add(name)
 
     def held(self) -> Iterator[Digest]:
-        """Every blob that is held, there or not."""
+        """Yield the digest of every held blob, stored or not."""
         now = self._clock()
         for name, found in list_file_stats(self._folder):
             if (one := _parse(name)) is not None and now - found.st_mtime <= self._seconds:
                 yield one.digest
 
     def forget_expired(self) -> None:
-        """Remove the files of holds that have expired."""
+        """Remove the files of expired holds."""
         now = self._clock()
         for name, found in list_file_stats(self._folder):
             if now - found.st_mtime > self._seconds:
@@ -104,14 +106,14 @@ class FolderHolds:
             self._names = None
 
     def count_bytes(self, owner: str) -> int:
-        """Return the bytes that an owner holds, as they are remembered."""
+        """Return the bytes of an owner's holds, from the cache."""
         with self._mutex:
             if self._names is None:
                 self._load()
             return self._bytes[make_owner_tag(owner)]
 
     def owned(self, owner: str) -> Collection[Digest]:
-        """Return the digests of an owner's blobs, as they are in the folder now."""
+        """Return the digests of an owner's holds, from the folder."""
         with self._mutex:
             names = self._load()
         found = (_parse(name) for name in names)
@@ -141,6 +143,6 @@ class FolderHolds:
 
 
 def _parse(name: str) -> _Hold | None:
-    """Return what the name of a file says; None where it is no hold."""
+    """Parse the file name of a hold; return ``None`` for other files."""
     found = _NAME.fullmatch(name)
     return None if found is None else _Hold(from_hex(found[1]), found[2] or "", int(found[3] or 0))

@@ -15,16 +15,16 @@ from benchlock.artifacts.uploads.blob_holds import Holds
 from benchlock.artifacts.uploads.upload_file import convert_disk_errors
 
 _COUNT_SECONDS: Final = 2.0
-"""Seconds for which a count is used: other processes may take in bytes of the same owner meanwhile."""
+"""Seconds for which a count is used; other processes may receive bytes of the same owner meanwhile."""
 _SEARCH_SECONDS: Final = 10.0
-"""Seconds between two searches for blobs that were named, of an owner who is still above the quota after the first."""
+"""Seconds between two searches for referenced blobs of an owner who stays above the quota."""
 
 FindReferenced = Callable[[Collection[Digest]], Collection[Digest]]
-"""Return those of some digests that a version, a lock or a run names."""
+"""Return those of some digests that a version, a lock or a run refers to."""
 
 
 class UnreferencedBytesError(RefusedError):
-    """An owner has as many bytes in uploads and unnamed blobs as one owner may have."""
+    """An owner has reached the quota of bytes in unfinished uploads and unreferenced blobs."""
 
     code = "unnamed-bytes"
 
@@ -34,7 +34,7 @@ _NEVER: Final = float("-inf")
 
 @dataclass(slots=True)
 class _Account:
-    """The bytes that one owner may still write, and the moments of the last count and of the last vain search."""
+    """The bytes that one owner may still write, and the times of the last count and of the last vain search."""
 
     mutex: LockType = field(default_factory=Lock)
     left: int = 0
@@ -43,9 +43,10 @@ class _Account:
 
 
 class UnreferencedQuota:
-    """Bytes that one owner may have in unfinished uploads and in held blobs that nothing names.
+    """A quota for each owner's bytes in unfinished uploads and in held blobs without a reference.
 
-    A blob counts until it is named or deleted: named blobs are searched for when an owner would exceed the quota.
+    A blob counts until a record refers to it or it is deleted. References are searched for when an owner would exceed
+    the quota.
     """
 
     def __init__(
@@ -56,14 +57,14 @@ class UnreferencedQuota:
         find_named: FindReferenced,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make a quota.
+        """Set up the quota.
 
         Args:
-            size: The bytes of one owner.
+            size: The quota of one owner, in bytes.
             holds: Held blobs, each with its owner and size.
-            count_open: Return the bytes of an owner's unfinished uploads.
-            find_named: Return those of some digests that are named.
-            clock: Seconds that never go back.
+            count_open: Returns the bytes of an owner's unfinished uploads.
+            find_named: Returns those of some digests that have a reference.
+            clock: A monotonic clock, in seconds.
         """
         self._size = size
         self._holds = holds
@@ -73,10 +74,10 @@ class UnreferencedQuota:
         self._accounts: dict[str, _Account] = {}
 
     def charge(self, owner: str, size: int) -> None:
-        """Account for ``size`` bytes that are about to be written.
+        """Charge ``size`` bytes that are about to be written.
 
         Raises:
-            UnnamedBytesError: The owner would have more than the quota.
+            UnreferencedBytesError: The owner would exceed the quota.
         """
         account = self._accounts.setdefault(owner, _Account())
         with account.mutex:
@@ -84,7 +85,7 @@ class UnreferencedQuota:
             account.left -= size
 
     def require(self, owner: str, size: int) -> None:
-        """Require room for ``size`` bytes, without accounting for them. Raise as ``charge``."""
+        """Raise as ``charge`` unless there is room for ``size`` bytes; charge nothing."""
         account = self._accounts.setdefault(owner, _Account())
         with account.mutex:
             self._require(account, owner, size)
@@ -120,7 +121,7 @@ class LowSpaceError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """Bytes of a file system: all of them, those that are free, and those of the free ones that are reserved."""
+    """The bytes of a file system: total, free, and reserved among the free ones."""
 
     size: int
     free: int
@@ -128,25 +129,26 @@ class DiskSpace:
 
     @property
     def is_low(self) -> bool:
-        """Whether nothing is free beyond the reserve."""
+        """Whether no space is free beyond the reserve."""
         return self.free <= self.reserve
 
 
 @dataclass(frozen=True, slots=True)
 class DiskReserve:
-    """The reserve of the file system that has ``folder``.
+    """The reserve of the file system that contains ``folder``.
 
-    ``size`` is in bytes. By default it is 5% of the file system, but 1 GiB to 8 GiB, and never more than a tenth.
+    ``size`` is in bytes. The default is 5% of the file system, at least 1 GiB and at most 8 GiB, and never more than a
+    tenth.
     """
 
     folder: Path
     size: int | None = None
 
     def measure(self) -> DiskSpace:
-        """Return the space of the file system now.
+        """Measure the space of the file system now.
 
         Raises:
-            UnavailableError: The file system cannot be asked.
+            UnavailableError: The file system does not answer.
         """
         with convert_disk_errors(self.folder):
             found = os.statvfs(_existing(self.folder))
@@ -156,11 +158,11 @@ class DiskReserve:
         )
 
     def require(self, size: int, share: float = 1.0) -> None:
-        """Require room for ``size`` more bytes beside a ``share`` of the reserve.
+        """Raise unless there is room for ``size`` bytes in addition to a ``share`` of the reserve.
 
         Raises:
-            LowSpaceError: There is not so much room.
-            UnavailableError: The file system cannot be asked.
+            LowSpaceError: There is not enough room.
+            UnavailableError: The file system does not answer.
         """
         space = self.measure()
         if space.free - size < space.reserve * share:
@@ -172,12 +174,12 @@ class DiskReserve:
 
 
 def default_reserve(size: int) -> int:
-    """Return the reserve of a file system of ``size`` bytes."""
+    """Return the default reserve of a file system of ``size`` bytes."""
     return min(max(size // _SHARE, _LEAST), _MOST, size // _SMALL_SHARE)
 
 
 def _existing(folder: Path) -> Path:
-    """Return the nearest folder that exists: a new registry has no folder of blobs yet."""
+    """Return the nearest existing folder: a new registry has no folder of blobs yet."""
     return next((one for one in (folder, *folder.parents) if one.exists()), folder)
 
 

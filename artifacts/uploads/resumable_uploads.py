@@ -1,9 +1,9 @@
 """Resumable uploads to a store: each is a file that survives a restart and has one writer at a time.
 
-``FOLDER/open/<id>-<owner>`` is an upload: what is on the disk is how far it came, whatever was killed. Its id begins
-with the second of its beginning, and nobody else can guess the rest. It is locked (flock) while it is written. Where
-the store is a folder on the same file system, the file itself becomes the blob. What came, or was asked for by somebody
-who would have sent it, is held (``FOLDER/held``): it is no garbage for a while, though nothing names it yet.
+The file ``FOLDER/open/<id>-<owner>`` is an upload, and its size on disk is the offset to resume at. The id begins with
+its start time in seconds; the rest is random and cannot be guessed. The file is locked (flock) by its writer. If the
+store is a folder on the same file system, the file itself becomes the blob. Blobs that were uploaded, or that a client
+asked for before an upload, are held (``FOLDER/held``): garbage collection spares them for a while.
 """
 
 import fcntl
@@ -41,35 +41,36 @@ _MODE, _FOLDER_MODE = 0o600, 0o700
 
 
 class UploadNotFoundError(UnknownNameError):
-    """Nothing is being uploaded under that id: it is finished, was given up, or is somebody else's."""
+    """There is no upload with that id: it is finished, was deleted, or belongs to another owner."""
 
     code = "upload-not-found"
 
 
 class UploadBusyError(RefusedError):
-    """Somebody is sending to the upload already."""
+    """Another client is sending to the upload."""
 
     code = "upload-busy"
 
 
 class UploadOffsetError(InvalidInputError):
-    """What was sent does not begin where the upload ends, which is at ``offset``."""
+    """The bytes sent do not begin at the end of the upload, which is ``offset``."""
 
     code = "range-not-satisfiable"
 
     def __init__(self, what: str, offset: int) -> None:
+        """Set the message and the offset to resume at."""
         super().__init__(what, next_step=f"go on at {offset}")
         self.offset = offset
 
 
 class TooManyUploadsError(UnavailableError):
-    """No more can be taken in before others are finished."""
+    """There are too many open uploads."""
 
     code = "too-many-uploads"
 
 
 def _beyond_block(piece: UploadFile, size: int) -> int:
-    """Return what ``size`` more bytes of an upload count: its first block was charged when it began."""
+    """Return the charge for ``size`` more bytes of an upload: its first block was charged at its start."""
     return max(0, piece.size + size - max(piece.size, BLOCK_BYTES))
 
 
@@ -79,19 +80,25 @@ def _find_none(_: Collection[Digest]) -> Collection[Digest]:
 
 @runtime_checkable
 class AdoptingStore(Protocol):
-    """A store that can make a file its own."""
+    """A store that can turn a file into a blob without copying it."""
 
     def adopt(self, draft: UnfinishedFile, found: Descriptor) -> None:
-        """Make a draft a blob, without a copy; it is digested already, and may be on the store's file system."""
+        """Turn an unfinished file, whose digest is known, into a blob; avoid a copy on the same file system."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadLimits:
-    """What is taken in at most: uploads at once, of all and of one owner; bytes of one, and of all; and for how long.
+    """The limits of uploads.
 
-    An upload goes ``idle`` seconds after its last byte, and ``age`` after its beginning. ``unnamed`` bytes may be one
-    owner's in unfinished uploads and in blobs that nothing names.
+    Attributes:
+        uploads: Open uploads of all owners.
+        of_one: Open uploads of one owner.
+        blob: Bytes of one upload.
+        together: Bytes of all open uploads.
+        unnamed: Bytes of one owner in unfinished uploads and in blobs without a reference.
+        idle: Seconds from the last byte until an upload is removed.
+        age: Seconds from the start until an upload is removed.
     """
 
     uploads: int = 1024
@@ -104,7 +111,7 @@ class UploadLimits:
 
 
 class Uploads:
-    """What is being uploaded to ``store``, by several processes at once too. Nothing of it is visible there."""
+    """The uploads to ``store``, by several processes at once; the store shows only finished ones."""
 
     def __init__(
         self,
@@ -116,16 +123,16 @@ class Uploads:
         reserve: DiskReserve = NO_RESERVE,
         find_named: FindReferenced = _find_none,
     ) -> None:
-        """Make the uploads to ``store`` whose files lie in ``folder``.
+        """Open the uploads to ``store`` in ``folder``.
 
         Args:
-            folder: Where unfinished uploads lie.
-            store: What they become blobs of.
-            bounds: What is taken in at most.
-            clock: Seconds of the epoch.
-            holds: What holds the blobs that came; in the folder by default.
-            reserve: Free space of the disk that uploads leave alone.
-            find_named: Return those of some digests that a version, a lock or a run names.
+            folder: The folder of unfinished uploads.
+            store: The store that finished uploads become blobs of.
+            bounds: The limits.
+            clock: Returns seconds since the epoch.
+            holds: The holds of uploaded blobs; by default files in ``folder``.
+            reserve: Free disk space that uploads may not use.
+            find_named: Returns those of some digests that a version, a lock or a run refers to.
         """
         self._open = folder / "open"
         self._holds = holds or FolderHolds(folder / HOLDS_FOLDER, clock=clock)
@@ -139,22 +146,23 @@ class Uploads:
 
     @property
     def bounds(self) -> UploadLimits:
+        """The limits."""
         return self._bounds
 
     def begin(self, owner: str, share: float = 1.0) -> str:
-        """A new upload of ``owner``'s, whom nobody else's id helps; its id.
+        """Start an upload of ``owner``, which no other owner can use, and return its id.
 
         Raises:
-            TooManyUploadsError: as many as there may be are open.
-            LowSpaceError: less space is free than the ``share`` of the reserve that is not the owner's.
-            UnnamedBytesError: The owner has as many unnamed bytes as one owner may.
+            TooManyUploadsError: There are too many open uploads.
+            LowSpaceError: Less space is free than this ``share`` of the reserve, which the owner may not use.
+            UnreferencedBytesError: The owner has reached the quota of unreferenced bytes.
         """
         self._reserve.require(0, share)
         self._quota.charge(owner, BLOCK_BYTES)
         self.sweep()
         with self._turn, convert_disk_errors(self._open):
             self._open.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
-            names = os.listdir(self._open)  # noqa: PTH208 - names alone
+            names = os.listdir(self._open)  # noqa: PTH208 - names only
             own = sum(name.endswith(_tag(owner)) for name in names)
             if len(names) >= self._bounds.uploads or own >= self._bounds.of_one:
                 raise TooManyUploadsError(
@@ -166,27 +174,27 @@ class Uploads:
         return upload
 
     def offset(self, owner: str, upload: str) -> int:
-        """How many bytes of it are there. ``UploadNotFoundError`` if it is not."""
+        """Return the number of bytes received; raise ``UploadNotFoundError`` if there is no such upload."""
         path = self._path(owner, upload)
         with convert_disk_errors(self._open), _known(upload):
             return path.stat().st_size
 
     def opened(self, owner: str, upload: str, at: int | None = None, size: int = 0, share: float = 1.0) -> UploadFile:
-        """The upload, to be gone on with at its end by this caller alone, who closes it.
+        """Open an upload at its end, locked for this caller, who closes it.
 
         Args:
-            owner: Who began it. What is written counts as theirs.
-            upload: Its id.
-            at: Where what comes begins.
-            size: Bytes that are announced.
-            share: The part of the disk's reserve that is left alone.
+            owner: The owner of the upload, who is charged for the bytes.
+            upload: The id of the upload.
+            at: The offset of the first byte that follows; ``None`` skips the check.
+            size: The announced number of bytes.
+            share: The part of the disk reserve that this upload may not use.
 
         Raises:
-            LowSpaceError: The disk has no room for ``size`` bytes beside its reserve.
-            UnnamedBytesError: The owner would have more unnamed bytes than one owner may.
-            UploadNotFoundError: there is none.
-            UploadBusyError: somebody else goes on with it.
-            OutOfPlaceError: it does not end at ``at``.
+            LowSpaceError: The disk has no room for ``size`` bytes in addition to its reserve.
+            UnreferencedBytesError: The owner would exceed the quota of unreferenced bytes.
+            UploadNotFoundError: There is no such upload.
+            UploadBusyError: Another client is sending to the upload.
+            UploadOffsetError: The upload does not end at ``at``.
         """
         path = self._path(owner, upload)
         with convert_disk_errors(self._open), _known(upload):
@@ -199,7 +207,7 @@ class Uploads:
         try:
             piece.largest = min(self._bounds.blob, piece.size + self._room())
             _check_place(piece, at)
-            if size and piece.size + size <= piece.largest:  # else it is too large, whoever sends it
+            if size and piece.size + size <= piece.largest:  # otherwise it is too large for any owner
                 self._reserve.require(size, share)
                 self._quota.require(owner, _beyond_block(piece, size))
             piece.admit = partial(self._admit, piece, share)
@@ -209,17 +217,17 @@ class Uploads:
         return piece
 
     def close(self, piece: UploadFile) -> None:
-        """Let others go on with it."""
+        """Close and unlock an upload."""
         if piece.is_kept:
             self._digested[piece.path] = piece.progressed
         piece.close()
 
     def finish(self, piece: UploadFile, expected: Digest) -> Descriptor:
-        """Make what was uploaded the blob that it is said to be. Afterwards there is no such upload, in any case.
+        """Turn an upload into the blob ``expected``, and remove the upload, also if its digest differs.
 
         Raises:
-            IntegrityError: it is another; nothing became visible. Names both digests.
-            UnavailableError: the store failed; what came is kept.
+            IntegrityError: The digest differs; no blob became visible. The message has both digests.
+            UnavailableError: The store failed; the upload stays.
         """
         found = piece.describe()
         try:
@@ -237,7 +245,7 @@ class Uploads:
         return found
 
     def give_up(self, owner: str, upload: str) -> None:
-        """Forget what came; no error if it is finished. ``UploadBusyError`` if somebody sends to it."""
+        """Delete an unfinished upload, if it exists; raise ``UploadBusyError`` if a client is sending to it."""
         with suppress(UploadNotFoundError):
             piece = self.opened(owner, upload)
             try:
@@ -246,10 +254,10 @@ class Uploads:
                 self.close(piece)
 
     def has(self, digest: Digest, owner: str = "") -> bool:
-        """Whether the blob is there, and will stay until ``owner`` has had the time to name it.
+        """Return whether the store has the blob; if so, hold it so that ``owner`` can publish a reference.
 
         Raises:
-            UnnamedBytesError: The owner holds more bytes that nothing names than one owner may.
+            UnreferencedBytesError: The owner exceeds the quota of unreferenced bytes.
         """
         with self._store.writing():
             if not self._store.exists(parse_digest(digest)):
@@ -259,16 +267,16 @@ class Uploads:
         return True
 
     def charge(self, owner: str, blobs: Mapping[Digest, int]) -> None:
-        """Hold blobs that ``owner`` is about to store, as theirs until something names them; not those that are there.
+        """Hold and charge blobs that ``owner`` is about to store, until records refer to them.
 
-        What ``owner`` holds already, since an earlier attempt failed, counts already.
+        Stored blobs are skipped. Blobs that ``owner`` holds after a failed attempt are charged already.
 
         Args:
-            owner: Who stores them.
-            blobs: Digests and sizes.
+            owner: The owner of the blobs.
+            blobs: Digests and sizes in bytes.
 
         Raises:
-            UnnamedBytesError: The owner would have more unnamed bytes than one owner may.
+            UnreferencedBytesError: The owner would exceed the quota of unreferenced bytes.
         """
         new = {digest: size for digest, size in blobs.items() if not self._store.exists(digest)}
         held = frozenset(self._holds.owned(owner))
@@ -277,15 +285,15 @@ class Uploads:
             self._holds.hold(digest, owner, size)
 
     def held(self) -> Iterator[Digest]:
-        """Blobs that came lately and are no garbage yet; only while garbage is collected."""
+        """Return the digests of held blobs; only while garbage is collected."""
         return self._holds.held()
 
     def forget_expired(self) -> None:
-        """Forget holds that have expired, once a collection has deleted what they held."""
+        """Remove expired holds, after a collection has deleted their blobs."""
         self._holds.forget_expired()
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
-        """Give up uploads that nobody resumed for long, or that began too long ago; how many, and their bytes."""
+        """Remove uploads that are idle for too long or too old; return their number and bytes."""
         now, swept = self._clock(), RemovedFiles()
         for name, found in list_file_stats(self._open):
             path = self._open / name
@@ -304,13 +312,13 @@ class Uploads:
         self._quota.charge(piece.owner, _beyond_block(piece, size))
 
     def _open_bytes(self, owner: str) -> int:
-        """Return the bytes of an owner's unfinished uploads, a block each at least."""
+        """Return the bytes of an owner's unfinished uploads, by blocks at least."""
         return sum(
             max(found.st_size, BLOCK_BYTES) for name, found in list_file_stats(self._open) if name.endswith(_tag(owner))
         )
 
     def _room(self) -> int:
-        """Bytes that uploads may still have, all together."""
+        """Return the bytes that all uploads together may still have."""
         return max(0, self._bounds.together - sum(found.st_size for _, found in list_file_stats(self._open)))
 
     def _path(self, owner: str, upload: str) -> Path:
@@ -324,7 +332,7 @@ def _tag(owner: str) -> str:
 
 
 def _begun(name: str) -> float:
-    """When an upload began; what has no such name was not put here, and goes."""
+    """Return the start time of an upload; 0 for other files, so that they are removed."""
     try:
         return int(name[:_SECOND_DIGITS], 16)
     except ValueError:
@@ -337,16 +345,16 @@ def _check_place(piece: UploadFile, at: int | None) -> None:
 
 
 def _locked(path: Path, upload: str) -> FileIO:
-    """The file, locked for this caller alone. ``FileNotFoundError`` if it is finished by then."""
+    """Open and lock the file of an upload; raise ``FileNotFoundError`` if it is finished by then."""
     try:
         file = FileIO(path, "r+", opener=_no_link)
-    except PermissionError:  # whoever finished it was killed before the store had it
+    except PermissionError:  # the process that finished it was killed before the store had the blob
         path.chmod(_MODE, follow_symlinks=False)
         file = FileIO(path, "r+", opener=_no_link)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not is_at(file, path):
-            raise FileNotFoundError(path)  # noqa: TRY301 - the file is closed on its way out
+            raise FileNotFoundError(path)  # noqa: TRY301 - the handler below closes the file
     except BlockingIOError as error:
         file.close()
         raise UploadBusyError(

@@ -13,17 +13,17 @@ from benchlock.artifacts.digest import Descriptor, Digest, read_chunks
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
 DigestState: TypeAlias = "tuple[hashlib._Hash, int]"  # noqa: SLF001 - it has no public name
-"""The state of a digest, and how many bytes it is of."""
+"""The state of a hash, and the number of bytes that it has processed."""
 
 
 class TooLargeError(InvalidInputError):
-    """More bytes than are taken."""
+    """The upload has more bytes than allowed."""
 
     code = "too-large"
 
 
 Admit: TypeAlias = Callable[[int], None]
-"""Accounts for bytes that are about to be appended; raises where there is no room for them."""
+"""Charge the bytes that are about to be appended; raise if there is no room for them."""
 
 
 def _admit_all(_: int) -> None:
@@ -31,12 +31,20 @@ def _admit_all(_: int) -> None:
 
 
 class UploadFile:
-    """The end of an upload, for one writer; who has it has the file's lock."""
+    """An open upload, positioned at its end, for the one writer that holds the file's lock."""
 
     def __init__(
         self, path: Path, file: FileIO, before: "DigestState | None", largest: int = 0, owner: str = ""
     ) -> None:
-        """``before`` is what was digested already, of this file; ``largest`` the bytes that it may have."""
+        """Continue the upload in ``file``.
+
+        Args:
+            path: The path of the file.
+            file: The open and locked file.
+            before: The state of the hash after the first bytes of the file, if it is known.
+            largest: The largest size in bytes.
+            owner: The owner of the upload.
+        """
         self.path = path
         self.owner = owner
         self.admit: Admit = _admit_all
@@ -48,20 +56,21 @@ class UploadFile:
 
     @property
     def size(self) -> int:
-        """Bytes that are there."""
+        """The number of bytes received."""
         return self.draft.size
 
     @property
     def progressed(self) -> DigestState:
+        """The state of the hash, and the number of bytes that it has processed."""
         return self._state, self._digested
 
     def write(self, chunk: bytes) -> None:
-        """Append it.
+        """Append a chunk.
 
         Raises:
-            TooLargeError: the upload would become too large; nothing of it is appended.
-            BenchlockError: as ``admit``; nothing of it is appended.
-            UnavailableError: the disk takes no more; what it took is kept.
+            TooLargeError: The upload would become too large; nothing is appended.
+            BenchlockError: As ``admit``; nothing is appended.
+            UnavailableError: The disk is full or failed; the bytes written so far stay.
         """
         before = self.size
         if before + len(chunk) > self.largest:
@@ -72,12 +81,12 @@ class UploadFile:
         self.admit(len(chunk))
         with convert_disk_errors(self.path.parent):
             self.draft.write(chunk)
-        if self._digested == before:  # else what a server that was killed took in is still to be read
+        if self._digested == before:  # otherwise bytes from before a restart are not hashed yet
             self._state.update(chunk)
             self._digested += len(chunk)
 
     def describe(self) -> Descriptor:
-        """Digest and size of all that is there."""
+        """Compute the digest and size of all bytes received."""
         with convert_disk_errors(self.path.parent):
             self.draft.file.seek(self._digested)
             for chunk in read_chunks(cast("BinaryIO", self.draft.file)):
@@ -86,18 +95,19 @@ class UploadFile:
         return Descriptor(Digest(f"sha256:{self._state.hexdigest()}"), self._digested)
 
     def remove(self) -> None:
-        """The file goes, unless the store has made it its own."""
+        """Remove the file, unless the store has adopted it."""
         with convert_disk_errors(self.path.parent):
             self.path.unlink(missing_ok=True)
         self.is_kept = False
 
     def close(self) -> None:
+        """Close the file, which releases its lock."""
         self.draft.file.close()
 
 
 @contextmanager
 def convert_disk_errors(folder: Path) -> Iterator[None]:
-    """Turns what the operating system refuses into ``UnavailableError``, but for what is not there."""
+    """Convert errors of the operating system into ``UnavailableError``, except ``FileNotFoundError``."""
     try:
         yield
     except FileNotFoundError:
@@ -111,10 +121,10 @@ def convert_disk_errors(folder: Path) -> Iterator[None]:
 
 
 def list_file_stats(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The names in a folder that may not be there yet, and what the files are."""
+    """Yield the name and status of each file in a folder, which may not exist yet."""
     with convert_disk_errors(folder):
         try:
-            names = os.listdir(folder)  # noqa: PTH208 - names alone
+            names = os.listdir(folder)  # noqa: PTH208 - names only
         except FileNotFoundError:
             return
         for name in names:

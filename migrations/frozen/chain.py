@@ -1,7 +1,7 @@
 """Entries of the record chain, as written by revisions that fill it or remove records.
 
 The digest of a record is the SHA-256 of the canonical JSON (RFC 8785) of its rows by table, without nulls. The link of
-an entry is the SHA-256 of the link before it and of the entry.
+an entry is the SHA-256 of the previous link and the entry.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import MOST_EXACT, encode_canonical
 
 BATCH: Final = 500
-"""Records that are read or inserted with one statement."""
+"""Records that one statement reads or inserts."""
 
 Row = Mapping[str, Any]
 Groups = Iterator[tuple[tuple[Any, ...], list[Row]]]
@@ -25,22 +25,22 @@ Groups = Iterator[tuple[tuple[Any, ...], list[Row]]]
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last entry of a chain: how many entries there are, and the link that depends on all of them."""
+    """The last entry of a chain: the number of entries, and the link, which depends on all of them."""
 
     seq: int = 0
     link: str = ""
 
 
 def chain_entry(head: Head, kind: str, key: str, digest: str) -> dict[str, Any]:
-    """Return the entry that follows ``head``."""
+    """Make the entry that follows ``head``."""
     link = _digest(encode_canonical([head.link, kind, key, digest]))
     return {"seq": head.seq + 1, "kind": kind, "key": key, "digest": digest, "link": link}
 
 
 def read_records(connection: Connection, table: Table, parts: Sequence[Table]) -> Iterator[tuple[str, str]]:
-    """Yield the key and the digest of every record of ``table`` with its ``parts``, in the order of the keys.
+    """Yield the key and the digest of every record of ``table`` with its ``parts``, in order of the keys.
 
-    All tables are read side by side, each once, whatever their size.
+    All tables are read in parallel, each once, in bounded memory.
     """
     streams = [_Stream(part.name, _grouped(connection, part, _columns_of(part, table))) for part in parts]
     own = tuple(column.name for column in table.primary_key.columns)
@@ -50,14 +50,14 @@ def read_records(connection: Connection, table: Table, parts: Sequence[Table]) -
 
 
 def in_batches(entries: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield ``entries`` in lists of ``size``, the last one shorter."""
+    """Yield ``entries`` in lists of ``size``; the last one may be shorter."""
     iterator = iter(entries)
     while batch := list(islice(iterator, size)):
         yield batch
 
 
 class _Stream:
-    """The rows of a part, record by record, beside those of the records themselves."""
+    """The rows of a part, grouped by record, read in step with the records."""
 
     def __init__(self, name: str, groups: Groups) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class _Stream:
         self._next = next(groups, None)
 
     def rows_of(self, place: tuple[Any, ...]) -> list[Row]:
-        """Return the rows that belong to the record ``place``, which comes after those asked for before."""
+        """Return the rows of the record ``place``; calls must be in ascending order."""
         while self._next is not None and self._next[0] < place:
             self._next = next(self._groups, None)
         if self._next is None or self._next[0] != place:
@@ -76,7 +76,7 @@ class _Stream:
 
 
 def _columns_of(part: Table, table: Table) -> tuple[str, ...]:
-    """Return the columns of ``part`` that name the record, in the order of the record's own key."""
+    """Return the columns of ``part`` that refer to the record, in the order of its primary key."""
     (foreign,) = (one for one in part.foreign_key_constraints if one.referred_table.name == table.name)
     ours = {element.column.name: element.parent.name for element in foreign.elements}
     return tuple(ours[column.name] for column in table.primary_key.columns)
@@ -112,7 +112,7 @@ def _encode_row(values: Row) -> bytes:
 
 
 def _restore_floats(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """Return ``value`` with large whole numbers as floats: JSON writes 2.0**60 without a point, and reads an int."""
+    """Return ``value`` with large integers as floats: JSON writes 2.0**60 without a point, and reads an int."""
     if isinstance(value, dict):
         return {key: _restore_floats(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -12,7 +12,7 @@ WHOLE = Integer().with_variant(BigInteger(), "postgresql")
 
 
 def letters(most: int) -> String:
-    """Return the type of a text of at most ``most`` characters."""
+    """Make the type of a text of at most ``most`` characters."""
     return String(most).with_variant(String(most, collation=_BYTEWISE), "postgresql")
 
 
@@ -25,10 +25,10 @@ _DIGITS: Final = 3
 
 
 def precedence(version: str) -> str:
-    """Return the key of ``version``: each number after its length, a release after its pre-releases.
+    """Return the sort key of ``version``: numbers prefixed by their length, a release after its pre-releases.
 
     Raises:
-        ValueError: The text is no version.
+        ValueError: The text is not a version.
     """
     found = _VERSION.fullmatch(version)
     if found is None:

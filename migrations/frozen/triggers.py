@@ -1,4 +1,4 @@
-"""Triggers that make tables append-only, and that refuse texts over the limit of their column."""
+"""Triggers that make tables append-only, and that reject texts over the limit of their column."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 
 _REFUSAL: Final = "append-only"
 _WRITER: Final = 0x62656E63686C6F63
-"""The advisory lock of the only transaction on PostgreSQL that writes."""
+"""The id of the advisory lock that the one writing transaction on PostgreSQL holds."""
 _REFUSE: Final = (
     f"RAISE EXCEPTION '% is {_REFUSAL}', TG_TABLE_NAME "
     "USING ERRCODE = 'integrity_constraint_violation', TABLE = TG_TABLE_NAME;"
@@ -17,7 +17,7 @@ _PATH: Final = "SELECT set_config('search_path', quote_ident(current_schema()) |
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The row that ends what may be added: its table, and pairs of (this table's column, that table's column)."""
+    """The row that ends insertions: its table, and pairs of (this table's column, that table's column)."""
 
     table: str
     columns: tuple[tuple[str, str], ...]
@@ -25,19 +25,19 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """An append-only table: its name, its unique keys, and what seals it."""
+    """An append-only table: its name, its unique keys, and its seal."""
 
     table: str
     keys: tuple[tuple[str, ...], ...]
     seal: Seal | None = None
 
     def trigger(self, event: str) -> str:
-        """Return the name of one of its triggers."""
+        """Return the name of the trigger for an event."""
         return f"guard_{self.table}_{event}"
 
 
 def triggers(guard: Guard, dialect: str) -> Mapping[str, str]:
-    """Return the statements that make the triggers, to be executed in their order; each by a name of its own."""
+    """Return the statements that create the triggers, in order, each with its name."""
     if dialect == "sqlite":
         return _sqlite(guard)
     statements = (_postgresql_statements(guard, *one) for one in _postgresql(guard))
@@ -45,7 +45,7 @@ def triggers(guard: Guard, dialect: str) -> Mapping[str, str]:
 
 
 def leftovers(guard: Guard, dialect: str) -> tuple[str, ...]:
-    """Return the statements that remove what is left of the guard when its table, and so its triggers, are dropped."""
+    """Return the statements that remove the functions of a guard after its table was dropped."""
     if dialect == "sqlite":
         return ()
     return tuple(f"DROP FUNCTION {guard.trigger(event)}()" for event, *_ in _postgresql(guard))
@@ -72,7 +72,7 @@ def _sqlite_trigger(guard: Guard, event: str, verb: str, condition: str | None) 
 
 
 def _postgresql(guard: Guard) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the triggers: event, when they fire, for each what, and what their function does."""
+    """Yield the triggers: name of the event, condition, level, and body of the function."""
     yield "change", "UPDATE OR DELETE", "ROW", _REFUSE
     yield "truncate", "TRUNCATE", "STATEMENT", _REFUSE
     yield "alone", "INSERT", "STATEMENT", f"PERFORM pg_advisory_xact_lock({_WRITER}); RETURN NULL;"
@@ -107,11 +107,12 @@ class TextLimits:
 
     @property
     def trigger(self) -> str:
+        """The name of the trigger."""
         return f"limit_{self.table}"
 
 
 def text_limit_triggers(limits: TextLimits, dialect: str) -> Mapping[str, str]:
-    """Return the statements that make the triggers of one table, in their order, each with its name."""
+    """Return the statements that create the triggers of one table, in order, each with its name."""
     return dict(_sqlite_limits(limits) if dialect == "sqlite" else _postgresql_limits(limits))
 
 
@@ -123,7 +124,7 @@ def text_limit_leftovers(limits: TextLimits, dialect: str) -> tuple[str, ...]:
 
 
 def _sqlite_limits(limits: TextLimits) -> Iterator[tuple[str, str]]:
-    """Count the bytes of the text as it is stored: the function for it came with SQLite 3.43."""
+    """Count the bytes by a cast to BLOB: ``octet_length`` exists since SQLite 3.43 only."""
     insert = _cases(limits, "")
     yield from _trigger(limits, "insert", "INSERT", insert)
     columns = ", ".join(f'"{column}"' for column, _ in limits.columns)

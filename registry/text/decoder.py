@@ -1,7 +1,7 @@
 """Decoding of parsed text into msgspec types, with the path, spelling and next step of every error.
 
-The explanation walks the value along the type once more, so that a key inside a mapping of any names, a member of a
-tagged union and the nearest known name are all found.
+If msgspec rejects a value, this module walks the value along the type again to explain every error: keys inside
+mappings, members of tagged unions, and the nearest known name.
 """
 
 import operator
@@ -22,18 +22,19 @@ from benchlock.registry.text.yaml import Document, Place
 
 _SHOWN = 60
 _UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}
-"""A unit of each key that is written with one."""
+"""The usual unit of each key that has one."""
 _LOOKING = Lock()
 UNKNOWN_MEMBER = msgspec.defstruct("UnknownMember", ())
-"""The class of what the structures of a tagged union agree on."""
+"""The class of the properties that all structures of a tagged union share."""
 _NUMBERS = (inspect.IntType, inspect.FloatType)
 
 
-def convert(document: Document, wanted: Any) -> Any:  # noqa: ANN401 - unions of types are no types to a checker
-    """The document's value as ``wanted``, strictly: no number from text, no text from a number.
+def convert(document: Document, wanted: Any) -> Any:  # noqa: ANN401 - a union is not a type for the type checker
+    """Convert a document strictly: no number from text, no text from a number.
 
     Raises:
-        InvalidInputError: the first value that does not fit, in the order of the type's keys; with all the others.
+        InvalidInputError: The first value that does not fit, in the order of the type's keys; all others are its
+            ``problems``.
     """
     _look_at(wanted)
     try:
@@ -48,19 +49,19 @@ def convert(document: Document, wanted: Any) -> Any:  # noqa: ANN401 - unions of
 
 
 def is_valid(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
-    """Whether ``convert`` finds nothing wrong with a value of this type."""
+    """Return whether ``convert`` accepts a value of this type."""
     return next(_problems(Place(Document(value, "")), value, kind), None) is None
 
 
 @cache
 def _look_at(wanted: Any) -> None:  # noqa: ANN401 - see above
-    """Let msgspec read the type, in one thread: two that come to it first at the same time end the process."""
+    """Let one thread inspect the type with msgspec: the first inspection by two threads crashes the process."""
     with _LOOKING:
         msgspec.json.Decoder(wanted)
 
 
 def suggest_nearest(word: str, known: Iterable[str]) -> str:
-    """The next step after an unknown word: the nearest known one, or all of them."""
+    """Return the next step after an unknown word: the nearest known word, or all known words."""
     choices = sorted(known)
     close = find_close(word, choices)
     return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(choices)}"
@@ -71,7 +72,7 @@ def _plain(kind: inspect.Type) -> inspect.Type:
 
 
 def _problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidInputError]:  # noqa: ANN401
-    """Every reason why ``value`` is not of ``kind``."""
+    """Yield every reason why ``value`` does not fit ``kind``."""
     kind = _plain(kind)
     if isinstance(kind, inspect.UnionType):
         yield from _union_problems(place, value, kind)
@@ -82,7 +83,7 @@ def _problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidI
     elif isinstance(kind, inspect.LiteralType):
         if value not in kind.values:
             yield _none_of(place, value, kind)
-    elif _is_too_long(value, kind):  # what is in it is not looked at
+    elif _is_too_long(value, kind):  # its elements are not checked
         yield from _limit_problems(place, value, kind)
     else:
         for below, inner, of in _inside(place, value, kind):
@@ -91,7 +92,7 @@ def _problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidI
 
 
 def _inside(place: Place, value: Any, kind: inspect.Type) -> list[tuple[Place, Any, inspect.Type]]:  # noqa: ANN401
-    """The values of a collection, each with the type that it must have."""
+    """Return the elements of a collection, each with its place and expected type."""
     if isinstance(kind, inspect.DictType):
         return [(place.at(key), inner, kind.value_type) for key, inner in value.items()]
     if isinstance(kind, inspect.VarTupleType):
@@ -112,7 +113,7 @@ def _struct_problems(place: Place, value: dict[str, Any], kind: inspect.StructTy
     for name, field in fields.items():
         if name in value:
             yield from _problems(place.at(name), value[name], field.type)
-        elif field.required and name not in meant:  # one that is misspelt is not missing, too
+        elif field.required and name not in meant:  # a misspelt key is not also missing
             yield place.at(name).error(f"the key {name!r} is missing", f"write {_wanted(field.type)}")
 
 
@@ -135,8 +136,9 @@ def find_member(value: dict[str, Any], structs: list[inspect.StructType]) -> ins
     """Find the structure of a tagged union that a mapping is meant to be.
 
     Returns:
-        The structure whose tag the mapping has. Without such a tag, ``UNKNOWN_MEMBER`` with what all structures agree
-        on: the values of the tag, the keys that all of them demand, and the types that a key has in all that know it.
+        The structure with the tag of the mapping. Without a valid tag, ``UNKNOWN_MEMBER`` with the properties that all
+        structures share: the values of the tag, the keys that all require, and the types of keys that are the same in
+        all structures that have the key.
     """
     field = structs[0].tag_field
     assert field is not None
@@ -153,7 +155,7 @@ def find_member(value: dict[str, Any], structs: list[inspect.StructType]) -> ins
 
 
 def _common_field(fields: list[inspect.Field], members: int) -> inspect.Field:
-    """Return what all fields of one name agree on; ``members`` is the number of structures in the union."""
+    """Return the shared properties of the fields of one name; ``members`` is the size of the union."""
     first = fields[0]
     kind = first.type if all(_plain(one.type) == _plain(first.type) for one in fields) else inspect.AnyType()
     required = len(fields) == members and all(one.required for one in fields)
@@ -162,7 +164,7 @@ def _common_field(fields: list[inspect.Field], members: int) -> inspect.Field:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a JSON value is called, and whether a value is one."""
+    """The name of a kind of JSON value, and its Python types."""
 
     name: str
     types: tuple[type, ...]
@@ -182,7 +184,7 @@ _FORMS: dict[type[inspect.Type], _Form] = {
 
 
 def _fits(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
-    """Whether ``value`` has the outer form of ``kind``; true and false are no numbers."""
+    """Return whether ``value`` has the outer form of ``kind``; booleans are not numbers."""
     if isinstance(kind, inspect.LiteralType):
         return type(value) in {type(known) for known in kind.values}
     if isinstance(kind, inspect.AnyType):
@@ -202,7 +204,7 @@ def _mismatch(place: Place, value: Any, kinds: list[inspect.Type]) -> InvalidInp
 
 
 def _as_text(path: str, written: str) -> str:
-    """How to write a number as the text that is meant: with quotes alone, unless that would be refused in turn."""
+    """Return how to write a number as text: in quotes, or in the form that the key requires."""
     key = path.rpartition(".")[2]
     if path == "version":
         return 'write MAJOR.MINOR.PATCH, such as "1.2.0"'
@@ -217,14 +219,14 @@ def _name(kind: inspect.Type) -> str:
 
 
 def describe_key(struct: type[msgspec.Struct], name: str) -> str:
-    """Describe the values that a key of a mapping has."""
+    """Describe the valid values of a key of a structure."""
     kind = inspect.type_info(struct)
     assert isinstance(kind, inspect.StructType)
     return next(_wanted(field.type) for field in kind.fields if field.encode_name == name)
 
 
 def _wanted(kind: inspect.Type) -> str:
-    """Describe the values that a type has, so that a missing one can be written."""
+    """Describe the valid values of a type, so that a user can write a missing one."""
     about = _description(kind)
     kind = _plain(kind)
     if isinstance(kind, inspect.UnionType):
@@ -263,7 +265,7 @@ def _description(kind: inspect.Type) -> str | None:
 
 
 def _called(value: Any) -> str:  # noqa: ANN401
-    """How a found value's form is called."""
+    """Return the name of the form of a value."""
     if isinstance(value, bool):
         return "true or false"
     forms = (form.name for form in _FORMS.values() if isinstance(value, form.types))
@@ -286,7 +288,7 @@ def _is_too_long(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
 
 
 def _limit_problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidInputError]:  # noqa: ANN401
-    """A number out of its range, none where there must be one, or another length than a fixed one."""
+    """Yield the problems of a number out of range, an empty value, and a wrong length."""
     if isinstance(kind, inspect.TupleType) and len(value) != len(kind.item_types):
         yield place.error(f"expected {len(kind.item_types)} values, found {len(value)}")
     if isinstance(kind, inspect.VarTupleType | inspect.DictType | inspect.StrType):

@@ -14,18 +14,15 @@ from benchlock.registry.text.problems import UnknownValueError
 
 
 class PartialObject:
-    """Stand-in for a structure of which some values are unknown.
-
-    ``isinstance`` takes it for the structure that it stands in for.
-    """
+    """A stand-in for a structure of which some values are unknown; ``isinstance`` accepts it as that structure."""
 
     __slots__ = ("_kind", "_values")
 
     def __init__(self, kind: type[msgspec.Struct] | None, values: dict[str, Any]) -> None:
-        """Set the values that are known.
+        """Set the known values.
 
         Args:
-            kind: The structure that this stands in for; None if that is unknown too.
+            kind: The structure that this object stands in for; ``None`` if that is unknown too.
             values: The known values, by attribute.
         """
         self._kind = kind
@@ -33,7 +30,7 @@ class PartialObject:
 
     @property
     def __class__(self) -> type:
-        """The structure that this stands in for."""
+        """The structure that this object stands in for."""
         if self._kind is None:
             raise UnknownValueError("type")
         return self._kind
@@ -62,15 +59,15 @@ def convert_known(value: Any, kind: inspect.Type, whole: tuple[type[msgspec.Stru
     """Convert a value as far as it is valid.
 
     Args:
-        value: A value of JSON.
+        value: A JSON value.
         kind: The type to convert to.
-        whole: Structures that are unknown as a whole once any of their values is.
+        whole: Structures that are unknown as a whole if any of their values is.
 
     Returns:
-        The converted value, with a ``PartialObject`` in place of each mapping that is not valid.
+        The converted value, with a ``PartialObject`` in place of each invalid mapping.
 
     Raises:
-        UnknownValueError: Nothing is known of the value.
+        UnknownValueError: Nothing is known about the value.
     """
     kind = _resolve(value, kind)
     if isinstance(kind, inspect.StructType) and isinstance(value, dict):
@@ -85,7 +82,7 @@ def convert_known(value: Any, kind: inspect.Type, whole: tuple[type[msgspec.Stru
 
 
 def _convert_element(value: Any, kind: inspect.Type, whole: tuple[type[msgspec.Struct], ...]) -> Any:  # noqa: ANN401
-    """Convert an element of a collection; an unknown mapping keeps its place, another unknown value has none."""
+    """Convert an element of a collection; only an unknown mapping has a placeholder, other values raise."""
     try:
         return convert_known(value, kind, whole)
     except UnknownValueError:
@@ -104,7 +101,7 @@ def _convert_struct(value: dict[str, Any], kind: inspect.StructType, whole: tupl
         return _UNKNOWN
     is_member_known = kind.cls is not UNKNOWN_MEMBER
     known = {field.encode_name for field in kind.fields} | ({kind.tag_field} if kind.tag_field else set())
-    # an unknown key may be any of those that are absent
+    # an unknown key may be a misspelling of any absent key
     is_complete = is_member_known and known.issuperset(value)
     values: dict[str, Any] = {}
     for field in kind.fields:
@@ -131,7 +128,7 @@ def _is_length_valid(value: list[Any] | dict[str, Any], kind: inspect.VarTupleTy
 
 
 def _resolve(value: Any, kind: inspect.Type) -> inspect.Type:  # noqa: ANN401
-    """Return the type itself; of a union, the one member that a value is meant to be."""
+    """Return the type without metadata; for a union, the one member that the value is meant to be."""
     if isinstance(kind, inspect.Metadata):
         return _resolve(value, kind.type)
     if not isinstance(kind, inspect.UnionType):

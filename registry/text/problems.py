@@ -11,11 +11,11 @@ from benchlock.artifacts.display import escape_line
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 
 MOST_PROBLEMS: Final = 1000
-"""Problems that are kept of one look; what is wrong so often is told often enough."""
+"""Problems that are kept of one check; further ones are dropped."""
 
 
 class EchoError(InvalidInputError):
-    """What the rules of manifests say of the same place too, where a manifest was held to them."""
+    """A problem that the rules of manifests report for the same place too, if a manifest was checked by them."""
 
 
 class UnknownValueError(Exception):
@@ -23,15 +23,16 @@ class UnknownValueError(Exception):
 
 
 class Problems:
-    """Errors that were met and kept, in the order in which they were found; the same one again is kept once."""
+    """The errors of a check in the order of their discovery, without duplicates."""
 
     def __init__(self) -> None:
+        """Start without problems."""
         self.found: list[BenchlockError] = []
         self._known: set[tuple[str, str | None]] = set()
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """What is refused inside is kept, and the caller goes on behind it; so it does where a value is unknown."""
+        """Collect an error that is raised in the context and continue after it; ignore unknown values."""
         try:
             yield
         except UnknownValueError:
@@ -40,22 +41,22 @@ class Problems:
             self.add(error)
 
     def add(self, error: BenchlockError) -> None:
-        """Keep an error, and those that were found with it."""
+        """Add an error and its ``problems``."""
         for one in error.problems or (error,):
             if (one.what, one.where) not in self._known and len(self.found) < MOST_PROBLEMS:
                 self.found.append(one)
                 self._known.add((one.what, one.where))
 
     def tell_of(self, where: str | None) -> bool:
-        """Whether one of them is of the same place, whatever line it is told with."""
+        """Return whether a problem has the same place, whatever its line."""
         place = _place(where)
         return bool(place) and any(_place(one.where) == place for one in self.found)
 
     def refuse(self) -> None:
-        """Nothing, where nothing was found.
+        """Raise the collected problems, if there are any.
 
         Raises:
-            BenchlockError: the first that was found, of integrity before others; all of them are its ``problems``.
+            BenchlockError: The first problem, integrity errors before others, with all problems as its ``problems``.
         """
         if self.found:
             raise find_leading_error(self.found)
@@ -67,7 +68,7 @@ def _place(where: str | None) -> str:
 
 
 def find_leading_error(found: list[BenchlockError]) -> BenchlockError:
-    """The error to answer with: wrong bytes before everything else, else the first; it carries all of them."""
+    """Return the error to raise: the first integrity error, otherwise the first error, with all problems."""
     first = min(found, key=lambda error: not isinstance(error, IntegrityError))
     first.problems = tuple(found) if len(found) > 1 else ()
     return first
@@ -83,23 +84,27 @@ Code = Literal[
     "rescale", "resize", "same-name", "scheme", "shape", "side", "softmax", "task", "transform", "unknown-key",
     "unknown-step", "unwieldy", "version", "wrong-type", "yaml", "yaml-1.1",
 ]  # fmt: skip
-"""What kinds of findings an import has."""
+"""The kinds of findings of an import."""
 
 OutlineCode = Literal[
     "batch-axis", "distributions", "fields", "labels", "no-files", "platforms", "provides", "samples", "signature",
     "splits", "steps",
 ]  # fmt: skip
-"""What kinds a manifest outlined from files has beside those."""
+"""Additional kinds of findings in a manifest generated from files."""
 
 _SHOWN = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something in the original that is wrong, unsaid, or without a form here.
+    """Something in the original that is wrong, missing, or not expressible here.
 
-    ``path`` is the key's in the original, ``code`` its kind, ``done`` what became of it;
-    ``todo`` says that a line of the native text waits for the author: then ``done`` is what they are asked for.
+    Attributes:
+        path: The path of the key in the original.
+        code: The kind of finding.
+        what: The finding.
+        done: The action taken; with ``todo``, the action that the author must take.
+        todo: Whether the generated text has a TODO line for it.
     """
 
     path: str
@@ -109,34 +114,34 @@ class Finding:
     todo: bool = False
 
     def document(self) -> dict[str, str | bool]:
-        """The finding as a JSON document."""
+        """Return the finding as a JSON document."""
         return {"path": self.path, "code": self.code, "what": self.what, "done": self.done, "todo": self.todo}
 
 
 @dataclass(slots=True)
 class ImportNotes:
-    """The findings so far, the paths that are accounted for, and TODO lines that have no place of their own."""
+    """The findings so far, the paths already handled, and TODO lines without a place of their own."""
 
     findings: list[Finding] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     unplaced: list[str] = field(default_factory=list)
 
     def tell(self, path: str, code: Code | OutlineCode, what: str, done: str) -> None:
-        """List what the author should know, and need not act on."""
+        """Add a finding that needs no action of the author."""
         self.findings.append(Finding(path, code, what, done))
 
     def todo(self, path: str, code: Code | OutlineCode, subject: str, what: str, ask: str) -> str:
-        """List what the author must finish; the comment line that says so, for the native text."""
+        """Add a finding that the author must act on, and return its comment line for the generated text."""
         self.findings.append(Finding(path, code, what, ask, todo=True))
         return f"# TODO {subject}: {what}; {ask}"
 
     def todo_unplaced(self, path: str, code: Code | OutlineCode, what: str, ask: str) -> None:
-        """As ``todo``, for what belongs to no key of the native form."""
+        """Add a finding as ``todo`` does, for a line that belongs to no key of the generated text."""
         self.unplaced.append(self.todo(path, code, printable(path) or "file", what, ask))
 
 
 def format_original(value: object) -> str:
-    """A value of the original on one line; a long one by its beginning and its digest, so that none is lost."""
+    """Format a value of the original on one line; shorten a long one to its beginning and its digest."""
     text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     if len(text) <= _SHOWN:
         return text
@@ -145,4 +150,4 @@ def format_original(value: object) -> str:
 
 
 printable = escape_line
-"""The text on one line, with escapes for what cannot be seen, so that it may stand in a comment."""
+"""Escape unprintable characters, so that the text fits into one comment line."""

@@ -17,34 +17,37 @@ _BYTES = {"B": Decimal(1)} | {
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """An amount of memory as somebody wrote it: ``text`` is untouched. Equal are equal numbers of bytes."""
+    """An amount of memory with its original ``text``; amounts are equal if their bytes are."""
 
     bytes: int
     text: str = field(compare=False)
 
     @classmethod
     def parse(cls, text: str) -> "Amount":
-        """As ``parse_bytes``, and raises as it."""
+        """Parse an amount of memory; errors as ``parse_bytes``."""
         return cls(parse_bytes(text), text)
 
     def __str__(self) -> str:
+        """Return the original text."""
         return self.text
 
 
 def parse_seconds(text: str) -> float:
-    """The seconds of a duration: a number and ``ms``, ``s``, ``m`` or ``h``.
+    """Parse a duration, a number and ``ms``, ``s``, ``m`` or ``h``, into seconds.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: The text is not a duration.
     """
     return float(_parse(text, _SECONDS, "a duration", "0.1ms or 10m"))
 
 
 def parse_bytes(text: str) -> int:
-    """The bytes of an amount: a number and ``B``, ``kB`` to ``TB`` (powers of 1000), ``KiB`` to ``TiB`` (of 1024).
+    """Parse an amount of memory into bytes.
+
+    The units are ``B``, ``kB`` to ``TB`` (powers of 1000), and ``KiB`` to ``TiB`` (powers of 1024).
 
     Raises:
-        InvalidInputError: it is none, or no whole number of bytes.
+        InvalidInputError: The text is not an amount, or not a whole number of bytes.
     """
     amount = _parse(text, _BYTES, "an amount of memory", "2GiB")
     if amount != amount.to_integral_value():
@@ -53,7 +56,7 @@ def parse_bytes(text: str) -> int:
 
 
 def spell_bytes(amount: int) -> str:
-    """The amount in the largest power of 1024 that it holds, to a tenth, rounded down: ``23.4GiB``, ``512MiB``."""
+    """Format bytes in the largest fitting power of 1024, rounded down to a tenth: ``23.4GiB``, ``512MiB``."""
     units = [(size, unit) for unit, size in _BYTES.items() if unit == "B" or unit.endswith("iB")]
     size, unit = max((one for one in units if one[0] <= amount), default=units[0])
     tenths = int(amount * 10 // size)

@@ -1,7 +1,8 @@
 """TOML writer whose output depends on the content alone, and a reader with limits.
 
-Written here because the bytes of a lockfile must not change with a library's next release. Tables of the top level are
-``[tables]``, their lists of tables ``[[rows]]``; what lies deeper is inline, lists of tables one table a line.
+The writer is part of this project because the bytes of a lockfile must not change with a release of a library.
+Top-level tables are ``[tables]``, and their lists of tables are ``[[rows]]``. Deeper values are inline; deeper lists of
+tables have one table per line.
 """
 
 import json
@@ -14,24 +15,25 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _TOKEN: Final = re.compile(r""""[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'|#[^\n]*+""")
 MAX_KEY_PARTS: Final = 16
 _DOT_WEIGHT: Final = 8
-"""A part of a dotted key takes as much memory as so many other values."""
+"""Memory of one part of a dotted key, in units of other values."""
 _DEEP_KEY: Final = re.compile(rf"(?<![A-Za-z0-9_-])(?:[A-Za-z0-9_-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
 
 Order = Sequence[str]
-"""Keys in the order in which they are written; others follow by name."""
+"""Keys in the order of writing; other keys follow by name."""
 
 
 def loads(text: str, most: int | None = None) -> dict[str, Any]:
     """Parse TOML whose dotted keys have at most 16 parts, without multi-line strings.
 
-    tomllib's memory and time grow with the square of the parts of a key. No file that is read here needs many.
+    The memory and time of ``tomllib`` grow with the square of the parts of a key. No file read here needs many.
 
     Args:
         text: The document.
-        most: The largest number of values. Keys, commas and brackets count; a dot outside of texts counts eight times.
+        most: The largest number of values. Keys, commas and brackets count; a dot outside of strings counts eight
+            times.
 
     Raises:
-        ValueError: The text is not such TOML, is nested too deep, or has more values.
+        ValueError: The text is not such TOML, is nested too deeply, or has more values.
     """
     structure = _TOKEN.sub(_without_text, text)
     if _DEEP_KEY.search(structure):
@@ -49,7 +51,7 @@ def _count_values(structure: str) -> int:
 
 
 def _without_text(token: re.Match[str]) -> str:
-    """Stand in for a string or a comment, so that what remains is keys and punctuation."""
+    """Replace a string or a comment, so that only keys and punctuation remain."""
     text = token[0]
     if text in ('""', "''") and token.string[token.end() : token.end() + 1] == text[0]:
         raise ValueError("multi-line strings are not supported")
@@ -57,7 +59,7 @@ def _without_text(token: re.Match[str]) -> str:
 
 
 def dumps(document: Mapping[str, Any], order: Order, rows: Sequence[str]) -> str:
-    """The text of ``document``: plain values without null; ``rows`` are the keys whose lists of tables are rows."""
+    """Encode plain values without null as TOML; lists of tables under the keys ``rows`` become ``[[rows]]``."""
     lines = [f"{_key(key)} = {_value(document[key], order)}" for key in _keys(document, order, tables=False)]
     for key in _keys(document, order, tables=True):
         lines += ["", f"[{_key(key)}]", *_body(document[key], order, _key(key), rows)]

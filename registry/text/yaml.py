@@ -1,8 +1,8 @@
 """YAML 1.2: a reader without tags, aliases and duplicate keys, and a writer of commented lines.
 
-The only module that imports ``ruamel.yaml``, for its events alone: scalars are resolved by ``registry.scalars``, so
-``no`` and ``on`` stay text. Every value's line is kept, and a number's spelling, so that an error can say where, and
-how to quote it. What others wrote can be read tolerantly: what the strict reader refuses is passed over and reported.
+This is the only module that imports ``ruamel.yaml``, and it uses only its events: ``resolve`` converts scalars by the
+core schema, so ``no`` and ``on`` stay text. The line of every value and the spelling of every scalar are kept for error
+messages. Foreign files can be read tolerantly: input that the strict reader rejects is skipped and reported.
 """
 
 import json
@@ -32,7 +32,7 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.text.problems import Problems
 
 GREATEST = 2**53 - 1
-"""The greatest integer that canonical JSON holds exactly."""
+"""The largest integer that canonical JSON holds exactly."""
 
 NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
@@ -44,7 +44,7 @@ _PREFIXES = {"0o": 8, "0x": 16}
 
 
 def resolve(text: str) -> str | float | bool | None:
-    """The value of a plain scalar; an integer of too many digits to be exact is ``GREATEST + 1``."""
+    """Convert a plain scalar to its value; an integer with too many digits becomes ``GREATEST + 1``."""
     if _NULL.fullmatch(text):
         return None
     if _BOOL.fullmatch(text):
@@ -61,12 +61,12 @@ def resolve(text: str) -> str | float | bool | None:
 T = TypeVar("T")
 
 DEEPEST = 64
-"""Levels of nesting that are read."""
+"""Largest depth of nesting."""
 
 LARGEST = 4 << 20
-"""Characters of a text."""
+"""Largest text, in characters."""
 MOST_SEPARATORS = 100_000
-"""Lines and commas of a text: the parser takes a tenth of a millisecond for each value."""
+"""Largest number of lines and commas: the parser takes a tenth of a millisecond for each value."""
 
 _TODO = re.compile(r"\s*#\s*TODO\b[:\s]*(.*)")
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
@@ -75,7 +75,7 @@ _VERSION = (1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a value stands: its line, counted from 1, and the spelling of a scalar."""
+    """The position of a value: its line, counted from 1, and the spelling of a scalar."""
 
     line: int
     text: str = ""
@@ -90,6 +90,7 @@ class Document:
     marks: dict[str, Mark] = field(default_factory=dict)
 
     def where(self, path: str) -> str:
+        """Return a path with the name of the document and the line, for error messages."""
         place = f"{self.name}, line {self._line(path)}" if self.marks else self.name
         return f"{path} ({place})" if path else place
 
@@ -101,23 +102,24 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path in a document, from which errors are raised and paths below are reached."""
+    """A path in a document, for errors and for paths below it."""
 
     document: Document
     path: str = ""
 
     def at(self, *keys: str | int) -> "Place":
+        """Return the place of a value below this one."""
         path = self.path
         for key in keys:
             path = child_path(path, key)
         return Place(self.document, path)
 
     def error(self, what: str, next_step: str | None = None) -> InvalidInputError:
-        """An error here, with the file and the line of the nearest value that the text holds."""
+        """Make an error for this place, with the file and the line of the nearest value in the text."""
         return InvalidInputError(what, where=self.document.where(self.path), next_step=next_step)
 
     def parsed(self, parse: Callable[[str], T], text: str) -> T:
-        """``parse(text)``; what it refuses is refused here."""
+        """Return ``parse(text)``; its error gets the location of this place."""
         try:
             return parse(text)
         except InvalidInputError as error:
@@ -125,17 +127,18 @@ class Place:
 
     @property
     def spelling(self) -> str:
-        """How the scalar here was written; empty where that is unknown."""
+        """The original spelling of the scalar at this place; empty if unknown."""
         mark = self.document.marks.get(self.path)
         return mark.text if mark else ""
 
 
 def parent_path(path: str) -> str:
-    """The path of the mapping or list that holds ``path``."""
+    """Return the path of the mapping or list that contains ``path``."""
     return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 def child_path(path: str, key: str | int) -> str:
+    """Return the path of a key or index below ``path``."""
     if isinstance(key, int):
         return f"{path}[{key}]"
     return f"{path}.{key}" if path else key
@@ -143,7 +146,7 @@ def child_path(path: str, key: str | int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """What the strict reader refuses, and the tolerant one passes over; ``passed`` is a value that was lost so."""
+    """Input that the strict reader rejects and the tolerant one skips; ``passed`` is a value that was lost."""
 
     path: str
     line: int
@@ -153,18 +156,18 @@ class Oddity:
 
 @dataclass(frozen=True, slots=True)
 class Todo:
-    """A comment line that says what is still to do: its line, counted from 1, and its text after ``TODO``."""
+    """A TODO comment line: its line number, counted from 1, and its text after ``TODO``."""
 
     line: int
     text: str
 
 
 def read_yaml(text: bytes | str, name: str) -> Document:
-    """The one document in ``text``; ``name`` is what errors call it.
+    """Parse the one document in ``text``; ``name`` is its name in error messages.
 
     Raises:
-        InvalidInputError: it is no YAML 1.2, not UTF-8, holds no or several documents, a tag, an alias, a key twice, a
-            key that is no text, or a number that JSON cannot hold.
+        InvalidInputError: The text is not YAML 1.2 or not UTF-8, has no or several documents, a tag, an alias, a
+            duplicate key, a key that is not text, or a number that JSON cannot hold.
     """
     _check_size(text, name)
     with _explained(name):
@@ -172,13 +175,14 @@ def read_yaml(text: bytes | str, name: str) -> Document:
 
 
 def read_yaml_tolerantly(text: bytes | str, name: str) -> tuple[Document, tuple[Oddity, ...]]:
-    """The first document in ``text``, and what ``read`` would have refused in it.
+    """Parse the first document in ``text``, and list the input that ``read_yaml`` rejects.
 
-    Of a key that stands twice the last value is taken, a tag is dropped, an alias is null, and a number that JSON
-    cannot hold is its text.
+    The last value of a duplicate key counts, a tag is dropped, an alias is null, and a number that JSON cannot hold is
+    its text.
 
     Raises:
-        InvalidInputError: it is no YAML, not UTF-8, holds no document, a key that is a list or a mapping, or too deep.
+        InvalidInputError: The text is not YAML or not UTF-8, has no document, a key that is a list or a mapping, or is
+            nested too deeply.
     """
     _check_size(text, name)
     with _explained(name):
@@ -187,7 +191,7 @@ def read_yaml_tolerantly(text: bytes | str, name: str) -> tuple[Document, tuple[
 
 
 def list_todos(text: str) -> tuple[Todo, ...]:
-    """The comment lines of a YAML text that begin ``# TODO``; a line of a text that spans lines is none."""
+    """List the comment lines of a YAML text that begin ``# TODO``, without lines of multi-line strings."""
     candidates = {
         number: found[1] for number, line in enumerate(_BREAK.split(text)) if (found := _TODO.fullmatch(line))
     }
@@ -202,7 +206,7 @@ def list_todos(text: str) -> tuple[Todo, ...]:
 
 
 def _check_size(text: bytes | str, name: str) -> None:
-    """Refuse a text that takes too long to parse, before it is parsed."""
+    """Reject a text that takes too long to parse, before it is parsed."""
     lines, commas = (b"\n", b",") if isinstance(text, bytes) else ("\n", ",")
     if len(text) > LARGEST:
         what = f"the text has more than {LARGEST >> 20} MiB"
@@ -221,7 +225,7 @@ def _events(text: bytes | str) -> Iterator[Event]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """What the parser refuses, as an error that says where."""
+    """Convert errors of the parser into errors with a location."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -239,7 +243,7 @@ def _explained(name: str) -> Iterator[None]:
 
 
 class _Reader:
-    """Builds the value from the events, and a mark for each path."""
+    """A builder of the value from the events, with a mark for each path."""
 
     def __init__(self, events: Iterator[Event], name: str) -> None:
         self._events = events
@@ -262,7 +266,7 @@ class _Reader:
         return Document(value, self._document.name, self._document.marks)
 
     def _value(self, event: Event, path: str, depth: int, line: int | None = None) -> Any:  # noqa: ANN401 - any YAML value
-        """The value that starts with ``event``; ``line`` is its key's, which is where a reader looks."""
+        """Read the value that starts with ``event``; its mark is on ``line``, that of its key, if given."""
         mark = Mark(line or event.start_mark.line + 1, event.value if isinstance(event, ScalarEvent) else "")
         self._document.marks[path] = mark
         if isinstance(event, AliasEvent):
@@ -299,7 +303,7 @@ class _Reader:
         return self._characters(event, path)
 
     def _characters(self, event: ScalarEvent, path: str) -> str:
-        """The scalar's text, in which the halves of a character that JSON escapes as two are one again."""
+        """Return the text of the scalar, with surrogate pairs of JSON escapes joined to one character."""
         text: str = event.value
         if not any("\ud800" <= character <= "\udfff" for character in text):
             return text
@@ -329,7 +333,7 @@ class _Reader:
         return value
 
     def _object(self, path: str, event: Event, what: str, next_step: str | None = None, passed: object = None) -> None:
-        """Note this, to refuse the document at its end; ``passed`` is a value that was lost so."""
+        """Add a problem, so that the document is rejected at its end; ``passed`` is a value that was lost."""
         del passed
         self._problems.add(self._refusal(path, event, what, next_step))
 
@@ -339,7 +343,7 @@ class _Reader:
 
 
 class _TolerantReader(_Reader):
-    """Remembers what the strict reader refuses, and goes on."""
+    """A reader that records the problems and continues."""
 
     def __init__(self, events: Iterator[Event], name: str) -> None:
         super().__init__(events, name)
@@ -353,14 +357,14 @@ class _TolerantReader(_Reader):
 Lines = list[str]
 
 WIDTH = 112
-"""Characters of a folded line, before its indent."""
+"""Characters of a folded line, without its indent."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./+-]*([ :][A-Za-z0-9_./+-]+)*")
 _BARE_LINE = re.compile(r"(\S(.*\S)?)?")
 
 
 def entry_lines(key: str, value: Any) -> Lines:  # noqa: ANN401 - any JSON value
-    """A key with its value: collections as blocks, a long text folded."""
+    """Format a key with its value: collections as blocks, a long text folded."""
     if isinstance(value, dict) and value:
         return block_lines(key, [line for inner, kept in value.items() for line in entry_lines(inner, kept)])
     if isinstance(value, list) and any(isinstance(one, dict | list | str) for one in value):
@@ -374,12 +378,12 @@ def entry_lines(key: str, value: Any) -> Lines:  # noqa: ANN401 - any JSON value
 
 
 def block_lines(key: str, lines: Iterable[str]) -> Lines:
-    """A key whose value stands below it."""
+    """Format a key whose value is on the lines below it."""
     return [f"{format_flow(key)}:", *indent_lines(lines)]
 
 
 def element_lines(lines: Sequence[str]) -> Lines:
-    """An element of a list; comments before its first key stand above its dash."""
+    """Format an element of a list; comments before its first key stand above its dash."""
     first = next((index for index, line in enumerate(lines) if not line.startswith("#")), None)
     if first is None:
         return [*lines, "-"]
@@ -387,11 +391,12 @@ def element_lines(lines: Sequence[str]) -> Lines:
 
 
 def indent_lines(lines: Iterable[str]) -> Lines:
+    """Indent lines by one level."""
     return [f"  {line}" for line in lines]
 
 
 def format_flow(value: Any) -> str:  # noqa: ANN401
-    """A value on one line: JSON, with quotes only where a text needs them."""
+    """Format a value on one line: JSON, with quotes only for a text that needs them."""
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and isinstance(resolve(value), str)
         return value if plain else json.dumps(value, ensure_ascii=not value.isprintable())
@@ -409,6 +414,6 @@ def _element(value: Any) -> Lines:  # noqa: ANN401
 
 
 def _is_literal(text: str) -> bool:
-    """Whether a literal block holds exactly this text: printable lines without space around them."""
+    """Return whether a literal block can hold exactly this text: printable lines without surrounding space."""
     lines = text.split("\n")
     return bool(lines[0] and lines[-1]) and all(line.isprintable() and _BARE_LINE.fullmatch(line) for line in lines)

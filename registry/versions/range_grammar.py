@@ -6,11 +6,12 @@
     comparator   [ "=" | "==" | "!=" | ">" | ">=" | "<" | "<=" | "^" | "~" ] partial
     partial      "*" | MAJOR [ "." MINOR [ "." PATCH [ "-" PRERELEASE ] [ "+" BUILD ] ] ], each number also "x" or "*"
 
-What a comparator means (https://github.com/npm/node-semver#ranges): ``>=1.2`` is ``>=1.2.0``, ``<1.2`` is ``<1.2.0``,
-``>1.2`` is ``>=1.3.0``, ``<=1.2`` is ``<1.3.0-0``; ``^`` may change what stands right of the left-most number that is
-not zero, ``~`` the patch (after a lone major number the minor version too); ``1.2.x`` is ``>=1.2.0 <1.3.0-0``.
-Different from npm: a bare partial version (``1.2``, ``=1.2``) is refused, since npm and Cargo read it differently, and
-``*`` is every version, pre-releases included: whether they may be chosen is the policy's. Build metadata is ignored.
+The meaning of a comparator is npm's (https://github.com/npm/node-semver#ranges): ``>=1.2`` is ``>=1.2.0``, ``<1.2`` is
+``<1.2.0``, ``>1.2`` is ``>=1.3.0``, ``<=1.2`` is ``<1.3.0-0``; ``^`` permits changes right of the left-most number that
+is not zero, ``~`` permits changes of the patch number (after a lone major number also of the minor number); ``1.2.x``
+is ``>=1.2.0 <1.3.0-0``. There are two differences from npm: a bare partial version (``1.2``, ``=1.2``) is rejected,
+because npm and Cargo read it differently; and ``*`` is every version including pre-releases, which the policy for
+pre-releases may still exclude. Build metadata is ignored.
 """
 
 import re
@@ -27,14 +28,14 @@ _COMPARATOR = re.compile(r"(?P<operator>==|!=|>=|<=|=|>|<|\^|~)?\s*(?P<version>[
 _HYPHEN = re.compile(r"\s*(\S+)\s+-\s+(\S+)\s*")
 _JOINT = re.compile(r"\s*,\s*|\s+")
 _NUMBERS = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8})){0,2}")
-"""What nearly every version in a constraint is: one to three numbers."""
+"""The form of nearly every version in a constraint: one to three numbers."""
 _WILDCARDS = ("x", "X", "*")
 _LENGTH = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The versions from ``low`` up to, without, ``high``; ``None`` is no end. ``excluded``: all but these."""
+    """The versions from ``low`` up to but excluding ``high`` (``None``: no end), or with ``excluded`` all others."""
 
     low: Version
     high: Version | None
@@ -43,7 +44,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Bounds that hold together. ``named``: the triples of which a comparator names a pre-release (never by ``!=``)."""
+    """Bounds that all hold. ``named`` are the triples of pre-releases in comparators other than ``!=``."""
 
     bounds: tuple[Bounds, ...]
     named: frozenset[tuple[int, int, int]]
@@ -51,25 +52,25 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """The leading numbers of a version. ``wild``: it was written with an x; ``full``: the version, if it is one."""
+    """The leading numbers of a version. ``wild``: it was written with an x; ``full``: the version, if complete."""
 
     numbers: tuple[int, ...]
     wild: bool
     full: Version | None
 
     def floor(self) -> Version:
-        """The least release with these numbers; the version itself, if it is one; of ``*`` the least version."""
+        """Return the least release with these numbers; a complete version itself; for ``*`` the least version."""
         if self.full is not None:
             return self.full
         return Version(*_filled(self.numbers)) if self.numbers else LEAST
 
     def above(self, position: int) -> Version:
-        """The first version whose number at ``position`` is higher: of 1.2 at 1 it is 1.3.0-0."""
+        """Return the first version with a higher number at ``position``: 1.3.0-0 for 1.2 at 1."""
         raised = (*self.numbers[:position], self.numbers[position] + 1)
         return Version(*_filled(raised), prerelease="0")
 
     def ceiling(self) -> Version | None:
-        """The first version above all that begin with these numbers; ``None`` of ``*``."""
+        """Return the first version above all that begin with these numbers; ``None`` for ``*``."""
         if self.full is not None:
             return successor(self.full)
         return self.above(len(self.numbers) - 1) if self.numbers else None
@@ -77,10 +78,10 @@ class _Partial:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> tuple[Alternative, ...]:
-    """The alternatives that ``text`` spells.
+    """Parse the alternatives of a range.
 
     Raises:
-        InvalidInputError: it is no set of versions, or its reading would be a guess.
+        InvalidInputError: The text is malformed, or ambiguous.
     """
     return tuple(_alternative(part, text) for part in text.split("||"))
 
@@ -161,7 +162,7 @@ def _bounds(operator: str, partial: _Partial, text: str) -> Bounds:
 
 
 def _after(partial: _Partial) -> Version:
-    """Where ``>`` begins: right after a version, but with a release after a partial one."""
+    """Return where ``>`` begins: right after a version, but with a release after a partial version."""
     if partial.full is not None:
         return successor(partial.full)
     return partial.above(len(partial.numbers) - 1).replace(prerelease=None)

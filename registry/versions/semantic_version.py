@@ -1,7 +1,7 @@
 """Semantic versions: parsing, sort keys, and the mapping of PEP 440 versions to them.
 
-The only module that imports ``semver``. Beware: two ``Version`` objects that differ in build metadata alone compare as
-equal but hash differently, so sets and dictionaries are keyed by ``key(version)``.
+This is the only module that imports ``semver``. Two ``Version`` objects that differ only in build metadata are equal
+but have different hashes, so use ``key(version)`` for sets and dictionaries.
 """
 
 import re
@@ -16,22 +16,22 @@ from benchlock.artifacts.errors import InvalidInputError
 __all__ = ["LONGEST", "Version", "from_pep440", "key", "parse_version", "release_key", "successor", "version_of"]
 
 LONGEST = 128
-"""Characters of the longest version that is read."""
+"""Longest version, in characters."""
 
 _ASCII = re.compile(r"[0-9A-Za-z.+-]+")
 _PRE_RELEASE = {"a": "alpha", "b": "beta", "rc": "rc"}
 _RELEASE_LENGTH = 3
 
 _DIGITS = 3
-"""Digits of a length inside a key: enough for the longest version."""
+"""Digits of a length in a key: enough for the longest version."""
 
 
 @lru_cache(maxsize=16384)
 def parse_version(text: str) -> Version:
-    """The SemVer 2.0.0 version that ``text`` spells.
+    """Parse a SemVer 2.0.0 version.
 
     Raises:
-        InvalidInputError: it spells none; partial versions and a leading ``v`` are none.
+        InvalidInputError: The text is not a version; partial versions and a leading ``v`` are rejected.
     """
     if len(text) <= LONGEST and _ASCII.fullmatch(text):
         try:
@@ -45,14 +45,14 @@ def parse_version(text: str) -> Version:
 
 
 def release_key(major: int, minor: int = 0, patch: int = 0) -> str:
-    """Return the key of a release, by its numbers."""
+    """Return the key of a release."""
     return f"{_number(major)}.{_number(minor)}.{_number(patch)}~"
 
 
 def key(version: Version) -> str:
-    """Text whose bytewise order is SemVer's order; equal for versions that differ only in build metadata.
+    """Return a text whose bytewise order is SemVer's order, equal for versions that differ in build metadata.
 
-    A number is preceded by its length, so longer ones sort later; a release sorts after its pre-releases.
+    Each number follows its length, so longer ones sort later; a release sorts after its pre-releases.
     """
     if version.prerelease is None:
         return release_key(version.major, version.minor, version.patch)
@@ -65,7 +65,7 @@ def key(version: Version) -> str:
 
 @lru_cache(maxsize=65536)
 def version_of(key: str) -> Version:
-    """The version, without build metadata, of which ``key`` is the key."""
+    """Return the version with the key ``key``, without build metadata."""
     release, _, tag = key.rstrip("~").partition("-")
     major, minor, patch = (int(part[_DIGITS:]) for part in release.split("."))
     identifiers = [part[1 + _DIGITS :] if part.startswith("0") else part[1:] for part in tag.split("!")]
@@ -73,20 +73,20 @@ def version_of(key: str) -> Version:
 
 
 def successor(version: Version) -> Version:
-    """The least version above ``version``: 1.2.4-0 of 1.2.3, and 1.2.3-a.0 of 1.2.3-a."""
+    """Return the least version above ``version``: 1.2.4-0 for 1.2.3, and 1.2.3-a.0 for 1.2.3-a."""
     if version.prerelease is None:
         return Version(version.major, version.minor, version.patch + 1, prerelease="0")
     return Version(version.major, version.minor, version.patch, prerelease=f"{version.prerelease}.0")
 
 
 def from_pep440(text: str) -> Version:
-    """The SemVer version of a Python package's version: ``2.21.0rc1`` is ``2.21.0-rc.1``.
+    """Convert the version of a Python package to SemVer: ``2.21.0rc1`` to ``2.21.0-rc.1``.
 
-    A local label (``+cpu``) is dropped and a short release is filled with zeros.
+    A local label (``+cpu``) is dropped, and a short release is filled with zeros.
 
     Raises:
-        InvalidInputError: it is no PEP 440 version, or SemVer has no place for it: an epoch, more than three numbers, a
-            post- or development release.
+        InvalidInputError: The text is not a PEP 440 version, or SemVer cannot express it: an epoch, more than three
+            numbers, a post-release or a development release.
     """
     try:
         upstream = UpstreamVersion(text)

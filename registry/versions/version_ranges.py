@@ -1,28 +1,29 @@
 """Version ranges as sets in a normal form, and constraints, which add the rules for pre-releases.
 
-A range is what it says and nothing else: no pre-release policy (see ``registry.constraints``). Every set that the
-grammar can say is a finite union of half-open intervals, because every version has a successor: 1.2.4-0 follows 1.2.3,
-and 1.2.3-a.0 follows 1.2.3-a. Build metadata has no place in the order and is dropped.
+A range is a plain set of versions, without a policy for pre-releases (see ``Constraint``). Every set that the grammar
+can express is a finite union of half-open intervals, because every version has a successor: 1.2.4-0 follows 1.2.3, and
+1.2.3-a.0 follows 1.2.3-a. Build metadata is not part of the order and is dropped.
 
 **Order.** "Pre-release versions have a lower precedence than the associated normal version." (SemVer 2.0.0, item 9.)
 "Precedence for two pre-release versions with the same major, minor, and patch version MUST be determined by comparing
 each dot separated identifier from left to right until a difference is found as follows: identifiers consisting of only
 digits are compared numerically and identifiers with letters or hyphens are compared lexically in ASCII sort order.
 Numeric identifiers always have lower precedence than non-numeric identifiers. A larger set of pre-release fields has a
-higher precedence than a smaller set, if all of the preceding identifiers are equal." (Item 11.) So a set holds the
-pre-releases that lie between its ends: ``<2.0.0`` holds 2.0.0-rc.1, ``^1.2`` (below 2.0.0-0) does not.
+higher precedence than a smaller set, if all of the preceding identifiers are equal." (Item 11.) So a set contains the
+pre-releases between its ends: ``<2.0.0`` contains 2.0.0-rc.1, ``^1.2`` (below 2.0.0-0) does not.
 
 **Pre-releases.** "If a version has a prerelease tag (for example, ``1.2.3-alpha.3``) then it will only be allowed to
 satisfy comparator sets if at least one comparator with the same ``[major, minor, patch]`` tuple also has a prerelease
-tag." (https://github.com/npm/node-semver#prerelease-tags) A comparator set is one alternative of ``||``: it holds by
-itself. ``!=``, which npm has not, names no pre-release.
+tag." (https://github.com/npm/node-semver#prerelease-tags) A comparator set is one alternative of ``||``, and the rule
+applies to each alternative alone. ``!=``, which npm does not have, does not permit a pre-release.
 
-**Leave.** "Note that this behavior can be suppressed (treating all prerelease versions as if they were normal versions,
-for range-matching)" (ibid.): where a request allows the pre-releases of a kind, the set alone decides, and it is the
-same set. npm's ``includePrerelease`` moves some ends too; this and all other differences are in ``tests/cases/ranges``.
+**Permitted pre-releases.** "Note that this behavior can be suppressed (treating all prerelease versions as if they were
+normal versions, for range-matching)" (ibid.): if a request permits the pre-releases of a kind, the set alone decides,
+and it is the same set. npm's ``includePrerelease`` moves some ends too; this and all other differences are in
+``tests/cases/ranges``.
 
 **Build metadata** "MUST be ignored when determining version precedence. Thus two versions that differ only in the build
-metadata, have the same precedence." (SemVer 2.0.0, item 10.) So it decides nothing, in a constraint or in a version.
+metadata, have the same precedence." (SemVer 2.0.0, item 10.) So it has no effect in a constraint or in a version.
 """
 
 import re
@@ -39,13 +40,13 @@ from benchlock.registry.versions.range_grammar import LEAST, Alternative
 from benchlock.registry.versions.semantic_version import Version, key, release_key, successor, version_of
 
 _END = "~"
-"""The key of no upper end: above every version's key, since those begin with a digit."""
+"""The key of an open upper end: above the key of every version, since these begin with a digit."""
 
 _BEGINNING = key(LEAST)
 _ENDS = 2
-"""The cuts of one interval at most."""
+"""Largest number of cuts of one interval."""
 
-# What an operation keeps, by where a version lies: in neither set, in the left one, in the right one, in both.
+# Whether an operation keeps versions in neither set, in the left set only, in the right set only, in both.
 _Kept = tuple[bool, bool, bool, bool]
 _OR: _Kept = (False, True, True, True)
 _AND: _Kept = (False, False, False, True)
@@ -54,7 +55,7 @@ _MINUS: _Kept = (False, True, False, False)
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The versions from ``low`` up to, without, ``high``; ``None`` is no end. The keys are theirs, made once."""
+    """The versions from ``low`` up to but excluding ``high``; ``None`` means no end. The keys are precomputed."""
 
     low: Version = field(compare=False)
     high: Version | None = field(compare=False)
@@ -62,6 +63,7 @@ class Interval:
     high_key: str = ""
 
     def __post_init__(self) -> None:
+        """Compute the keys that are not given."""
         if not self.low_key:
             object.__setattr__(self, "low_key", key(self.low))
         if not self.high_key:
@@ -72,8 +74,9 @@ class Interval:
 class Range:
     """A set of versions.
 
-    ``cuts`` are the keys at which the set begins and ends, in turn and in order, each once; a last beginning has no
-    end. So a version lies inside where an odd number of cuts is not above it, and equal sets have equal cuts.
+    ``cuts`` are the keys at which the set begins and ends, alternately, in ascending order, without duplicates; a last
+    beginning has no end. So a version is inside if an odd number of cuts is at or below it, and equal sets have equal
+    cuts.
     """
 
     cuts: tuple[str, ...]
@@ -83,16 +86,16 @@ class Range:
 
     @classmethod
     def parse(cls, text: str) -> "Range":
-        """The set that ``text`` spells (see ``registry.grammar``).
+        """Parse a range (see ``range_grammar``).
 
         Raises:
-            InvalidInputError: it spells none, or a bare partial version.
+            InvalidInputError: The text is malformed, or a bare partial version.
         """
         return cls.union(cls.of(alternative) for alternative in range_grammar.parse(text))
 
     @classmethod
     def of(cls, alternative: Alternative) -> "Range":
-        """The versions on which all bounds of the alternative agree."""
+        """Return the intersection of all bounds of an alternative."""
         found = cls.ALL
         for bounds in alternative.bounds:
             part = cls.between(bounds.low, bounds.high)
@@ -101,7 +104,7 @@ class Range:
 
     @classmethod
     def between(cls, low: Version, high: Version | None) -> "Range":
-        """From ``low`` up to, without, ``high``; ``None`` is no end."""
+        """Return the versions from ``low`` up to but excluding ``high``; ``None`` means no end."""
         if high is None:
             return cls((key(low),))
         cuts = (key(low), key(high))
@@ -109,12 +112,13 @@ class Range:
 
     @classmethod
     def exactly(cls, version: Version) -> "Range":
+        """Return the range of one version."""
         place = key(version)
         return cls((place, _after(place)))
 
     @classmethod
     def union(cls, ranges: Iterable["Range"]) -> "Range":
-        """All of them: their intervals are sorted once, and joined where they meet."""
+        """Return the union of the ranges: their intervals are sorted once, and joined where they meet."""
         found = [one for one in ranges if one.cuts]
         if len(found) <= 1:
             return found[0] if found else cls.NONE
@@ -129,20 +133,22 @@ class Range:
 
     @property
     def intervals(self) -> tuple[Interval, ...]:
-        """The set as intervals: in order, and neither empty, nor overlapping, nor touching."""
+        """The set as intervals, in order: not empty, not overlapping, not touching."""
         return tuple(map(_interval, self.cuts[::2], (*self.cuts[1::2], _END)))
 
     @property
     def hull(self) -> Interval:
-        """From where the set begins to where it ends; the set is not empty."""
+        """The smallest interval that contains the set, which must not be empty."""
         return _interval(self.cuts[0], self.cuts[-1] if len(self.cuts) % 2 == 0 else _END)
 
     def __or__(self, other: "Range") -> "Range":
+        """Return the union."""
         if self is other or not other.cuts:
             return self
         return Range(_combined(self.cuts, other.cuts, _OR)) if self.cuts else other
 
     def __and__(self, other: "Range") -> "Range":
+        """Return the intersection."""
         if self is other or not self.cuts or other is Range.ALL:
             return self
         if not other.cuts or self is Range.ALL:
@@ -153,26 +159,31 @@ class Range:
         return Range(_combined(self.cuts, other.cuts, _AND))
 
     def __sub__(self, other: "Range") -> "Range":
+        """Return the difference."""
         return Range(_combined(self.cuts, other.cuts, _MINUS))
 
     def __invert__(self) -> "Range":
+        """Return the complement."""
         return Range(self.cuts[1:] if self.cuts[:1] == (_BEGINNING,) else (_BEGINNING, *self.cuts))
 
     def __contains__(self, version: Version) -> bool:
+        """Return whether the version is in the set."""
         return self.contains(version)
 
     def contains(self, version: Version) -> bool:
+        """Return whether the version is in the set."""
         return self.contains_key(key(version))
 
     def contains_key(self, place: str) -> bool:
-        """Whether the version with this key is in the set."""
+        """Return whether the version with this key is in the set."""
         return bisect_right(self.cuts, place) % 2 == 1
 
     def is_empty(self) -> bool:
+        """Return whether the set is empty."""
         return not self.cuts
 
     def is_subset(self, other: "Range") -> bool:
-        """Whether every version of this set is in the other."""
+        """Return whether every version of this set is in the other."""
         if self is other or not self.cuts or other is Range.ALL:
             return True
         if len(self.cuts) <= _ENDS:
@@ -181,7 +192,7 @@ class Range:
         return not _combined(self.cuts, other.cuts, _MINUS)
 
     def is_disjoint(self, other: "Range") -> bool:
-        """Whether no version is in both."""
+        """Return whether no version is in both sets."""
         if not self.cuts or not other.cuts:
             return True
         few, many = (self.cuts, other.cuts) if len(self.cuts) <= len(other.cuts) else (other.cuts, self.cuts)
@@ -191,18 +202,18 @@ class Range:
         return not _combined(few, many, _AND)
 
     def single(self) -> Version | None:
-        """The only version of the set, where it is one."""
-        if len(self.cuts) != _ENDS or self.cuts[1].endswith("~"):  # what follows a version is a pre-release
+        """Return the only version of a set of one version, otherwise ``None``."""
+        if len(self.cuts) != _ENDS or self.cuts[1].endswith("~"):  # the successor of a version is a pre-release
             return None
         return version_of(self.cuts[0]) if _after(self.cuts[0]) == self.cuts[1] else None
 
     def __str__(self) -> str:
-        """The simplest text that spells the set: ``Range.parse(str(r)) == r``.
+        """Return the simplest text of the set: ``Range.parse(str(r)) == r``.
 
-        Its intervals stand in order, joined by ``||``; one version alone that is missing between two of them is left
-        out by ``!=`` instead. Each interval is ``*`` (unsaid before a ``!=``), one version, ``^`` or ``~`` before a
-        version or its first numbers, or a ``>`` or ``>=``, a ``<`` or ``<=``, or both, each before a version. Of the
-        texts of this family that spell the set none is shorter; of equally short ones it is the first in that order.
+        The intervals are in order, joined by ``||``; a single version missing between two of them is excluded by ``!=``
+        instead. Each interval is ``*`` (omitted before a ``!=``), one version, ``^`` or ``~`` before a version or its
+        first numbers, or a ``>`` or ``>=``, a ``<`` or ``<=``, or both, each before a version. No text of this form for
+        the set is shorter; of equally short ones it is the first in that order.
         """
         groups = _groups(self.intervals)
         return " || ".join(map(_spelled, groups)) or f"<{LEAST}"
@@ -213,8 +224,8 @@ Range.ALL = Range((_BEGINNING,))
 
 
 def _combined(left: tuple[str, ...], right: tuple[str, ...], kept: _Kept) -> tuple[str, ...]:
-    """The cuts of the set that ``kept`` makes of two, in one walk along the part in which both have cuts."""
-    # Before the first cut of the other, and past its last, the cuts of a set are kept all, or none.
+    """Return the cuts of a combination of two sets, in one walk along the part in which both have cuts."""
+    # Before the first cut of the other set, and after its last, either all cuts of a set are kept, or none.
     at_left = bisect_left(left, right[0]) if right else len(left)
     at_right = bisect_left(right, left[0]) if left else len(right)
     cuts = [*(left[:at_left] if kept[1] else ()), *(right[:at_right] if kept[2] else ())]
@@ -238,7 +249,7 @@ def _combined(left: tuple[str, ...], right: tuple[str, ...], kept: _Kept) -> tup
 
 @lru_cache(maxsize=65536)
 def _after(place: str) -> str:
-    """The key of the successor."""
+    """Return the key of the successor."""
     return key(successor(version_of(place)))
 
 
@@ -248,7 +259,7 @@ def _interval(low: str, high: str) -> Interval:
 
 
 def _groups(intervals: Iterable[Interval]) -> list[list[Interval]]:
-    """Neighbours between which one version alone is missing stand together."""
+    """Group neighbouring intervals between which a single version is missing."""
     groups: list[list[Interval]] = []
     for interval in intervals:
         if groups and _after(groups[-1][-1].high_key) == interval.low_key:
@@ -266,7 +277,7 @@ def _spelled(group: list[Interval]) -> str:
 
 def _shortest(low: Version, high: Version | None) -> str:
     ends = " ".join(filter(None, (_lower(low), _upper(high)))) or "*"
-    if high is None or high.prerelease is None:  # what the short forms spell ends before a pre-release
+    if high is None or high.prerelease is None:  # ranges of the short forms end before a pre-release
         return ends
     major, minor = str(low.major), f"{low.major}.{low.minor}"
     forms = (str(low), f"^{major}", f"^{minor}", f"^{low}", f"~{minor}", f"~{low}")
@@ -290,7 +301,7 @@ def _upper(high: Version | None) -> str:
 
 
 def _predecessor(version: Version) -> Version | None:
-    """The version of which this is the successor; ``None`` of 1.3.0-0 (no patch is the last) and of releases."""
+    """Return the version with this successor; ``None`` for 1.3.0-0 (no patch is the last) and for releases."""
     tag = version.prerelease or ""
     if tag == "0" and version.patch:
         return version.replace(patch=version.patch - 1, prerelease=None)
@@ -298,19 +309,20 @@ def _predecessor(version: Version) -> Version | None:
 
 
 LONGEST = 1000
-"""Characters of the longest constraint that is read."""
+"""Longest constraint, in characters."""
 
 
 _NUMBERS = r"((?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8})){0,2})"
 _INTERVAL = re.compile(rf">={_NUMBERS}(?: |,|, )<{_NUMBERS}")
-"""What most requirements are: from one release up to another. Models by the thousand have one each."""
+"""The form of most requirements, from one release up to another, parsed without the grammar for speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """A range as somebody wrote it: ``text`` is untouched.
+    """A range with its original ``text``, and its rules for pre-releases.
 
-    ``prereleases`` are exactly the pre-releases that may be chosen without the request's leave; no release is in it.
+    ``prereleases`` are exactly the pre-releases that may be chosen without permission of the request; it contains no
+    release.
     """
 
     range: Range
@@ -319,32 +331,33 @@ class Constraint:
 
     @staticmethod
     def parse(text: str) -> "Constraint":
-        """The constraint that ``text`` spells (see ``registry.grammar``).
+        """Parse a constraint (see ``range_grammar``).
 
         Raises:
-            InvalidInputError: it spells none, or a bare partial version.
+            InvalidInputError: The text is malformed, or a bare partial version.
         """
         return _parse(text)
 
     @property
     def releases(self) -> Range:
-        """The range, seen as what decides about releases: those in it may be chosen, its pre-releases not thereby."""
+        """The range that decides about releases; its pre-releases need ``prereleases`` or permission."""
         return self.range
 
     @property
     def pinned(self) -> Version | None:
-        """The one version that the constraint admits at most, where it is one."""
+        """The only version that the constraint can admit, otherwise ``None``."""
         return self.range.single()
 
     def admits(self, version: Version, *, prereleases: bool = False) -> bool:
-        """Whether ``version`` may be chosen: in the range, and a release or a pre-release that the policy lets in.
+        """Return whether ``version`` may be chosen: a release in the range, or an admitted pre-release.
 
-        ``prereleases``: the request allows them, so that the range alone decides.
+        With ``prereleases`` the request permits pre-releases, so that the range alone decides.
         """
         decisive = self.releases if version.prerelease is None or prereleases else self.prereleases
         return decisive.contains(version)
 
     def __str__(self) -> str:
+        """Return the original text."""
         return self.text
 
 
@@ -367,9 +380,9 @@ def _parse(text: str) -> Constraint:
 
 
 def _prereleases_of(named: Iterable[tuple[int, int, int]]) -> Range:
-    """All pre-releases of the triples: of 1.2.3 they reach from 1.2.3-0 up to 1.2.3."""
+    """Return all pre-releases of the triples: those of 1.2.3 reach from 1.2.3-0 up to 1.2.3."""
     return Range.union(Range.between(Version(*triple, prerelease="0"), Version(*triple)) for triple in named)
 
 
 ANY = Constraint.parse("*")
-"""Every release."""
+"""The constraint that admits every release."""

@@ -69,8 +69,8 @@ _LONGEST = 4096  # bytes of a URL
 class UploadBookmarks:
     """A small file for each unfinished upload, named by the digest of its blob.
 
-    A bookmark that cannot be written or read is skipped, and the upload starts again. The folder is that of one server and
-    one user.
+    A bookmark that cannot be written or read is skipped, and the upload starts again. The folder belongs to one server
+    and one user.
     """
 
     def __init__(self, folder: Path) -> None:

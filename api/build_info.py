@@ -11,14 +11,14 @@ from typing import Final
 from benchlock.migrations import HEAD
 
 COMMIT_FILE: Final = "commit.txt"
-"""Beside this module: the commit that a wheel was built of, as ``setup.py`` writes it. A checkout has none."""
+"""The file beside this module with the commit of a wheel. ``setup.py`` writes it; a checkout has none."""
 UNKNOWN: Final = "unknown"
 _SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A build of benchlock."""
+    """The identity of a build of benchlock: version, source commit and schema revision."""
 
     version: str
     commit: str
@@ -27,12 +27,12 @@ class Build:
 
 @cache
 def this_build() -> Build:
-    """Describe this build; its commit is ``unknown`` where neither a wheel nor a checkout tells it."""
+    """Describe this build; the commit is ``unknown`` outside of a wheel and a git checkout."""
     return Build(version("benchlock"), _read_commit(Path(__file__).resolve().parent), HEAD)
 
 
 def _read_commit(folder: Path) -> str:
-    """Read the commit from the file in ``folder``, else ask git, where ``folder`` lies in the root of a checkout."""
+    """Read the commit from the file in ``folder``, else from git if ``folder`` is in the root of a checkout."""
     try:
         return (folder / COMMIT_FILE).read_text(encoding="ascii").strip() or UNKNOWN
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """The exit code, HTTP status and problem type of each class of error.
 
-It goes by the errors' codes, so that it loads none of the rooms that raise them: a class without an entry of its own
-means what the nearest of its ancestors means that has one.
+The tables are keyed by the errors' codes, so this module imports no module that raises them. A class without an
+entry of its own has the entry of its nearest ancestor.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from benchlock.artifacts.errors import BenchlockError
 
 EXIT_REFUSED, EXIT_INVALID, EXIT_CONFLICT, EXIT_INTEGRITY, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 4, 5, 130
 EXIT_TOKEN_REFUSED = 6
-"""Of a worker whose token is refused: to start it again without another token is of no use."""
+"""The exit code of a worker whose token is refused. A restart with the same token is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What a reason to fail is called, what a command exits with, and what a server answers."""
+    """The problem type, exit code and HTTP status of a kind of error."""
 
     reason: str
     exit_code: int
@@ -58,16 +58,16 @@ FAULTS: Final = {fault.reason: fault for fault in _ALL}
 
 
 def fault_of(error: BaseException) -> Fault:
-    """What the class of ``error`` means; a fault of ours where nothing is written down for it."""
+    """Return the fault of an error's class; ``INTERNAL`` if neither the class nor an ancestor has one."""
     return next((FAULTS[code] for code in _codes(type(error)) if code in FAULTS), INTERNAL)
 
 
 def fault_of_status(status: int) -> Fault:
-    """The first reason to answer with ``status``, else the one that its hundred stands for."""
+    """Return the first fault with the HTTP status ``status``, else the default of its hundred."""
     usual = INTERNAL if status >= INTERNAL.status else FAULTS["error"]
     return next((fault for fault in _ALL if fault.status == status), usual)
 
 
 def _codes(kind: type[BaseException]) -> Iterator[str]:
-    """The codes of an error's class and of its ancestors, the nearest first."""
+    """Iterate over the codes of an error's class and of its ancestors, the nearest first."""
     return (one.code for one in kind.__mro__ if issubclass(one, BenchlockError) and "code" in vars(one))

@@ -26,7 +26,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LockResult:
-    """A lock that was made and kept; ``warnings`` are of yanked versions in it."""
+    """A stored lock, and a warning for each yanked version in it."""
 
     lock: "Lock"
     warnings: tuple[str, ...]
@@ -34,7 +34,7 @@ class LockResult:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceExplanation:
-    """An answer in words, and as plain values."""
+    """The reason for a chosen version, as text and as JSON values."""
 
     prose: str
     document: Json
@@ -42,13 +42,13 @@ class ChoiceExplanation:
 
 @dataclass(frozen=True, slots=True)
 class VerificationReport:
-    """What was verified, and what is wrong, as errors are shown: code, message, where, next.
+    """The result of a verification, with one error document (code, message, where, next) per problem.
 
     Attributes:
         blobs: The number of blobs that were read.
         damaged: Blobs that are missing or damaged.
-        records: The number of records, where everything was verified.
-        head: The last link of the chain of records, where everything was verified.
+        records: The number of records; None unless everything was verified.
+        head: The last link of the chain of records; None unless everything was verified.
         runs: The number of ended runs whose records were compared with their evidence.
         contradictions: Records that contradict their evidence, or could not be compared with it.
     """
@@ -63,9 +63,13 @@ class VerificationReport:
 
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """Blobs that nothing names, and their bytes. ``local``: what went from the folder alone, where that was asked.
+    """The result of a garbage collection.
 
-    ``leftovers``: files of writers that were killed and of transfers that nobody resumed, and their bytes.
+    Attributes:
+        blobs: The number of unreferenced blobs.
+        size: Their size in bytes.
+        local: What was removed from the folder alone; None if that was not requested.
+        leftovers: Files of killed writers and of transfers that nobody resumed.
     """
 
     blobs: int
@@ -76,7 +80,18 @@ class GcReport:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What came in a bundle: ``runs`` each with whether it is new, and artifacts that stay out with the reason."""
+    """The result of a bundle import.
+
+    Attributes:
+        lock: The digest of the imported lock.
+        changed: Whether the lock is new in the registry.
+        runs: The imported runs, each with whether it is new.
+        platforms: The platforms of the images in the bundle.
+        artifacts: The imported versions.
+        kept_out: Artifacts that were not imported, each with the reason.
+        blobs: The number of blobs.
+        warnings: Messages for the user.
+    """
 
     lock: str
     changed: bool
@@ -89,71 +104,109 @@ class ImportReport:
 
 
 class Registry(Protocol):
-    """A registry. ``home`` is this machine's folder for it: job folders, environments, builds, and blobs at hand."""
+    """A registry in a folder of this machine or on a server."""
 
     @property
-    def home(self) -> Path: ...
+    def home(self) -> Path:
+        """Return this machine's folder for the registry: job folders, environments, builds and cached blobs."""
 
     def now(self) -> datetime:
-        """Return the time that runs are recorded with: that of the registry."""
+        """Return the registry's clock, which times the records of runs."""
         ...
 
     @property
-    def store(self) -> "FileStore": ...
+    def store(self) -> "FileStore":
+        """Return the store of the registry's blobs."""
 
     @property
     def trial_store(self) -> "FileStore":
-        """As ``store``, for what is tried and not kept: what is put stays on this machine."""
+        """Return a view of ``store`` for trial runs: blobs that are put into it stay on this machine."""
         ...
 
     @property
-    def catalogue(self) -> "CatalogueProtocol": ...
+    def catalogue(self) -> "CatalogueProtocol":
+        """Return the catalogue of published versions and locks."""
 
     @property
-    def records(self) -> "RecordedRuns": ...
+    def records(self) -> "RecordedRuns":
+        """Return the records of runs."""
 
     def resolve(
         self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
     ) -> "Resolution":
-        """Which versions answer ``request``, were ``drafts`` published. Raises as ``locks.resolve_request``."""
+        """Choose the versions that satisfy ``request``, as if ``drafts`` were published.
+
+        Raises:
+            BenchlockError: As ``lock_creation.resolve_request``.
+        """
         ...
 
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
-        """The lock that answers ``request``, kept. Raises as ``registry.locks.keep_lock``."""
+        """Resolve ``request`` and store its lock.
+
+        Raises:
+            BenchlockError: As ``lock_creation.keep_lock``.
+        """
         ...
 
     def check(self, lock: "Lock", request: "Request") -> "Freshness":
-        """Whether ``lock`` still answers ``request``."""
+        """Check whether ``lock`` is still the answer to ``request``."""
         ...
 
     def why(self, lock: "Lock", kind: "Kind", name: str) -> ChoiceExplanation:
-        """Why ``lock`` has its version of ``kind``/``name``. Raises as ``registry.locks.why_chosen``."""
+        """Explain why ``lock`` has its version of ``kind``/``name``.
+
+        Raises:
+            BenchlockError: As ``lock_creation.explain_locked_version``.
+        """
         ...
 
     def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
-        """A run of a lock, or of the one that answers a request, left to the workers: the job, and who may take it.
+        """Queue a run of a lock, or of the lock that answers a request, for the workers. The lock is stored.
 
-        The lock is kept. Raises as ``lock``, and as ``evaluator.dispatch.submission.wish_of``.
+        Args:
+            asked: The lock, or the request to resolve.
+            isolation: How the run is isolated; None for the default of the worker.
+            allow_code: Whether code of the model may run.
+
+        Returns:
+            The job, and which machines may take it.
+
+        Raises:
+            BenchlockError: As ``lock``, and as the submission of a job.
         """
         ...
 
     def verify(
         self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None
     ) -> VerificationReport:
-        """Read again what locks name, and ``KIND/NAME[@CONSTRAINT]`` and ``run/ID``; without ``targets``, everything.
+        """Read blobs again and compare them with their digests.
 
-        ``remote``: in the OCI repository behind the registry, past what is kept of it in the registry's folder.
+        Args:
+            targets: Locks, ``KIND/NAME[@CONSTRAINT]`` and ``run/ID``; if empty, everything is verified.
+            progress: Shows how many bytes were read.
+            remote: Read from the OCI repository behind the registry instead of the cache in its folder.
+            head: A head of the chain of records that was noted before, to compare with.
         """
         ...
 
     def collect(self, *, dry_run: bool, local: bool) -> GcReport:
-        """Free what nothing names; with ``local`` also what is kept in the folder of blobs that lie elsewhere too."""
+        """Delete unreferenced blobs.
+
+        Args:
+            dry_run: Report what would be deleted, and delete nothing.
+            local: Also delete cached blobs from the folder that the OCI repository has.
+        """
         ...
 
     def import_bundle(self, path: Path, progress: "Progress") -> ImportReport:
-        """Take in what a bundle brings. Raises as ``evaluator.bundles.import_bundle``."""
+        """Import a bundle: its lock, runs, artifacts and blobs.
+
+        Raises:
+            BenchlockError: As the bundle import of the evaluator.
+        """
         ...
 
     def describe(self) -> Json:
-        """Where it is and what it is, for ``doctor``."""
+        """Describe the registry and its location for ``doctor``."""
         ...

@@ -1,6 +1,6 @@
 """The service log: JSON lines on standard error, each with the id of its request.
 
-No header is logged, and what looks like a token is masked wherever it stands.
+Headers are never logged, and tokens are masked everywhere.
 """
 
 import io
@@ -20,9 +20,9 @@ from benchlock.registry.auth.token_format import mask_tokens
 
 LOGGER_NAME: Final = "benchlock"
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""Of the request that is being answered."""
+"""The id of the current request."""
 FAILURE_REASON: ContextVar[str] = ContextVar("told", default="")
-"""Why that request is not done, where it is not."""
+"""Why the current request failed; empty if it did not."""
 
 log = logging.getLogger(LOGGER_NAME)
 
@@ -42,9 +42,10 @@ def _log_uncaught(kind: type[BaseException], error: BaseException | None, _: obj
 
 
 class JsonLines(logging.Formatter):
-    """One line a record; what ``extra={"fields": …}`` brings stands beside the message."""
+    """A formatter that writes each record as a line of JSON, with ``extra={"fields": …}`` beside the message."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Format a record as one line of JSON, with its request id and exception."""
         line = _fields(record.levelname.lower(), record.getMessage(), record.created)
         if (request := REQUEST_ID.get()) is not None:
             line["request_id"] = request
@@ -58,11 +59,13 @@ class JsonStream(io.TextIOBase):
     """A stand-in for standard error: each line that is written to it becomes a line of JSON on ``stream``."""
 
     def __init__(self, stream: TextIO) -> None:
+        """Write to ``stream``."""
         self._stream = stream
         self._begun = ""
         self._lock = threading.Lock()
 
     def write(self, text: str) -> int:
+        """Write each complete line of ``text`` as JSON; keep the rest until its line is complete."""
         with self._lock:
             *lines, self._begun = (self._begun + text).split("\n")
             for line in filter(str.strip, lines):
@@ -71,18 +74,20 @@ class JsonStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
+        """Flush the underlying stream."""
         self._stream.flush()
 
     def fileno(self) -> int:
+        """Return the file descriptor of the underlying stream."""
         return self._stream.fileno()
 
 
 def log_to_stderr() -> None:
-    """Have everything on standard error written as lines of JSON: logs, warnings, tracebacks, and what is printed.
+    """Write everything on standard error as lines of JSON: logs, warnings, tracebacks and printed text.
 
-    What is written past Python's ``sys.stderr``, by a library in C, is not.
+    Output of C libraries that bypasses ``sys.stderr`` is not converted.
     """
-    # No line says where in the program or on which thread it was written: looking for that takes half of its time.
+    # Without source positions and thread names, which take half of the time of a line.
     logging._srcfile = None  # noqa: SLF001 - documented, for exactly this
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     stderr = sys.stderr

@@ -26,7 +26,7 @@ MANIFEST = "manifest.yaml"
 RUN_PREFIX = "run/"
 _SHOWN = 10
 _HEAD = 4096
-"""Bytes of a file that are read to see whether it is a manifest."""
+"""Bytes at the start of a file that are searched for a manifest's ``kind``."""
 
 
 TARGET = click.argument(
@@ -54,7 +54,7 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
     for path in paths:
         with problems.noted():
             drafts.append(read_draft(path))
-    rehearses = dry_run or bool(problems.found)  # whatever is wrong with one, the others are looked at
+    rehearses = dry_run or bool(problems.found)  # after an error in one manifest, the others are still checked
     with _open_contents(invocation, creates=not rehearses) as (catalogue, store):
         drafts, progress = _look_up_images(drafts, store), invocation.progress
         with problems.noted():
@@ -75,7 +75,7 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
 
 @contextmanager
 def _open_contents(invocation: Invocation, *, creates: bool) -> "Iterator[tuple[CatalogueProtocol, BlobStore]]":
-    """Open the catalogue and store of the registry; empty, temporary ones where there is none and none is created."""
+    """Open the catalogue and store of the registry, or temporary empty ones if there is none and none is created."""
     from benchlock.api.local.local_registry import open_empty_registry  # noqa: PLC0415
 
     registry = invocation.opened if creates else invocation.find_registry()
@@ -94,7 +94,7 @@ def _look_up_images(drafts: "Sequence[Draft]", store: "BlobStore") -> "list[Draf
 
 
 def read_draft(path: Path) -> "Draft":
-    """The manifest at ``path``, or in the folder ``path``, read and checked."""
+    """Read and check the manifest at ``path``, or in the folder ``path``."""
     from benchlock.api.local.local_registry import source_access  # noqa: PLC0415
     from benchlock.registry.publishing import drafts  # noqa: PLC0415
 
@@ -120,6 +120,7 @@ def _find_manifests(folder: Path) -> list[str]:
 
 
 def published_line(published: "PublishResult", *, dry_run: bool = False) -> str:
+    """Describe the result of a publication in one line."""
     verb = {(True, False): "published", (True, True): "would publish"}.get(
         (published.changed, dry_run), "already there:"
     )
@@ -127,6 +128,7 @@ def published_line(published: "PublishResult", *, dry_run: bool = False) -> str:
 
 
 def published_document(published: "PublishResult") -> dict[str, Any]:
+    """Return the JSON document of a published version."""
     reference = published.reference
     return {
         "kind": reference.kind,
@@ -161,6 +163,7 @@ def list_artifacts(invocation: Invocation, kind: str) -> None:
 
 
 def entry_document(entry: "Entry") -> dict[str, Any]:
+    """Return the JSON document of an entry of the catalogue."""
     return {
         "kind": entry.reference.kind,
         "name": entry.reference.name,
@@ -232,7 +235,7 @@ def _show_artifact(invocation: Invocation, target: str) -> None:
 
 
 def find_artifact(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]]":
-    """The newest version that ``target`` admits, and all versions of its name."""
+    """Return the newest version that ``target`` admits, and all versions of its name."""
     from benchlock.registry.catalogue.catalogue_protocol import find_newest  # noqa: PLC0415
     from benchlock.registry.names import parse_target  # noqa: PLC0415
     from benchlock.registry.versions.version_ranges import Constraint  # noqa: PLC0415

@@ -71,7 +71,7 @@ def create(invocation: Invocation, target: str, out: Path, platform: str) -> Non
 
 
 def _find_lock_and_run(invocation: Invocation, target: str) -> "tuple[Lock, Run | None]":
-    """The lock that ``target`` names or whose run it names, and that run."""
+    """Return the lock that ``target`` names, or the run that it names with its lock."""
     from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
 
     if not target.startswith(RUN_PREFIX):
@@ -87,7 +87,7 @@ def import_(invocation: Invocation, file: Path) -> None:
     """Check a bundle as a whole, and take in its blobs, lock and runs; no name that is here changes."""
     from benchlock.artifacts.bundles.bundle_reader import open_bundle  # noqa: PLC0415
 
-    with open_bundle(file):  # what is no bundle creates no registry
+    with open_bundle(file):  # an invalid bundle must not create a registry
         pass
     found = invocation.opened.import_bundle(file, invocation.progress)
     for warning in found.warnings:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 CREATING_COMMANDS = frozenset(
     {"publish", "run", "image build", "bundle import", "db create", "token create", "serve", "worker"}
 )
-"""The commands that create a registry where there is none."""
+"""The commands that create a registry if there is none."""
 
 
 def _command_name() -> str:
-    """Return the name of the command that runs, with that of its group, and without that of the program."""
+    """Return the name of the current command and its group, without that of the program."""
     context = click.get_current_context(silent=True)
     names = []
     while context is not None and context.parent is not None:
@@ -37,14 +37,14 @@ def _command_name() -> str:
 
 @dataclass(frozen=True)
 class Invocation:
-    """One call of ``benchlock``: where the registry is, and how to answer."""
+    """One call of ``benchlock``: the registry's location and the output format."""
 
     registry: str
     as_json: bool
 
     @cached_property
     def opened(self) -> "Registry":
-        """The registry, opened; where it is a folder, abandoned runs are recorded."""
+        """Return the registry, opened once; in a folder, abandoned runs are recorded first."""
         if "://" in self.registry:
             from benchlock.api.client.remote_registry import open_remote  # noqa: PLC0415 - most registries are folders
 
@@ -54,7 +54,7 @@ class Invocation:
         return EmbeddedRegistry(self.folder)
 
     def find_registry(self) -> "Registry | None":
-        """Open the registry, and create none; None where its folder has none."""
+        """Open the registry without creating one; return None if its folder has none."""
         if "://" in self.registry:
             return self.opened
         from benchlock.api.client.embedded_registry import EmbeddedRegistry  # noqa: PLC0415 - see above
@@ -68,7 +68,7 @@ class Invocation:
 
     @cached_property
     def folder(self) -> "Folder":
-        """The registry, which must be a folder of this machine; messages go to standard error.
+        """Return the registry, which must be a folder of this machine; messages go to standard error.
 
         Raises:
             UnknownNameError: The folder has no registry, and the command is not one of ``CREATING_COMMANDS``.
@@ -87,7 +87,7 @@ class Invocation:
 
     @cached_property
     def access(self) -> "Access":
-        """Who may do what in the registry, and who did what."""
+        """Return the access control of the registry: tokens and the audit log."""
         from benchlock.api.client.access_control import EmbeddedAccess, RemoteAccess  # noqa: PLC0415 - most commands ask for none
         from benchlock.api.client.remote_registry import RemoteRegistry  # noqa: PLC0415
 
@@ -98,6 +98,7 @@ class Invocation:
 
     @property
     def progress(self) -> Bars:
+        """Return the progress bars of the terminal."""
         return Bars()
 
 
@@ -140,12 +141,14 @@ COMMANDS = {
 
 
 class CommandGroup(click.Group):
-    """The group of ``COMMANDS``: one command loads one module, and only the help text all of them."""
+    """The group of ``COMMANDS``, which loads a module only for its command; the help text loads all."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """List the names of all commands in the order of the help text."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command called ``cmd_name``, None if it is unknown."""
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].partition(".")
@@ -156,6 +159,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve the command of ``args``; an unknown one raises with similar names, without loading any module."""
         if args[0] not in COMMANDS:
             raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
         return super().resolve_command(ctx, args)
@@ -178,6 +182,6 @@ def benchlock(context: click.Context, registry: str, *, as_json: bool) -> None:
 
 
 def default_registry() -> Path:
-    """``~/.local/share/benchlock``, or where XDG_DATA_HOME says."""
+    """Return the default folder of the registry, in XDG_DATA_HOME or ``~/.local/share``."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "benchlock"

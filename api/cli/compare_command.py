@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def comparison_document(found: "Comparison") -> dict[str, Any]:
-    """The runs, the arms that they make, and what each further arm is of the first."""
+    """Return the JSON document of a comparison: its runs, its arms, and each further arm compared with the first."""
     runs = [run_document(run) | {"model": lock_document(arm.lock)["model"]} for arm in found.arms for run in arm.runs]
     return {
         "comparable": not found.reasons,
@@ -61,7 +61,7 @@ def _arm_document(arm: "Arm") -> dict[str, Any]:
 
 
 def finding_document(one: "Finding") -> dict[str, Any]:
-    """A finding on a metric: the ratio with its intervals, what it was held against, and the answer."""
+    """Return the JSON document of a finding: the ratio with its intervals, the noise, the margin and the answer."""
     return {
         "metric": one.metric,
         **_ratio_document(one.ratio),
@@ -85,7 +85,7 @@ def _ratio_document(one: "Ratio") -> dict[str, Any]:
 
 
 def print_comparison(found: "Comparison") -> None:
-    """The figures of all arms side by side, then what each further arm is of the first."""
+    """Print the metrics of all arms side by side, then each further arm compared with the first."""
     arms = [arm for arm in found.arms if not arm.control]
     _print_side_by_side(arms)
     for sentence in (*(f"not comparable: {reason}" for reason in found.reasons), *found.replays):
@@ -115,7 +115,7 @@ def print_comparison(found: "Comparison") -> None:
 
 
 def _print_side_by_side(arms: "list[Arm]") -> None:
-    """A column an arm, a line a metric: of several runs the centre and the interval between runs; and their quality."""
+    """Print a column per arm and a row per metric: for several runs, the centre and the interval over runs."""
     cells = [_arm_cells(arm) for arm in arms]
     names = list(dict.fromkeys(name for arm in cells for name in arm))
     runs = [arm.runs[0].id if len(arm.runs) == 1 else f"{len(arm.runs)} runs" for arm in arms]
@@ -130,7 +130,7 @@ def _print_side_by_side(arms: "list[Arm]") -> None:
 
 
 def _format_verdicts(arm: "Arm") -> str:
-    """What LoadGen says of the runs: each verdict, with the number of runs where there are several."""
+    """Format LoadGen's verdicts on the runs, each with the number of runs if there are several."""
     marks = Counter(validity.mark for validity in map(validity_of, arm.runs) if validity is not None)
     return ", ".join(mark if len(arm.runs) == 1 else f"{number} {mark}" for mark, number in marks.items())
 
@@ -164,7 +164,7 @@ def _arm_name(arm: "Arm") -> str:
 
 
 def _format_ends(ci: "Interval") -> str:
-    """Return the ends of an interval; a value that is known exactly, on the samples that were seen, has none."""
+    """Format the ends of an interval; a value known exactly on the given samples has none."""
     if ci.low is not None and ci.low == ci.high:
         return "exact"
     ends = ("-" if end is None else f"{end:.4g}" for end in (ci.low, ci.high))
@@ -181,7 +181,7 @@ def _format_share(share: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _CompareOptions:
-    """The options of the command, by their names."""
+    """The options of the command by name."""
 
     force: bool
     interleave: bool
@@ -212,7 +212,7 @@ class _CompareOptions:
 @ISOLATION
 @ALLOW_CODE
 @click.pass_obj
-def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - as _Asked says
+def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - as _CompareOptions says
     """Put runs side by side, or run locks by turns; refuse what is not comparable."""
     asked = _CompareOptions(**options)
     margins = parse_shares("--margin", asked.margin)
@@ -234,7 +234,7 @@ def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any)
 
 
 def _all_equivalent(found: "Comparison", margins: Mapping[str, float]) -> bool:
-    """Whether every metric with a margin is equivalent for each lock; one that could not be compared is not."""
+    """Check whether every metric with a margin is equivalent for each lock; a missing metric is not."""
     several = [[one for one in findings if one.margin is not None] for _, findings in found.findings]
     missing = {
         name for name in margins for judged in several if not any(_is_equivalent(name, one.metric) for one in judged)
@@ -249,11 +249,11 @@ def _is_equivalent(name: str, key: str) -> bool:
 
 
 def _compare_runs(invocation: Invocation, targets: tuple[str, ...], asked: _CompareOptions) -> "Comparison":
-    """Runs that exist.
+    """Compare recorded runs.
 
     Raises:
-        InvalidInputError: there is one alone, or an option is for runs that are yet to be made.
-        RefusedError: they are not comparable.
+        InvalidInputError: A target is not a run, or an option applies to new runs only.
+        RefusedError: The runs are not comparable, and ``--force`` is not set.
     """
     from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
     from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415
@@ -281,7 +281,7 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], asked: _Comp
 def _compare_interleaved(
     invocation: Invocation, targets: tuple[str, ...], asked: _CompareOptions, margins: Mapping[str, float]
 ) -> "Comparison":
-    """Runs made by turns, and told one by one."""
+    """Run the locks in alternation, print each run, and compare them."""
     from benchlock.evaluator.workflows.compare import check_question, default_rounds, interleave, shared_margins  # noqa: PLC0415
 
     wanted, locks = parse_isolation(asked.isolation), [read_lock(invocation, text) for text in targets]
@@ -300,7 +300,7 @@ def _compare_interleaved(
 
 
 def _open_prediction_pairs(invocation: Invocation) -> "PredictionPairs":
-    """Return what compares runs sample by sample."""
+    """Create the sample-by-sample comparison of runs."""
     from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415
     from benchlock.evaluator.records.evidence_status import SCRATCH  # noqa: PLC0415
 

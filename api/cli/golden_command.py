@@ -105,12 +105,12 @@ def golden(
 
 
 def _is_there(manifest: Path, source: str) -> bool:
-    """Whether the golden file is there; of one that is elsewhere, who is asked for it says so."""
+    """Check whether a local golden file exists; for a remote one, assume so, since fetching it reports errors."""
     return ":" in source.removeprefix("file:") or (manifest.parent / source.removeprefix("file:")).is_file()
 
 
 def _claim_options(model: "Model") -> dict[str, str]:
-    """The dataset and split that the model's first claim is about, as options; none where it claims nothing."""
+    """Return the dataset and split of the model's first claim as options, none if it has no claims."""
     for claim in () if model.claims is UNSET else model.claims:
         return {"dataset": f"{claim.dataset.name}@{claim.dataset.version}", "split": claim.dataset.split}
     return {}
@@ -177,7 +177,7 @@ def _make(invocation: Invocation, wanted: "GoldenRequest", out: Path | None, opt
 
 
 def _target(manifest: Path, source: str | None, out: Path | None) -> Path:
-    """Where to write: what was asked for, what the manifest lists, or beside it."""
+    """Choose the file to write: ``out``, else the golden file of the manifest, else one beside the manifest."""
     if out is not None:
         return out.absolute()
     if source is not None and ":" in source.removeprefix("file:"):

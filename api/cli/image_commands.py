@@ -75,7 +75,7 @@ def build(  # noqa: PLR0913 - the options of a command
 
 
 def _drafts(built: "BuiltImage") -> "tuple[Draft, Draft]":
-    """The manifests as drafts whose relative sources start in the build's folder."""
+    """Return the manifests as drafts whose relative sources start in the build's folder."""
     from benchlock.registry.manifests import plain  # noqa: PLC0415
     from benchlock.registry.publishing.publication import Draft  # noqa: PLC0415
 

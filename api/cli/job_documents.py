@@ -7,20 +7,20 @@ from benchlock.evaluator.queue.queue_model import Explanation, Job, JobId, Machi
 from benchlock.registry.database.record_values import is_id
 
 _SKEW_SHOWN = 5.0
-"""Seconds by which clocks differ, at least, for a table to say so."""
+"""Minimum difference of clocks in seconds that a table shows."""
 
 
 def parse_job_argument(text: str) -> JobId:
-    """The job that somebody means, who may leave out what every job's id begins with.
+    """Parse the id of a job, with or without ``job/``.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: It is not the id of a job.
     """
     return parse_job_id(f"job/{text}" if is_id(text) else text)
 
 
 def job_document(job: Job) -> dict[str, Any]:
-    """A job as it is."""
+    """Return the JSON document of a job."""
     return {
         "job": job.id,
         "lock": job.lock,
@@ -38,7 +38,7 @@ def job_document(job: Job) -> dict[str, Any]:
 
 
 def explanation_document(explanation: Explanation) -> dict[str, Any]:
-    """A job, and what stands between it and each machine."""
+    """Return the JSON document of a job with the obstacles of each machine."""
     return job_document(explanation.job) | {
         "blocked": explanation.blocked,
         "why": explanation.sentence,
@@ -50,7 +50,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
 
 
 def machine_document(machine: Machine) -> dict[str, Any]:
-    """A machine as known."""
+    """Return the JSON document of a machine."""
     return {
         "machine": machine.id,
         "state": machine_state(machine),
@@ -66,7 +66,7 @@ def machine_document(machine: Machine) -> dict[str, Any]:
 
 
 def describe_machine(machine: Machine) -> str:
-    """What it is, and what its worker runs beside containers."""
+    """Describe the platform of a machine, and what its worker runs outside of containers."""
     facts = machine.facts
     more = [word for word, allowed in (("processes", facts.processes), ("models' code", facts.code)) if allowed]
     if machine.skew is not None and abs(machine.skew) >= _SKEW_SHOWN:
@@ -76,7 +76,7 @@ def describe_machine(machine: Machine) -> str:
 
 
 def find_machine_trouble(machine: Machine) -> str:
-    """Why it gets no jobs, if it gets none."""
+    """Return the reason why a machine gets no jobs, empty if it gets some."""
     held = None
     if machine.held is not None:
         when = f"for {describe_seconds(machine.held_for)} more" if machine.held_for else "until a job ends well there"
@@ -94,7 +94,7 @@ def describe_seconds(seconds: float) -> str:
 
 
 def machine_state(machine: Machine) -> str:
-    """One word for it."""
+    """Return the state of a machine in a word."""
     if machine.gone:
         return "gone"
     if machine.draining is not None:
@@ -105,5 +105,5 @@ def machine_state(machine: Machine) -> str:
 
 
 def job_state(job: Job) -> str:
-    """The state and, of one that is leased, what is being done."""
+    """Return the state of a job, with the phase of a leased one."""
     return f"{job.state} ({job.phase})" if job.phase else "queued" if job.state == "delayed" else job.state

@@ -46,7 +46,7 @@ def resolve(invocation: Invocation, request: Path, as_of: str) -> None:
 
 
 def resolution_document(resolution: "Resolution") -> dict[str, Any]:
-    """The chosen versions and platforms as JSON."""
+    """Return the JSON document of the chosen versions and platforms."""
     chosen = {
         str(kind): {"name": candidate.name, "version": str(candidate.version), "digest": candidate.digest}
         for kind, candidate in resolution.chosen().items()
@@ -56,7 +56,7 @@ def resolution_document(resolution: "Resolution") -> dict[str, Any]:
 
 
 def read_request(path: Path, as_of: str) -> "Request":
-    """The request in a file, at a time if one is given."""
+    """Read the request in a file, with ``as_of`` as its time if that is not empty."""
     from benchlock.registry.requests.request import parse_request  # noqa: PLC0415
     from benchlock.registry.requests.request import read_request as read  # noqa: PLC0415
 
@@ -108,10 +108,10 @@ def lock(
 
 
 def _parse_upgrades(targets: tuple[str, ...], path: Path, replaced: "Lock | None") -> "list[tuple[Kind, str]]":
-    """What ``--upgrade`` names.
+    """Parse the artifacts in ``--upgrade``.
 
     Raises:
-        InvalidInputError: a constraint is given too, or there is no lock that could be upgraded.
+        InvalidInputError: A target has a constraint, or there is no lock to upgrade.
     """
     from benchlock.registry.names import parse_target  # noqa: PLC0415
 
@@ -135,7 +135,7 @@ def _parse_upgrades(targets: tuple[str, ...], path: Path, replaced: "Lock | None
 
 
 def _tell_changes(invocation: Invocation, replaced: "Lock", made: "Lock") -> list[dict[str, Any]]:
-    """Say what moved and what stayed; the changes as JSON."""
+    """Print what moved and what stayed; return the changes as JSON."""
     if made.id == replaced.id:
         say("nothing changed")
         return []
@@ -151,14 +151,14 @@ def _tell_changes(invocation: Invocation, replaced: "Lock", made: "Lock") -> lis
 
 
 def lock_document(made: "Lock") -> dict[str, Any]:
-    """The id and the chosen versions of a lock as JSON."""
+    """Return the JSON document of a lock: its id and the chosen versions."""
     chosen = {str(kind): {"name": one.name, "version": one.version} for kind, one in made.artifacts().items()}
     platforms = [{"os": one.os, "arch": one.arch, "device": one.device} for one in made.image.platforms]
     return {"lock": made.id, **chosen, "platforms": platforms}
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file so that it appears whole or not at all."""
+    """Write a text file atomically."""
     try:
         with create_file(path) as file:
             file.write(text.encode())
@@ -198,7 +198,7 @@ def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tupl
 
 
 def read_lock(invocation: Invocation, text: str) -> "Lock":
-    """The lock in the file ``text``, or in the registry under the id that begins so; its warnings are said."""
+    """Load the lock in the file ``text``, or in the registry by the beginning of its id, and print its warnings."""
     from benchlock.registry.lock.lockfile import load  # noqa: PLC0415
 
     if text.startswith(ID_PREFIX):
@@ -212,7 +212,7 @@ def read_lock(invocation: Invocation, text: str) -> "Lock":
 
 
 def read_question(invocation: Invocation, text: str) -> "Lock | Request":
-    """The lock that ``text`` names, or the request in the file of that name."""
+    """Load the lock that ``text`` names, or the request in the file of that name."""
     if not text.startswith(ID_PREFIX):
         content = read_text(Path(text), next_step="name a lockfile, a lock's id, or a request file")
         if _YAML_KEY.search(content) and not _LOCK_ID.search(content):

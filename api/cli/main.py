@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from click import ClickException
 
 COLLECT_EVERY = 100_000
-"""Containers made, less those freed, between two searches for cycles."""
+"""Allocated minus freed containers between two runs of the garbage collector."""
 
 VERSION_FLAGS = (["--version"], ["-V"])
 
 
 class UserInterrupt(BenchlockError):  # noqa: N818 - an answer to the user's own key, no error
-    """The user ended the command."""
+    """A command that the user interrupted."""
 
     code = "interrupted"
 
@@ -28,7 +28,7 @@ class UserInterrupt(BenchlockError):  # noqa: N818 - an answer to the user's own
 def main() -> None:
     """Run the command line in ``sys.argv`` and exit with its code.
 
-    The version is answered before anything is imported that the answer does not need.
+    The version is printed before any import that it does not need.
     """
     if sys.argv[1:] in VERSION_FLAGS:
         from benchlock.api.build_info import this_build  # noqa: PLC0415 - see above
@@ -36,8 +36,9 @@ def main() -> None:
         build = this_build()
         sys.stdout.write(f"benchlock {build.version} (commit {build.commit}, schema {build.schema})\n")
         return
-    # Modules are nearly all that a command allocates, and they live to its end: searching them for cycles again and
-    # again while they load, and once more on the way out, was a quarter of the CPU time of a short command.
+
+    # Nearly all allocations of a command are modules, which live to its end. Repeated garbage collection while they
+    # load, and once more at exit, took a quarter of the CPU time of a short command.
     gc.set_threshold(COLLECT_EVERY)
     code = run(sys.argv[1:])
     gc.freeze()
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; the exit code. Every failure is shown as one message, without a traceback."""
+    """Run one command and return its exit code. Every failure is shown as one message, without a traceback."""
     import click  # noqa: PLC0415 - the version needs none of it
 
     from benchlock.api.cli.commands import benchlock  # noqa: PLC0415
@@ -57,10 +58,10 @@ def run(arguments: list[str]) -> int:
         show_error(UserInterrupt("interrupted"), as_json="--json" in arguments)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has left; nothing more can be said to them, and Python must not try at exit.
+        # The reader of the output has gone, and Python must not flush to the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_UNAVAILABLE
-    except Exception as error:  # noqa: BLE001 - whatever it is, a person gets one message
+    except Exception as error:  # noqa: BLE001 - every failure is shown as one message
         shown = explain_error(error)
         show_error(shown, as_json="--json" in arguments)
         return fault_of(shown).exit_code
@@ -68,7 +69,7 @@ def run(arguments: list[str]) -> int:
 
 
 def explain_error(error: Exception) -> BenchlockError:
-    """The error as one that says what, where and the next step."""
+    """Convert any exception into an error with a message, a location and a next step."""
     from click import ClickException  # noqa: PLC0415
 
     if isinstance(error, BenchlockError):
@@ -87,7 +88,7 @@ def explain_error(error: Exception) -> BenchlockError:
 
 
 def _help_step(error: "ClickException") -> str:
-    """Return which help describes the command that was called wrongly."""
+    """Return the help command that describes the misused command."""
     context = getattr(error, "ctx", None)
     if context is None or context.parent is None:
         return "benchlock --help lists commands and options"

@@ -177,7 +177,7 @@ def restore(invocation: Invocation, folder: Path) -> None:
 
     found = restored(invocation.registry, folder, invocation.progress)
     try:
-        _ = invocation.folder  # runs that nobody ends are recorded as abandoned
+        _ = invocation.folder  # opening it records abandoned runs
     except SchemaRevisionError as error:  # a backup of another version is restored as it is
         output.say(f"warning: {error}")
     _print_backup_report(invocation, folder, found, "restored")
@@ -249,7 +249,7 @@ def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, he
 
 
 def _parse_target(invocation: Invocation, target: str) -> "str | Lock":
-    """A lock that is a file here, or that the registry has; anything else by its name."""
+    """Load the lock if ``target`` is the file or id of one, else return ``target`` unchanged."""
     from benchlock.api.cli.artifacts_commands import RUN_PREFIX  # noqa: PLC0415
     from benchlock.api.cli.lock_commands import read_lock  # noqa: PLC0415
     from benchlock.registry.names import KINDS  # noqa: PLC0415

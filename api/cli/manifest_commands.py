@@ -83,10 +83,10 @@ def _print_manifest_todos(target: Path, found: "ManifestOutline") -> None:
 
 ENDINGS = (".yml", ".yaml")
 SUFFIX = ".benchlock.yaml"
-"""How the native manifest is called beside its original."""
+"""The suffix of a native manifest beside its original."""
 
 LARGEST = 1 << 20
-"""Bytes of the largest original that is read."""
+"""Maximum bytes of an original."""
 
 
 @click.group("import", no_args_is_help=False)
@@ -128,13 +128,13 @@ def mlmodelscope(invocation: Invocation, path: Path, out: Path | None, *, force:
 
 
 def _find_originals(folder: Path) -> Iterator[Path]:
-    """Every YAML file in a folder, in the order of their paths; without those that an import wrote."""
+    """Iterate over the YAML files in a folder by path, except those that an import wrote."""
     found = (file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file())
     return iter(sorted((file for file in found if not file.name.endswith(SUFFIX)), key=lambda file: file.as_posix()))
 
 
 def _read_original(file: Path) -> bytes | InvalidInputError:
-    """What the file holds; an error where it cannot be read or is far too large."""
+    """Read a file; return an error if it cannot be read or is too large."""
     ask = "name a manifest, or a folder of manifests"
     try:
         with file.open("rb") as stream:
@@ -148,7 +148,7 @@ def _read_original(file: Path) -> bytes | InvalidInputError:
 
 
 def _nothing_written_error(path: Path, results: "Results") -> InvalidInputError:
-    """Why nothing was written: what is wrong with the one file, or how many of a folder are no manifests."""
+    """Return the error of the only file, or the number of files in the folder that are not manifests."""
     from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportFailure  # noqa: PLC0415
 
     errors = [found.error for found in results.values() if isinstance(found, ImportFailure)]
@@ -160,7 +160,7 @@ def _nothing_written_error(path: Path, results: "Results") -> InvalidInputError:
 
 
 def _choose_targets(written: "dict[Path, ImportedManifest]", out: Path | None) -> dict[Path, Path]:
-    """Where each native manifest goes; equal names are told apart by a number."""
+    """Choose the path of each native manifest; equal names get a number."""
     targets: dict[Path, Path] = {}
     taken: set[str] = set()
     for file, found in written.items():
@@ -177,10 +177,10 @@ def _choose_targets(written: "dict[Path, ImportedManifest]", out: Path | None) -
 
 
 def _write_imported(texts: dict[Path, str], *, force: bool) -> None:
-    """All of the files, or, where one is there already, none.
+    """Write all files, or none if one exists already.
 
     Raises:
-        InvalidInputError: a file is there, and ``force`` was not asked for.
+        InvalidInputError: A file exists, and ``force`` is false.
     """
     present = [target for target in texts if target.exists() or target.is_symlink()]
     if present and not force:

@@ -17,35 +17,35 @@ _STEP = 1024
 _WIDTH = 150
 
 _GUTTER: Final = "  | "
-"""What stands before each further line of a text that somebody else wrote: no such line looks like one of ours."""
+"""The prefix of foreign lines, so that they cannot be mistaken for benchlock's own output."""
 
 
 def print_json(document: object) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     sys.stdout.write(escape_json(text) + "\n")
 
 
 def echo(text: str = "") -> None:
-    """One line of an answer, on standard output; whatever somebody else wrote into it, a terminal only shows it."""
+    """Print one line of a result on standard output; control characters in it are escaped."""
     sys.stdout.write(escape_line(text) + "\n")
     sys.stdout.flush()
 
 
 def echo_lines(text: str) -> None:
-    """Print several lines that benchlock composed. What others wrote into one of them was escaped before."""
+    """Print several lines that benchlock composed; foreign text in them was escaped before."""
     for line in text.split("\n"):
         echo(line)
 
 
 def echo_quoted(lines: Iterable[str]) -> None:
-    """Print lines that somebody else wrote, each behind a gutter."""
+    """Print foreign lines, each behind a gutter."""
     for line in lines:
         echo(f"{_GUTTER}{line}")
 
 
 def echo_wrapped(text: str) -> None:
-    """A sentence that may be long, on lines that a terminal shows whole; what follows the first is indented."""
+    """Print a long sentence, wrapped to the width of a terminal; further lines are indented."""
     indent = " " * (len(text) - len(text.lstrip(" ")))
     shown = indent + " ".join(escape_line(text).split())
     wrapped = textwrap.wrap(shown, _WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
@@ -54,10 +54,7 @@ def echo_wrapped(text: str) -> None:
 
 
 def say(message: str) -> None:
-    """A message for a person, on standard error, so that standard output stays what was asked for.
-
-    Further lines of it stand behind a gutter.
-    """
+    """Print a message on standard error; its further lines stand behind a gutter."""
     first, *more = message.split("\n")
     for line in (first, *(f"{_GUTTER}{line}" for line in more)):
         sys.stderr.write(escape_line(line) + "\n")
@@ -70,7 +67,7 @@ def say_lines(text: str) -> None:
 
 
 def show_error(error: BenchlockError, *, as_json: bool) -> None:
-    """What, where and the next step, of all the problems that were found; as JSON on standard output on request."""
+    """Print an error with all of its problems on standard error, or as JSON on standard output."""
     if as_json:
         print_json({"error": error_document(error)})
         return
@@ -81,7 +78,7 @@ def show_error(error: BenchlockError, *, as_json: bool) -> None:
 
 
 def say_error(error: BenchlockError) -> None:
-    """Print what, where and the next step, each on a line of its own. The resolver composes the lines of a conflict."""
+    """Print an error's message, location and next step on a line each. A conflict has several lines of message."""
     if hasattr(error, "conflict"):
         say_lines(f"error: {error.what}")
     else:
@@ -92,7 +89,7 @@ def say_error(error: BenchlockError) -> None:
 
 
 def error_document(error: BenchlockError) -> dict[str, Any]:
-    """The error, and under ``problems`` all that were found with it, itself among them, in their order."""
+    """Return the JSON document of an error; ``problems`` lists all errors that were found together, in order."""
     document: dict[str, Any] = {
         "code": error.code,
         "message": error.what,
@@ -110,7 +107,7 @@ def error_document(error: BenchlockError) -> dict[str, Any]:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain table, as wide as its content, so that it can be read, copied and cut."""
+    """Print a plain table, as wide as its content, for reading, copying and cutting."""
     shown = [[escape_line(cell) for cell in row] for row in [columns, *rows]]
     widths = [max(len(row[i]) for row in shown) for i in range(len(columns))]
     for row in [shown[0], ["-" * width for width in widths], *shown[1:]]:
@@ -119,7 +116,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """Names and values, one a line."""
+    """Print names and values, one pair per line."""
     shown = {escape_line(name): escape_line(str(value)) for name, value in fields.items()}
     width = max((len(name) for name in shown), default=0)
     for name, value in shown.items():
@@ -127,7 +124,7 @@ def print_fields(fields: Mapping[str, object]) -> None:
 
 
 def byte_count(size: float) -> str:
-    """A size in binary units: 1536 is ``1.5 KiB``."""
+    """Format a size in binary units: 1536 is ``1.5 KiB``."""
     for unit in _BYTES[:-1]:
         if size < _STEP:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -137,7 +134,7 @@ def byte_count(size: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Progress bars on standard error; where that is no terminal a line a task if ``lines`` is true, else nothing."""
+    """Progress bars on standard error; without a terminal, one line per task if ``lines`` is true, else nothing."""
 
     lines: bool = False
 
@@ -159,7 +156,16 @@ class Bars:
 
 
 def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -> str:
-    """The UTF-8 text of a file that a user named; ``recode`` is the next step where it is none."""
+    """Read a UTF-8 text file of the user.
+
+    Args:
+        path: The file.
+        next_step: The next step of the error if it cannot be read.
+        recode: The next step of the error if it is not UTF-8.
+
+    Raises:
+        InvalidInputError: It cannot be read, or is not UTF-8.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -175,5 +181,5 @@ def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -
 
 
 def todo_lines(count: int) -> str:
-    """``1 TODO line``, ``8 TODO lines``."""
+    """Format a number of TODO lines: ``1 TODO line``, ``8 TODO lines``."""
     return "1 TODO line" if count == 1 else f"{count} TODO lines"

@@ -125,7 +125,14 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
 
 
 def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *, allow_code: bool) -> None:
-    """Leave a lock, or a request, to the queue's machines; what no machine can take is said at once."""
+    """Queue a lock or a request, and print at once if no machine can take the job.
+
+    Args:
+        invocation: The call of the command.
+        target: A lockfile, a lock's id or a request file.
+        isolation: The requested isolation; None for the default.
+        allow_code: Whether code of the model may run in a process.
+    """
     from benchlock.api.cli.job_documents import explanation_document  # noqa: PLC0415
     from benchlock.registry.requests.request import Request  # noqa: PLC0415
 
@@ -141,7 +148,7 @@ def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *
 
 
 def open_queue(invocation: Invocation) -> "Queue":
-    """The queue of the registry that the command is for."""
+    """Open the queue of the command's registry."""
     from benchlock.api.client.worker_agent import connect_queue, is_remote  # noqa: PLC0415
     from benchlock.api.client.worker_agent import open_queue as opened  # noqa: PLC0415
 

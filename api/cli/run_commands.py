@@ -99,7 +99,15 @@ def _repeat(
     wanted: dict[str, float],
     most: int,
 ) -> None:
-    """Run it several times, and say of each figure how closely it is known."""
+    """Run a lock several times, and print how precisely each metric is known.
+
+    Args:
+        invocation: The call of the command.
+        lock: The lock.
+        once: Runs the lock once.
+        wanted: The relative width at which each named metric is precise enough.
+        most: The maximum number of runs.
+    """
     from benchlock.evaluator.workflows.repeat import check_wanted, repeat  # noqa: PLC0415
 
     check_wanted(lock, wanted, most)
@@ -127,7 +135,7 @@ def _repeat(
 
 
 def _warn_of_reported(run: "Run", wanted: dict[str, float], most: int) -> None:
-    """Say which metrics cannot end a repetition, since they are self-reported."""
+    """Print a warning for metrics that cannot end the repetition because they are self-reported."""
     reported = {one.key for one in (run.end.metrics if run.end else ()) if one.self_reported and one.name in wanted}
     if reported:
         say(
@@ -188,7 +196,7 @@ def rerun(
 
 
 def _find_original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock, tuple[str, ...]]":
-    """The run to compare with, the lock to run again, and which later runs cannot be compared with."""
+    """Return the run to compare with, the lock to run again, and notes on later runs that cannot be compared with."""
     from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
     from benchlock.evaluator.workflows.rerun import find_latest_done  # noqa: PLC0415
 
@@ -216,7 +224,7 @@ def _find_original(invocation: Invocation, target: str, against: str) -> "tuple[
 
 
 def verdict_document(verdict: "Verdict", original: "Run", again: "Run") -> dict[str, Any]:
-    """The verdict as the command line's contract shows it."""
+    """Return the JSON document of a verdict on the run ``again``, compared with ``original``."""
     return {
         "verdict": verdict.verdict,
         "reasons": list(verdict.reasons),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
-    """A run as the command line's contract shows it; ``full`` adds all that was recorded."""
+    """Return the JSON document of a run; ``full`` adds everything that was recorded."""
     start, end = run.start, run.end
     document: dict[str, Any] = {
         "run": run.id,
@@ -56,12 +56,12 @@ def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
 
 
 def wall_document(account: Mapping[str, float]) -> dict[str, Any]:
-    """Where the wall clock of a command went: the seconds of each part, and their sum."""
+    """Return the JSON document of a command's wall clock: seconds per part, and their sum."""
     return {"seconds": sum(account.values()), "parts": dict(account)}
 
 
 def evidence_document(run: Run) -> dict[str, Any] | None:
-    """The state of the evidence, what differs, and the fields that are reported; null where nothing was compared."""
+    """Return the JSON document of the evidence: state, differences and reported fields; None without a comparison."""
     found = run.evidence
     if found is None:
         return None
@@ -75,7 +75,7 @@ def _failure(run: Run) -> dict[str, str | None] | None:
 
 
 def validity_document(run: Run) -> dict[str, Any]:
-    """LoadGen's verdict, and its reason where it is INVALID; null where LoadGen drove nothing."""
+    """Return LoadGen's verdict, and its reason if it is INVALID; null without LoadGen."""
     validity = validity_of(run)
     return {
         "valid": None if validity is None else validity.valid,
@@ -85,7 +85,7 @@ def validity_document(run: Run) -> dict[str, Any]:
 
 
 def observed_document(run: Run) -> dict[str, Any] | None:
-    """What the runner saw of a run with self-reported times; null of others."""
+    """Return the runner's own measurements of a run with self-reported times; None for other runs."""
     observed = find_observed_times(run)
     if observed is None:
         return None
@@ -98,7 +98,7 @@ def observed_document(run: Run) -> dict[str, Any] | None:
 
 
 def calls_document(run: Run) -> dict[str, Any] | None:
-    """How the calls were disturbed: ``flagged`` where that was too much, or the host issued them too late."""
+    """Return how the calls were disturbed; ``flagged`` if too much, or if the host issued queries too late."""
     calls = calls_of(run)
     if run.end is None or calls is None:
         return None
@@ -116,7 +116,7 @@ def calls_document(run: Run) -> dict[str, Any] | None:
 
 
 def metric_document(metric: Metric, *, over_runs: bool = False) -> dict[str, Any]:
-    """A metric with its unit, direction, n and interval; of one run it is said where that is no confidence interval."""
+    """Return the JSON document of a metric; one of a single run names an interval that is not a confidence interval."""
     bracketed = not over_runs and is_bracketed(metric.name)
     document = {
         "name": metric.name,
@@ -134,7 +134,7 @@ def metric_document(metric: Metric, *, over_runs: bool = False) -> dict[str, Any
 
 
 def claim_document(judged: "ClaimVerdict") -> dict[str, Any]:
-    """A claim, the answer of a run to it, and the measured value with its interval."""
+    """Return the JSON document of a claim: the answer of a run to it, and the measured value with its interval."""
     claim, measured = judged.claim, judged.measured
     return {
         "metric": claim.metric,
@@ -150,7 +150,7 @@ def claim_document(judged: "ClaimVerdict") -> dict[str, Any]:
 
 
 def repetition_document(repetition: "Repetition") -> dict[str, Any]:
-    """The runs of a repetition, its figures over them, and whether they are as narrow as was asked."""
+    """Return the JSON document of a repetition: its runs, and the metrics over them with their precision."""
     figures = [
         metric_document(one.metric, over_runs=True)
         | {"width": one.width if math.isfinite(one.width) else None, "until": one.wanted, "narrow": one.narrow}

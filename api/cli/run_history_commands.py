@@ -75,7 +75,7 @@ def hide(invocation: Invocation, run: str, reason: str, *, undo: bool) -> None:
 
 
 def _known_lock(invocation: Invocation, id_: str) -> "Lock | None":
-    """The lock, None where it is of a format that this version does not read: its runs are listed all the same."""
+    """Load a lock; print a warning and return None if it cannot be read, so that its runs are listed anyway."""
     try:
         return read_lock(invocation, id_)
     except BenchlockError as error:
@@ -84,7 +84,7 @@ def _known_lock(invocation: Invocation, id_: str) -> "Lock | None":
 
 
 def _artifacts(lock: "Lock | None") -> dict[str, Any]:
-    """What was locked, but for the platforms: that of the run is in its own document."""
+    """Return the locked versions and the harness, without the platforms."""
     if lock is None:
         return {}
     harness = {"version": lock.harness.version, "digest": lock.harness.digest, "released": is_released(lock.harness)}
@@ -92,7 +92,7 @@ def _artifacts(lock: "Lock | None") -> dict[str, Any]:
 
 
 def show_run(invocation: Invocation, target: str) -> None:
-    """Show a run with everything that was recorded; exits with 4 where its figures are not verified."""
+    """Show a run with everything that was recorded; exit with 4 if its metrics are not verified."""
     from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
 
     run = invocation.opened.records.get(parse_run_id(target))
@@ -112,13 +112,13 @@ def show_run(invocation: Invocation, target: str) -> None:
 def answer_document(
     run: "Run", lock: "Lock", judged: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...], *, full: bool = False
 ) -> dict[str, Any]:
-    """A run with what was locked, what it says of the model's claims, and warnings, as JSON."""
+    """Return the JSON document of a run with its locked versions, judged claims and warnings."""
     more = {"claims": [claim_document(one) for one in judged], "warnings": list(warnings)}
     return run_document(run, full=full) | _artifacts(lock) | more
 
 
 def print_answer(run: "Run", lock: "Lock", judged: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...]) -> None:
-    """The same for a person."""
+    """Print a run with its judged claims and warnings."""
     print_outcome(run, lock)
     for warning in warnings:
         output.echo_wrapped(f"warning: {warning}")
@@ -128,9 +128,13 @@ def print_answer(run: "Run", lock: "Lock", judged: "tuple[ClaimVerdict, ...]", w
 def judge_claims(
     invocation: Invocation, lock: "Lock", run: "Run", repetition: "Repetition | None" = None
 ) -> "tuple[ClaimVerdict, ...]":
-    """What the run says of its model's claims; nothing, and a warning, where a manifest is not there to be read.
+    """Judge the claims of a run's model; print a warning and return nothing if a manifest cannot be read.
 
-    Of a ``repetition`` the figures are over all its runs, of which ``run`` is the last.
+    Args:
+        invocation: The call of the command.
+        lock: The lock of the run.
+        run: The run.
+        repetition: Judge the metrics over all of its runs; ``run`` is the last one.
     """
     from benchlock.evaluator.workflows.claims import claims_of  # noqa: PLC0415
 
@@ -144,7 +148,7 @@ def judge_claims(
 
 
 def find_warnings(invocation: Invocation, lock: "Lock", run: "Run") -> tuple[str, ...]:
-    """Return what is odd about the answers of a run; nothing if its blobs cannot be read."""
+    """Return warnings about the predictions of a run; none if its blobs cannot be read."""
     from benchlock.evaluator.workflows.chance_level import find_guessing  # noqa: PLC0415
 
     try:
@@ -156,7 +160,7 @@ def find_warnings(invocation: Invocation, lock: "Lock", run: "Run") -> tuple[str
 
 
 def _log(invocation: Invocation, run: "Run") -> str | None:
-    """The output of a run that failed, None where there is none to be read."""
+    """Return the output of a failed run, None if there is none or it cannot be read."""
     if run.end is None or run.end.outcome != "failed" or "log" not in run.end.blobs:
         return None
     try:

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _PREFIX = "run/"
 _DIGITS = 26
 _BEGINNING = re.compile(rf"{_PREFIX}[0-9a-hjkmnp-tv-z]{{8,20}}")
-"""More could end where the list is asked for entries before an id, which leaves that id out."""
+"""Beginnings with more characters could be the padded id itself, which the query excludes."""
 
 
 def complete_run_id(context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """Return ``value`` with ``run/`` before it if it is an id alone, else unchanged.
+    """Complete a run id: add ``run/`` to an id, and the rest to an unambiguous beginning.
 
-    The first 8 to 20 characters after ``run/`` are completed if they are of one listed run alone.
+    A beginning is ``run/`` with 8 to 20 characters. Any other value is returned unchanged.
 
     Raises:
-        InvalidInputError: Several runs begin with them.
+        InvalidInputError: Several runs begin with ``value``.
     """
     from benchlock.registry.database.record_values import is_id  # noqa: PLC0415 - the help text needs none of it
 
@@ -43,7 +43,7 @@ def complete_run_id(context: click.Context, _parameter: click.Parameter, value: 
 
 
 def complete_run_ids(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Return ``values``, each as ``complete_run_id`` returns it."""
+    """Complete each of ``values`` as ``complete_run_id`` does."""
     return tuple(complete_run_id(context, parameter, value) for value in values)
 
 
@@ -55,7 +55,11 @@ _SHARE = re.compile(r"(?P<metric>[a-z0-9_]+)=(?P<number>[0-9]+(\.[0-9]+)?)(?P<pe
 
 
 def parse_isolation(text: str) -> "Isolation | None":
-    """The isolation that a user asks for, None where the choice is left."""
+    """Parse an isolation; return None for an empty text.
+
+    Raises:
+        InvalidInputError: It is unknown.
+    """
     if not text:
         return None
     if text == "container":
@@ -66,10 +70,10 @@ def parse_isolation(text: str) -> "Isolation | None":
 
 
 def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
-    """What an option says of metrics, as fractions: ``latency_p50=2%`` and ``latency_p50=0.02`` are 0.02.
+    """Parse an option's shares by metric: ``latency_p50=2%`` and ``latency_p50=0.02`` are 0.02.
 
     Raises:
-        InvalidInputError: a text is none of that, or a metric stands twice.
+        InvalidInputError: A text has another form, or a metric is repeated.
     """
     shares: dict[str, float] = {}
     for text in texts:
@@ -100,11 +104,11 @@ def execute_lock(
     Args:
         invocation: The call of the command.
         lock: The lock.
-        isolation: The isolation that was asked for.
+        isolation: The requested isolation; None for the default.
         allow_code: Whether a model's own code may run in a process.
         original: The run that this one repeats.
-        part_of: As ``Runner.run`` says.
-        clock: Counts where the time goes.
+        part_of: As for ``Runner.run``.
+        clock: Measures how long each phase takes.
     """
     from benchlock.api.local.local_registry import build_runner  # noqa: PLC0415
     from benchlock.evaluator.runner.wall_clock import WallClock  # noqa: PLC0415

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 def golden_summary(report: Mapping[str, object]) -> str:
-    """How many samples were checked. A run in which one deviates has failed, and its failure says by how much."""
+    """Format the number of checked samples; the failure of a run describes a sample that deviates."""
     return f"{format_count(report.get('samples'), 'sample')}, all within the tolerance"
 
 
 def golden_lines(report: Mapping[str, object]) -> Iterator[str]:
-    """Each input and output that was checked: by how much it differs at most, and by how much it may.
+    """Format each checked input and output: the largest difference and the tolerance.
 
-    What a record of others has in another form is left out.
+    Records of other versions in another form are skipped.
     """
     for kind in ("input", "output"):
         ports = report.get(f"{kind}s")
@@ -46,7 +46,7 @@ def golden_lines(report: Mapping[str, object]) -> Iterator[str]:
 
 
 def _format_tolerance(found: Mapping[str, object]) -> str:
-    """Nothing where it was not recorded, as by harnesses of earlier versions."""
+    """Format a tolerance, empty if it was not recorded, as by older harnesses."""
     absolute, relative = found.get("absolute"), found.get("relative")
     if not isinstance(absolute, int | float) or not isinstance(relative, int | float):
         return ""
@@ -62,7 +62,7 @@ _DURATIONS = ("min_duration", "target_latency")
 
 
 def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
-    """How a run ended, what LoadGen says of it, each metric with interval, n and unit, and what disturbed its calls."""
+    """Print how a run ended, LoadGen's verdict, its metrics, and disturbances of its calls."""
     end = run.end
     where = f"{run.start.isolation} on {run.start.platform_name}"
     output.echo(f"{run.id}  {'running' if end is None else end.outcome}  {where}")
@@ -88,7 +88,7 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
 
 
 def _print_figures(run: Run, end: RunEnd, lock: "Lock | None") -> None:
-    """Print each figure, and why times are unusable."""
+    """Print all metrics, and why times are unusable."""
     if clocks_disagree(run):
         output.echo_wrapped(f"  its times are unusable: {CLOCKS_DISAGREE}")
     if end.metrics:
@@ -99,7 +99,7 @@ def _print_figures(run: Run, end: RunEnd, lock: "Lock | None") -> None:
 
 
 def _notes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[str]:
-    """Yield what is to be known of figures in a table."""
+    """Iterate over the footnotes of a table of metrics."""
     names = {metric.name for metric in metrics}
     if "peak_qps" in names:
         yield "of peak_qps: the greatest rate answered and the least that was not; no confidence interval"
@@ -110,7 +110,7 @@ def _notes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[str]:
 
 
 def _print_observed(observed: ObservedTimes | None) -> None:
-    """Print what bounds self-reported times; nothing of a run that has none."""
+    """Print the runner's bounds of self-reported times, if there are any."""
     if observed is None:
         return
     cpu = "" if observed.cpu_seconds is None else f" and {format_duration(observed.cpu_seconds)} of CPU"
@@ -123,7 +123,7 @@ def _print_observed(observed: ObservedTimes | None) -> None:
 
 
 def print_evidence(run: Run) -> None:
-    """Print why figures are withheld; nothing where the record agrees with its evidence."""
+    """Print why metrics are withheld, if the record differs from its evidence."""
     if (found := run.evidence) is not None and found.state != "verified":
         output.echo_wrapped(f"  figures withheld: the record {found.words}")
         for reason in found.reasons:
@@ -131,14 +131,14 @@ def print_evidence(run: Run) -> None:
 
 
 def describe_subject(lock: "Lock") -> str:
-    """What was run on what: ``model/digits 1.0.0 on dataset/digits 1.0.0 (test), onnxruntime 1.31.1``."""
+    """Describe a lock: ``digits 1.0.0 on digits 1.0.0 (test), onnxruntime 1.31.1``."""
     model, dataset, framework = lock.model, lock.dataset, lock.framework
     on = f"{dataset.name} {dataset.version} ({dataset.split})"
     return f"{model.name} {model.version} on {on}, {framework.name} {framework.version}"
 
 
 def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
-    """A line a metric."""
+    """Print one row per metric."""
     rows = [
         (metric.key, format_figure(metric), format_interval(metric), _extent(metric), str(metric.n))
         for metric in metrics
@@ -147,14 +147,14 @@ def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
 
 
 def _extent(metric: Metric) -> str:
-    """Return what the interval beside a figure of one run speaks of."""
+    """Return what the interval of a single run's metric covers."""
     if is_bracketed(metric.name):
         return "its search"
     return "samples of the kind" if is_quality(metric.name) else "within this run"
 
 
 def print_calls(calls: Calls, flag: str | None) -> None:
-    """What the calls took that nobody disturbed, and the CPU time of all; with ``flag`` if they were too disturbed."""
+    """Print the latencies of undisturbed calls and the CPU time of all; ``flag`` is why the run is flagged."""
     reported = format_mark(is_reported=any(one.self_reported for one in (*calls.undisturbed, *calls.cpu_time)))
     disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%}){reported}"
     if calls.without_cpu is not None:
@@ -177,7 +177,7 @@ def _cause(calls: Calls) -> str:
 
 
 def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
-    """The figures over several runs, how closely each is known, and why no more runs were made."""
+    """Print the metrics over several runs, the width of their intervals, and why the repetition ended."""
     output.echo(f"{format_count(len(repetition.runs), 'run')}: {repetition.reason}")
     output.echo(f"  {describe_subject(lock)}")
     output.echo()
@@ -205,30 +205,30 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
 
 
 def format_figure(metric: Metric) -> str:
-    """Return the value with its unit, and whether it is self-reported."""
+    """Format the value of a metric with its unit and mark."""
     return format_value(metric.value, metric.unit) + format_mark(is_reported=metric.self_reported)
 
 
 def format_mark(*, is_reported: bool) -> str:
-    """Return what follows a figure that code of a model could have made."""
+    """Return the mark of a self-reported metric, empty for others."""
     return " (self-reported)" if is_reported else ""
 
 
 def format_interval(metric: Metric) -> str:
-    """Return the ends of the interval of a figure; one value alone has none."""
+    """Format the interval of a metric; a single value has none."""
     if metric.n == 1 and metric.ci.low is not None and metric.ci.low == metric.ci.high:
         return "-"
     return f"[{format_value(metric.ci.low, metric.unit)}, {format_value(metric.ci.high, metric.unit)}]"
 
 
 def print_wall(account: Mapping[str, float]) -> None:
-    """Print where the wall clock of the command went."""
+    """Print how long each part of the command took."""
     parts = {name.replace(".", ": "): format_duration(seconds) for name, seconds in account.items()}
     _fields(f"wall clock: {format_duration(sum(account.values()))}", parts)
 
 
 def print_run(run: Run, lock: "Lock", log: str | None) -> None:
-    """What was asked, where it ran, how long it took and what it left; ``log`` is its output, of a run that failed."""
+    """Print a run's settings, host, durations and blobs; ``log`` is the output of a failed run."""
     end = run.end
     if log is not None:
         output.echo()
@@ -305,7 +305,7 @@ def _memory(size: object) -> str:
 
 
 def _measured_by(run: Run, end: RunEnd) -> dict[str, str]:
-    """The load generator's account and the thread counts, as far as the record has them in the form of today."""
+    """Describe the load generator and the thread counts, as far as the record has them in today's form."""
     loadgen, shown = end.details.get("loadgen"), dict[str, str]()
     validity = validity_of(run)
     if isinstance(loadgen, dict):
@@ -336,7 +336,7 @@ def _section(title: str, lines: Sequence[str]) -> None:
 
 
 def print_runs(runs: Sequence[Run | DamagedRun], locks: "Mapping[Digest, Lock | None]") -> None:
-    """One line a run: what ran on what, how it ended, its first figures and what is to be known of them."""
+    """Print one row per run: versions, outcome, first metrics and remarks."""
     rows = []
     for run in runs:
         if isinstance(run, DamagedRun):
@@ -366,7 +366,7 @@ def _short_flag(calls: Calls) -> str:
 
 
 def _headline(run: Run) -> list[str]:
-    """The first of its metrics: quality, then the median and the rate, then what there is."""
+    """Return the first metrics of a run: quality, then the median latency and throughput, then others."""
     metrics = () if run.end is None else run.end.metrics
     if run.evidence is not None and run.evidence.state != "verified":
         return ["withheld"]
@@ -398,7 +398,7 @@ def _remarks(run: Run) -> Iterator[str]:
 
 
 def print_claims(judged: "Sequence[ClaimVerdict]") -> None:
-    """What a run says of each claim, with the interval; together, those of which its scenario can say nothing."""
+    """Print the answer to each claim with its interval, then the claims that the scenario cannot measure."""
     if not judged:
         return
     output.echo()

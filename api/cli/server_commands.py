@@ -174,7 +174,7 @@ def _show_secret(invocation: Invocation, new: "NewToken") -> None:
 
 
 def token_document(found: "TokenDocument") -> dict[str, Any]:
-    """What is known of a token: never its text."""
+    """Return the JSON document of a token, without its secret."""
     return {
         "id": found.id,
         "name": found.name,
@@ -189,7 +189,7 @@ def token_document(found: "TokenDocument") -> dict[str, Any]:
 
 
 def log_entry_document(entry: "LogEntry") -> dict[str, Any]:
-    """An entry of the log."""
+    """Return the JSON document of an entry of the audit log."""
     return {
         "id": entry.id,
         "at": entry.at.isoformat(),

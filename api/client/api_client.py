@@ -23,23 +23,24 @@ from benchlock.artifacts.net.http_session import (
 )
 
 _TOLERANCE: Final = timedelta(seconds=2)
-"""``Date`` has whole seconds: a smaller difference between the clocks is none that is known."""
+"""``Date`` has whole seconds, so a smaller difference between the clocks is not significant."""
 
 
 class ServerClock:
-    """Tells the server's time, so that records of a machine whose own clock is wrong have right times.
+    """The server's time, so that records of a machine with a wrong clock have correct times.
 
-    Until an answer said the time, and where the clocks agree, it is the machine's own time.
+    It is the machine's own time until a response has a ``Date``, and if the clocks agree.
     """
 
     def __init__(self, own: Callable[[], datetime] | None = None, elapsed: Callable[[], float] | None = None) -> None:
+        """Use ``own`` for the machine's time and ``elapsed`` for a monotonic time in seconds."""
         self._own = own or _local_time
         self._elapsed = elapsed or _since_boot
         self._base: datetime | None = None
         self._turn = Lock()
 
     def note(self, date: str | None) -> None:
-        """Take over the ``Date`` of an answer that arrived just now; what is no date is ignored."""
+        """Update the clock from the ``Date`` of a response that has just arrived; an invalid date is ignored."""
         try:
             said = parsedate_to_datetime(date or "")
         except ValueError:
@@ -47,14 +48,14 @@ class ServerClock:
         if said.tzinfo is None:
             return
         base = said - timedelta(seconds=self._elapsed())
-        with self._turn:  # whole seconds are never late: of values that agree, the latest is the most exact
+        with self._turn:  # ``Date`` is rounded down: of consistent values, the latest is the most accurate
             if self._base is None or not -_TOLERANCE < self._base - base < _TOLERANCE:
                 self._base = base
             self._base = max(self._base, base)
 
     @property
     def is_set(self) -> bool:
-        """Whether an answer said the time."""
+        """Return whether a response has set the clock."""
         return self._base is not None
 
     def __call__(self) -> datetime:
@@ -67,7 +68,7 @@ class ServerClock:
 
 
 def _since_boot() -> float:
-    """Seconds that no setting of a clock changes, and in which a suspended host's sleep counts."""
+    """Return seconds since boot, which include suspended time and do not depend on the clock's settings."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -84,7 +85,7 @@ _UNKNOWN_HERE: Final = ("malformed", "method-not-allowed", "unsupported-media")
 
 
 class Health(msgspec.Struct, frozen=True):
-    """What any server of benchlock says of itself to whoever asks."""
+    """The status and build of a server, which it returns without authentication."""
 
     status: str
     version: str
@@ -93,28 +94,28 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class ApiClient:
-    """Documents from and to one server. Errors are those that the registry raised there."""
+    """A client of one server. It raises the errors that the registry raised on the server."""
 
     def __init__(self, session: Session, version: str, *, has_token: bool) -> None:
-        """``version`` is that of this benchlock."""
+        """Send requests over ``session``; ``version`` is the client's own."""
         self._session = session
         self._version = version
         self._has_token = has_token
         self.clock = ServerClock()
-        """Tells the server's time, as its answers say it."""
+        """The server's time, from the ``Date`` of its responses."""
 
     @property
     def where(self) -> str:
-        """The server's URL."""
+        """Return the server's URL."""
         return str(self._session.home)
 
     def get(self, path: str, answer: type[Document], /, **query: str | int | None) -> Document:
-        """The document at ``path``. What the query leaves open is ``None``.
+        """Fetch the document at ``path``; query parameters that are None are left out.
 
         Raises:
-            UnavailableError: the server does not answer, or is of another version.
-            InvalidInputError: the URL is that of no server of benchlock.
-            BenchlockError: what the server says.
+            UnavailableError: The server does not answer, or has another version.
+            InvalidInputError: The URL is not a benchlock server.
+            BenchlockError: The error of the server's response.
         """
         given = {name: value for name, value in query.items() if value is not None}
         return self._read("GET", f"{path}?{urlencode(given)}" if given else path, None, answer)
@@ -129,23 +130,42 @@ class ApiClient:
         again: bool = True,
         patience: float = SILENCE_SECONDS,
     ) -> Document:
-        """What the server makes of ``body``, which may be sent ``again`` where no answer came. Raises as ``get``.
+        """Send ``body`` and decode the response.
 
-        ``patience`` is for how many seconds it may be silent meanwhile. A ``body`` of None is none.
+        Args:
+            method: The HTTP method.
+            path: The path below the API's root.
+            body: The value to send as JSON; None for no body.
+            kind: The type of the response.
+            again: Whether the request may be repeated if no response arrived.
+            patience: Seconds of silence until the request fails.
+
+        Raises:
+            BenchlockError: As ``get``.
         """
         content = None if body is None else msgspec.json.encode(body)
         return self._read(method, path, content, kind, patience, again=again)
 
     def tell(self, method: str, path: str, body: object, patience: float = SILENCE_SECONDS) -> None:
-        """Say ``body`` once; there is nothing to be answered. Raises as ``get``, and takes ``patience`` as ``send``."""
+        """Send ``body`` once and ignore the content of the response.
+
+        Args:
+            method: The HTTP method.
+            path: The path below the API's root.
+            body: The value to send as JSON.
+            patience: Seconds of silence until the request fails.
+
+        Raises:
+            BenchlockError: As ``get``.
+        """
         self._answered(method, path, msgspec.json.encode(body), patience, again=False)
 
     def health(self) -> Health:
-        """What the server says of itself.
+        """Fetch the server's health.
 
         Raises:
-            UnavailableError: it does not answer.
-            InvalidInputError: it is no server of benchlock.
+            UnavailableError: The server does not answer.
+            InvalidInputError: It is not a benchlock server.
         """
         answer = self._ask("GET", "health", None, again=False)
         try:
@@ -170,7 +190,7 @@ class ApiClient:
             self._explain(answer)
 
     def _answered(self, method: str, path: str, body: bytes | None, patience: float, *, again: bool) -> ServerResponse:
-        """An answer that is no refusal."""
+        """Return the response; raise the error of an unsuccessful one."""
         answer = self._ask(method, path, body, patience, again=again)
         if answer.status >= _FAILED:
             self._refuse(answer)
@@ -194,7 +214,7 @@ class ApiClient:
             raise decode_problem(problem) from error
 
     def _refuse(self, answer: ServerResponse) -> NoReturn:
-        """Raise what the server says."""
+        """Raise the error that the response describes."""
         problem = (
             _parse_problem(answer.content) if answer.headers.get("content-type", "").startswith(MEDIA_TYPE) else None
         )
@@ -208,7 +228,7 @@ class ApiClient:
         raise error
 
     def _explain(self, answer: ServerResponse) -> NoReturn:
-        """Raise why an answer can not be understood."""
+        """Raise an error that explains why a response cannot be decoded."""
         self._refuse_other_version(self._no_benchlock(answer))
         raise UnavailableError(
             f"{self.where} answers {answer.status}, and what it says is not understood",
@@ -217,10 +237,10 @@ class ApiClient:
         )
 
     def _refuse_other_version(self, cause: BenchlockError) -> None:
-        """Nothing, where the server is of this version.
+        """Raise if the server has another version than this client.
 
         Raises:
-            UnavailableError: it is of another one, which explains the ``cause``.
+            UnavailableError: It has another version, which explains the ``cause``.
         """
         found = self.health().version
         if found != self._version:
@@ -248,7 +268,7 @@ class ApiClient:
 
 
 def _send_once(attempt: Callable[[], ServerResponse]) -> ServerResponse:
-    """The answer of one attempt; one that the server had no time for was none."""
+    """Send one request; repeat it only if the server rejected it for lack of capacity."""
     for number in range(ATTEMPTS - 1):
         try:
             return attempt()

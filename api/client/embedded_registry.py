@@ -45,36 +45,43 @@ RUN_PREFIX = "run/"
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedRegistry:
-    """``api.client.registry.Registry`` over what was opened."""
+    """A ``Registry`` over a local registry that is open."""
 
     opened: LocalRegistry
 
     @property
     def home(self) -> Path:
+        """Return the registry's folder."""
         return self.opened.home
 
     def now(self) -> datetime:
+        """Return this machine's time."""
         return now()
 
     @property
     def store(self) -> FileStore:
+        """Return the registry's store."""
         return self.opened.store
 
     @property
     def trial_store(self) -> FileStore:
+        """Return the registry's own store: garbage collection deletes what trial runs leave in it."""
         return self.opened.store
 
     @property
     def catalogue(self) -> Catalogue:
+        """Return the catalogue in the registry's database."""
         return self.opened.catalogue
 
     @property
     def records(self) -> "Records":
+        """Return the run records in the registry's database."""
         return self.opened.records
 
     def resolve(
         self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
     ) -> "Resolution":
+        """Run the resolver on this machine."""
         from benchlock.registry.lock.lock_creation import resolve_drafted, resolve_request  # noqa: PLC0415 - the resolver is not always asked
 
         if drafts:
@@ -82,6 +89,7 @@ class EmbeddedRegistry:
         return resolve_request(request, self.catalogue, preferences)
 
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
+        """Resolve ``request`` on this machine and store its lock."""
         from benchlock.api.local.image_lookup import make_image_lookup  # noqa: PLC0415 - as above
         from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
         from benchlock.registry.lock.lock_creation import Harness, keep_lock, list_yanked, resolve_request  # noqa: PLC0415
@@ -92,18 +100,21 @@ class EmbeddedRegistry:
         return LockResult(made, list_yanked(resolution))
 
     def check(self, lock: "Lock", request: "Request") -> "Freshness":
+        """Check ``lock`` against a snapshot of the catalogue."""
         from benchlock.registry.lock.lock_assembly import check_lock  # noqa: PLC0415 - as above
 
         with self.catalogue.snapshot(request.as_of) as snapshot:
             return check_lock(lock, request, snapshot)
 
     def why(self, lock: "Lock", kind: "Kind", name: str) -> ChoiceExplanation:
+        """Explain a locked version from the catalogue."""
         from benchlock.registry.lock.lock_creation import explain_locked_version  # noqa: PLC0415 - as above
 
         answer = explain_locked_version(lock, kind, name, self.catalogue)
         return ChoiceExplanation(answer.prose(), answer.as_json())
 
     def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+        """Queue a run in the registry's database."""
         from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - most commands leave nothing to others
         from benchlock.evaluator.queue.admission import wish_of  # noqa: PLC0415
         from benchlock.registry.requests.request import Request  # noqa: PLC0415
@@ -117,6 +128,7 @@ class EmbeddedRegistry:
     def verify(
         self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None
     ) -> VerificationReport:
+        """Verify the targets; without ``targets``, the whole database, all blobs and the evidence of all runs."""
         from benchlock.evaluator.workflows.inventory import Inventory, list_damage  # noqa: PLC0415 - `verify` alone needs it
         from benchlock.registry.database.record_chain import parse_head  # noqa: PLC0415
 
@@ -151,7 +163,7 @@ class EmbeddedRegistry:
         return parse_run_id(target)
 
     def _compare(self, runs: "Sequence[RunId]", progress: "Progress") -> tuple[int, list[BenchlockError]]:
-        """Compare records with their evidence, all bytes read again; how many, and those that do not agree."""
+        """Read all evidence of runs again; return the number of compared runs, and an error for each that differs."""
         from benchlock.evaluator.records.evidence_status import UnverifiedError, refuse_unverified  # noqa: PLC0415 - as above
 
         faults: list[BenchlockError] = []
@@ -184,10 +196,11 @@ class EmbeddedRegistry:
         return inventory.of_version(entry.reference)
 
     def collect(self, *, dry_run: bool, local: bool) -> GcReport:
+        """Delete unreferenced blobs, expired uploads and unused matches of the queue."""
         from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - `gc` alone needs them
         from benchlock.registry.publishing.garbage_collection import collect_garbage  # noqa: PLC0415
 
-        # What is kept here goes first: a damaged listing would stop the collection.
+        # The cache is evicted first, because a damaged listing would stop the garbage collection.
         evicted = self._mirrored("--local").evict(dry_run=dry_run) if local else None
         uploads = open_uploads(self.opened)
         given_up = uploads.sweep(dry_run=dry_run)
@@ -205,11 +218,12 @@ class EmbeddedRegistry:
     def import_bundle(
         self, path: Path, progress: "Progress", admission: "BundleAdmission | None" = None
     ) -> ImportReport:
+        """Import a bundle; ``admission`` decides which of its parts a client of the service may import."""
         from benchlock.evaluator.records.evidence_status import SCRATCH  # noqa: PLC0415
         from benchlock.evaluator.workflows.bundles import import_bundle  # noqa: PLC0415 - `bundle import` alone needs it
         from benchlock.registry.publishing.lock_bundle import describe_absent_parts  # noqa: PLC0415
 
-        with suppress(OSError):  # who reads the file says what is wrong with it
+        with suppress(OSError):  # a file that cannot be read is reported by the import
             open_reserve(self.opened).require(path.stat().st_size)
         scratch = self.home / SCRATCH
         found = import_bundle(path, self.store, self.opened.database, now, progress, scratch, admission)
@@ -225,6 +239,7 @@ class EmbeddedRegistry:
         )
 
     def describe(self) -> Json:
+        """Describe the registry's folder, database, store and disk, and check the pages of its database."""
         from benchlock.registry.database.database_checks import describe_checks, find_storage_damage  # noqa: PLC0415 - as above
 
         database = describe_database(self.opened.database, self.home)
@@ -243,7 +258,7 @@ class EmbeddedRegistry:
         }
 
     def _mirrored(self, option: str) -> "CachedRepository":
-        """The store of a registry that has a repository behind it, which ``option`` is for."""
+        """Return the store with an OCI repository behind it, which ``option`` requires."""
         from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - a registry in a folder needs none
 
         if not isinstance(self.store, CachedRepository):
@@ -260,16 +275,17 @@ def _names_run(target: "str | Lock") -> bool:
 
 
 def fault_document(fault: BenchlockError) -> dict[str, Any]:
+    """Return the JSON document of an error: code, message, where and next."""
     return {"code": fault.code, "message": fault.what, "where": fault.where, "next": fault.next_step}
 
 
 def _evicted_document(evicted: "EvictionReport") -> Json:
-    """What went from the folder, and the digests of what stays since the repository has it no more intact."""
+    """Describe what was evicted, and the digests of blobs that stay because the repository has no intact copy."""
     size = sum(blob.size for blob in evicted.gone)
     return {"blobs": len(evicted.gone), "bytes": size, "kept": list(evicted.kept)}
 
 
 def _describe_space(space: "DiskSpace") -> str:
-    """Return how much space is free; and, where it is only the reserve, what that means."""
+    """Describe the free disk space, and the consequence if only the reserve is left."""
     text = f"{spell_bytes(space.free)} of {spell_bytes(space.size)} free, {spell_bytes(space.reserve)} reserved"
     return f"{text}: nearly full; uploads and imports are refused" if space.is_low else text

@@ -38,17 +38,19 @@ _PAGE: Final = 1000
 
 
 class RemoteQueue:
-    """A ``Queue`` behind a server. A verb is asked for once: whoever must have an answer asks again.
+    """A ``Queue`` behind a server. Requests are not repeated; callers that need an answer repeat them.
 
-    The answer to a beat is waited for as long as the times of the last lease say.
+    The timeout of a heartbeat follows from the times of the last lease.
     """
 
     def __init__(self, talk: ApiClient) -> None:
+        """Send requests with ``talk``."""
         self._talk = talk
         self._name: str | None = None
         self._times = Times()
 
     def submit(self, wish: JobWish) -> Job:
+        """Queue a job for a lock that the registry has."""
         asked = wire.JobAsked(lock=wish.lock, isolation=wish.wants.isolation, allow_code=wish.allow_code, job=wish.id)
         return wire.decode_job(self._ask("POST", "jobs", wire.JobOnWire, asked))
 
@@ -60,15 +62,17 @@ class RemoteQueue:
         lock: Digest | UnsetType = UNSET,
         request: dict[str, Any] | UnsetType = UNSET,
     ) -> Job:
-        """Queue a lock that the registry has, or the one that it makes of a request; asked again until it answers."""
+        """Queue a lock that the registry has, or a request to resolve; repeat the request until it is answered."""
         job = new_job_id(self._talk.clock())
         asked = wire.JobAsked(lock=lock, request=request, isolation=isolation, allow_code=allow_code, job=job)
         return wire.decode_job(self._talk.send("POST", "jobs", asked, wire.JobOnWire))
 
     def job(self, job: JobId) -> Job:
+        """Fetch a job."""
         return wire.decode_job(self._ask("GET", f"jobs/{_tail(job)}", wire.JobOnWire))
 
     def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
+        """Fetch jobs of as many pages as ``limit`` needs."""
         found: list[Job] = []
         cursor = "" if before is None else encode_cursor((before,))
         while len(found) < limit:
@@ -80,18 +84,23 @@ class RemoteQueue:
         return found
 
     def cancel(self, job: JobId) -> Job:
+        """Cancel a job."""
         return wire.decode_job(self._ask("DELETE", f"jobs/{_tail(job)}", wire.JobOnWire))
 
     def explain(self, job: JobId) -> Explanation:
+        """Fetch the explanation of a job's state."""
         return wire.decode_explanation(self._ask("GET", f"jobs/{_tail(job)}/explanation", wire.ExplanationTold))
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
+        """Register a machine."""
         self._tell("PUT", f"machines/{machine}", wire.Enrolment(boot=boot, facts=facts.document(), clock=clock))
 
     def depart(self, machine: MachineId) -> None:
+        """Report that a machine has left."""
         self._talk.tell("POST", f"machines/{machine}/departure", {}, self._times.answer)
 
     def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
+        """Fetch machines of as many pages as ``limit`` needs."""
         found: list[Machine] = []
         cursor = "" if after is None else encode_cursor((after,))
         while limit is None or len(found) < limit:
@@ -104,9 +113,11 @@ class RemoteQueue:
         return found
 
     def drain(self, machine: MachineId, why: str | None) -> None:
+        """Drain a machine for the reason ``why``; None ends the draining."""
         self._tell("PATCH", f"machines/{machine}", wire.Draining(draining=why))
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+        """Request a lease, and take over its times."""
         asked = wire.LeaseAsked(machine=machine, boot=boot, nonce=nonce)
         found = self._ask("POST", "leases", wire.LeaseAnswer, asked).lease
         if found is None:
@@ -116,31 +127,37 @@ class RemoteQueue:
         return lease
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
+        """Record the start of the run of a lease."""
         body: RunBegun = encode_run_start(start)
         found = self._ask("POST", f"leases/{fence}/run", wire.Began, body).start
         return None if found is None else decode_run_start(found)
 
     def beat(self, fence: Fence, phase: Phase) -> Beat:
+        """Send a heartbeat."""
         patience = self._times.answer
         return self._ask("PATCH", f"leases/{fence}", wire.Beaten, wire.Beating(phase=phase), patience).answer
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        """Record the end of the run of a lease."""
         body = wire.Committed(run=run, end=encode_run_end(end))
         return wire.decode_job(self._ask("PUT", f"leases/{fence}/run", wire.JobOnWire, body))
 
     def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:
+        """Give a lease back."""
         self._tell("POST", f"leases/{fence}/release", {"ended": ended, "reason": reason})
 
     def holds(self, fence: Fence) -> bool:
+        """Ask whether a lease is still held."""
         return self._ask("GET", f"leases/{fence}", wire.Holding).holds
 
     def name(self) -> str:
+        """Return the queue's name, which is fetched once."""
         if self._name is None:
             self._name = self._ask("GET", "queue", wire.QueueTold).name
         return self._name
 
     def lock_text(self, lock: Digest) -> str:
-        """The file of a lock that the registry has."""
+        """Fetch the text of a lock."""
         return self._ask("GET", f"locks/{lock}", KeptLock).text
 
     def _tell(self, method: str, path: str, body: object) -> None:
@@ -157,6 +174,6 @@ def _tail(job: JobId) -> str:
 
 
 def _page(of: str, most: int, cursor: str, **more: str) -> str:
-    """The path of a page."""
+    """Return the path of a page."""
     asked = {"limit": str(min(most, _PAGE)), "cursor": cursor, **more}
     return f"{of}?{urlencode({name: value for name, value in asked.items() if value})}"

@@ -49,11 +49,11 @@ _VERSION_PAGE: Final = 1000
 Result = TypeVar("Result")
 
 Resend = Callable[[tuple[str, ...]], bool]
-"""Sends blobs again that a server lost, by their digests, as far as they are here; whether all of them were."""
+"""Sends blobs that a server lost again, by their digests; returns whether this machine had all of them."""
 
 
 def resend_missing_blobs(resend: Resend, act: Callable[[], Result]) -> Result:
-    """What ``act`` gives; where the server lacks blobs for it, once more after they were sent again."""
+    """Return the result of ``act``; if the server lacks blobs for it, send them again and repeat it once."""
     try:
         return act()
     except BenchlockError as error:
@@ -63,15 +63,17 @@ def resend_missing_blobs(resend: Resend, act: Callable[[], Result]) -> Result:
 
 
 class RemoteCatalogue:
-    """Implements ``registry.catalogue.contents.Contents``."""
+    """The catalogue of a registry on a server; manifests and locks are cached in memory."""
 
     def __init__(self, talk: ApiClient, resend: Resend) -> None:
+        """Send requests with ``talk``, and missing blobs with ``resend``."""
         self._talk = talk
         self._resend = resend
         self._documents: dict[Reference, VersionDocument] = {}
         self._locks: dict[str, str] = {}
 
     def publish(self, manifest: Manifest, provenance: Provenance) -> PublishResult:
+        """Publish a version whose blobs were uploaded before."""
         body = Publication(
             manifest=msgspec.json.decode(content(manifest)),
             authored=provenance.authored,
@@ -83,6 +85,7 @@ class RemoteCatalogue:
         )
 
     def would_change(self, manifest: Manifest) -> PublishResult:
+        """Compare the manifest with the published version of the same reference."""
         reference, digest = reference_of(manifest), manifest_digest(manifest)
         try:
             found = self.get(reference)
@@ -93,46 +96,56 @@ class RemoteCatalogue:
         return PublishResult(reference, digest, changed=False)
 
     def get(self, reference: Reference) -> Entry:
+        """Fetch the entry of a version."""
         return decode_version_entry(self._talk.get(_version_path(reference), VersionDocument))
 
     def manifest(self, reference: Reference) -> Manifest:
+        """Fetch the manifest of a version and check its digest."""
         return parse_published(self.content(reference)[0].encode())
 
     def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]:
+        """Fetch the text of a manifest and the sources of its files, and check its digest."""
         document = self._document(reference)
         return bytes(document.manifest).decode(), document.sources
 
     def versions(self, kind: Kind, name: Name) -> tuple[Entry, ...]:
+        """Fetch all versions of a name."""
         found = tuple(self._pages(kind=kind, name=name))
-        if not found:  # whoever asks for one is told what is near
+        if not found:  # the request for one version raises an error with similar names
             self._talk.get(f"artifacts/{kind}/{quote(name)}@{_LATEST}", VersionDocument)
         return found
 
     def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
+        """Fetch the versions of all names."""
         return tuple(self._pages(kind=kind))
 
     def yank(self, reference: Reference, reason: str) -> bool:
+        """Yank a version; return whether this changed it."""
         return self._talk.send("POST", "yanks", Yank(target=str(reference), reason=reason), Yanked).changed
 
     def unyank(self, reference: Reference) -> bool:
+        """Undo a yank; return whether this changed the version."""
         return self._talk.send("POST", "yanks", Yank(target=str(reference), undo=True), Yanked).changed
 
     def put_lock(self, lock: Lock) -> None:
+        """Store a lock on the server."""
         text = dump(lock)
         resend_missing_blobs(self._resend, lambda: self._talk.send("POST", "locks", Given(text=text), KeptLock))
 
     def get_lock(self, lock: Digest) -> str:
+        """Fetch the text of a lock."""
         if lock not in self._locks:
             self.find_lock(lock)
         return self._locks[lock]
 
     def find_lock(self, text: str) -> Digest:
+        """Fetch the lock with the id, or the abbreviated id, ``text``."""
         found = self._talk.get(f"locks/{quote(text, safe=':')}", KeptLock)
         self._locks[found.lock] = found.text
         return Digest(found.lock)
 
     def _document(self, reference: Reference) -> VersionDocument:
-        """The version with its manifest, whose bytes are those of the digest."""
+        """Return a version with its manifest, whose bytes are checked against the digest."""
         if reference not in self._documents:
             found = self._talk.get(_version_path(reference), VersionDocument)
             if digest_bytes(bytes(found.manifest)) != found.digest:
@@ -164,25 +177,28 @@ _BETWEEN_TRIES: Final = 2.0  # seconds
 
 
 class RemoteRuns:
-    """Implements ``evaluator.records.kept.KeptRuns``. A run that is started is held until its end is recorded.
+    """The run records of a registry on a server. A run that is started is held until its end is recorded.
 
-    ``patience`` is for how many seconds an end is tried again while the server does not answer: what was measured is
-    not lost with a server that is started again.
+    Recording an end is repeated for ``patience`` seconds while the server does not answer, so that a restart of the
+    server loses no measurement.
     """
 
     def __init__(self, talk: ApiClient, resend: Resend, *, patience: float = 120.0) -> None:
+        """Send requests with ``talk``, and missing blobs with ``resend``."""
         self._talk = talk
         self._resend = resend
         self._patience = patience
         self._held: dict[RunId, Event] = {}
 
     def start(self, start: RunStart) -> None:
+        """Record the start of a run and renew its hold in the background."""
         hold = self._talk.send("POST", "runs", encode_run_start(start), Hold)
         over = self._held[start.id] = Event()
         renew = Thread(target=self._renew, args=(start.id, hold.seconds / _BEATS, over), daemon=True)
         renew.start()
 
     def finish(self, run: RunId, end: RunEnd) -> None:
+        """Record the end of a run and end its hold."""
         path, body = f"{_run_path(run)}/end", encode_run_end(end)
 
         def send() -> RunOnWire:
@@ -196,9 +212,15 @@ class RemoteRuns:
                 over.set()
 
     def get(self, run: RunId) -> Run:
+        """Fetch a run."""
         return decode_recorded_run(self._talk.get(_run_path(run), RunOnWire))
 
     def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
+        """Fetch runs, newest first.
+
+        Raises:
+            IntegrityError: The record of one of them is damaged.
+        """
         entries = self.list_entries(lock=lock, outcome=outcome, limit=limit)
         damaged_run = next((one for one in entries if isinstance(one, DamagedRun)), None)
         if damaged_run is not None:
@@ -214,7 +236,7 @@ class RemoteRuns:
         limit: int = 100,
         examine: bool = True,  # noqa: ARG002 - a server examines in any case
     ) -> tuple[Run | DamagedRun, ...]:
-        """Return the entries of as many pages as are needed."""
+        """Fetch runs and damaged runs of as many pages as ``limit`` needs."""
         found: list[Run | DamagedRun] = []
         cursor = None if before is None else encode_cursor((before,))
         while len(found) < limit:
@@ -227,30 +249,34 @@ class RemoteRuns:
         return tuple(found)
 
     def count(self, lock: Digest) -> int:
+        """Fetch the number of runs of a lock."""
         return self._talk.get("runs/count", RunCount, lock=lock).count
 
     def hide(self, run: RunId, reason: str) -> bool:
+        """Hide a run; return whether this changed it."""
         return self._talk.send("POST", "hidings", HideRequest(target=run, reason=reason), HideResult).changed
 
     def unhide(self, run: RunId) -> bool:
+        """Show a hidden run again; return whether this changed it."""
         return self._talk.send("POST", "hidings", HideRequest(target=run, undo=True), HideResult).changed
 
     def _renew(self, run: RunId, pause: float, over: Event) -> None:
-        """Say again and again that the run goes on. What the server says against it, it says again at the end."""
+        """Renew the hold of a run until ``over``. Errors are ignored here, because recording the end repeats them."""
         while not over.wait(pause):
             with suppress(BenchlockError):
                 self._talk.send("PUT", f"{_run_path(run)}/hold", {}, Hold)
 
 
 class LocalRuns:
-    """Implements ``evaluator.records.kept.OpenRuns`` for the runs whose folders are on this machine, and no others."""
+    """The unfinished runs whose folders are on this machine."""
 
     def __init__(self, runs: RemoteRuns, folder: Path) -> None:
-        """``folder`` has a folder for each run that began here, under the rest of its id."""
+        """Find runs by the names of the folders in ``folder``: each is the rest of a run's id."""
         self._runs = runs
         self._folder = folder
 
     def unfinished(self) -> tuple[Run, ...]:
+        """Fetch the runs with a folder here that have no end."""
         found: list[Run] = []
         for root in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
             with suppress(UnknownNameError):
@@ -258,6 +284,7 @@ class LocalRuns:
         return tuple(run for run in found if run.end is None)
 
     def finish(self, run: RunId, end: RunEnd) -> None:
+        """Record the end of a run on the server."""
         self._runs.finish(run, end)
 
 

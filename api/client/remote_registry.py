@@ -52,15 +52,15 @@ _LONG: Final = 3600.0  # seconds that a server may be silent while it reads all 
 
 
 class ReadOnlyStore(HttpStore):
-    """The blobs on a server, where nothing is sent: for what is tried on this machine alone."""
+    """A view of the blobs on a server that uploads nothing, for trial runs."""
 
     def send(self, source: "BinaryIO", blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
-        """Nothing: the bytes stay here."""
+        """Do nothing: the blob stays on this machine."""
 
 
 @dataclass(frozen=True)
 class RemoteRegistry:
-    """``api.client.registry.Registry`` over a server. ``home`` is a cache: what is in it may be removed at any time."""
+    """A ``Registry`` over a server. ``home`` is a cache: its content may be removed at any time."""
 
     home: Path
     talk: ApiClient
@@ -69,30 +69,35 @@ class RemoteRegistry:
 
     @cached_property
     def store(self) -> FileStore:
+        """Return the server's store with this machine's cache."""
         return CachedStore(self._local, self._there, self.progress)
 
     @cached_property
     def trial_store(self) -> FileStore:
+        """Return the store without uploads."""
         return CachedStore(self._local, ReadOnlyStore(self.blobs, self.home), self.progress)
 
     @cached_property
     def catalogue(self) -> RemoteCatalogue:
+        """Return the server's catalogue."""
         return RemoteCatalogue(self.talk, self._resend)
 
     @cached_property
     def records(self) -> RemoteRuns:
+        """Return the server's run records."""
         return RemoteRuns(self.talk, self._resend)
 
     def now(self) -> datetime:
-        """Return the server's time, for records that are kept there."""
+        """Return the server's time, for records on the server."""
         if not self.talk.clock.is_set:
-            with suppress(BenchlockError):  # what the record needs is asked for again
+            with suppress(BenchlockError):  # later requests report the error
                 self.talk.health()
         return self.talk.clock()
 
     def resolve(
         self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
     ) -> "Resolution":
+        """Resolve ``request`` on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - most commands ask for no lock
 
         asked = wire.Question(
@@ -103,6 +108,7 @@ class RemoteRegistry:
         return wire.decode_resolution(self.talk.send("POST", "resolve", asked, wire.Resolved))
 
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
+        """Resolve ``request`` and store its lock on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
         from benchlock.registry.lock.lockfile import load  # noqa: PLC0415
 
@@ -111,6 +117,7 @@ class RemoteRegistry:
         return LockResult(load(made.text, made.lock), made.warnings)
 
     def check(self, lock: "Lock", request: "Request") -> "Freshness":
+        """Check ``lock`` on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
         from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
@@ -118,6 +125,7 @@ class RemoteRegistry:
         return wire.decode_freshness(self.talk.send("POST", "locks/check", asked, wire.FreshnessFound))
 
     def why(self, lock: "Lock", kind: "Kind", name: str) -> ChoiceExplanation:
+        """Explain a locked version on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
         from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
@@ -126,6 +134,7 @@ class RemoteRegistry:
         return ChoiceExplanation(told.prose, told.why)
 
     def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+        """Queue a run on the server."""
         from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415 - most commands leave nothing to others
         from benchlock.registry.requests.request import Request  # noqa: PLC0415
 
@@ -138,7 +147,7 @@ class RemoteRegistry:
     def verify(
         self, targets: "Sequence[str | Lock]", progress: Progress, *, remote: bool, head: str | None = None
     ) -> VerificationReport:
-        """Read there, not here: what this machine has of it is read, and held against its digest, by every run."""
+        """Verify on the server only: every run checks the digests of this machine's cached blobs."""
         from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - `verify` alone needs it
         from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
@@ -149,6 +158,7 @@ class RemoteRegistry:
         return wire.decode_verification(found)
 
     def collect(self, *, dry_run: bool, local: bool) -> GcReport:
+        """Delete unreferenced blobs on the server."""
         from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - `gc` alone needs it
 
         asked = wire.ToCollect(dry_run=dry_run, local=local)
@@ -156,10 +166,11 @@ class RemoteRegistry:
         return wire.decode_gc_report(found)
 
     def import_bundle(self, path: Path, progress: Progress) -> ImportReport:
+        """Upload a bundle as a blob and import it on the server."""
         from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - `bundle import` alone needs it
         from benchlock.artifacts.bundles.bundle_reader import open_bundle  # noqa: PLC0415
 
-        with open_bundle(path):  # what is no bundle is not sent
+        with open_bundle(path):  # an invalid bundle is not sent
             pass
         with progress.task(f"sending {path.name}", path.stat().st_size) as advance:
             sent = self._there.put_file(path, advance=advance)
@@ -169,7 +180,7 @@ class RemoteRegistry:
         return wire.decode_import_report(found)
 
     def describe(self) -> Json:
-        """Also which version answers, and what whoever asks may do."""
+        """Describe the server, its version, and the caller's scopes."""
         store = f"the server's, and in {self.home} what was read or written here"
         server, caller = self.talk.health(), self.talk.get("caller", Caller)
         return {
@@ -190,7 +201,7 @@ class RemoteRegistry:
         return HttpStore(self.blobs, self.home)
 
     def _resend(self, digests: tuple[str, ...]) -> bool:
-        """Send blobs of this machine that the server does not have, or not any more."""
+        """Send blobs of this machine that the server lacks; return whether this machine had all of them."""
         for digest in map(Digest, digests):
             if not self._local.exists(digest):
                 return False
@@ -208,30 +219,29 @@ _RUNS, _NOTES = "runs", "sending"
 
 @dataclass(frozen=True, slots=True)
 class ServerConnection:
-    """What is said to a server: documents by ``talk``, blobs over ``session``."""
+    """A connection to a server: documents through ``talk``, blobs over ``session``."""
 
     server: Server
     session: Session
     talk: ApiClient
 
     def home(self, folder: str = "") -> Path:
-        """This machine's folder for what comes from the server, or a folder in it.
+        """Return this machine's cache folder of the server, or the folder ``folder`` in it.
 
         Raises:
-            UnavailableError: it cannot be made.
+            UnavailableError: The folder cannot be created.
         """
         return _make_cache_folder(self.server, folder)
 
 
 def connect_server(url: str) -> ServerConnection:
-    """The server at ``url``, to be asked as whoever BENCHLOCK_TOKEN names. Nothing is asked of it yet.
+    """Prepare a connection to the server at ``url`` with the token in BENCHLOCK_TOKEN, without a request.
 
-    The token may be in the file that BENCHLOCK_TOKEN_FILE names. That file is read again when the server refuses the
-    token, so that a long-lived process takes up a rotated one.
+    The token may be in the file that BENCHLOCK_TOKEN_FILE names. That file is read again when the server rejects the
+    token, so that a long-lived process takes over a rotated token.
 
     Raises:
-        InvalidInputError: the URL is that of no server, or what is said to it would not be encrypted; or the file of
-            the token cannot be read.
+        InvalidInputError: The URL is invalid, the connection would not be encrypted, or the token file is unreadable.
     """
     server, token, file = _parse_server_url(url), os.environ.get(TOKEN) or None, os.environ.get(TOKEN_FILE) or None
     if token is not None and file is not None:
@@ -248,10 +258,10 @@ def connect_server(url: str) -> ServerConnection:
 
 
 def _read_token(path: Path) -> str:
-    """Read the token in a file, without the white space around it.
+    """Read the token in a file, without surrounding white space.
 
     Raises:
-        InvalidInputError: the file cannot be read, or does not hold one token.
+        InvalidInputError: The file cannot be read, or does not hold exactly one token.
     """
     try:
         with path.open("rb") as file:
@@ -271,13 +281,14 @@ def _read_token(path: Path) -> str:
 
 
 def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> RemoteRegistry:
-    """The registry on the server at ``url``, asked as whoever BENCHLOCK_TOKEN names. Nothing is asked of it yet.
+    """Open the registry on the server at ``url`` with the token in BENCHLOCK_TOKEN.
 
-    Runs of this machine that a process left which is no more are recorded as abandoned first, and said.
+    No request is sent, unless a killed process of this machine left runs. These are first recorded as abandoned and
+    reported.
 
     Raises:
-        InvalidInputError: the URL is that of no server, or what is said to it would not be encrypted.
-        UnavailableError: the folder for what comes from it cannot be made; or runs were left, and it does not answer.
+        InvalidInputError: The URL is invalid, or the connection would not be encrypted.
+        UnavailableError: The cache folder cannot be created, or runs were left and the server does not answer.
     """
     line = connect_server(url)
     home, talk, session = line.home(), line.talk, line.session
@@ -292,7 +303,7 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
 
 
 def _parse_server_url(url: str) -> Server:
-    """The server of a URL that is encrypted, or of this machine."""
+    """Parse the URL of a server, which must be encrypted unless it is on this machine."""
     split = split_url(url)
     if split.scheme not in ("http", "https"):
         raise InvalidInputError(
@@ -310,7 +321,7 @@ def _parse_server_url(url: str) -> Server:
 
 
 def _make_cache_folder(server: Server, folder: str = "") -> Path:
-    """The folder of what comes from a server, below XDG_CACHE_HOME or ``~/.cache``; for this user alone."""
+    """Create the cache folder of a server in XDG_CACHE_HOME or ``~/.cache``, readable by this user alone."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "benchlock"
     words = re.sub(r"[^a-z0-9.]+", "-", server.base.partition("://")[2].lower()).strip("-")
     home = base / f"{words}-{sha256(server.base.encode()).hexdigest()[:8]}"

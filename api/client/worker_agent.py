@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from benchlock.api.client.remote_queue import RemoteQueue
 
 LEASE = "BENCHLOCK_LEASE"
-"""Seconds that a lease lasts; every agent is told."""
+"""The variable with the duration of a lease in seconds; each lease tells its agent the duration."""
 HOST_LOCK = "BENCHLOCK_HOST_LOCK"
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
@@ -35,17 +35,17 @@ _DIGITS = 12
 
 
 def open_queue(registry: LocalRegistry) -> SqlQueue:
-    """The queue in the registry's database.
+    """Open the queue in the registry's database.
 
     Raises:
-        InvalidInputError: BENCHLOCK_LEASE is no number of seconds.
+        InvalidInputError: BENCHLOCK_LEASE is not a number of seconds.
     """
     return SqlQueue(registry.database, now, _read_lease_times())
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPermissions:
-    """What a worker runs beside containers: ``processes``, and ``code`` of models in them."""
+    """Whether a worker may run processes outside of containers, and code of models in such processes."""
 
     processes: bool = False
     code: bool = False
@@ -54,10 +54,17 @@ class WorkerPermissions:
 def build_agent(
     registry: LocalRegistry, machine: str, permits: WorkerPermissions, progress: Progress, say: Callable[[str], None]
 ) -> Agent:
-    """The agent of this machine on an embedded registry; ``machine`` is its name, or empty.
+    """Build the agent of this machine for an embedded registry.
+
+    Args:
+        registry: The registry.
+        machine: The machine's name; empty for the host's id.
+        permits: What the agent may run without a container.
+        progress: Shows transfers and stages.
+        say: Prints a message.
 
     Raises:
-        InvalidInputError: that is no name of a machine.
+        InvalidInputError: ``machine`` is not a valid name.
     """
 
     def fetch(lock: Digest) -> Lock:
@@ -72,15 +79,15 @@ def build_agent(
 
 
 def is_remote(location: str) -> bool:
-    """Whether a registry is on a server."""
+    """Check whether the location of a registry is a server."""
     return "://" in location
 
 
 def connect_queue(location: str) -> "RemoteQueue":
-    """The queue of the registry on a server.
+    """Connect to the queue of the registry on a server.
 
     Raises:
-        InvalidInputError: ``location`` is no URL of a server.
+        InvalidInputError: ``location`` is not the URL of a server.
     """
     from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415
     from benchlock.api.client.remote_registry import connect_server  # noqa: PLC0415 - a folder needs none of it
@@ -91,11 +98,18 @@ def connect_queue(location: str) -> "RemoteQueue":
 def build_remote_agent(
     location: str, machine: str, permits: WorkerPermissions, progress: Progress, say: Callable[[str], None]
 ) -> Agent:
-    """The agent of this machine for the registry on a server: what it needs and makes goes through a folder here.
+    """Build the agent of this machine for a registry on a server, with a cache folder on this machine.
+
+    Args:
+        location: The URL of the server.
+        machine: The machine's name; empty for the host's id.
+        permits: What the agent may run without a container.
+        progress: Shows transfers and stages.
+        say: Prints a message.
 
     Raises:
-        InvalidInputError: ``location`` is no URL of a server, or ``machine`` no name of a machine.
-        UnavailableError: the folder cannot be made.
+        InvalidInputError: ``location`` is not the URL of a server, or ``machine`` is not a valid name.
+        UnavailableError: The cache folder cannot be created.
     """
     from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415
     from benchlock.api.client.remote_registry import connect_server  # noqa: PLC0415 - as above
@@ -108,7 +122,7 @@ def build_remote_agent(
 
     line = connect_server(location)
     cache, queue = line.home(), RemoteQueue(line.talk)
-    home = line.home("worker")  # whoever runs commands here ends the runs of dead processes in the folder above
+    home = line.home("worker")  # commands on this machine end the runs of killed processes in the parent folder
     client = make_blob_client(line.session, home / "uploads")
     store = CachedStore(LocalStore(cache / "blobs"), HttpStore(client), progress)
 
@@ -124,10 +138,10 @@ def _make_agent(queue: Queue, machine: str, workshop: WorkerEnvironment, permits
 
 
 def machine_id(name: str) -> MachineId:
-    """The machine of that name; without one, this host by the id that its system gave it.
+    """Return the id of the machine called ``name``; without a name, the id of this host's system.
 
     Raises:
-        InvalidInputError: that is no name.
+        InvalidInputError: ``name`` is not valid.
     """
     if name and _MACHINE.fullmatch(name) is None:
         raise InvalidInputError(
@@ -137,13 +151,13 @@ def machine_id(name: str) -> MachineId:
 
 
 def host_lock_path() -> Path:
-    """The file that whoever measures on this host locks, whatever the registry: one for all unless the user says."""
+    """Return the lock file of measurements on this host, by default the same for all registries."""
     folder = _LOCKS if os.access(_LOCKS, os.W_OK) else Path(tempfile.gettempdir())
     return Path(os.environ.get(HOST_LOCK) or folder / "benchlock.measure")
 
 
 def _host_machine_id() -> str:
-    """The host's id is its secret: its digest is not."""
+    """Return a digest of the host's id, which itself is secret."""
     known = next((path.read_text(encoding="ascii").strip() for path in _IDS if path.is_file()), "")
     return f"m-{hashlib.sha256(f'benchlock {known or platform.node()}'.encode()).hexdigest()[:_DIGITS]}"
 

@@ -32,25 +32,26 @@ from benchlock.registry.database.engine import (
 
 _MOST_KNOWN: Final = 10_000
 _ONE_MACHINE: Final = 64
-"""Bits of an IPv6 address that say which network it is; a machine may take any address of it."""
+"""Bits of the network in an IPv6 address; a machine may use any address of its network."""
 _BURST: Final = 2.0
-"""Seconds whose requests may be made at once."""
+"""Size of a bucket in seconds of its rate."""
 
 
 class TooManyRequestsError(UnavailableError):
-    """Somebody asks more often than they may."""
+    """A client that exceeds its rate or concurrency limit."""
 
     code = "too-many-requests"
 
 
 class TokenBuckets:
-    """A bucket for each who asks: full at first, and refilled at its rate. Those not seen for longest are forgotten."""
+    """Token buckets, one per client: initially full, refilled at the client's rate, and evicted by least recent use."""
 
     def __init__(self) -> None:
+        """Start without clients."""
         self._left: OrderedDict[tuple[str, float], tuple[float, float]] = OrderedDict()
 
     def take(self, who: str, rate: float, now: float) -> bool:
-        """Take one request of somebody who may make ``rate`` a second; false where none is left."""
+        """Take a token from the bucket of ``who``, refilled at ``rate`` a second; return false if it is empty."""
         left = self._level(who, rate, now)
         taken = left >= 1
         self._left.pop((who, rate), None)
@@ -60,7 +61,7 @@ class TokenBuckets:
         return taken
 
     def is_left(self, who: str, rate: float, now: float) -> bool:
-        """Whether ``take`` would be true."""
+        """Check whether ``take`` would succeed."""
         return self._level(who, rate, now) >= 1
 
     def _level(self, who: str, rate: float, now: float) -> float:
@@ -70,22 +71,23 @@ class TokenBuckets:
 
 
 class AnonymousLimiter:
-    """How often an address may come without a token that is valid: looking tokens up keeps the database busy.
+    """A limit per address for requests without a valid token, because looking tokens up keeps the database busy.
 
-    Who was let in lately is asked in again, whoever else comes from there: many may come through one proxy.
+    Recently accepted tokens are always looked up, because many clients may share the address of a proxy.
     """
 
     def __init__(self, rate: float) -> None:
+        """Allow ``rate`` failed lookups a second for each address."""
         self._rate = rate
         self._buckets = TokenBuckets()
         self._let_in: OrderedDict[bytes, None] = OrderedDict()
 
     @contextmanager
     def asking(self, address: str, authorization: str | None) -> Iterator[None]:
-        """While held, it is looked up who sends ``authorization``.
+        """Count the lookup of ``authorization`` within the context as failed if it raises ``UnauthorizedError``.
 
         Raises:
-            TooManyRequestsError: too many of that address were nobody; nothing is looked up.
+            TooManyRequestsError: Too many lookups for that address failed.
         """
         said = hashlib.sha256((authorization or "").encode()).digest()
         if said not in self._let_in and not self._buckets.is_left(address, self._rate, time.monotonic()):
@@ -106,19 +108,19 @@ class AnonymousLimiter:
 
 
 def client_address(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
-    """Where somebody asks from, as far as that is known: an address in its plain form, whatever it came in."""
+    """Return the client's address in its canonical form, empty if it is unknown."""
     host = connection.client.host if connection.client else ""
     return _normalize_address(host) if ":" in host else host
 
 
 def client_network(address: str) -> str:
-    """What one machine may have of addresses: of IPv6 a whole network."""
+    """Return the addresses that one machine may have: for IPv6 the whole network."""
     return _normalize_network(address) if ":" in address else address
 
 
 @lru_cache(_MOST_KNOWN)
 def _normalize_address(host: str) -> str:
-    """An IPv4 address that came as one of IPv6 is itself; proxies write ports behind an address, and brackets."""
+    """Remove the port and brackets that proxies write, and unwrap an IPv4-mapped IPv6 address."""
     text = host[1:].partition("]")[0] if host.startswith("[") else host
     if text.count(":") == 1:
         text = text.partition(":")[0]
@@ -132,19 +134,19 @@ def _normalize_address(host: str) -> str:
 
 @lru_cache(_MOST_KNOWN)
 def _normalize_network(address: str) -> str:
-    """Addresses with a scope are of machines on the same link, each of one's own."""
+    """Return the network of an IPv6 address; an address with a scope stands for itself, as one machine on the link."""
     if "%" in address:
         return address
     try:
         return str(IPv6Interface(f"{address}/{_ONE_MACHINE}").network)
-    except ValueError:  # a proxy may say anything
+    except ValueError:  # a proxy may send anything
         return address
 
 
 def make_rate_guard(usual: float) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
-    """A guard behind the one that knows who asks: ``usual`` requests a second, or fewer where a route says ``rate``.
+    """Make a guard for the rate of each client: ``usual`` requests a second, or fewer if the route has a ``rate``.
 
-    Each token has a share of its own at each address, and so has each address without one.
+    It follows the authorization guard. A client is a token at an address, or an address without a token.
     """
     buckets = TokenBuckets()
 
@@ -158,7 +160,7 @@ def make_rate_guard(usual: float) -> Any:  # noqa: ANN401 - Litestar's own type 
 
 
 RELEASE_SLOTS: Final = ContextVar[Callable[[], None] | None]("LEAVE", default=None)
-"""Called when the answer to the request is over: what it held is free again."""
+"""Releases the slots of the current request; called when its response is complete."""
 
 WATCH: Final = {"at_once": "watch"}
 WAIT: Final = {"at_once": "wait"}
@@ -172,19 +174,20 @@ _BODY: Final = "body"
 
 
 class ConcurrencyLimiter:
-    """Places of some sorts: so many for each who comes, and so many for all together."""
+    """Limits of concurrent requests by category, per client and for all clients together."""
 
     def __init__(self, bounds: Mapping[str, ConcurrencyBound]) -> None:
+        """Use the bounds of each category."""
         self._bounds = bounds
         self._each: Counter[tuple[str, str]] = Counter()
         self._all: Counter[str] = Counter()
 
     def take(self, sort: str, who: str) -> Callable[[], None]:
-        """A place of that sort; what is returned gives it back.
+        """Take a slot of the category ``sort`` for ``who``; return the function that releases it.
 
         Raises:
-            TooManyRequestsError: they have as many as they may.
-            BusyError: all are taken.
+            TooManyRequestsError: The client has all of its slots.
+            BusyError: All slots are taken.
         """
         bound, key = self._bounds[sort], (sort, who)
         if self._each[key] >= bound.each:
@@ -206,9 +209,10 @@ class ConcurrencyLimiter:
 
 
 def make_concurrency_guard(places: ConcurrencyLimiter) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
-    """A guard behind the one that knows who asks: a route that says ``at_once`` in its ``opt`` needs such a place.
+    """Make a guard that takes a slot for each request of a route with ``at_once`` in its ``opt``.
 
-    A long body needs another one, since it is kept in memory, and so does one of unknown length; uploads do not.
+    It follows the authorization guard. A body that is long or of unknown length needs another slot, because it is kept
+    in memory; uploads do not.
     """
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
@@ -227,7 +231,7 @@ def make_concurrency_guard(places: ConcurrencyLimiter) -> Any:  # noqa: ANN401 -
 
 
 def _has_long_body(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> bool:
-    """Return whether the request has a body for a route that reads it into memory, and that is long."""
+    """Check whether the route reads the body of the request into memory and the body is long."""
     scope = cast("HTTPScope", connection.scope)
     if (
         scope["method"] not in METHODS_WITH_BODY
@@ -239,23 +243,23 @@ def _has_long_body(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRo
 
 
 WHILE_FULL: Final = {"while_full": True}
-"""For a route that changes something and goes on while the disk is full: it frees space, or asks for it itself."""
+"""The option of a changing route that works on a full disk: it frees space, or requires space itself."""
 _SHARE_WHILE_RUNNING: Final = 0.5
 _ADDING: Final = frozenset(("POST", "PUT", "PATCH"))
 
 
 def reserve_share() -> float:
-    """Return the part of the reserve that the caller leaves alone: half of it where the caller may record runs.
+    """Return the part of the disk reserve that the caller must not use: half of it if the caller may record runs.
 
-    So a run that was claimed can be ended, and the other half stays for the database.
+    So a claimed run can be ended, and the other half stays for the database.
     """
     return _SHARE_WHILE_RUNNING if get_actor().scopes.allow("run") else 1.0
 
 
 def make_disk_space_guard(reserve: DiskReserve) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
-    """A guard behind the one that knows who asks: what adds to the registry needs free space beside the reserve.
+    """Make a guard that requires free disk space beyond the reserve for requests that add to the registry.
 
-    That is every request that changes something, unless its route says ``WHILE_FULL``.
+    It follows the authorization guard. It applies to every changing request unless its route has ``WHILE_FULL``.
     """
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
@@ -268,13 +272,14 @@ def make_disk_space_guard(reserve: DiskReserve) -> Any:  # noqa: ANN401 - Litest
 
 
 ANY_SCHEMA: Final = "any_schema"
-"""The option of a route that answers whatever the revision."""
+"""The option of a route that works with any revision."""
 
 
 class SchemaWatch:
-    """Compares the revision of the database at most every ``seconds``. Write transactions compare it themselves."""
+    """A check of the database's revision, at most every ``seconds``. Write transactions check it themselves."""
 
     def __init__(self, database: Engine, work: FairThreadPool, seconds: float) -> None:
+        """Check the revision of ``database`` on the threads of ``work``."""
         self._database = database
         self._work = work
         self._seconds = seconds
@@ -282,14 +287,14 @@ class SchemaWatch:
         self._error: SchemaRevisionError | None = None
 
     async def require_schema(self) -> None:
-        """Compare the revision, at most every ``seconds``.
+        """Check the revision, at most every ``seconds``.
 
         Raises:
             SchemaRevisionError: The revision differs.
         """
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._seconds
-            with suppress(UnavailableError):  # the request itself is told that the database cannot be used
+            with suppress(UnavailableError):  # the request itself reports that the database is unavailable
                 self._error = await self._work.look_up(self._compare)
         if self._error is not None:
             raise self._error.with_traceback(None)
@@ -305,7 +310,7 @@ class SchemaWatch:
 
 
 def make_schema_guard(watch: SchemaWatch) -> Any:  # noqa: ANN401 - Litestar's own type
-    """Make the guard of all routes that refuses a request while the schema has another revision."""
+    """Make a guard for all routes that rejects requests while the schema has another revision."""
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
         del connection

@@ -33,42 +33,43 @@ from benchlock.registry.auth.permissions import get_actor
 
 _ASKED: Final = re.compile(r"bytes[ \t]*=[ \t]*(\d*)-(\d*)[ \t]*", re.ASCII)
 _SENT: Final = re.compile(r"(?:bytes[ =])?(\d+)-(\d+)(?:/(?:\d+|\*))?", re.ASCII)
-_LONGEST: Final = 64  # characters of a header that says a range
+_LONGEST: Final = 64  # characters of a header with a range
 
 
 class MalformedUploadError(InvalidInputError):
-    """A digest or a range of an upload is malformed; 400, as the OCI distribution specification has it."""
+    """A malformed digest or range of an upload; 400, as the OCI distribution specification requires."""
 
     code = "malformed"
 
 
 class NotInContentError(InvalidInputError):
-    """The range that is asked for holds nothing of the blob, which has ``size`` bytes."""
+    """A requested range outside of a blob of ``size`` bytes."""
 
     code = "range-not-satisfiable"
 
     def __init__(self, asked: str, size: int) -> None:
+        """Describe the requested range and the blob's size in bytes."""
         super().__init__(f"{asked} holds nothing of {size} bytes", next_step="ask for a range that begins below that")
         self.size = size
 
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """``size`` bytes from ``start`` on."""
+    """A range of ``size`` bytes from the offset ``start``."""
 
     start: int
     size: int
 
     def of(self, whole: int) -> str:
-        """The Content-Range that says so."""
+        """Return the value of Content-Range for this part of ``whole`` bytes."""
         return f"bytes {self.start}-{self.start + self.size - 1}/{whole}"
 
 
 def parse_range(header: str | None, whole: int) -> ByteRange | None:
-    """What a Range asks for of ``whole`` bytes; ``None`` where it is all, or several parts, or nothing that is known.
+    """Parse a Range header for ``whole`` bytes; None for the whole, several ranges, or an unknown form.
 
     Raises:
-        NotInContentError: nothing of it is there.
+        NotInContentError: The range is outside of the content.
     """
     found = _ASKED.fullmatch(header) if header and len(header) <= _LONGEST else None
     if header is None or found is None or found[1] == found[2] == "":
@@ -85,10 +86,10 @@ def parse_range(header: str | None, whole: int) -> ByteRange | None:
 
 
 def parse_content_range(header: str) -> ByteRange:
-    """Where the body of a request belongs, as its Content-Range says: ``START-END``, with or without what HTTP adds.
+    """Parse the Content-Range of a request: ``START-END``, with or without the unit and size of RFC 9110.
 
     Raises:
-        MalformedUploadError: it says something else.
+        MalformedUploadError: It has another form.
     """
     found = _SENT.fullmatch(header) if len(header) <= _LONGEST else None
     if found is None or int(found[2]) < int(found[1]):
@@ -102,7 +103,7 @@ _GATHERED: Final = 1 << 20  # bytes that are written at once
 
 
 def content_length(request: Request[Any, Any, Any]) -> int | None:
-    """The bytes that the request says it has; ``None`` where it says nothing."""
+    """Return the Content-Length of the request, None if it is missing."""
     length = request.headers.get("content-length", "")
     return int(length) if length.isascii() and length.isdecimal() else None
 
@@ -110,11 +111,17 @@ def content_length(request: Request[Any, Any, Any]) -> int | None:
 async def append_body(
     request: Request[Any, Any, Any], piece: UploadFile, part: ByteRange | None, work: FairThreadPool
 ) -> None:
-    """Append the body to an upload; what came is kept, however it ends.
+    """Append the body to an upload; received bytes are kept, even after an error.
+
+    Args:
+        request: The request.
+        piece: The file of the upload.
+        part: The range in Content-Range, if the request has one.
+        work: The threads that write the file.
 
     Raises:
-        TooLargeError: there is more than may be.
-        BrokenOffError: there is more or less than the request says.
+        TooLargeError: The upload would exceed the largest size.
+        BrokenOffError: The body is longer or shorter than announced.
     """
     announced, size = content_length(request), 0
     if announced is not None:
@@ -134,7 +141,7 @@ async def append_body(
 
 
 class _ChunkWriter:
-    """Gathers chunks, and writes one lot while the next is gathered; in their order, and none after one that failed."""
+    """A writer that writes one batch of chunks while the next is buffered, in order, and none after a failed one."""
 
     def __init__(self, piece: UploadFile, work: FairThreadPool) -> None:
         self._piece, self._work = piece, work
@@ -149,17 +156,17 @@ class _ChunkWriter:
             await self.flush()
 
     async def flush(self) -> None:
-        """Begin to write what was gathered, once the lot before is written."""
+        """Start writing the buffered chunks once the batch before is written."""
         await self.wait()
         gathered, self._gathered, self._size = self._gathered, [], 0
         if gathered:
             self._writing = asyncio.create_task(self._work.do(lambda: self._piece.write(b"".join(gathered))))
 
     async def wait(self) -> None:
-        """Until nothing is being written; a wait that is cancelled leaves the lot to the next one.
+        """Wait until nothing is being written; if the wait is cancelled, the next one waits for the same batch.
 
         Raises:
-            BenchlockError: the lot is not written. What was gathered behind it is dropped: it would make a hole.
+            BenchlockError: The batch was not written. Chunks after it are dropped, since they would leave a hole.
         """
         if self._writing is None:
             return
@@ -174,7 +181,7 @@ class _ChunkWriter:
 
 @asynccontextmanager
 async def _open_chunk_writer(piece: UploadFile, work: FairThreadPool) -> AsyncIterator[_ChunkWriter]:
-    """All that was added is written when the context is left, with an error too; and nothing is being written then."""
+    """Yield a writer; when the context is left, even with an error, all of its chunks have been written."""
     pieces = _ChunkWriter(piece, work)
     try:
         yield pieces
@@ -186,7 +193,7 @@ async def _open_chunk_writer(piece: UploadFile, work: FairThreadPool) -> AsyncIt
 
 
 async def _read_body(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
-    """The body as it comes; Litestar's own stream makes a fault of the server of a client that goes away."""
+    """Iterate over the body; a disconnect raises, while Litestar's own stream would report it as an internal error."""
     while True:
         event = await request.receive()
         if event["type"] != "http.request":
@@ -198,11 +205,11 @@ async def _read_body(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
 
 
 _WATCHED: Final = 4 << 20
-"""Bytes of a response from which on a disconnect is watched for: granian drops what is sent after it without a word."""
+"""Responses with more bytes watch for a disconnect, after which granian silently drops what is sent."""
 
 
 class BlobResponse(ASGIResponse):
-    """A file or its bytes, or a part of them. ``work`` reads the chunks in its threads."""
+    """A response with a file or bytes, or a part of them; ``work`` reads the chunks in its threads."""
 
     __slots__ = ("_memory", "_part", "_source", "_work")
 
@@ -216,6 +223,16 @@ class BlobResponse(ASGIResponse):
         work: FairThreadPool,
         memory: SendMemory,
     ) -> None:
+        """Prepare a response.
+
+        Args:
+            source: The path of the blob, or its bytes.
+            whole: The size of the blob in bytes.
+            part: The range to send; None for the whole blob.
+            headers: Further headers.
+            work: The threads that read the file.
+            memory: The memory for chunks that are being sent.
+        """
         self._source, self._part, self._work, self._memory = source, part or ByteRange(0, whole), work, memory
         ranges = {} if part is None else {"content-range": part.of(whole)}
         super().__init__(
@@ -225,6 +242,7 @@ class BlobResponse(ASGIResponse):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+        """Send the response over ASGI."""
         start, end = self._part.start, self._part.start + self._part.size
         if isinstance(self._source, bytes):
             await self.start_response(send)
@@ -264,7 +282,7 @@ class BlobResponse(ASGIResponse):
             try:
                 await asyncio.gather(*([] if ahead is None else [ahead]), return_exceptions=True)
             finally:
-                os.close(file)  # nobody reads from it any more: it may be another file's number next
+                os.close(file)  # the read-ahead has ended: the number may be reused for another file
 
     def _read(self, file: int, start: int, size: int) -> "asyncio.Task[bytes]":
         return asyncio.create_task(self._work.do(os.pread, file, size, start))
@@ -273,7 +291,7 @@ class BlobResponse(ASGIResponse):
 def _next_size(window: SendWindow, left: int) -> int:
     """Return the size of the next chunk of ``left`` bytes.
 
-    The last chunks are small: granian holds some of them after the response has ended and its memory was freed.
+    The last chunks are small, because granian holds some of them after the response has ended and its memory was freed.
     """
     return min(left, window.size, max(MIN_CHUNK, left // CHUNKS_IN_MEMORY))
 
@@ -294,36 +312,46 @@ def _open_blob(path: Path, start: int, size: int) -> tuple[int, bytes]:
 
 
 class CallerUploads:
-    """The uploads of one service, each for the caller alone who began it."""
+    """The uploads of one service; each is accessible only to the caller who started it."""
 
     def __init__(self, service: Service) -> None:
+        """Use the uploads and threads of ``service``."""
         self._work = service.work
         self._uploads = service.uploads
 
     async def has(self, digest: Digest) -> bool:
-        """Whether the blob is there; it will stay until the caller has had the time to name it."""
+        """Check whether the blob exists; if so, it is kept until the caller has had the time to refer to it."""
         return await self._work.do(self._uploads.has, digest, _caller_id())
 
     async def begin(self) -> str:
+        """Start an upload and return its id."""
         return await self._work.do(self._uploads.begin, _caller_id(), reserve_share())
 
     async def offset(self, upload: str) -> int:
+        """Return how many bytes of an upload were received."""
         return await self._work.do(self._uploads.offset, _caller_id(), upload)
 
     async def append(self, request: Request[Any, Any, Any], upload: str, place: str | None) -> int:
-        """Append the body where it belongs, by its Content-Range; how far the upload came."""
+        """Append the body at its Content-Range; return how many bytes of the upload were received."""
         async with self._appended(request, upload, place) as piece:
             return piece.size
 
     async def append_last(
         self, request: Request[Any, Any, Any], upload: str, digest: Digest, place: str | None
     ) -> Digest:
-        """Append the body, and finish."""
+        """Append the body and finish the upload as the blob ``digest``.
+
+        Args:
+            request: The request with the last part.
+            upload: The id of the upload.
+            digest: The digest of the whole blob.
+            place: The Content-Range, if the request has one.
+        """
         async with self._appended(request, upload, place) as piece:
             return (await self._work.do(self._uploads.finish, piece, digest)).digest
 
     async def take(self, request: Request[Any, Any, Any], digest: Digest) -> Digest:
-        """A blob in one request. What broke off is not kept: nobody knows its upload."""
+        """Upload a blob in one request; nothing is kept after an error, since the client has no upload id."""
         upload = await self.begin()
         try:
             return await self.append_last(request, upload, digest, None)
@@ -332,6 +360,7 @@ class CallerUploads:
             raise
 
     async def give_up(self, upload: str) -> None:
+        """Cancel an upload and delete its bytes."""
         await self._work.do(self._uploads.offset, _caller_id(), upload)
         await self._work.do(self._uploads.give_up, _caller_id(), upload)
 
@@ -339,8 +368,8 @@ class CallerUploads:
     async def _appended(
         self, request: Request[Any, Any, Any], upload: str, place: str | None
     ) -> AsyncIterator[UploadFile]:
-        """The upload after the body was appended to it, still the caller's alone."""
-        await self.offset(upload)  # where there is none, that is what is told, whatever else is wrong
+        """Append the body and yield the upload, still locked for the caller."""
+        await self.offset(upload)  # an unknown upload is reported before any other error
         part = None if place is None else parse_content_range(place)
         size = content_length(request) or 0 if part is None else part.size
         at = None if part is None else part.start

@@ -39,7 +39,7 @@ _DESCRIPTORS: Final = "/dev/fd"
 Address = tuple[str, str]
 
 CONNECTION_ADDRESSES: Final = ContextVar[tuple[Address, Address] | None]("ENDS", default=None)
-"""The server's and the client's address of the connection that the request came over, a proxy's where one is between"""
+"""The addresses of the server and the client, or of the proxy between them, of the current request's connection."""
 
 
 def track_connection(app: ASGIApp) -> ASGIApp:
@@ -53,9 +53,9 @@ def track_connection(app: ASGIApp) -> ASGIApp:
 
 
 def close_connection() -> bool:
-    """Shut down the connection of the request, so that what was not sent on it is freed. Return whether it was found.
+    """Shut down the connection of the current request, which frees its unsent data; return whether it was found.
 
-    The server's core notices as if the client had closed it.
+    To the server this looks as if the client had closed the connection.
     """
     ends = CONNECTION_ADDRESSES.get()
     if ends is None:
@@ -69,13 +69,13 @@ def close_connection() -> bool:
                 if (_socket_address(found.getsockname()), _socket_address(found.getpeername())) == ends:
                     found.shutdown(socket.SHUT_RDWR)
                     return True
-            except OSError:  # it listens, or is over
+            except OSError:  # a listening or closed socket
                 continue
     return False
 
 
 def _duplicate_socket(descriptor: int) -> socket.socket | None:
-    """Return another descriptor of the same socket; ``None`` where it is no socket, or closed meanwhile."""
+    """Return a duplicate of a socket's descriptor, None if it is not a socket or was closed meanwhile."""
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             return None
@@ -99,13 +99,13 @@ _HEADER_LINE: Final = len(": \r\n")
 
 
 class HeadersTooLargeError(InvalidInputError):
-    """The request line and the headers of a request are larger than the limit."""
+    """A request line and headers that are larger than the limit."""
 
     code = "head-too-large"
 
 
 def header_size(scope: HTTPScope) -> int:
-    """Return the bytes of the request line and the headers as HTTP/1.1 has them, with single spaces."""
+    """Return the bytes of the request line and the headers in HTTP/1.1, with single spaces."""
     target = len(scope["raw_path"]) + (len(scope["query_string"]) + 1 if scope["query_string"] else 0)
     headers = sum(len(name) + len(value) + _HEADER_LINE for name, value in scope["headers"])
     return len(scope["method"]) + target + _REQUEST_LINE + headers
@@ -115,9 +115,9 @@ _PREFIXED: Final = re.compile(r"(/v1/(job|run|token)s/)\2/(?=[0-9a-z]{26}(?:/|$)
 
 
 def accept_full_identifiers(app: ASGIApp) -> ASGIApp:
-    """Wrap an application so that paths may name a job, a run or a token by its whole identifier.
+    """Wrap an application so that paths may have the whole identifier of a job, run or token.
 
-    Clients made from the OpenAPI document send the slash as ``%2F``, which the server has decoded by then.
+    Clients generated from the OpenAPI document send its slash as ``%2F``, which the server has decoded by then.
     """
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,15 +138,19 @@ _CHANGING: Final = METHODS_WITH_BODY | {"DELETE"}
 _REFUSED: Final = frozenset((401, 403))
 _ERRORS: Final = 400
 _LEFT: Final = 499
-"""The status of an answer whose client left, in the log and in the figures: nobody has seen it."""
+"""The status in log and metrics of a response whose client disconnected before its end."""
 _QUIET: Final = frozenset(("/v1/health", "/v1/ready", "/v1/metrics"))
-"""Asked every few seconds by machines: their answers are counted, and logged only where they are no success."""
+"""Routes that machines request every few seconds: successful responses are counted, but not logged."""
 
 
 class RequestMiddleware:
-    """An application that is watched. What the client calls its request is taken over, where it is a plain word."""
+    """Middleware that assigns a request id, enforces timeouts, measures and logs each request.
+
+    A client's own request id is used if it is a plain word.
+    """
 
     def __init__(self, app: ASGIApp, service: Service, refusals: DenialLog) -> None:
+        """Wrap ``app``, and record denied requests in ``refusals``."""
         self._app = app
         self._work = service.work
         self._tally = service.tally
@@ -156,6 +160,7 @@ class RequestMiddleware:
         self._refusals = refusals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request; websockets are closed."""
         if scope["type"] == ScopeType.WEBSOCKET:
             await send({"type": "websocket.close", "code": 1008, "reason": "not served"})
             return
@@ -207,14 +212,14 @@ class RequestMiddleware:
             await self._write_down(scope, status)
 
     def _is_first(self, scope: HTTPScope) -> bool:
-        """Whether no refusal like this one was logged lately; those after it are counted (``registry.access``)."""
+        """Check whether no equal denial was logged recently; repeated ones are counted (``registry.auth``)."""
         action, target = f"{scope['method']} {scope.get('path_template') or UNROUTED}", scope["path"]
         client = scope.get("client")
         source = "" if client is None else client[0]
         return self._refusals.repeats.is_first(get_actor(), action, target, FAILURE_REASON.get(), source=source)
 
     async def _answer(self, scope: HTTPScope, receive: Receive, send: Send, began: Callable[[], bool]) -> None:
-        """What cuts an answer that ``began`` stands in the log: nobody makes another one of it."""
+        """Run the application; log a response that was cut after it ``began``, and close its connection."""
         cut: BenchlockError | None = None
         try:
             with self._grace.over_this():
@@ -228,7 +233,7 @@ class RequestMiddleware:
             else:
                 await send_error(send, SHUTDOWN_ERROR)
         except Exception as error:
-            cause = error.__cause__ or error  # Litestar says that the answer had begun, from what happened
+            cause = error.__cause__ or error  # Litestar wraps an error after the start of a response
             if isinstance(cause, BusyError) and not began():
                 await send_error(send, cause)
                 return
@@ -238,14 +243,14 @@ class RequestMiddleware:
                 log.error("an answer was cut", exc_info=cause)
                 raise
             self._tally.broken(cause.reason)
-            # Raised anew, outside of this block: its traceback and context would keep what was being sent in a cycle.
+            # Raised anew, outside of this block: its traceback and context would keep the response body in a cycle.
             cut = type(cause)(cause.what, next_step=cause.next_step)
             del cause
         if cut is not None:
             raise cut
 
     async def _write_down(self, scope: HTTPScope, status: int) -> None:
-        """What was refused, and what was to change something and failed, for those who ask who did what."""
+        """Record denied requests and failed changes in the audit log."""
         route, method = scope.get("path_template"), scope["method"]
         if not route or not (status in _REFUSED or (status >= _ERRORS and method in _CHANGING)):
             return
@@ -253,7 +258,7 @@ class RequestMiddleware:
         action, target = f"{method} {route}", scope["path"]
         try:
             await self._work.do(self._refusals.note, get_actor(), action, target, outcome, FAILURE_REASON.get())
-        except BenchlockError as error:  # the answer is given already
+        except BenchlockError as error:  # the response has been sent already
             log.error("a refusal is not written down: %s", error.what)
 
     def _tell(self, scope: HTTPScope, status: int, seconds: float, *, is_repeated: bool) -> None:

@@ -20,7 +20,7 @@ Responses = Mapping[int, ResponseSpec]
 
 @dataclass
 class DocumentedResponse(ResponseSpec):
-    """A response of the OpenAPI document with its headers: their names, each with what it says."""
+    """A response in the OpenAPI document with the names and descriptions of its headers."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -38,9 +38,13 @@ _WITH_BODY: Final = ("too-slow", "too-large", "unsupported-media", "invalid-inpu
 def describe_responses(
     *reasons: str, public: bool = False, body: bool = False, success: Mapping[int, ResponseSpec] | None = None
 ) -> dict[int, ResponseSpec]:
-    """The answers of a route: ``success``, and a problem for each of the ``reasons`` and for those of any route.
+    """Describe the responses of a route: ``success``, and problem details for each reason.
 
-    ``public`` routes need no token; ``body``: the request has one.
+    Args:
+        *reasons: Reasons of errors beyond those of every route.
+        public: Whether the route needs no token.
+        body: Whether the request has a body.
+        success: Successful responses by status.
     """
     told = (*reasons, *_ANYWHERE, *(() if public else _WITH_TOKEN), *(_WITH_BODY if body else ()))
     by_status: dict[int, list[str]] = {}
@@ -55,7 +59,14 @@ def describe_body(
     value: Any = None,  # noqa: ANN401 - a JSON value
     media_type: str = "application/json",
 ) -> ResponseSpec:
-    """A body of ``kind``, with ``value`` for an example."""
+    """Describe a body of the type ``kind``, with ``value`` as its example.
+
+    Args:
+        kind: The type of the body.
+        description: The description of the response.
+        value: An example as a JSON value.
+        media_type: The media type.
+    """
     examples = None if value is None else [encode_example(value)]
     return ResponseSpec(
         data_container=kind,
@@ -67,7 +78,7 @@ def describe_body(
 
 
 def describe_empty_body(description: str, headers: Mapping[str, str] | None = None) -> ResponseSpec:
-    """An answer without a body; ``headers`` are described by their names."""
+    """Describe a response without a body; ``headers`` maps names to descriptions."""
     return DocumentedResponse(
         data_container=None, description=description, generate_examples=False, headers=headers or {}
     )
@@ -106,8 +117,8 @@ def operation_id(
 def build_document(app: Litestar) -> dict[str, Any]:
     """Build the OpenAPI document of all routes of ``app``.
 
-    Litestar describes the paths. It leaves out limits of optional fields, keys and items, and repeats those of an array
-    for its items, so that no value fits. msgspec, which reads and writes the bodies, describes them all.
+    Litestar describes the paths. Its schemas of bodies are not used: they lack the limits of optional fields, keys and
+    items, and repeat those of an array for its items, so that no value is valid. msgspec describes all bodies.
     """
     document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(app.openapi_schema.to_schema()))
     bodies: dict[str, type[msgspec.Struct]] = {}
@@ -123,14 +134,14 @@ def build_document(app: Litestar) -> dict[str, Any]:
 
 
 def _handlers(app: Litestar) -> Iterator[tuple[str, HTTPRouteHandler]]:
-    """Yield each handler with its path as the document writes it."""
+    """Yield each handler with its path in the document's format."""
     for route in app.routes:
         if isinstance(route, HTTPRoute):
             yield from ((route.path_format, handler) for handler in route.route_handlers)
 
 
 def _bodies(handler: HTTPRouteHandler) -> Iterator[type[msgspec.Struct]]:
-    """Yield the types of the bodies that a handler takes and gives."""
+    """Yield the types of a handler's request and response bodies."""
     data = handler.parsed_fn_signature.parameters.get("data")
     found = [None if data is None else data.annotation, *(one.data_container for one in _responses(handler).values())]
     yield from (one for one in found if isinstance(one, type) and issubclass(one, msgspec.Struct))
@@ -141,7 +152,7 @@ def _responses(handler: HTTPRouteHandler) -> Mapping[int, Any]:
 
 
 def _complete_operation(operation: dict[str, Any], handler: HTTPRouteHandler) -> None:
-    """Add to an operation what Litestar does not describe: binary bodies and headers of responses."""
+    """Add binary bodies and response headers to an operation, which Litestar does not describe."""
     for parameter in operation.get("parameters", ()):
         parameter["schema"] = _without_null(parameter["schema"])
     _mark_binary(operation.get("requestBody", {}))
@@ -156,7 +167,7 @@ def _complete_operation(operation: dict[str, Any], handler: HTTPRouteHandler) ->
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a parameter without null: one that has no value is left out of the request."""
+    """Remove null from the schema of a parameter: a parameter without a value is omitted."""
     alternatives = [one for one in schema.get("oneOf", ()) if one != _NULL]
     if len(alternatives) == 1:
         return {**alternatives[0], **{key: value for key, value in schema.items() if key != "oneOf"}}
@@ -168,7 +179,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_plain_tuples(node: Any) -> Any:  # noqa: ANN401 - a JSON value
-    """Return schemas whose tuples have no `items: false`: `maxItems` says it too, and code generators read that."""
+    """Remove `items: false` from tuples: `maxItems` means the same, and code generators read that."""
     if isinstance(node, dict):
         is_tuple = "prefixItems" in node and node.get("maxItems") == len(node["prefixItems"])
         return {key: _with_plain_tuples(value) for key, value in node.items() if not (is_tuple and key == "items")}

@@ -1,7 +1,7 @@
 """Authentication and authorization of requests by the scope that each route declares.
 
-A route without ``opt={"needs": …}`` does not start: what is not declared is not served. What a route changes, the rooms
-below ask about too: they know who is acting.
+The service does not start if a route lacks ``opt={"needs": …}``. Code below the routes checks the scope of a change
+again, since it knows the current actor.
 """
 
 from collections.abc import Iterable
@@ -41,43 +41,44 @@ RUN: Final = {"needs": "run"}
 ADMIN: Final = {"needs": "admin"}
 
 _HOSTS: Final = 1024
-"""Names of hosts, asked for with every request, of which it is remembered what they are."""
+"""The number of host names whose results are cached."""
 
 
 class Authority(Protocol):
-    """Knows who asks."""
+    """An authenticator of requests."""
 
     def known(self, authorization: str | None, request: str | None) -> Actor | None:
-        """Who sends this header, where that is known without asking anybody; it takes no time."""
+        """Return the actor of an Authorization header if it is cached, else None; never blocks."""
         ...
 
     def admit(self, authorization: str | None, request: str | None) -> Actor:
-        """Who sends this header, for the request of that id; it takes no longer than a look into an index.
+        """Return the actor of an Authorization header for a request, with at most a lookup in an index.
 
         Raises:
-            UnauthorizedError: nobody, or not any more.
+            UnauthorizedError: The token is missing, invalid, expired or revoked.
         """
         ...
 
     def forget(self) -> None:
-        """Take nobody for known: a token was revoked."""
+        """Clear the cache, because a token was revoked."""
 
 
 class OpenAuthority:
-    """The authority of a service that was started to serve anyone who reaches it: on this machine alone.
+    """The authority of a service without tokens, which accepts every client that reaches it.
 
-    Where it is ``local``, that is no page that a browser of this machine shows, whoever made it: those name the host
-    that they come from, or, where its name was made to lead here, the one that they ask.
+    A ``local`` service rejects requests of web pages in a browser of this machine. Such a request names the page's host
+    in Origin, or in Host if the page's own name resolves to this machine (DNS rebinding).
     """
 
     def __init__(self, *, local: bool = False) -> None:
+        """Accept every client, but no web pages if ``local``."""
         self._local = local
 
     def check(self, headers: Headers) -> None:
-        """Nothing, where a program of this machine may have sent these headers.
+        """Require that no web page of another host sent these headers, if the service is local.
 
         Raises:
-            ForbiddenError: a page of another host did.
+            ForbiddenError: A web page of another host sent them.
         """
         asked = [f"//{headers.get('host', '')}", *headers.getall("origin", [])]
         if self._local and not all(is_loopback(_host(one)) for one in asked):
@@ -87,16 +88,17 @@ class OpenAuthority:
             )
 
     def known(self, authorization: str | None, request: str | None) -> Actor:  # noqa: ARG002 - nobody is asked for one
+        """Return the actor with all scopes of an open service."""
         return Actor(OPEN.id, OPEN.scopes, request)
 
     admit = known
 
     def forget(self) -> None:
-        """There is nobody to forget."""
+        """Do nothing, since nothing is cached."""
 
 
 def make_authorization_guard(authority: Authority, work: FairThreadPool, strangers: AnonymousLimiter) -> Any:  # noqa: ANN401 - Litestar's own type
-    """The guard of all routes: lets a request in whose sender has what its route needs at least, and acts as they."""
+    """Make the guard of all routes: it authenticates the caller, requires the route's scope, and sets the actor."""
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
         if _answers_options(route):
@@ -112,7 +114,9 @@ def make_authorization_guard(authority: Authority, work: FairThreadPool, strange
             network = client_network(client_address(connection))
             with strangers.asking(network, asked[0]):
                 try:
-                    with use_actor(Actor(f"{ANONYMOUS.id} {network}", NOTHING, asked[1])):  # each has its threads
+                    with use_actor(
+                        Actor(f"{ANONYMOUS.id} {network}", NOTHING, asked[1])
+                    ):  # each network has its share of the threads
                         actor = await work.look_up(authority.admit, *asked)
                 except UnavailableError as error:
                     raise _lookup_error(error) from error
@@ -127,7 +131,7 @@ def make_authorization_guard(authority: Authority, work: FairThreadPool, strange
 
 
 def _lookup_error(error: UnavailableError) -> UnavailableError:
-    """What a stranger hears where nobody can be looked up: not where the tokens are, nor as whom they are asked for."""
+    """Return the error for a client whose token cannot be looked up, without details of the database."""
     if isinstance(error, BusyError):
         return error
     log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
@@ -135,7 +139,7 @@ def _lookup_error(error: UnavailableError) -> UnavailableError:
 
 
 def chain_guards(*guards: Any) -> Any:  # noqa: ANN401 - Litestar's own type
-    """The guards as what Litestar calls before a request is read: of guards it calls each with a copy of the route."""
+    """Combine guards into one hook before each request; Litestar's own guards would each get a copy of the route."""
 
     async def all_of_them(request: Request[Any, Any, Any]) -> None:
         route = request.route_handler
@@ -146,11 +150,10 @@ def chain_guards(*guards: Any) -> Any:  # noqa: ANN401 - Litestar's own type
 
 
 def check_guarded(routes: Iterable[object], guard: object) -> None:
-    """Nothing, where every route says what it needs, and ``guard`` is asked before anything of it is answered.
+    """Require that every route declares its scope and calls ``guard`` before anything else.
 
     Raises:
-        ValueError: one does not, or is of a kind that no guard is asked for; that is a fault of ours, and nothing is
-            served.
+        ValueError: A route does not, or is of a kind without guards. This is a programming error: nothing is served.
     """
     for route in routes:
         if not isinstance(route, HTTPRoute):
@@ -159,13 +162,13 @@ def check_guarded(routes: Iterable[object], guard: object) -> None:
             declared, named = one.opt.get("needs"), f"{one.http_methods} {route.path}"
             if declared not in NEEDS and not _answers_options(one):
                 raise ValueError(f"{named} needs {declared!r}, which is none of {NEEDS}")
-            if one.resolve_before_request() is not guard or one.cache:  # what is cached, nobody is asked about
+            if one.resolve_before_request() is not guard or one.cache:  # a cached response bypasses the guard
                 raise ValueError(f"{named} has no guard: it does something else before a request, or is cached")
 
 
 @lru_cache(_HOSTS)
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens at ``host``."""
+    """Check whether ``host`` is reachable from this machine only."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -174,7 +177,7 @@ def is_loopback(host: str) -> bool:
 
 @lru_cache(_HOSTS)
 def _host(url: str) -> str:
-    """The host of a URL; of what is none, nothing."""
+    """Return the host of a URL, empty if the URL is invalid."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -182,5 +185,5 @@ def _host(url: str) -> str:
 
 
 def _answers_options(route: object) -> bool:
-    """Whether it is what Litestar adds to each path by itself: it says which methods there are, and nothing more."""
+    """Check whether a route is Litestar's own OPTIONS route, which only lists methods."""
     return getattr(route, "http_methods", None) == {"OPTIONS"}

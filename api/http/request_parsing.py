@@ -18,25 +18,25 @@ from benchlock.artifacts.uploads.upload_file import TooLargeError
 
 _JSON: Final = "application/json"
 LONG_BODY: Final = 1 << 18
-"""Bytes of a body that is long: it has a place of its own."""
+"""Bodies with more bytes need a slot of their own."""
 _SHORT_BODY: Final = 1 << 13
-"""Bytes of a body that is decoded at once; longer ones are decoded in a thread, one after another."""
+"""Bodies with at most so many bytes are decoded immediately, longer ones in a thread, one after another."""
 MAX_VALUES: Final = 100_000
-"""Values of a body, where the route does not say ``most_values``. Decoding them takes forty times their bytes."""
+"""Default limit of values in a body (``most_values``); decoded values take forty times their bytes."""
 MAX_LOCK_VALUES: Final = 400_000
-"""Values of a body with texts of locks, whose punctuation is counted, too."""
+"""Limit of values in a body with texts of locks, whose punctuation is counted too."""
 MAX_RUN_VALUES: Final = 200_000
-"""Values of a body with the end of a run."""
+"""Limit of values in a body with the end of a run."""
 
 
 class UnreadableError(InvalidInputError):
-    """The body is not in the form that the request says."""
+    """A body that is not in the form of its Content-Type."""
 
     code = "malformed"
 
 
 class OtherFormError(InvalidInputError):
-    """The request says that its body is in a form that is not read here."""
+    """A Content-Type that the service does not accept."""
 
     code = "unsupported-media"
 
@@ -45,10 +45,10 @@ class JsonRequest(Request[Any, Any, Any]):
     """A request whose body may be JSON in UTF-8."""
 
     async def body(self) -> bytes:
-        """All of the body.
+        """Read the whole body.
 
         Raises:
-            TooLargeError: it is larger than the route takes.
+            TooLargeError: It is larger than the route's limit.
         """
         try:
             return await super().body()
@@ -57,12 +57,12 @@ class JsonRequest(Request[Any, Any, Any]):
             raise TooLargeError(f"the body has more than {most} bytes", next_step="send less at once") from None
 
     async def json(self) -> Any:  # noqa: ANN401 - as Litestar says it
-        """What the body says; one whose form the request does not say is taken for JSON.
+        """Decode the body; without a Content-Type, JSON is assumed.
 
         Raises:
-            OtherFormError: the request says that it is something else.
-            TooLargeError: it has more values than the route takes.
-            UnreadableError: it is not UTF-8, or one text. Litestar makes an error of the sender's of everything else.
+            OtherFormError: The Content-Type is not JSON.
+            TooLargeError: The body has more values than the route's limit.
+            UnreadableError: The body is not UTF-8, or is one JSON string. Litestar reports every other error as a 400.
         """
         form = self.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
         if form != _JSON and not form.endswith("+json"):
@@ -89,13 +89,13 @@ class JsonRequest(Request[Any, Any, Any]):
         return document
 
     def drop_document(self) -> None:
-        """Empty the document that the body was decoded into: Litestar's errors about its values keep it in a cycle."""
+        """Empty the decoded document, which Litestar's validation errors would keep in a reference cycle."""
         document = self._connection_state.json
         if isinstance(document, dict | list):
             document.clear()
 
     def _decode(self, body: bytes) -> Any:  # noqa: ANN401 - any JSON value
-        """Bound the values of a body before they are made: a list of empty mappings takes forty times its bytes."""
+        """Decode the body after counting its values: a list of empty objects takes forty times its bytes."""
         most = self.route_handler.opt.get("most_values", MAX_VALUES)
         if sum(body.count(mark) for mark in (b",", b"[", b"{")) > most:
             raise TooLargeError(
@@ -123,22 +123,22 @@ Limit = Annotated[
 
 
 def bound_page_size(limit: int | None, settings: Settings) -> int:
-    """How many are given."""
+    """Return the number of items of a page for the client's ``limit``."""
     return settings.usual_page if limit is None else min(limit, settings.largest_page)
 
 
 def fit_page(
     items: Sequence[Item], most: int, cursor: Callable[[Item], str]
 ) -> tuple[tuple[Item, ...], str | msgspec.UnsetType]:
-    """Return the items that one page takes, and the cursor of the rest.
+    """Return the items that fit into one page, and the cursor of the rest.
 
     Args:
-        items: What was found: one more than the page may have, where there are more.
-        most: The largest number of items.
-        cursor: Makes the cursor of what follows an item.
+        items: The items, one more than ``most`` if there are more.
+        most: The maximum number of items.
+        cursor: Makes the cursor of the page after an item.
 
     Returns:
-        As many items as fit into ``limits.PAGE`` bytes, at least one; and the cursor, unset where nothing follows.
+        As many items as fit into ``size_limits.PAGE`` bytes, at least one, and the cursor, unset on the last page.
     """
     shown = 0
     left = PAGE

@@ -21,22 +21,23 @@ from benchlock.registry.auth.token_format import mask_tokens
 JSON: Final = "application/json"
 _NOT_MODIFIED: Final = 304
 CACHE_AND_REVALIDATE: Final = "private, no-cache"
-"""May be kept, and used once the server has said that it still holds."""
+"""May be cached, and used after revalidation."""
 CACHE_FOREVER: Final = "private, max-age=31536000, immutable"
 
 
 class BytesResponse:
-    """An answer of bytes, as an ASGI application: nothing of it is left to be worked out."""
+    """A response of ready-made bytes, as an ASGI application."""
 
     __slots__ = ("_content", "_headers", "_status")
 
     def __init__(self, content: bytes, media_type: str, headers: Mapping[str, str], status: int = 200) -> None:
-        """``headers`` have names in lower case; of a 304 none speaks of the content."""
+        """Prepare a response; ``headers`` have names in lower case, and none about content for status 304."""
         self._content, self._status = content, status
         described = {} if status == _NOT_MODIFIED else {"content-type": media_type, "content-length": str(len(content))}
         self._headers = [(name.encode(), value.encode()) for name, value in {**headers, **described}.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+        """Send the response over ASGI."""
         await send({"type": "http.response.start", "status": self._status, "headers": self._headers})
         await send({"type": "http.response.body", "body": self._content, "more_body": False})
 
@@ -49,7 +50,16 @@ def respond_with_etag(
     media_type: str = JSON,
     vary: str | None = None,
 ) -> BytesResponse:
-    """``content`` under its strong ``tag``; nothing but the tag where ``asked``, the If-None-Match, names it."""
+    """Return ``content`` with a strong ETag, or 304 without content if the client has it.
+
+    Args:
+        content: The body.
+        tag: The ETag, without quotes.
+        asked: The header If-None-Match.
+        caching: The value of Cache-Control.
+        media_type: The media type.
+        vary: The value of Vary.
+    """
     headers = {"etag": f'"{tag}"', "cache-control": caching} | ({} if vary is None else {"vary": vary})
     if matches_etag(tag, asked):
         return BytesResponse(b"", media_type, headers, _NOT_MODIFIED)
@@ -57,7 +67,7 @@ def respond_with_etag(
 
 
 def matches_etag(tag: str, asked: str | None) -> bool:
-    """Whether the header If-None-Match names the tag, strong or weak."""
+    """Check whether the header If-None-Match names the tag, strong or weak."""
     if asked is None:
         return False
     named = {one.strip().removeprefix("W/").strip('"') for one in asked.split(",")}
@@ -72,7 +82,7 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
 
 
 def on_error(request: Request[Any, Any, Any], error: BenchlockError) -> Response[bytes]:
-    """An error that says what, where and the next step."""
+    """Respond to a benchlock error with its problem details."""
     _release_traceback(error)
     problem = encode_problem(error, REQUEST_ID.get())
     if problem.status >= INTERNAL.status:
@@ -83,7 +93,7 @@ def on_error(request: Request[Any, Any, Any], error: BenchlockError) -> Response
 
 
 def on_http_error(request: JsonRequest, error: HTTPException) -> Response[bytes]:
-    """What Litestar refuses by itself: an unknown path or method, a body or a parameter that it cannot read."""
+    """Respond to an error of Litestar: an unknown path or method, or an invalid body or parameter."""
     fault = fault_of_status(error.status_code)
     if fault is INTERNAL:
         return on_fault(request, error)
@@ -101,7 +111,7 @@ def on_http_error(request: JsonRequest, error: HTTPException) -> Response[bytes]
 
 
 def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """A fault in the server: its log has all of it, the client its id."""
+    """Respond to an internal error: its log has the details, the client gets the request id."""
     log.error("a fault in the server", exc_info=error)
     _release_traceback(error)
     told = BenchlockError(
@@ -111,17 +121,17 @@ def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[byte
 
 
 def on_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[bytes]:
-    """What a client sent is nested beyond what is read, here or in the rooms below."""
+    """Respond to a request that is nested too deeply to be parsed."""
     _release_traceback(error)
     told = InvalidInputError("the request is nested without end", next_step="nest it less")
     return _response(request, encode_problem(told, REQUEST_ID.get(), FAULTS["malformed"]), fault=FAULTS["malformed"])
 
 
 def _release_traceback(error: BaseException) -> None:
-    """Drop the frames and the causes of an error: they and Litestar's keep the request and its body in cycles.
+    """Clear the frames and causes of an error, which keep the request and its body in reference cycles.
 
-    A cycle lives until the garbage collector looks at the oldest generation, which is seldom: refused bodies of 16 MiB
-    would add up to gigabytes.
+    Cycles live until the garbage collector visits the oldest generation, which is rare: rejected bodies of 16 MiB would
+    add up to gigabytes.
     """
     links: list[BaseException | None] = [error]
     seen = set[BaseException]()
@@ -131,12 +141,12 @@ def _release_traceback(error: BaseException) -> None:
             continue
         seen.add(link)
         links += (link.__cause__, link.__context__, *(link.problems if isinstance(link, BenchlockError) else ()))
-        traceback.clear_frames(link.__traceback__)  # others may hold them too
+        traceback.clear_frames(link.__traceback__)  # other objects may refer to the frames too
         link.__traceback__ = link.__cause__ = link.__context__ = None
 
 
 async def send_error(send: Send, error: BenchlockError) -> None:
-    """Answer a request that no route answers: with the problem that ``error`` is."""
+    """Send the problem details of ``error`` for a request that no route handles."""
     problem = encode_problem(error, REQUEST_ID.get())
     body = msgspec.json.encode(problem)
     FAILURE_REASON.set(f"{problem.code}: {problem.detail}")
@@ -180,7 +190,7 @@ def _response(
 
 
 def _hide_home(request: Request[Any, Any, Any], body: bytes) -> bytes:
-    """What is said to strangers names no folder of this machine: places are told from the registry's own."""
+    """Remove the path of the registry's home from a response, so that clients see paths relative to it."""
     home = msgspec.json.encode(str(request.app.state.service.registry.home)).strip(b'"')
     return body.replace(home + b"/", b"").replace(home, b"the registry")
 
@@ -219,6 +229,6 @@ def _problem(one: dict[str, Any]) -> InvalidInputError:
     source = str(getattr(one.get("source"), "value", one.get("source") or ""))
     place = " ".join(part for part in (source, str(one.get("key") or "")) if part)
     message = str(one["message"])
-    if (message, one.get("key")) == ("'data'", "data"):  # so Litestar says that there is none
+    if (message, one.get("key")) == ("'data'", "data"):  # Litestar's message for a missing body
         return InvalidInputError("the request needs a body, and has none")
     return InvalidInputError(message, where=place or None)

@@ -30,18 +30,18 @@ from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 _NOTSENT_LOWAT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", 25)  # of Linux; named since Python 3.12
 _BACKLOG: Final = 128
 _UNSENT: Final = 256 << 10
-"""Bytes of an answer that the system holds for a connection beyond those on their way: it is memory of the service."""
+"""Maximum unsent bytes of a response in the kernel, per connection; they count as memory of the service."""
 _STALLED_MS: Final = 60_000
-"""Milliseconds after which a connection is ended whose client takes nothing of what is sent."""
+"""Milliseconds after which a connection is closed if the client acknowledges nothing."""
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """What listens at that address from now on.
+    """Open a socket that listens at an address.
 
-    It is shared with nobody (no SO_REUSEPORT): of two that want it, the system lets one have it.
+    It is exclusive (no SO_REUSEPORT): of two processes with the same address, one gets it.
 
     Raises:
-        UnavailableError: another process has it, or there is no such address here.
+        UnavailableError: Another process listens there, or this host has no such address.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -51,7 +51,9 @@ def listen(host: str, port: int) -> socket.socket:
         raise _listen_error(f"nothing is known of the address {host}: {error.strerror}", host) from error
     found = socket.socket(family, kind, protocol)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of one that ended are in nobody's way
+        found.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # connections of an ended process do not block the port
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         found.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, _UNSENT)
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS)  # connections inherit it
@@ -72,14 +74,14 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class SocketServer(Server):
-    """Granian's server over what listens already; what it makes itself shares its port with others (SO_REUSEPORT)."""
+    """A granian server over an open socket; granian's own sockets would share the port (SO_REUSEPORT)."""
 
     def listens_with(self, found: socket.socket) -> None:
-        """Take ``found`` over: it is closed with the server."""
+        """Take over the socket ``found``, which is closed with the server."""
         self._found = found
 
     def _init_shared_socket(self) -> None:
-        # Its stubs know neither the arguments nor that there may be one.
+        # Granian's stubs lack these arguments and attributes.
         holder: Any = SocketHolder
         self._ssp: Any = None
         self._shd: Any = holder(self._found.detach(), False, _BACKLOG)
@@ -91,23 +93,23 @@ def _listen_error(what: str, host: str) -> UnavailableError:
 
 
 _MAPPED_BITS: Final = 96
-"""Of an IPv6 address that stands for one of IPv4, those before it."""
+"""Bits before the IPv4 address in an IPv4-mapped IPv6 address."""
 
 
 def trust_proxies(app: ASGIApp, proxies: Sequence[str]) -> Any:  # noqa: ANN401 - it ships no types
-    """The application as it answers behind ``proxies``, addresses or networks of them; without any, itself.
+    """Wrap ``app`` to trust ``X-Forwarded-For`` of ``proxies``, addresses or networks; without any, return ``app``.
 
-    Who asks is then the last of ``X-Forwarded-For`` that is no such proxy, where one of them sends the request.
+    The client's address is then the last one in the header that is not a trusted proxy.
 
     Raises:
-        InvalidInputError: one is no address and no network.
+        InvalidInputError: One is neither an address nor a network.
     """
     found = [form for one in proxies for form in _network_forms(one)]
     return wrap_asgi_with_proxy_headers(app, found) if found else app
 
 
 def _network_forms(text: str) -> tuple[str, ...]:
-    """The network as granian reads it; one of IPv4 also as a socket for both kinds of addresses names it."""
+    """Return the network in granian's syntax; an IPv4 network also as IPv4-mapped IPv6, as on a dual-stack socket."""
     try:
         network = ip_network(text)
     except ValueError as error:
@@ -122,27 +124,30 @@ def _network_forms(text: str) -> tuple[str, ...]:
 
 
 HEAD_MS: Final = 10_000
-"""Milliseconds in which the head of a request must have come."""
+"""Milliseconds within which the head of a request must arrive."""
 CONNECTIONS: Final = 1024
-"""Connections that are served at once; the others wait until one is closed, as an idle one is when no head comes."""
+"""Maximum number of connections; others wait until one is closed. Idle ones are closed after ``HEAD_MS``."""
 _DIGITS: Final = 640
-"""Digits of a whole number that is read: nothing else runs while more are read, for 0.1 ms with 4,300."""
+"""Maximum digits of a parsed integer: parsing blocks all threads, for 0.1 ms with 4,300 digits."""
 _FILES: Final = 4096
-"""Files and connections that the process may have open, where the system lets it."""
+"""Number of open files and connections that the process requests from the system."""
 _MORE_SECONDS: Final = 5
-"""For what is cut when nothing may go on any longer."""
+"""Extra seconds for cut requests to end after the shutdown period."""
 
 
 def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], proxies: Sequence[str] = ()) -> None:
-    """Serve ``app`` until the process is told to end; ``listening`` is called once it is reached.
+    """Serve ``app`` until the process gets a signal; exit with 1 if work was still running after the shutdown period.
 
-    The process exits with 1 where something was still going on when its time was over.
-
-    ``proxies`` are those in front of it, as ``behind`` takes them.
+    Args:
+        app: The application.
+        host: The address to listen at.
+        port: The port to listen at.
+        listening: Called once the service is reachable.
+        proxies: Addresses or networks of trusted proxies.
 
     Raises:
-        UnavailableError: another process listens there, or nobody can.
-        InvalidInputError: of ``proxies``.
+        UnavailableError: Another process listens there, or this host has no such address.
+        InvalidInputError: ``proxies`` is invalid.
     """
     asked = track_connection(trust_proxies(app, proxies))
     found = listen(host, port)
@@ -150,7 +155,7 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], pr
     sys.set_int_max_str_digits(_DIGITS)
     uvloop.run(_serve(app, asked, found, listening))
     service = app.state.service
-    # The interpreter would wait for its threads, hours where they read everything.
+    # The interpreter would wait for its threads, which may read everything for hours.
     busy = any(one.is_busy for one in service.works)
     if not busy and not service.grace.cut:
         return
@@ -195,6 +200,6 @@ async def _serve(app: Litestar, asked: ASGIApp, found: socket.socket, listening:
     loop.call_soon(listening)
     try:
         await server.serve()
-    except TimeoutError:  # something goes on beyond that: an answer that nobody takes
-        # Granian tells tasks that are cancelled by then that they may end, and each would be a fault in the log.
+    except TimeoutError:  # something is still running, such as a response that the client does not read
+        # Granian also notifies cancelled tasks, and each notification would be logged as an error.
         loop.set_exception_handler(lambda *_: None)

@@ -27,19 +27,17 @@ T = TypeVar("T")
 
 
 class LruCache(Generic[T]):
-    """What was found by a key that says all that it depends on; what was asked for longest ago goes first.
-
-    Several threads may use it.
-    """
+    """A thread-safe LRU cache bounded in bytes. Keys must determine the value."""
 
     def __init__(self, most: int) -> None:
-        """``most``: bytes of all that is kept."""
+        """Keep at most ``most`` bytes."""
         self._most = most
         self._size = 0
         self._found: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._own = threading.Lock()
 
     def get(self, key: Hashable) -> T | None:
+        """Return the value of ``key``, None if there is none."""
         with self._own:
             found = self._found.get(key)
             if found is None:
@@ -48,7 +46,7 @@ class LruCache(Generic[T]):
             return found[0]
 
     def put(self, key: Hashable, found: T, size: int) -> None:
-        """Keep ``found``, of ``size`` bytes with its key, unless it alone is a good part of all that may be kept."""
+        """Store a value of ``size`` bytes (with its key), unless it exceeds an eighth of the limit."""
         if size > self._most // 8:
             return
         with self._own:
@@ -59,25 +57,26 @@ class LruCache(Generic[T]):
                 self._size -= self._found.popitem(last=False)[1][1]
 
     def clear(self) -> None:
+        """Remove all values."""
         with self._own:
             self._found.clear()
             self._size = 0
 
 
 class CommitCache(Generic[T]):
-    """What was read from the database by what it was asked, until anybody commits anything.
+    """A cache of results read from the database, emptied by the next commit.
 
-    ``commits`` tells by its number that somebody has. Without it nothing is kept.
+    ``commits`` returns a number that changes with every commit. Without it nothing is cached.
     """
 
     def __init__(self, commits: Callable[[], int] | None, most: int) -> None:
-        """``most``: bytes of all that is kept."""
+        """Keep at most ``most`` bytes."""
         self._commits = commits
         self._number = 0
         self._kept: LruCache[T] = LruCache(most)
 
     def get(self, key: Hashable) -> tuple[T | None, int]:
-        """What is kept, and the number of commits to ``put`` under what is read instead."""
+        """Return the cached value or None, and the number of commits to pass to ``put`` with a newly read value."""
         if self._commits is None:
             return None, self._number
         number = self._commits()
@@ -87,20 +86,28 @@ class CommitCache(Generic[T]):
         return self._kept.get(key), number
 
     def put(self, key: Hashable, found: T, size: int, number: int) -> None:
-        """Keep what was read after ``get`` said ``number``, unless a commit was noticed since: it may be older."""
+        """Store a value read after ``get`` returned ``number``, unless there was a commit since: it may be outdated.
+
+        Args:
+            key: The key.
+            found: The value.
+            size: The bytes of the value and its key.
+            number: The number of commits that ``get`` returned before the value was read.
+        """
         if self._commits is not None and number == self._number:
             self._kept.put(key, found, size)
 
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 UNROUTED: Final = "none"
-"""The route of what leads nowhere: a path of a stranger's choice is no label."""
+"""The route label of unknown paths, since clients must not choose label values."""
 
 
 class ServiceMetrics:
-    """The figures of one service. Routers add their own to ``registry``."""
+    """The Prometheus metrics of one service. Routers add their own to ``registry``."""
 
     def __init__(self) -> None:
+        """Register the metrics of requests and of the process."""
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
@@ -123,15 +130,23 @@ class ServiceMetrics:
         self.under_way = Gauge("benchlock_requests_under_way", "Requests being answered.", registry=self.registry)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a response and its duration.
+
+        Args:
+            method: The HTTP method.
+            route: The path template of the route.
+            status: The status of the response.
+            seconds: From the head of the request to the end of the response.
+        """
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def broken(self, reason: str) -> None:
-        """Count a request whose client did not do its part."""
+        """Count a request that failed because of its client."""
         self._broken.labels(reason).inc()
 
     def text(self) -> bytes:
-        """All figures, in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
@@ -141,30 +156,31 @@ SHUTDOWN_ERROR: Final = UnavailableError(
 
 
 class GracefulShutdown:
-    """So many seconds from when it begins; the requests that are under way then are cut."""
+    """A shutdown period of ``seconds``, after which requests in flight are cut."""
 
     def __init__(self, seconds: float) -> None:
+        """Allow ``seconds`` from the start of the shutdown."""
         self._seconds = seconds
         self._until: float | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
         self.is_over = False
         self.cut = 0
-        """Requests that were cut."""
+        """The number of requests that were cut."""
 
     def begin(self) -> None:
-        """The service was told to end."""
+        """Start the shutdown period."""
         if self._until is None:
             self._until = time.monotonic() + self._seconds
             asyncio.get_running_loop().call_later(self._seconds, self._cut)
 
     @property
     def left(self) -> float:
-        """The seconds that are left: all of them, until it begins."""
+        """Return the remaining seconds; all of them before the shutdown begins."""
         return self._seconds if self._until is None else max(0.0, self._until - time.monotonic())
 
     @contextmanager
     def over_this(self) -> Iterator[None]:
-        """While held, the task that holds it is a request under way: it is cancelled when the grace is over."""
+        """Cancel the current task at the end of the shutdown period if it is still in the context."""
         task = asyncio.current_task()
         assert task is not None
         self._under_way.add(task)
@@ -182,15 +198,30 @@ class GracefulShutdown:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One running service. ``ending`` is set when it is told to end: whoever lets clients wait looks at it.
+    """The shared state of one running service.
 
-    ``prompt`` is for what somebody's measurement hangs on and is done in no time: that a run goes on, or begins, and
-    who it is that says so. ``ends`` is for their ends, whose figures are recomputed, and which may wait for the store;
-    ``compare`` for verdicts, comparisons and reads of single runs that recompute figures, too. ``ask`` is for what has
-    to be searched for, ``decode`` for long bodies, ``inspect`` for publications that are long or whose files a child
-    process reads, ``long`` for what reads all that there is, ``lists`` for pages of what is recorded, ``send`` for the
-    pieces of blobs on their way out, which have the memory of ``windows``; other large answers have that of
-    ``whole_answers``. Whatever else is asked for is ``work``.
+    Attributes:
+        registry: The registry.
+        authority: Authenticates callers.
+        settings: The limits.
+        work: Threads for everything without a pool of its own.
+        prompt: Threads for quick steps on which a measurement depends: authentication, starts and heartbeats of runs.
+        ends: Threads for ends of runs, whose metrics are recomputed, and which may wait for the store.
+        ask: Threads for resolving and explaining.
+        decode: Threads for decoding long bodies.
+        inspect: Threads for publications that are long or whose files a child process reads.
+        long: Threads for operations that read the whole registry.
+        lists: Threads for pages of records.
+        compare: Threads for verdicts, comparisons and reads of single runs that recompute metrics.
+        send: Threads that read blobs for downloads.
+        windows: The memory of downloads.
+        whole_answers: The memory of other large responses.
+        kept: Cached responses.
+        grace: The graceful shutdown.
+        reserve: The reserve of the disk.
+        uploads: The resumable uploads.
+        tally: The metrics.
+        ending: Set when the shutdown begins; whatever lets clients wait has to watch it.
     """
 
     registry: LocalRegistry
@@ -217,7 +248,7 @@ class Service:
 
     @property
     def works(self) -> tuple[FairThreadPool, ...]:
-        """All threads."""
+        """Return all thread pools."""
         return (
             *(self.work, self.prompt, self.ends, self.compare),
             *(self.ask, self.decode, self.inspect, self.long, self.lists, self.send),

@@ -11,12 +11,12 @@ VERSION: Final = this_build().version
 
 
 MAX_HEADER_BYTES: Final = 64 << 10
-"""Bytes of the request line and the headers of a request."""
+"""Maximum bytes of the request line and the headers of a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyBound:
-    """So many requests of a sort at once, of each who asks and of all ``together``."""
+    """The maximum number of concurrent requests of a category, for each client and for all ``together``."""
 
     each: int
     together: int
@@ -35,41 +35,52 @@ CONCURRENCY_BOUNDS: Final = MappingProxyType(
         "compare": ConcurrencyBound(4, 10),
     }
 )
-"""Who watches a job, waits for work, sends a blob, reads one, has something resolved or explained, sends a large
-document, lists runs, jobs, machines or the log, ends a run, or asks for a verdict or a comparison.
 
-The rest of the connections is for what is over soon, beats before all.
+"""Categories: watching a job, waiting for a lease, uploading a blob, downloading one, resolving or explaining, sending
+a large document, listing runs, jobs, machines or the audit log, ending a run, and verdicts or comparisons.
+
+The remaining connections serve short requests, above all heartbeats.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Bounds of the service: bytes, seconds, threads.
+    """Limits of the service.
 
-    ``usual_body`` is of a body that is read into memory, ``largest_body`` of a lock or a run's end,
-    ``largest_publication`` of a manifest with its text, of which ``most_values`` are values;
-    ``body_seconds`` how long a client may be silent while it sends one, or takes none of an answer, and ``least_rate``
-    how many bytes a second come, or are taken, at least; ``at_once`` is of requests that take long; ``rate`` how many
-    requests a second a client may make, ``strangers`` how many may come from one address without a valid token.
-
-    ``threads`` do what takes longer than a look into an index, and so many requests may be ``waiting`` for them;
-    ``prompt_threads`` and ``end_threads`` hold, begin and end what others run, whatever those do; ``compare_threads``
-    compare runs, each with one child process; ``ask_threads`` resolve and explain, for which ``ask_seconds`` are
-    waited; ``inspect_threads`` publish versions with files, each with one child process that reads them, and
-    ``inspect_waiting`` publications may wait for one; publications and comparisons wait ``ask_seconds`` for each child
-    process; ``list_threads`` list runs, jobs, machines and the log;
-    ``long_threads`` read all that there is; the others wait ``lock_seconds`` for the store while its garbage is
-    collected.
-
-    ``window_bytes`` are shared by blobs on their way out, beyond the least that each has, and ``answer_bytes`` by other
-    large answers.
-
-    ``kept_bytes`` are those of answers that are kept encoded, ``current_bytes`` those of each kind of answer that is
-    kept until anyone commits, and of versions as they are while nobody yanks them; ``lease_seconds`` how long a
-    client that runs something may be silent; ``ready_seconds`` how long what was found about database and store
-    holds, and ``schema_seconds`` that about the schema's revision; ``last_seconds`` how long what has begun may go on
-    once the service is told to end; ``largest_page`` bounds what a client may ask for at once, and
-    ``largest_run_page`` how many runs.
+    Attributes:
+        usual_body: Bytes of a body that is read into memory.
+        largest_body: Bytes of a body with a lock or the end of a run.
+        largest_publication: Bytes of a publication, a manifest with its text.
+        most_values: Values of a publication.
+        rate: Requests a second of one client.
+        strangers: Requests a second from one address without a valid token.
+        body_seconds: Seconds of silence while a client sends a body or receives a response.
+        least_rate: Minimum bytes a second of a body or response.
+        at_once: Concurrent requests by category.
+        threads: Threads for everything that takes longer than a lookup in an index.
+        prompt_threads: Threads that start and hold runs of clients and workers.
+        end_threads: Threads that end such runs.
+        ask_threads: Threads that resolve and explain.
+        ask_seconds: Seconds of such a request; also of the wait for each child process of a publication or comparison.
+        inspect_threads: Threads that publish versions with files, each with one child process that reads them.
+        inspect_waiting: Publications that may wait for one of these threads.
+        long_threads: Threads for operations that read the whole registry.
+        list_threads: Threads that list runs, jobs, machines and the audit log.
+        compare_threads: Threads that compare runs, each with one child process.
+        send_threads: Threads that read blobs for downloads.
+        lock_seconds: Seconds to wait for the store during garbage collection, except in ``long_threads``.
+        waiting: Requests that may wait for a thread.
+        window_bytes: Memory shared by downloads, beyond the minimum of each.
+        answer_bytes: Memory shared by other large responses.
+        kept_bytes: Bytes of cached encoded responses.
+        current_bytes: Bytes of each cache that the next commit empties, and of the cache of versions' states.
+        lease_seconds: Seconds without a heartbeat after which a client's run counts as abandoned.
+        ready_seconds: Seconds for which the readiness of database and store is cached.
+        schema_seconds: Seconds for which the check of the schema's revision is cached.
+        last_seconds: Seconds that requests in flight may continue after the shutdown begins.
+        largest_page: Items of a page.
+        largest_run_page: Runs of a page.
+        usual_page: Items of a page without a ``limit``.
     """
 
     usual_body: int = 1 << 20

@@ -15,15 +15,16 @@ CHUNKS_IN_MEMORY: Final = 8
 """Chunks of one response in memory: four in granian's queue, one or two that it writes, one that waits for the queue,
 one that is read ahead."""
 _SLOW_SECONDS: Final = 0.25
-"""A chunk that waits longer for the client halves the window."""
+"""A chunk that takes longer halves the window."""
 _QUICK_CHUNKS: Final = 2
 """Number of chunks in a row without a wait that double the window."""
 
 
 class SendMemory:
-    """The memory that all responses may use together, ``size`` bytes."""
+    """The memory of ``size`` bytes that all responses share."""
 
     def __init__(self, size: int) -> None:
+        """Start with ``size`` free bytes."""
         self._size = self._left = size
 
     def take(self, size: int) -> bool:
@@ -44,13 +45,14 @@ class SendMemory:
 
 
 class SendWindow:
-    """The size of the next chunk: doubles while the client keeps up, and halves while it is slow.
+    """The size of the next chunk, doubled while the client keeps up and halved while it is slow.
 
-    What ``CHUNKS_IN_MEMORY`` chunks need beyond the smallest size is taken from ``memory`` until the window is closed.
-    A window takes at most half of what is free, so that the next reader gets some too.
+    The memory of ``CHUNKS_IN_MEMORY`` chunks beyond the smallest size is taken from ``memory`` until the window is
+    closed. A window takes at most half of the free memory, so that the next reader gets some too.
     """
 
     def __init__(self, memory: SendMemory) -> None:
+        """Start with the smallest chunks."""
         self.size = MIN_CHUNK
         self._memory = memory
         self._reserved = MIN_CHUNK
@@ -83,45 +85,45 @@ class SendWindow:
 METHODS_WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
 LENGTH_HEADERS: Final = (b"content-length", b"transfer-encoding")
 _WHOLE: Final = 256 << 10
-"""Bytes of an answer that the server's core may hold for a client; larger ones go in pieces that are waited for."""
+"""Maximum bytes of a response that granian buffers at once; larger ones are sent in parts with a wait for each."""
 
 
 class TooSlowError(InvalidInputError):
-    """The client began a request, and did not go on with it, or takes nothing of the answer."""
+    """A client that stalls while it sends a request or receives the response."""
 
     code = "too-slow"
     reason = "slow-body"
 
 
 class SlowReaderError(TooSlowError):
-    """The client does not take the answer, or takes it too slowly."""
+    """A client that does not receive the response, or too slowly."""
 
     reason = "slow-reader"
 
 
 class BrokenOffError(InvalidInputError):
-    """The body ended before its end, or is not as long as the request says."""
+    """A body that is longer or shorter than announced."""
 
     code = "malformed"
 
 
 class IncompleteBodyError(BrokenOffError):
-    """The body ended in the middle: the client went away, or sent a chunk that cannot be read."""
+    """A body that ended early: the client disconnected, or sent an invalid chunk."""
 
     reason = "incomplete-body"
 
 
 class ClientLeftError(InvalidInputError):
-    """The client closed the connection in the middle of the answer."""
+    """A client that disconnected during the response."""
 
     code = "client-left"
     reason = "client-left"
 
 
 class _TimeAllowance:
-    """Seconds that a client may keep the service waiting: each byte earns some, and no more than one silence adds up.
+    """The seconds that a client may keep the service waiting; each byte adds some, up to the longest silence.
 
-    So a client that was fast at first must still go on with the least rate.
+    A client that was fast at first therefore still has to keep the minimum rate.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -129,28 +131,28 @@ class _TimeAllowance:
         self.left = self.silence
 
     def account(self, size: int, seconds: float) -> None:
-        """Account for ``size`` bytes that were waited for ``seconds``."""
+        """Account for ``size`` bytes that took ``seconds``."""
         self.left = min(self.silence, self.left - seconds + size / self.rate)
 
     def why(self, silent: str, slow: str) -> str:
-        """Say which of the two is the case."""
+        """Return ``silent`` or ``slow``, whichever is the case, with its limit."""
         return f"{silent} for {self.silence:g} seconds" if self.left >= self.silence else f"{slow} {self.rate:g}"
 
 
 def announced_length(scope: HTTPScope) -> int | None:
-    """The bytes that a body has, where its head says so and nothing else."""
+    """Return the length of a body from its only length header, None if it is unknown."""
     said = [value for name, value in scope["headers"] if name in LENGTH_HEADERS]
     return int(said[0]) if len(said) == 1 and said[0].isdigit() else None
 
 
 def receive_with_timeout(receive: Receive, settings: Settings, size: int | None = None) -> Receive:
-    """The pieces of a body: each may take so long and no longer, and all of them what the least rate gives them.
+    """Wrap ``receive`` to enforce the maximum silence and the minimum rate of a body.
 
-    One of ``size`` bytes is over when these have come: nobody asks the server's core once more whether it is.
+    A body of ``size`` bytes ends with its last byte, without another call of the server's ``receive``.
 
     Raises:
-        TooSlowError: by what is returned, when it takes longer.
-        IncompleteBodyError: by what is returned, when the body ends in the middle.
+        TooSlowError: By the returned function, when the client is too slow.
+        IncompleteBodyError: By the returned function, when the body ends early.
     """
     allowance, ended, came = _TimeAllowance(settings), False, 0
 
@@ -184,23 +186,24 @@ def receive_with_timeout(receive: Receive, settings: Settings, size: int | None 
 
 
 class TimedSend:
-    """The ``send`` of an answer whose client must take each piece in the time that the least rate gives it.
+    """A ``send`` that enforces the minimum rate at which the client receives the response.
 
-    A large answer in one message goes in small pieces, and has its bytes of ``memory`` until the last one is taken.
-    The head of an answer waits for the first message of its body.
+    A large response in one message is sent in small parts, and occupies ``memory`` until the last part is received. The
+    head of a response is sent with the first message of its body.
     """
 
     def __init__(self, send: Send, settings: Settings, memory: SendMemory) -> None:
+        """Wrap ``send``."""
         self._send, self._memory = send, memory
         self._allowance = _TimeAllowance(settings)
         self._head: Message | None = None
 
     async def __call__(self, message: Message) -> None:
-        """Send a message of ASGI.
+        """Send an ASGI message.
 
         Raises:
-            SlowReaderError: the client does not take it in time.
-            BusyError: other large answers hold all memory; nothing has been sent.
+            SlowReaderError: The client does not receive it in time.
+            BusyError: Other large responses occupy all memory; nothing has been sent.
         """
         if message["type"] == "http.response.start":
             self._head = message
@@ -243,7 +246,7 @@ class TimedSend:
 
 
 def drop_body(send: Send) -> Send:
-    """The answer to HEAD: its head, and nothing of the body."""
+    """Wrap ``send`` for the response to HEAD: the head without the body."""
     ended = False
 
     async def sent(message: Message) -> None:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _CallerShare:
-    """The threads and the requests of one caller; it is forgotten when none of them is left."""
+    """The threads and requests of one caller; it is discarded with the last request."""
 
     def __init__(self, threads: int) -> None:
         self.threads = asyncio.Semaphore(threads)
@@ -27,17 +27,7 @@ class _CallerShare:
 
 
 class FairThreadPool:
-    """Threads for what reads files, writes to the database or computes; so many may be ``waiting`` for one.
-
-    One caller never has all threads: their further requests wait until one of their own is over, so that another
-    caller is served whatever the first one asks for. Nor may one caller have all places of those who wait.
-
-    ``at_once``: reading a few rows takes less time than handing it to a thread, as from a database in a file; where
-    the database is a server, nobody waits for it on the loop. Whoever asked hears that it takes more than ``seconds``,
-    where that is given; what is being done goes on, but does not wait for a slot any longer. ``patience`` is for the
-    store while its garbage is collected, ``slot_seconds`` for each slot of a child process. Child processes of
-    ``urgent`` work are served before those of other work.
-    """
+    """A thread pool for blocking work with fair shares: no caller may occupy all threads or all places in the queue."""
 
     def __init__(
         self,
@@ -50,6 +40,18 @@ class FairThreadPool:
         slot_seconds: float | None = None,
         urgent: bool = False,
     ) -> None:
+        """Create the threads.
+
+        Args:
+            threads: The number of threads.
+            waiting: Requests that may wait for a thread.
+            at_once: Whether ``look_up`` runs on the event loop: a lookup in a database file takes less time than a
+                thread switch, while one on a database server would block the loop.
+            seconds: Seconds after which the request fails; its work continues, but no longer waits for slots.
+            patience: Seconds to wait for the store during garbage collection.
+            slot_seconds: Seconds to wait for each slot of a child process.
+            urgent: Whether child processes of this pool take precedence over those of others.
+        """
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="work")
         self._free = threads + waiting
         self._each_threads = max(1, threads - 1)
@@ -64,17 +66,17 @@ class FairThreadPool:
         self._ended = False
 
     async def look_up(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do what reads a few rows by an index, and nothing else."""
+        """Run ``act``, which only reads a few rows by an index."""
         if self._at_once:
             return act(*args, **kwargs)
         return await self.do(act, *args, **kwargs)
 
     async def do(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do anything else, in a thread, with the context of the request.
+        """Run ``act`` in a thread, with the context of the request.
 
         Raises:
-            BusyError: too many requests wait for a thread already, of all or of the caller; or the service ends; or it
-                takes too long.
+            BusyError: Too many requests wait for a thread, of all callers or of this one; the service shuts down; or
+                the time is over.
         """
         owner = get_actor().id
         context = copy_context()
@@ -89,7 +91,7 @@ class FairThreadPool:
                     await share.threads.acquire()
                     return await asyncio.wrap_future(self._submit(share, lambda: context.run(act, *args, **kwargs)))
             except TimeoutError as error:
-                if not timeout.expired():  # it is what was done that raised it
+                if not timeout.expired():  # raised by ``act``
                     raise
                 raise BusyError(
                     f"it takes more than {self._seconds:g} seconds", next_step="ask for less, or later"
@@ -116,16 +118,16 @@ class FairThreadPool:
             share.requests -= 1
 
     def _submit(self, share: _CallerShare, act: Callable[[], T]) -> Future[T]:
-        """Begin what has a thread of its caller's share, which is free again when it is over, not when it is answered.
+        """Start ``act`` in a thread of the caller's share, which is freed when ``act`` ends, not when the request does.
 
         Raises:
-            BusyError: the service ends.
+            BusyError: The service shuts down.
         """
         loop = asyncio.get_running_loop()
 
         def leave(doing: Future[T]) -> None:
             self._doing.discard(doing)
-            with suppress(RuntimeError):  # the loop is closed: the service has ended
+            with suppress(RuntimeError):  # the loop is closed, because the service has ended
                 loop.call_soon_threadsafe(share.threads.release)
 
         try:
@@ -144,11 +146,11 @@ class FairThreadPool:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being done, or waits for a thread."""
+        """Return whether work is running or waiting for a thread."""
         return bool(self._doing)
 
     async def end(self, seconds: float) -> None:
-        """Begin nothing more, and let what is being done come to its end; what takes longer goes on after that."""
+        """Reject new work and wait ``seconds`` for running work; what takes longer continues."""
         self._ended = True
         await asyncio.to_thread(wait, tuple(self._doing), seconds)
         self._pool.shutdown(wait=False, cancel_futures=True)

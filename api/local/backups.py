@@ -1,7 +1,8 @@
 """Backup of a registry into a folder, and restoring a registry from a backup.
 
-The database is copied first. What it names is stored before it is named, and nothing that is named is ever freed, so
-that all of it is there when the blobs are copied, whatever is published, run and collected meanwhile.
+The database is copied first. Blobs are stored before the database refers to them, and referenced blobs are never
+deleted. All blobs of the copied database are therefore still there when they are copied, whatever is published, run
+and collected meanwhile.
 """
 
 import io
@@ -33,7 +34,7 @@ _DATABASE: Final = "database.sqlite"
 
 
 class _Backup(msgspec.Struct, frozen=True):
-    """What a backup says of itself: when it was begun, and what the registry had decided."""
+    """The description of a backup: when it was begun, and which database and store the registry has."""
 
     schema: int
     taken_at: str
@@ -45,7 +46,7 @@ class _Backup(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What lies in the backup, or came from it: how many blobs, how many of them anew, and what is wrong."""
+    """The result of a backup or restore: blobs in it, newly copied blobs, and errors of damaged blobs."""
 
     blobs: int
     copied: int
@@ -53,11 +54,11 @@ class BackupReport:
 
 
 def back_up(registry: LocalRegistry, folder: Path, progress: "Progress") -> BackupReport:
-    """Bring the backup in ``folder`` up to date, or make it; until that is done, what lies there stays as it was.
+    """Create or update the backup in ``folder``; a failed update leaves the earlier backup as it was.
 
     Raises:
         DamagedDatabaseError: The database is damaged; nothing was copied.
-        UnavailableError: the folder cannot be written.
+        UnavailableError: The folder cannot be written.
     """
     _refuse_damaged(registry)
     said = _of(registry)
@@ -78,14 +79,14 @@ def back_up(registry: LocalRegistry, folder: Path, progress: "Progress") -> Back
 
 
 def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
-    """Make the registry at ``location``, which must be new, of the backup in ``folder``.
+    """Create a new registry at ``location`` from the backup in ``folder``.
 
-    Its database and its blobs are where BENCHLOCK_DATABASE and BENCHLOCK_STORE say, as those of any new registry; one
-    on a server has the dump already.
+    As for any new registry, BENCHLOCK_DATABASE and BENCHLOCK_STORE name its database and store. A database on a server
+    must already have the dump.
 
     Raises:
-        InvalidInputError: there is no backup in ``folder``, or its database is on a server that nobody names.
-        RefusedError: there is a registry already, or the database is another registry's.
+        InvalidInputError: ``folder`` has no backup, or its database is on a server and BENCHLOCK_DATABASE is not set.
+        RefusedError: ``location`` already has a registry, or the database is another registry's.
     """
     said = _read(folder)
     home = home_of(location)
@@ -115,14 +116,14 @@ def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
 
 
 def _refuse_damaged(registry: LocalRegistry) -> None:
-    """Raise unless the database holds what was recorded: its backup would take the place of a good one."""
+    """Raise if the database is damaged, because its backup would replace a good one."""
     found = registry_database.check_database(registry.database).damaged
     if found:
         raise find_leading_error(list(found))
 
 
 def _blobs(registry: LocalRegistry, folder: Path, progress: "Progress") -> BackupReport:
-    """Copy what is named by now, which is at least what was when the database was copied."""
+    """Copy all referenced blobs: at least those that the copied database refers to."""
     from benchlock.evaluator.workflows.inventory import Inventory  # noqa: PLC0415 - numpy
 
     with registry.store.writing():
@@ -165,14 +166,14 @@ def _copy(
     progress: "Progress",
     run_blobs: Collection[Digest] = (),
 ) -> BackupReport:
-    """Copy the blobs that ``target`` lacks; each is digested on its way. Nothing is written to ``source``.
+    """Copy the blobs that ``target`` lacks and check their digests; ``source`` is only read.
 
     Args:
-        source: Has the blobs.
-        target: Where they are copied to.
-        digests: The blobs.
-        progress: Told of each byte.
-        run_blobs: Those that a run left: they cannot be published again.
+        source: The store to copy from.
+        target: The store to copy to.
+        digests: The blobs to copy.
+        progress: Shows the copied bytes.
+        run_blobs: Blobs of runs, which cannot be published again.
     """
 
     def next_step(digest: Digest) -> str:

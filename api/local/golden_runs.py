@@ -32,9 +32,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GoldenRequest:
-    """Of which model; of which samples: ``files``, or the ``split`` of a published ``dataset``; where, and with what.
+    """The model and samples of a trial run, and where it runs.
 
-    ``labelled``: the split has labels, which say whether the answers are right.
+    Attributes:
+        draft: The draft of the model.
+        files: Files to use as samples, unless ``dataset`` is given.
+        dataset: A published dataset to take samples from.
+        split: The split of ``dataset``.
+        image: The framework image, as ``NAME[@CONSTRAINT]``; empty for any.
+        device: The device of the request.
+        memory: The memory limit of the request.
+        time: The time limit of the request.
+        isolation: How the run is isolated; None for the default.
+        allow_code: Whether code of the model may run.
+        labelled: Whether the split has labels, so that the predictions can be scored.
     """
 
     draft: "Draft"
@@ -51,7 +62,11 @@ class GoldenRequest:
 
 
 def require_model(draft: "Draft") -> Model:
-    """The draft's manifest, which must be a model's."""
+    """Return the draft's manifest.
+
+    Raises:
+        InvalidInputError: It is not the manifest of a model.
+    """
     if not isinstance(draft.manifest, Model):
         raise InvalidInputError(
             f"{draft.path} is the manifest of a {draft.manifest.kind}, and only models have golden tensors",
@@ -62,13 +77,13 @@ def require_model(draft: "Draft") -> Model:
 
 
 def golden_source(draft: "Draft") -> str | None:
-    """Where the model's golden file comes from, as its manifest says; None where it lists none."""
+    """Return the source of the model's golden file, None if the manifest lists none."""
     files = require_model(draft).files
     return next((str(file.source) for file in files if file.role == "golden" and file.source is not UNSET), None)
 
 
 def remove_golden(draft: "Draft") -> "Draft":
-    """The draft as if it listed no golden file: that is about to be made."""
+    """Return the draft without its golden file, which is about to be made."""
     model = require_model(draft)
     return replace(
         draft, manifest=structs.replace(model, files=tuple(file for file in model.files if file.role != "golden"))
@@ -82,7 +97,15 @@ def try_golden(
     progress: Progress,
     say: Callable[[str], None],
 ) -> "Trial":
-    """Check the model's golden tensors, or make some, in the environment that a lock would choose. Stores no run."""
+    """Make or check golden tensors in the environment that a lock would choose, without storing a run.
+
+    Args:
+        registry: The registry that resolves the request.
+        wanted: The model, its samples and its host.
+        making: The golden tensors to make; None to check those that the model has.
+        progress: Shows transfers and stages.
+        say: Prints a message.
+    """
     store = registry.trial_store
 
     def warn(said: str) -> None:
@@ -105,7 +128,7 @@ def try_golden(
 
 @contextmanager
 def _drafts(wanted: GoldenRequest) -> Iterator[Sequence["Draft"]]:
-    """The model; and, where no published dataset is named, one of the files, which are kept for as long as this is."""
+    """Yield the model and, unless a published dataset is named, a temporary dataset of the files."""
     if wanted.dataset is not None:
         yield (wanted.draft,)
         return
@@ -115,7 +138,7 @@ def _drafts(wanted: GoldenRequest) -> Iterator[Sequence["Draft"]]:
 
 
 def _request(wanted: GoldenRequest, model: Manifest) -> dict[str, Any]:
-    """The request that a lock of the model would answer on this host, were it published."""
+    """Build the request for the model on this host, as if the model were published."""
     host = this_host()
     name, version, split = NAME, "1.0.0", SPLIT
     if wanted.dataset is not None:
@@ -139,10 +162,10 @@ def _request(wanted: GoldenRequest, model: Manifest) -> dict[str, Any]:
 
 
 def find_split(registry: Registry, reference: Reference, split: str) -> tuple[Dataset, str]:
-    """The published dataset, and its split of that name; where none is named, its only one.
+    """Return the published dataset and the name of its split; without ``split``, its only one.
 
     Raises:
-        InvalidInputError: it has several splits, or none of that name.
+        InvalidInputError: It has no split of that name, or several and ``split`` is empty.
     """
     found = registry.catalogue.manifest(reference)
     assert isinstance(found, Dataset)

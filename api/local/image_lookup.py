@@ -30,13 +30,12 @@ class _DockerConfig(msgspec.Struct, frozen=True):
 
 
 def credentials_for(repository: Repository) -> Credentials | None:
-    """The user and password for the repository's host in Docker's ``config.json``; none where it has none.
+    """Return the user and password for the repository's host from Docker's ``config.json``, None if it has none.
 
-    ``DOCKER_CONFIG`` names the folder of that file, else it is ``~/.docker``. Helpers that keep passwords elsewhere
-    are not asked.
+    The file is in the folder ``DOCKER_CONFIG``, by default ``~/.docker``. Credential helpers are not supported.
 
     Raises:
-        InvalidInputError: the file is not what Docker writes.
+        InvalidInputError: The file is not a valid Docker configuration.
     """
     path = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
     try:
@@ -57,7 +56,7 @@ def credentials_for(repository: Repository) -> Credentials | None:
 
 
 def redirect_hosts() -> frozenset[str]:
-    """The hosts that BENCHLOCK_REDIRECT_HOSTS lists: redirects may lead there whatever their addresses."""
+    """Return the hosts in BENCHLOCK_REDIRECT_HOSTS, to which redirects may lead whatever their addresses."""
     return frozenset(os.environ.get("BENCHLOCK_REDIRECT_HOSTS", "").replace(",", " ").lower().split())
 
 
@@ -65,16 +64,16 @@ ImageLookup = Callable[[str, str, str], bytes]
 
 
 def connect_repository(repository: "Repository") -> "RegistryClient":
-    """The client of a repository, with the user's credentials for it."""
+    """Return a client for a repository, with the user's credentials for it."""
     from benchlock.artifacts.oci.oci_client import RegistryClient  # noqa: PLC0415
 
     return RegistryClient(repository, credentials_for(repository), redirect_hosts=redirect_hosts())
 
 
 def make_image_lookup(store: "BlobStore") -> ImageLookup:
-    """What gives the configuration of the image that a reference names, for an os and an arch.
+    """Return a function that reads the configuration of an image: reference, OS and architecture to bytes.
 
-    It raises ``InvalidInputError`` where there is none and ``UnavailableError`` where nobody can be asked.
+    The function raises ``InvalidInputError`` for an unknown image and ``UnavailableError`` for an unreachable registry.
     """
     from benchlock.artifacts.oci.oci_images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
 
@@ -85,7 +84,7 @@ def make_image_lookup(store: "BlobStore") -> ImageLookup:
 
 
 def make_lenient_lookup(store: "BlobStore", say: Callable[[str], None]) -> Callable[[str, str, str], bytes | None]:
-    """As ``make_image_lookup``; where nobody can be asked, ``say`` is told, and there is no answer."""
+    """Return an image lookup that prints a warning and returns None if the registry is unavailable."""
 
     def found(reference: str, os: str, arch: str) -> bytes | None:
         try:
@@ -98,10 +97,10 @@ def make_lenient_lookup(store: "BlobStore", say: Callable[[str], None]) -> Calla
 
 
 def make_public_lookup(store: "BlobStore") -> ImageLookup:
-    """As ``make_image_lookup``, for whoever asks a service: it asks no registry of a network that is the service's own.
+    """Return a lookup for clients of a service, which contacts public registries only and sends no credentials.
 
-    Nor does it ask in the name of who runs the service: what their credentials open is not for strangers.
-    BENCHLOCK_REDIRECT_HOSTS lists hosts that may be asked whatever their addresses, with credentials.
+    Otherwise a client could reach the service's private network, or images that only its operator may read. Hosts in
+    BENCHLOCK_REDIRECT_HOSTS are exempt from both restrictions.
     """
     from benchlock.artifacts.oci.oci_images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
 

@@ -39,7 +39,7 @@ DOWNLOAD_TIME = "BENCHLOCK_DOWNLOAD_TIME"
 
 @dataclass(frozen=True, slots=True)
 class LocalRegistry:
-    """An embedded registry: one folder with a database and the blobs, or those that are at hand."""
+    """The parts of an embedded registry: one folder with the database, and with the blobs or a cache of them."""
 
     home: Path
     store: FileStore
@@ -50,14 +50,14 @@ class LocalRegistry:
 
 
 def source_access() -> "SourceAccess":
-    """How remote sources are reached, as the environment says.
+    """Return how remote sources are accessed, as configured in the environment.
 
-    HF_TOKEN and HF_ENDPOINT are the Hub's own; BENCHLOCK_REDIRECT_HOSTS lists the hosts that redirects may lead to
-    whatever their addresses; HTTPS_PROXY, NO_PROXY and the like are as everywhere. BENCHLOCK_DOWNLOAD_TIME bounds the
-    time of one download.
+    HF_TOKEN and HF_ENDPOINT are the Hub's own variables. BENCHLOCK_REDIRECT_HOSTS lists the hosts to which redirects
+    may lead whatever their addresses. HTTPS_PROXY, NO_PROXY and the like have their usual meaning.
+    BENCHLOCK_DOWNLOAD_TIME limits the time of one download.
 
     Raises:
-        InvalidInputError: BENCHLOCK_DOWNLOAD_TIME is no duration.
+        InvalidInputError: BENCHLOCK_DOWNLOAD_TIME is not a duration.
     """
     from urllib.request import getproxies  # noqa: PLC0415 - only publishing asks for it
 
@@ -71,7 +71,7 @@ def source_access() -> "SourceAccess":
 
 
 def _download_time() -> float | None:
-    """Return the seconds that BENCHLOCK_DOWNLOAD_TIME names; None where it is not set."""
+    """Return BENCHLOCK_DOWNLOAD_TIME in seconds, None if it is not set."""
     from benchlock.registry.text.quantities import parse_seconds  # noqa: PLC0415 - as above
 
     text = os.environ.get(DOWNLOAD_TIME)
@@ -86,30 +86,30 @@ def _download_time() -> float | None:
 
 
 def now() -> datetime:
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def open_registry(
     location: str, say: Callable[[str], None], progress: Progress = SILENT, *, create: bool = True
 ) -> LocalRegistry:
-    """Open the registry in the folder ``location``. An existing schema is never changed.
+    """Open the registry in the folder ``location``, without changing an existing schema.
 
-    Runs that were abandoned by a process that is no more are recorded as such first, and said; what they left is
-    removed.
+    Runs whose process was killed are first recorded as abandoned and reported, and their leftovers are removed.
 
     Args:
         location: The folder.
-        say: Prints a message: that the registry was created, and each run that was abandoned.
-        progress: Shows how far transfers are.
+        say: Prints a message: that the registry was created, and each abandoned run.
+        progress: Shows the progress of transfers.
         create: Create the registry if the folder has none.
 
     Raises:
         RegistryNotFoundError: The folder has no registry, and ``create`` is false.
-        InvalidInputError: ``location`` is the URL of a server; or BENCHLOCK_STORE or BENCHLOCK_DATABASE is not what
-            the registry has.
+        InvalidInputError: ``location`` is the URL of a server, or BENCHLOCK_STORE or BENCHLOCK_DATABASE differs from
+            the registry's own.
         RefusedError: A service serves the same database from another folder.
         SchemaRevisionError: The database's schema has another revision than this build needs.
-        UnavailableError: the folder or the database cannot be used.
+        UnavailableError: The folder or the database cannot be used.
     """
     from benchlock.api.local.registry_database import is_new, is_on_server, open_database, require_registry  # noqa: PLC0415 - a registry on a server needs no SQL here
     from benchlock.api.local.running_services import require_same_folder  # noqa: PLC0415
@@ -149,7 +149,7 @@ def open_registry(
 
 @contextmanager
 def open_empty_registry() -> "Iterator[tuple[Catalogue, LocalStore]]":
-    """Open an empty catalogue and store in a temporary folder, for a rehearsal where there is no registry yet."""
+    """Open an empty catalogue and store in a temporary folder, for a dry run without a registry."""
     from benchlock.api.local.registry_database import DATABASE_FILE  # noqa: PLC0415 - as above
     from benchlock.artifacts.stores.local_store import LocalStore  # noqa: PLC0415
     from benchlock.migrations import prepare  # noqa: PLC0415
@@ -166,11 +166,11 @@ def open_empty_registry() -> "Iterator[tuple[Catalogue, LocalStore]]":
 
 
 def home_of(location: str) -> Path:
-    """The folder of a registry, made where there is none yet.
+    """Return the folder of a registry; create it if it does not exist.
 
     Raises:
         InvalidInputError: ``location`` is the URL of a server.
-        UnavailableError: the folder cannot be made.
+        UnavailableError: The folder cannot be created.
     """
     home = folder_of(location)
     try:
@@ -200,12 +200,12 @@ def folder_of(location: str) -> Path:
 
 
 def open_uploads(registry: LocalRegistry) -> "Uploads":
-    """Open the uploads to the registry's store; what holds their blobs is shared by all processes of the registry.
+    """Open the uploads to the registry's store; all processes of the registry share the protection of their blobs.
 
-    BENCHLOCK_UNNAMED_BYTES bounds what one caller may have there that nothing names; by default half of the disk.
+    BENCHLOCK_UNNAMED_BYTES limits the unreferenced bytes of one caller, by default to half of the disk.
 
     Raises:
-        InvalidInputError: BENCHLOCK_UNNAMED_BYTES or BENCHLOCK_DISK_RESERVE is no amount of bytes.
+        InvalidInputError: BENCHLOCK_UNNAMED_BYTES or BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
     from benchlock.api.local.registry_store import uploads_folder  # noqa: PLC0415 - most commands take in none
     from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads  # noqa: PLC0415
@@ -224,10 +224,10 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
 
 
 def open_reserve(registry: LocalRegistry) -> "DiskReserve":
-    """Return the reserve of the disk that has the registry's blobs; BENCHLOCK_DISK_RESERVE sets its bytes.
+    """Return the reserve of the disk with the registry's blobs; BENCHLOCK_DISK_RESERVE sets its bytes.
 
     Raises:
-        InvalidInputError: BENCHLOCK_DISK_RESERVE is no amount of bytes.
+        InvalidInputError: BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
     from benchlock.api.local.registry_store import uploads_folder  # noqa: PLC0415 - as above
     from benchlock.artifacts.uploads.disk_quotas import DiskReserve  # noqa: PLC0415
@@ -236,7 +236,7 @@ def open_reserve(registry: LocalRegistry) -> "DiskReserve":
 
 
 def _byte_setting(variable: str) -> int | None:
-    """Return the bytes that a variable of the environment names; None where it is not set."""
+    """Return the bytes in an environment variable, None if it is not set."""
     from benchlock.registry.text.quantities import parse_bytes  # noqa: PLC0415 - as above
 
     text = os.environ.get(variable)
@@ -251,21 +251,21 @@ def _byte_setting(variable: str) -> int | None:
 
 
 def open_tokens(registry: LocalRegistry) -> "Tokens":
-    """The tokens of the registry."""
+    """Return the tokens of the registry."""
     from benchlock.registry.auth.tokens import Tokens  # noqa: PLC0415 - most commands ask for none
 
     return Tokens(registry.database, now)
 
 
 def open_log(registry: LocalRegistry) -> "AuditLog":
-    """Who did what in the registry."""
+    """Return the audit log of the registry."""
     from benchlock.registry.auth.audit_log import AuditLog  # noqa: PLC0415 - see above
 
     return AuditLog(registry.database)
 
 
 def describe_store(registry: LocalRegistry) -> str:
-    """Where the blobs are, and whether that answers."""
+    """Describe in words where the blobs are, and whether the OCI repository is reachable."""
     from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - a registry in a folder needs none of it
 
     if not isinstance(registry.store, CachedRepository):
@@ -281,16 +281,17 @@ def describe_store(registry: LocalRegistry) -> str:
 
 
 def has_run_folders(home: Path) -> bool:
-    """Whether a folder of a run is there: of a living one, or of one that outlived its record.
+    """Check whether the folder of a run exists, of an active run or one that was not cleaned up.
 
-    It does where the container could not be removed yet, and where a kill came before the record or after its end.
+    A folder outlives its run if the container could not be removed yet, or if the process was killed before the run's
+    record or after its end.
     """
     runs = home / "runs"
     return runs.is_dir() and any(runs.iterdir())
 
 
 def connect_engine() -> "Engine | None":
-    """The Docker engine that DOCKER_HOST names, else the system's own; none where none answers."""
+    """Connect to the Docker engine at DOCKER_HOST, by default the system's own; None if none answers."""
     from benchlock.evaluator.runner.engine import Engine  # noqa: PLC0415 - most commands run nothing
 
     return Engine.connect(os.environ.get("DOCKER_HOST"))
@@ -299,7 +300,14 @@ def connect_engine() -> "Engine | None":
 def build_runner(
     registry: "AnyRegistry", progress: Progress, say: Callable[[str], None], clock: "WallClock | None" = None
 ) -> "Runner":
-    """What runs locks on this machine, in containers if an engine answers; ``clock`` counts where its time goes."""
+    """Build the runner of this machine, which uses containers if a Docker engine answers.
+
+    Args:
+        registry: Where locks and runs are recorded.
+        progress: Shows transfers and stages.
+        say: Prints a message.
+        clock: Measures how long each phase takes.
+    """
     from benchlock.evaluator.runner.wall_clock import WallClock  # noqa: PLC0415
     from benchlock.evaluator.workflows.run import Runner  # noqa: PLC0415 - statistics and images are not what most commands need
 

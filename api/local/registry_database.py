@@ -1,7 +1,7 @@
 """The database of a registry, chosen at creation: an SQLite file or a PostgreSQL server.
 
-The decision is written down in the registry's home, without a password: that comes with the variable, or from where
-PostgreSQL's own programs find it (PGPASSWORD, ~/.pgpass).
+The decision is stored in the registry's home without a password. The password comes with BENCHLOCK_DATABASE, or from
+where PostgreSQL's own programs find it (PGPASSWORD, ~/.pgpass).
 """
 
 import os
@@ -31,12 +31,12 @@ _ID_BYTES = 16
 
 
 def create_owner_id() -> str:
-    """An id by which a registry claims what others could claim too."""
+    """Create a random id by which a registry claims a shared database or repository."""
     return secrets.token_hex(_ID_BYTES)
 
 
 def write_decision(path: Path, decision: Mapping[str, str]) -> None:
-    """Make the file ``path`` say it, durably."""
+    """Write a decision to the file ``path`` as JSON, durably."""
     import json  # noqa: PLC0415 - decisions are rare
 
     with _disk(path), create_file(path, durably=True) as file:
@@ -45,7 +45,7 @@ def write_decision(path: Path, decision: Mapping[str, str]) -> None:
 
 @contextmanager
 def lock_decisions(home: Path) -> Iterator[None]:
-    """While held, no other process decides for the registry."""
+    """Exclude decisions for the registry by other processes while the context is held."""
     with _disk(home / _DECIDING):
         descriptor = lock_file(home / _DECIDING, alone=True)
     try:
@@ -56,6 +56,7 @@ def lock_decisions(home: Path) -> Iterator[None]:
 
 @contextmanager
 def _disk(path: Path) -> Iterator[None]:
+    """Translate an OSError for ``path`` into UnavailableError."""
     try:
         yield
     except OSError as error:
@@ -71,23 +72,23 @@ _DECISION = "database.json"
 
 @dataclass(frozen=True, slots=True)
 class DatabaseDecision:
-    """That the database is on a server, at an address without a password; the registry claims it by its ``owner``."""
+    """A database on a server: its address without a password, and the id by which the registry claims it."""
 
     address: str
     owner: str
 
 
 class RegistryNotFoundError(UnknownNameError):
-    """A folder has no registry, and none may be created."""
+    """A folder without a registry, where none may be created."""
 
 
 def is_new(home: Path) -> bool:
-    """Whether a registry in the folder has no database yet."""
+    """Check whether the folder has no database and no decision yet."""
     return not (home / DATABASE_FILE).exists() and not (home / _DECISION).exists()
 
 
 def is_on_server(home: Path) -> bool:
-    """Whether the registry's database is on a server, or will be when the registry is made."""
+    """Check whether the registry's database is on a server, or will be once the registry is created."""
     return (home / _DECISION).exists() or (is_new(home) and bool(os.environ.get(DATABASE_VARIABLE)))
 
 
@@ -104,22 +105,22 @@ def require_registry(home: Path) -> None:
 def open_database(home: Path, now: Callable[[], datetime], *, create: bool) -> "tuple[Engine, bool]":
     """Open the database of the registry in ``home``.
 
-    The database of a new registry is the one that BENCHLOCK_DATABASE names, else a file in ``home``.
+    A new registry uses the database that BENCHLOCK_DATABASE names, else a file in ``home``.
 
     Args:
         home: The folder of the registry.
         now: Returns the time at which the registry claims a database on a server.
-        create: Make the schema of a new registry.
+        create: Create the schema of a new registry.
 
     Returns:
-        The database, and whether this call made the registry.
+        The database, and whether this call created the registry.
 
     Raises:
         RegistryNotFoundError: There is no registry in ``home``, and none may be created.
         SchemaRevisionError: The schema has another revision than this build needs.
-        InvalidInputError: BENCHLOCK_DATABASE is no address, or another than the registry has.
-        RefusedError: the database belongs to another registry.
-        UnavailableError: the database cannot be used, or the decision not be written down.
+        InvalidInputError: BENCHLOCK_DATABASE is invalid, or names another database than the registry has.
+        RefusedError: The database belongs to another registry.
+        UnavailableError: The database cannot be used, or the decision cannot be written.
     """
     wanted = os.environ.get(DATABASE_VARIABLE)
     decision = read_database_decision(home)
@@ -161,10 +162,10 @@ def open_existing(home: Path) -> "Engine":
 
 
 def read_database_decision(home: Path) -> DatabaseDecision | None:
-    """What was written down in a registry's home; ``None`` where the database is a file in it.
+    """Read the decision in a registry's home, None if the database is a file in it.
 
     Raises:
-        InvalidInputError: the file was changed by hand, and not well.
+        InvalidInputError: The file is invalid, for example after a manual change.
     """
     path = home / _DECISION
     if not path.exists():
@@ -181,12 +182,12 @@ def read_database_decision(home: Path) -> DatabaseDecision | None:
 
 
 def take_over_database(home: Path, owner: str) -> None:
-    """Decide that the database which BENCHLOCK_DATABASE names is that of a new registry in ``home``.
+    """Make the database that BENCHLOCK_DATABASE names the database of a new registry in ``home``.
 
     Raises:
-        InvalidInputError: the variable names none.
-        RefusedError: the registry with the id ``owner`` did not have it.
-        UnavailableError: the database cannot be used, or the decision not be written down.
+        InvalidInputError: The variable is not set.
+        RefusedError: The database is not of the registry with the id ``owner``.
+        UnavailableError: The database cannot be used, or the decision cannot be written.
     """
     from benchlock.registry.database.database_checks import owner as owner_of  # noqa: PLC0415 - see above
 
@@ -231,7 +232,7 @@ def check_database(database: "Engine", noted: "Head | None" = None) -> "Database
 
 
 def describe_database(database: "Engine", home: Path) -> str:
-    """Where the database is, in words."""
+    """Describe the kind and location of the database in words."""
     if database.dialect.name == "sqlite":
         return f"{DATABASE_FILE} in the registry's folder (a new registry can have one on a server: {DATABASE_VARIABLE}=postgresql://…)"
     version = ".".join(map(str, getattr(database.dialect, "server_version_info", ())))
@@ -239,7 +240,7 @@ def describe_database(database: "Engine", home: Path) -> str:
 
 
 def _open_first(home: Path, wanted: str, now: Callable[[], datetime], *, create: bool) -> "tuple[Engine, bool]":
-    """Decide, unless another process did in the meantime; undone where the database cannot be used."""
+    """Decide, unless another process did meanwhile; undo the decision if the database cannot be used."""
     before = read_database_decision(home)
     if before is None and (home / DATABASE_FILE).exists():
         raise _other_database_error(home, "its own folder")
@@ -250,7 +251,7 @@ def _open_first(home: Path, wanted: str, now: Callable[[], datetime], *, create:
         return _open_claimed(home, wanted, decision, now, create=create)
     except BaseException:
         if before is None:
-            (home / _DECISION).unlink()  # nobody else saw it as long as this process was alone
+            (home / _DECISION).unlink()  # the lock hid it from every other process
         raise
 
 
@@ -269,7 +270,7 @@ def _open_claimed(
 
 
 def _prepare(database: "Engine", home: Path, *, create: bool) -> bool:
-    """Require today's schema, or make that of an empty database; return whether this call made it."""
+    """Require today's schema, or create it in an empty database; return whether this call created it."""
     if not create:
         with read_transaction(database) as connection:
             if find_revision(connection) is None:
@@ -284,7 +285,7 @@ def _connect(home: Path, wanted: str | None, decision: DatabaseDecision) -> "Eng
 
 
 def _address(text: str) -> str:
-    """The address without its password, as it is written down."""
+    """Return the address of a database without its password."""
     database = open_server(text)
     try:
         return database_location(database)

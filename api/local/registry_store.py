@@ -1,6 +1,6 @@
 """The choice of a registry's blob store, made at creation: its folder or an OCI repository.
 
-The decision is written down in the registry's home, so that nobody loses sight of blobs by forgetting a variable.
+The decision is stored in the registry's home, so that blobs are found even if BENCHLOCK_STORE is not set.
 """
 
 import os
@@ -26,7 +26,7 @@ _BLOBS, _DECISION, _LOCK = "blobs", "store.json", "store.lock"
 
 @dataclass(frozen=True, slots=True)
 class StoreDecision:
-    """That blobs are kept in a repository, which the registry claims by its ``owner`` id."""
+    """An OCI repository for the blobs, and the id by which the registry claims it."""
 
     repository: "Repository"
     owner: str
@@ -35,15 +35,19 @@ class StoreDecision:
 def open_store(
     home: Path, progress: Progress, text_of: TextOf, *, is_new: bool, beside: StoreLock | None = None
 ) -> "FileStore":
-    """The store of the registry in ``home``; of a new one, the one that BENCHLOCK_STORE names, if it is set.
+    """Open the store of the registry in ``home``; a new registry uses BENCHLOCK_STORE, if it is set.
 
-    ``text_of`` asks the registry's catalogue, which may be opened later: it is not called here. ``beside`` is held with
-    the file locks of the store.
+    Args:
+        home: The folder of the registry.
+        progress: Shows transfers from and to the repository.
+        text_of: Reads texts from the registry's catalogue; it is not called before the store is used.
+        is_new: Whether the registry is new.
+        beside: A lock that is held together with the file locks of the store.
 
     Raises:
-        InvalidInputError: BENCHLOCK_STORE names no repository, or another than the registry has.
-        RefusedError: the repository belongs to another registry.
-        UnavailableError: the repository cannot be asked, or the decision not be written down.
+        InvalidInputError: BENCHLOCK_STORE is not a repository, or another than the registry's own.
+        RefusedError: The repository belongs to another registry.
+        UnavailableError: The repository cannot be reached, or the decision cannot be written.
     """
     wanted = os.environ.get(STORE_VARIABLE)
     remote = _open_new_repository(home, wanted) if is_new else _open_known_repository(home, wanted)
@@ -55,15 +59,15 @@ def open_store(
 
 
 def uploads_folder(home: Path) -> Path:
-    """Where blobs are that come over HTTP, in pieces: on the disk of the registry's blobs, whose names they get."""
+    """Return the folder of resumable uploads, on the same disk as the registry's blobs so that rename works."""
     return home / _BLOBS / "uploads"
 
 
 def read_store_decision(home: Path) -> StoreDecision | None:
-    """What was written down in a registry's home; ``None`` where its blobs are in the home itself.
+    """Read the decision in a registry's home, None if its blobs are in the home itself.
 
     Raises:
-        InvalidInputError: the file was changed by hand, and not well.
+        InvalidInputError: The file is invalid, for example after a manual change.
     """
     path = home / _DECISION
     if not path.exists():
@@ -80,9 +84,9 @@ def read_store_decision(home: Path) -> StoreDecision | None:
 
 
 def take_over_store(home: Path, store: str, owner: str) -> None:
-    """Decide that a new registry in ``home`` has the repository ``store`` of the registry with the id ``owner``.
+    """Let a new registry in ``home`` take over the repository ``store`` of the registry with the id ``owner``.
 
-    It does so where BENCHLOCK_STORE names that repository; else nothing is decided.
+    This is decided only if BENCHLOCK_STORE names that repository.
     """
     wanted = os.environ.get(STORE_VARIABLE)
     if wanted and read_store_decision(home) is None and _repository(wanted) == _repository(store):
@@ -90,9 +94,9 @@ def take_over_store(home: Path, store: str, owner: str) -> None:
 
 
 def _open_new_repository(home: Path, wanted: str | None) -> "OciStore | None":
-    """The repository of a registry that keeps nothing yet, decided and claimed by one process at a time.
+    """Open the repository of an empty registry, decided and claimed by one process at a time.
 
-    A decision may be there, and its repository not be claimed: whoever wrote it was killed in between.
+    A decision may exist without a claim if the process that made it was killed in between.
     """
     if not wanted and read_store_decision(home) is None:
         return None
@@ -107,7 +111,7 @@ def _open_new_repository(home: Path, wanted: str | None) -> "OciStore | None":
             remote.claim()
         except BaseException:
             if before is None:
-                (home / _DECISION).unlink()  # nobody else saw it as long as this process was alone
+                (home / _DECISION).unlink()  # the lock hid it from every other process
             raise
         return remote
 
@@ -123,7 +127,7 @@ def _open_known_repository(home: Path, wanted: str | None) -> "OciStore | None":
 
 
 def _decide(home: Path, wanted: str) -> StoreDecision:
-    """Write the decision down."""
+    """Choose the repository and store the decision."""
     decision = StoreDecision(_repository(wanted), create_owner_id())
     write_decision(home / _DECISION, {"store": str(decision.repository), "owner": decision.owner})
     return decision

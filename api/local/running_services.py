@@ -1,9 +1,9 @@
 """Registration of the services that serve a registry, and refusal of conflicting ones.
 
-With SQLite there is one service: it locks a file beside the database (flock), and the kernel frees it when the process
-ends. With PostgreSQL there may be several, of several hosts, as long as they share one folder: unfinished uploads and
-the blobs are in it. Each service holds an advisory lock in the database, whose number names a file in the folder. A
-folder in which the file of a running service is missing is not the folder of that service.
+With SQLite there is one service. It locks a file beside the database (flock), and the kernel releases the lock when
+the process ends. With PostgreSQL several services on several hosts may run if they share one folder, which has
+unfinished uploads and the blobs. Each service holds an advisory lock in the database, whose number names a file in
+the folder. If the file of a running service is missing in a folder, that service uses another folder.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ from benchlock.artifacts.errors import BenchlockError, RefusedError, Unavailable
 from benchlock.registry.database.engine import database_location, translate_errors
 
 KEY: Final = 0x73657276
-"""Of the advisory locks of services; the second number of each is the service's own."""
+"""The first number of the advisory locks of services; the second is the service's own."""
 _FOLDER: Final = "services"
 _SECONDS: Final = 5.0
 """Interval between two checks that the lock is still held."""
@@ -49,7 +49,7 @@ def end_this_process() -> None:
 
 @contextmanager
 def running_service(home: Path, database: Engine, end: Callable[[], None] = end_this_process) -> Iterator[None]:
-    """Register a service of the registry in ``home`` for as long as the context is held.
+    """Register a service of the registry in ``home`` while the context is held.
 
     Args:
         home: The folder of the registry.
@@ -79,7 +79,7 @@ def running_service(home: Path, database: Engine, end: Callable[[], None] = end_
 
 @contextmanager
 def exclude_services(home: Path) -> Iterator[None]:
-    """Keep services away from the SQLite database in ``home`` for as long as the context is held.
+    """Exclude services from the SQLite database in ``home`` while the context is held.
 
     Raises:
         RefusedError: A service has the registry.
@@ -108,7 +108,7 @@ def require_same_folder(home: Path, database: Engine) -> None:
     """Require that every running service of a database on a server has the folder ``home``.
 
     Raises:
-        RefusedError: One serves the registry from another folder.
+        RefusedError: A service serves the registry from another folder.
         UnavailableError: The database cannot be used.
     """
     if database.dialect.name != "sqlite":
@@ -117,10 +117,10 @@ def require_same_folder(home: Path, database: Engine) -> None:
 
 
 def require_no_service(database: Engine) -> None:
-    """Require that no service of a database on a server runs.
+    """Require that no service of a database on a server is running.
 
     Raises:
-        RefusedError: One runs.
+        RefusedError: A service is running.
         UnavailableError: The database cannot be used.
     """
     with translate_errors(database), database.connect() as connection:
@@ -143,9 +143,9 @@ class _Service:
         self._session: Connection | None = None
 
     def register(self) -> None:
-        """Write the file and take the lock, then require that the others have the same folder.
+        """Write the file and take the lock, then require that the other services have the same folder.
 
-        Of two that register at once from different folders, both are refused.
+        If two services register at once from different folders, both are refused.
         """
         try:
             self._file.parent.mkdir(exist_ok=True)
@@ -211,7 +211,7 @@ class _Service:
     def _end(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            with suppress(Exception):  # it may have ended already
+            with suppress(Exception):  # the session may have ended already
                 session.close()
 
 

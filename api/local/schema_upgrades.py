@@ -1,7 +1,7 @@
 """Upgrades and downgrades of the database schema of an existing registry.
 
 Both take a backup first. SQLite's file is copied within the write transaction that changes it, so the copy is exactly
-what was there before. A database on a server is backed up by its owner, who confirms it.
+the state before the change. A database on a server is backed up by its owner, who confirms the backup.
 """
 
 import shutil
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """A change of the schema: the revisions before and after it, and the backup that was made of SQLite's file."""
+    """A change of the schema: the revisions before and after, and the backup of SQLite's file, if one was made."""
 
     before: str | None
     after: str
@@ -164,7 +164,7 @@ def _refuse_newer(found: str | None, database: "Engine") -> None:
 
 
 def _back_up(connection: "Connection", home: Path, at: datetime, *, backup_made: bool) -> Path | None:
-    """Copy SQLite's file beside itself, where the caller has no backup."""
+    """Copy SQLite's file into the registry's home, unless the caller has a backup."""
     if backup_made:
         return None
     database = connection.engine

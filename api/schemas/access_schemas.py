@@ -14,7 +14,7 @@ TokenIdText = Annotated[str, Meta(pattern=r"^token/[0-9a-z]{26}$", examples=["to
 
 
 class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A token to make; ``expires`` is its life in days, hours or minutes."""
+    """A token to create; ``expires`` is its lifetime in days, hours or minutes."""
 
     name: Annotated[str, limit_text(64, "ci")]
     scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=64)]
@@ -29,7 +29,7 @@ class RotationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class TokenDocument(Struct, frozen=True, kw_only=True):
-    """What is known of a token: everything but its text."""
+    """The metadata of a token, without its secret."""
 
     id: TokenIdText
     name: str
@@ -43,21 +43,21 @@ class TokenDocument(Struct, frozen=True, kw_only=True):
 
 
 class NewToken(Struct, frozen=True, kw_only=True):
-    """A token that was made, and its text, which nobody can ask for again."""
+    """A new token and its secret, which cannot be retrieved again."""
 
     token: TokenDocument
     secret: str
 
 
 class TokenPage(Struct, frozen=True, kw_only=True):
-    """Tokens, oldest first; ``next`` is the cursor of what follows, absent at the end."""
+    """Tokens, oldest first; ``next`` is the cursor of the next page, absent on the last."""
 
     tokens: tuple[TokenDocument, ...]
     next: str | UnsetType = UNSET
 
 
 class Revoked(Struct, frozen=True, kw_only=True):
-    """``changed`` is false where it was revoked already."""
+    """The result of a revocation; ``changed`` is false if the token was already revoked."""
 
     token: TokenIdText
     revoked: bool = True
@@ -65,7 +65,7 @@ class Revoked(Struct, frozen=True, kw_only=True):
 
 
 class LogEntry(Struct, frozen=True, kw_only=True):
-    """Something that was done, or refused. ``actor`` is a token's id, or a word where there is none."""
+    """An action that was performed or refused; ``actor`` is the id of a token, or a word if there was no token."""
 
     id: str
     at: datetime
@@ -78,13 +78,14 @@ class LogEntry(Struct, frozen=True, kw_only=True):
 
 
 class LogPage(Struct, frozen=True, kw_only=True):
-    """Entries, newest first; ``next`` is the cursor of what follows, absent at the end."""
+    """Entries, newest first; ``next`` is the cursor of the next page, absent on the last."""
 
     log: tuple[LogEntry, ...]
     next: str | UnsetType = UNSET
 
 
 def encode_token(token: Token, at: datetime) -> TokenDocument:
+    """Encode a token with its state at the time ``at``."""
     return TokenDocument(
         id=token.id,
         name=token.name,
@@ -99,6 +100,7 @@ def encode_token(token: Token, at: datetime) -> TokenDocument:
 
 
 def encode_log_entry(entry: AuditEntry) -> LogEntry:
+    """Encode an entry of the audit log."""
     return LogEntry(
         id=entry.id,
         at=entry.at,
@@ -112,7 +114,7 @@ def encode_log_entry(entry: AuditEntry) -> LogEntry:
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Who asks: a token by its id, or a word where there is none; and what they may do."""
+    """The current caller, a token's id or a word without a token, and its scopes."""
 
     id: str
     scopes: tuple[str, ...]

@@ -24,7 +24,7 @@ Source = Annotated[str, limit_text(size_limits.SOURCE)]
 
 
 class VersionEntry(Struct, frozen=True, kw_only=True):
-    """A published version. ``digest`` is its manifest's; ``yanked`` is the reason, where it is yanked."""
+    """A published version; ``digest`` is that of its manifest, ``yanked`` the reason if the version is yanked."""
 
     kind: Kind
     name: Name
@@ -35,23 +35,24 @@ class VersionEntry(Struct, frozen=True, kw_only=True):
 
 
 class VersionPage(Struct, frozen=True, kw_only=True):
-    """Versions by kind, name and version; ``next`` is the cursor of what follows, absent at the end."""
+    """Versions by kind, name and version; ``next`` is the cursor of the next page, absent on the last."""
 
     artifacts: tuple[VersionEntry, ...]
     next: str | UnsetType = UNSET
 
 
 class VersionDocument(VersionEntry, frozen=True, kw_only=True):
-    """A version with its manifest, whose bytes are those of the digest, and where its files came from."""
+    """A version with its manifest, byte for byte as it was digested, and the sources of its files."""
 
     manifest: Raw
     sources: dict[str, str]
 
 
 class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A version to publish: every file with its digest and size, and none with a source; its blobs are sent before.
+    """A version to publish; its blobs are uploaded before.
 
-    ``digest`` is what the sender takes the manifest's to be. ``authored`` and ``sources`` are kept beside it.
+    The manifest lists every file with digest and size, and without a source. ``digest`` is the sender's digest of the
+    manifest. ``authored`` and ``sources`` are stored with the manifest.
     """
 
     manifest: Annotated[dict[str, Any], limit_document(size_limits.MANIFEST)]
@@ -62,9 +63,9 @@ class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class PublishedVersion(Struct, frozen=True, kw_only=True):
-    """What publishing did, or with a dry run would do: ``changed`` is false where the same content was there already.
+    """The result of a publication or dry run; ``changed`` is false if the same content was already published.
 
-    ``warnings`` say what is odd, and no reason to refuse.
+    ``warnings`` describe irregularities that do not prevent publication.
     """
 
     kind: Kind
@@ -76,7 +77,7 @@ class PublishedVersion(Struct, frozen=True, kw_only=True):
 
 
 class Yank(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """That nobody should choose a version any more, and why; or, with ``undo``, that it may be chosen again."""
+    """A version that new locks must not choose, and the reason; with ``undo``, a version that may be chosen again."""
 
     target: Annotated[str, limit_text(size_limits.TARGET, "model/acme/resnet8@1.0.0")]
     reason: Annotated[str, limit_text(size_limits.REASON)] = ""
@@ -84,7 +85,7 @@ class Yank(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Yanked(Struct, frozen=True, kw_only=True):
-    """``changed`` is false where it was so already."""
+    """The state of a version after a yank; ``changed`` is false if it was already in that state."""
 
     target: str
     yanked: bool
@@ -92,6 +93,7 @@ class Yanked(Struct, frozen=True, kw_only=True):
 
 
 def encode_version_entry(entry: Entry) -> VersionEntry:
+    """Encode an entry of the catalogue."""
     return VersionEntry(
         kind=entry.reference.kind,
         name=entry.reference.name,
@@ -103,6 +105,7 @@ def encode_version_entry(entry: Entry) -> VersionEntry:
 
 
 def encode_version_page_entry(listed: ListedVersion) -> VersionEntry:
+    """Encode an entry of a page of versions."""
     return VersionEntry(
         kind=listed.kind,
         name=listed.name,
@@ -114,16 +117,18 @@ def encode_version_page_entry(listed: ListedVersion) -> VersionEntry:
 
 
 def version_document(entry: Entry, manifest: str, sources: Mapping[str, str]) -> bytes:
-    """A version with its manifest, as it is sent."""
+    """Encode a version with its manifest as the JSON of ``VersionDocument``."""
     parts = msgspec.structs.asdict(encode_version_entry(entry))
     return msgspec.json.encode(VersionDocument(**parts, manifest=Raw(manifest.encode()), sources=dict(sources)))
 
 
 def decode_version_entry(entry: VersionEntry) -> Entry:
+    """Decode an entry of the catalogue."""
     return Entry(_parse_reference(entry), parse_digest(entry.digest), entry.published_at, entry.yanked)
 
 
 def encode_published_version(published: PublishResult, warnings: tuple[str, ...] = ()) -> PublishedVersion:
+    """Encode the result of a publication."""
     return PublishedVersion(
         kind=published.reference.kind,
         name=published.reference.name,
@@ -135,6 +140,7 @@ def encode_published_version(published: PublishResult, warnings: tuple[str, ...]
 
 
 def decode_published_version(published: PublishedVersion) -> PublishResult:
+    """Decode the result of a publication."""
     return PublishResult(_parse_reference(published), Digest(published.digest), published.changed)
 
 

@@ -36,15 +36,15 @@ Nonce = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._
 Reason = Annotated[str, limit_text(size_limits.REASON)]
 FenceNumber = Annotated[int, Meta(ge=1, lt=1 << 62)]
 Released = Literal["cancelled", "returned", "engine", "integrity", "invalid"]
-"""How an agent gives a lease back that has no run. That nobody heard of it is the queue's to say."""
+"""Why an agent gives back a lease without a run. Only the queue decides that an agent is lost."""
 LONGEST_WAIT = 25.0
-"""Seconds that an agent may wait for work in one request."""
+"""The maximum seconds that an agent waits for a lease in one request."""
 
 
 class JobAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A lock that the registry has, or a request, whose lock is made: to be run once by a worker.
+    """A job to queue: one run of a stored lock, or of the lock that answers a request.
 
-    The same ``job`` again is the same job, whatever was published meanwhile.
+    Submitting the same ``job`` again has no effect, even if versions were published meanwhile.
     """
 
     lock: DigestText | UnsetType = UNSET
@@ -55,7 +55,7 @@ class JobAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class JobOnWire(Struct, frozen=True, kw_only=True):
-    """A job. ``run`` is its result, else the run of its last lease; ``again_in`` seconds it is tried again."""
+    """A job. ``run`` is its result, else the run of its last lease; it is retried in ``again_in`` seconds."""
 
     job: JobText
     lock: DigestText
@@ -74,14 +74,14 @@ class JobOnWire(Struct, frozen=True, kw_only=True):
 
 
 class JobPage(Struct, frozen=True, kw_only=True):
-    """Jobs, newest first; ``next`` is the cursor of the older ones, absent where there are none."""
+    """Jobs, newest first; ``next`` is the cursor of the next page, absent on the last."""
 
     jobs: tuple[JobOnWire, ...]
     next: str | UnsetType = UNSET
 
 
 class StandingTold(Struct, frozen=True, kw_only=True):
-    """What stands between a job and a machine; nothing where it may take it."""
+    """The reasons why a machine cannot take a job now: requirements that it lacks, and a temporary obstacle."""
 
     machine: str
     lacks: tuple[str, ...]
@@ -89,7 +89,7 @@ class StandingTold(Struct, frozen=True, kw_only=True):
 
 
 class ExplanationTold(Struct, frozen=True, kw_only=True):
-    """Why a job is where it is. ``blocked``: no machine can take it as things are."""
+    """The explanation of a job's state; with ``blocked``, no known machine can take the job."""
 
     job: JobOnWire
     blocked: bool
@@ -99,7 +99,7 @@ class ExplanationTold(Struct, frozen=True, kw_only=True):
 
 
 class Enrolment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a machine is, in this boot; and what its ``clock`` says, which is shown and decides nothing."""
+    """The facts of a machine in its current boot; ``clock`` is shown only, and has no effect."""
 
     boot: Boot
     facts: Annotated[dict[str, Any], limit_document(size_limits.MACHINE_FACTS)]
@@ -107,10 +107,10 @@ class Enrolment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MachineOnWire(Struct, frozen=True, kw_only=True):
-    """A machine as known; ``unseen`` are the seconds since it was heard of, ``gone_because`` why else it is gone.
+    """A machine. ``unseen`` are the seconds since its last request, ``gone_because`` is why else it counts as gone.
 
-    ``held`` says why it is held back, until it is given a job after ``held_for`` seconds. ``skew`` is by how many
-    seconds its clock was ahead of the server's.
+    ``held`` is why it gets no job for the next ``held_for`` seconds. ``skew`` is how many seconds its clock was ahead
+    of the server's.
     """
 
     machine: str
@@ -127,22 +127,22 @@ class MachineOnWire(Struct, frozen=True, kw_only=True):
 
 
 class MachinePage(Struct, frozen=True, kw_only=True):
-    """Machines, by name; ``next`` where there are more."""
+    """Machines by name; ``next`` is the cursor of the next page, absent on the last."""
 
     machines: tuple[MachineOnWire, ...]
     next: str | UnsetType = UNSET
 
 
 class Draining(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a machine gets no more jobs; null gives it some again."""
+    """The reason why a machine gets no more jobs; null ends the draining."""
 
     draining: Annotated[str, Meta(min_length=1), limit_text(size_limits.REASON)] | None
 
 
 class LeaseAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine asks for work, and waits for some so many seconds.
+    """A machine's request for a lease, which waits for at most ``wait`` seconds.
 
-    The same ``nonce`` again is the same question, and has the same answer.
+    A repeated request with the same ``nonce`` has the same answer.
     """
 
     machine: MachineText
@@ -152,7 +152,7 @@ class LeaseAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LeaseOnWire(Struct, frozen=True, kw_only=True):
-    """A lease: for ``seconds`` from the asking, and again from each beat."""
+    """A lease, valid for ``seconds`` from its request and from each heartbeat."""
 
     fence: int
     job: JobText
@@ -164,56 +164,57 @@ class LeaseOnWire(Struct, frozen=True, kw_only=True):
 
 
 class LeaseAnswer(Struct, frozen=True, kw_only=True):
-    """A lease, or null where there is no work."""
+    """A lease, or null if there is no job for the machine."""
 
     lease: LeaseOnWire | None
 
 
 class Beating(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is being done under a lease."""
+    """A heartbeat with the current phase of the job."""
 
     phase: Phase
 
 
 class Beaten(Struct, frozen=True, kw_only=True):
-    """Go on, end it since it was cancelled, or end it since it is lost."""
+    """The answer to a heartbeat: continue, stop because the job was cancelled, or stop because the lease is lost."""
 
     answer: Beat
 
 
 class Holding(Struct, frozen=True, kw_only=True):
-    """Whether a lease holds."""
+    """Whether a lease is still held."""
 
     holds: bool
 
 
 class QueueTold(Struct, frozen=True, kw_only=True):
-    """The queue's own name, which the containers of its workers carry."""
+    """The name of the queue, with which its workers label their containers."""
 
     name: str
 
 
 class Began(Struct, frozen=True, kw_only=True):
-    """The start as recorded, or null where the lease holds no more."""
+    """The recorded start of a run, or null if the lease is no longer held."""
 
     start: RunBegun | None
 
 
 class Committed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The end of a lease's run."""
+    """The end of the run of a lease."""
 
     run: RunText
     end: RunOver
 
 
 class Release(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why a lease is given back."""
+    """The reason why a lease is given back."""
 
     ended: Released
     reason: Reason
 
 
 def encode_job(job: Job) -> JobOnWire:
+    """Encode a job."""
     return JobOnWire(
         job=job.id,
         lock=job.lock,
@@ -233,12 +234,13 @@ def encode_job(job: Job) -> JobOnWire:
 
 
 def job_summary(job: Job) -> JobOnWire:
-    """Return the job as a list shows it: with a short reason."""
+    """Encode a job for a list, with a shortened reason."""
     reason = None if job.reason is None else size_limits.shorten(job.reason, size_limits.SUMMARY)
     return encode_job(replace(job, reason=reason))
 
 
 def decode_job(job: JobOnWire) -> Job:
+    """Decode a job."""
     return Job(
         id=JobId(job.job),
         lock=Digest(job.lock),
@@ -256,6 +258,7 @@ def decode_job(job: JobOnWire) -> Job:
 
 
 def encode_explanation(found: Explanation) -> ExplanationTold:
+    """Encode the explanation of a job's state."""
     machines = tuple(
         StandingTold(machine=one.machine, lacks=one.lacks, obstacle=one.obstacle) for one in found.machines
     )
@@ -265,11 +268,13 @@ def encode_explanation(found: Explanation) -> ExplanationTold:
 
 
 def decode_explanation(told: ExplanationTold) -> Explanation:
+    """Decode the explanation of a job's state."""
     machines = tuple(MachineMatch(MachineId(one.machine), one.lacks, one.obstacle) for one in told.machines)
     return Explanation(decode_job(told.job), told.blocked, told.why, machines, told.ahead)
 
 
 def encode_machine(machine: Machine) -> MachineOnWire:
+    """Encode a machine."""
     return MachineOnWire(
         machine=machine.id,
         boot=machine.boot,
@@ -286,6 +291,7 @@ def encode_machine(machine: Machine) -> MachineOnWire:
 
 
 def decode_machine(told: MachineOnWire) -> Machine:
+    """Decode a machine."""
     return Machine(
         id=MachineId(told.machine),
         boot=told.boot,
@@ -302,6 +308,7 @@ def decode_machine(told: MachineOnWire) -> Machine:
 
 
 def encode_lease(lease: Lease) -> LeaseOnWire:
+    """Encode a lease."""
     return LeaseOnWire(
         fence=lease.fence,
         job=lease.job,
@@ -314,6 +321,7 @@ def encode_lease(lease: Lease) -> LeaseOnWire:
 
 
 def decode_lease(told: LeaseOnWire) -> Lease:
+    """Decode a lease."""
     return Lease(
         Fence(told.fence),
         JobId(told.job),

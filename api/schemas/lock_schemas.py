@@ -21,7 +21,7 @@ RequestDocument = Annotated[dict[str, Any], limit_document(size_limits.REQUEST)]
 
 
 class Preferred(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A version to choose where it fits, whatever is newer."""
+    """A version to choose if it satisfies the request, even if newer versions exist."""
 
     kind: Kind
     name: Name
@@ -29,7 +29,7 @@ class Preferred(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DraftedVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A version that is not published: ``requires`` are the kind, name and constraint of what it needs."""
+    """An unpublished version; ``requires`` are the kind, name and constraint of each dependency."""
 
     kind: Kind
     name: Name
@@ -39,9 +39,9 @@ class DraftedVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A request, as its file says, and the versions to keep where they fit.
+    """A request as in its file, and versions to prefer.
 
-    With ``drafts`` it is answered as if these were published, in the place of all versions of their names.
+    With ``drafts``, it is resolved as if they were published, in place of all versions of their names.
     """
 
     request: RequestDocument
@@ -50,7 +50,7 @@ class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
 
 
 class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A lock to make from a request, or one to keep: its text."""
+    """A request to resolve and lock, or the text of a lock to store."""
 
     request: RequestDocument | UnsetType = UNSET
     preferences: Annotated[tuple[Preferred, ...], Meta(max_length=size_limits.PREFERENCES)] = ()
@@ -58,7 +58,7 @@ class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ChosenVersion(Struct, frozen=True, kw_only=True):
-    """A version that was chosen. ``yanked`` is the reason, where it is yanked."""
+    """A chosen version; ``yanked`` is the reason if it is yanked."""
 
     kind: Kind
     name: Name
@@ -68,7 +68,7 @@ class ChosenVersion(Struct, frozen=True, kw_only=True):
 
 
 class OfferedPlatform(Struct, frozen=True, kw_only=True):
-    """A platform of the image: ``layered`` where a container can run."""
+    """A platform of the image; with ``layered``, it can run in a container."""
 
     os: str
     arch: str
@@ -78,7 +78,7 @@ class OfferedPlatform(Struct, frozen=True, kw_only=True):
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
-    """The versions that answer a request, and the platforms that it admits."""
+    """The versions that satisfy a request, and the platforms that it admits."""
 
     model: ChosenVersion
     framework: ChosenVersion
@@ -88,7 +88,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
 
 
 class KeptLock(Struct, frozen=True, kw_only=True):
-    """A lock of the registry; ``text`` is its file. ``warnings`` are of yanked versions and newer schemas."""
+    """A stored lock and the text of its file; ``warnings`` concern yanked versions and newer schemas."""
 
     lock: DigestText
     text: Lockfile
@@ -96,14 +96,14 @@ class KeptLock(Struct, frozen=True, kw_only=True):
 
 
 class Checked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A lock, by its text or id, and the request that it should answer."""
+    """A lock, by its text or id, and the request that it should satisfy."""
 
     lock: Lockfile
     request: RequestDocument
 
 
 class FreshnessFound(Struct, frozen=True, kw_only=True):
-    """``reasons`` why a lock is stale, none if it is not."""
+    """Whether a lock is still the answer to its request, and if not, the ``reasons``."""
 
     fresh: bool
     reasons: tuple[str, ...]
@@ -111,14 +111,14 @@ class FreshnessFound(Struct, frozen=True, kw_only=True):
 
 
 class WhyAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A lock, by its text or id, and an artifact of it: ``KIND/NAME``."""
+    """A lock, by its text or id, and one of its artifacts as ``KIND/NAME``."""
 
     lock: Lockfile
     target: Annotated[str, limit_text(size_limits.TARGET, "framework/onnxruntime")]
 
 
 class WhyTold(Struct, frozen=True, kw_only=True):
-    """Why the lock has this version: in words, and as plain values."""
+    """The reason for a locked version, as text and as JSON values."""
 
     prose: str
     why: dict[str, Any]
@@ -132,7 +132,7 @@ class TwoLocks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ChangeTold(Struct, frozen=True, kw_only=True):
-    """What changed from one lock to another; ``None`` where there was or is nothing."""
+    """A change from one lock to another; a side is null if the subject is absent there."""
 
     subject: str
     before: str | None
@@ -141,33 +141,45 @@ class ChangeTold(Struct, frozen=True, kw_only=True):
 
 
 class ChangesTold(Struct, frozen=True, kw_only=True):
-    """None of them: the same lock."""
+    """The changes from one lock to another; empty if the locks are equal."""
 
     changes: tuple[ChangeTold, ...]
 
 
 def decode_preferences(preferred: tuple[Preferred, ...]) -> Preferences:
+    """Decode preferred versions.
+
+    Raises:
+        InvalidInputError: A kind or version is invalid.
+    """
     return {(parse_kind(one.kind), one.name): parse_version(one.version) for one in preferred}
 
 
 def encode_preferences(preferences: Preferences) -> tuple[Preferred, ...]:
+    """Encode preferred versions."""
     return tuple(Preferred(kind=kind, name=name, version=str(version)) for (kind, name), version in preferences.items())
 
 
 def encode_draft(draft: Candidate) -> DraftedVersion:
+    """Encode the version of a draft."""
     return DraftedVersion(
         kind=draft.kind, name=draft.name, version=str(draft.version), digest=draft.digest, requires=draft.requires
     )
 
 
 def decode_draft(draft: DraftedVersion) -> Candidate:
-    """The candidate, its words parsed."""
+    """Parse an unpublished version.
+
+    Raises:
+        InvalidInputError: A name, version, digest or constraint is invalid.
+    """
     requires = tuple((kind, parse_name(name), str(Constraint.parse(text))) for kind, name, text in draft.requires)
     name, version = parse_name(draft.name), parse_version(draft.version)
     return Candidate(draft.kind, name, version, parse_digest(draft.digest), requires=requires)
 
 
 def encode_resolution(resolution: Resolution) -> Resolved:
+    """Encode a resolution."""
     platforms = tuple(
         OfferedPlatform(os=os, arch=arch, device=device, python=python, layered=layered)
         for os, arch, device, python, layered in resolution.platforms
@@ -177,6 +189,7 @@ def encode_resolution(resolution: Resolution) -> Resolved:
 
 
 def decode_resolution(resolved: Resolved) -> Resolution:
+    """Decode a resolution."""
     platforms: tuple[Offer, ...] = tuple(
         (one.os, one.arch, one.device, one.python, one.layered) for one in resolved.platforms
     )
@@ -190,14 +203,17 @@ def decode_resolution(resolved: Resolved) -> Resolution:
 
 
 def encode_lock(lock: Lock, text: str, warnings: tuple[str, ...] = ()) -> KeptLock:
+    """Encode a stored lock; its own warnings follow ``warnings``."""
     return KeptLock(lock=lock.id, text=text, warnings=(*warnings, *lock.warnings))
 
 
 def encode_freshness(found: Freshness) -> FreshnessFound:
+    """Encode the result of a freshness check."""
     return FreshnessFound(fresh=not found.reasons, reasons=found.reasons, warnings=found.warnings)
 
 
 def decode_freshness(found: FreshnessFound) -> Freshness:
+    """Decode the result of a freshness check."""
     return Freshness(found.reasons, found.warnings)
 
 

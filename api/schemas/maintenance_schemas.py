@@ -23,13 +23,13 @@ from benchlock.registry.versions.semantic_version import parse_version
 
 
 class BundleSent(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A bundle that was sent as a blob, by its digest."""
+    """The digest of a bundle that was uploaded as a blob."""
 
     blob: DigestText
 
 
 class KeptOut(Struct, frozen=True, kw_only=True):
-    """An artifact of a bundle that is not in the catalogue, and why; its lock runs all the same."""
+    """An artifact of a bundle that was not added to the catalogue, and the reason; its lock can be run anyway."""
 
     kind: Kind
     name: Name
@@ -38,12 +38,14 @@ class KeptOut(Struct, frozen=True, kw_only=True):
 
 
 class RunBrought(Struct, frozen=True, kw_only=True):
+    """A run of a bundle; ``changed`` is false if the registry already had it."""
+
     run: RunText
     changed: bool
 
 
 class BundleTold(Struct, frozen=True, kw_only=True):
-    """What came in a bundle; ``changed`` is false where all of it was there."""
+    """The content of an imported bundle; ``changed`` is false if the registry already had all of it."""
 
     lock: DigestText
     changed: bool
@@ -56,10 +58,10 @@ class BundleTold(Struct, frozen=True, kw_only=True):
 
 
 class ToVerify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to read again: ``KIND/NAME[@CONSTRAINT]``, ``run/ID``, a lock's id or text; everything, if nothing is said.
+    """What to verify: ``KIND/NAME[@CONSTRAINT]``, ``run/ID``, or the id or text of a lock; if empty, everything.
 
-    ``remote``: in the OCI repository behind the registry. ``head``: a head of the chain of records that was noted
-    before, and must still be in it.
+    With ``remote``, blobs are read from the OCI repository behind the registry. ``head`` is a head of the chain of
+    records that was noted before, and must still be part of the chain.
     """
 
     targets: Annotated[tuple[Annotated[str, limit_text(size_limits.LOCK)], ...], Meta(max_length=1000)] = ()
@@ -68,10 +70,10 @@ class ToVerify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class VerifiedTold(Struct, frozen=True, kw_only=True):
-    """How many blobs were read, and what is wrong with which: code, message, where, next.
+    """The number of verified blobs, and an error (code, message, where, next) for each damaged one.
 
-    Where everything was verified, ``records`` is the number of records and ``head`` the last link of their chain.
-    ``runs``: how many ended runs were compared with their evidence; ``contradictions``: those that do not agree.
+    If everything was verified, ``records`` is the number of records and ``head`` the last link of their chain. ``runs``
+    is how many ended runs were compared with their evidence; ``contradictions`` are those that differ from it.
     """
 
     blobs: int
@@ -83,21 +85,21 @@ class VerifiedTold(Struct, frozen=True, kw_only=True):
 
 
 class ToCollect(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``local``: also what is kept in the folder of blobs that an OCI repository has."""
+    """Options of a garbage collection; ``local`` also deletes cached copies of blobs that an OCI repository has."""
 
     dry_run: bool = False
     local: bool = False
 
 
 class Leftovers(Struct, frozen=True, kw_only=True):
-    """Files of writers that were killed and of transfers that nobody resumed, and their bytes."""
+    """Number and bytes of files left by killed writers and by transfers that nobody resumed."""
 
     files: int
     bytes: int
 
 
 class CollectedTold(Struct, frozen=True, kw_only=True):
-    """How many blobs nothing named, and their bytes; ``leftovers`` are unfinished files, which went too."""
+    """Number and bytes of the unreferenced blobs; ``leftovers`` are unfinished files, which are deleted too."""
 
     blobs: int
     bytes: int
@@ -107,6 +109,7 @@ class CollectedTold(Struct, frozen=True, kw_only=True):
 
 
 def encode_import_report(found: ImportReport) -> BundleTold:
+    """Encode the result of a bundle import."""
     return BundleTold(
         lock=found.lock,
         changed=found.changed,
@@ -123,6 +126,7 @@ def encode_import_report(found: ImportReport) -> BundleTold:
 
 
 def decode_import_report(told: BundleTold) -> ImportReport:
+    """Decode the result of a bundle import."""
     return ImportReport(
         told.lock,
         told.changed,
@@ -136,6 +140,7 @@ def decode_import_report(told: BundleTold) -> ImportReport:
 
 
 def encode_verification(found: VerificationReport) -> VerifiedTold:
+    """Encode the result of a verification."""
     return VerifiedTold(
         blobs=found.blobs,
         damaged=tuple(map(dict, found.damaged)),
@@ -147,14 +152,17 @@ def encode_verification(found: VerificationReport) -> VerifiedTold:
 
 
 def decode_verification(told: VerifiedTold) -> VerificationReport:
+    """Decode the result of a verification."""
     return VerificationReport(told.blobs, told.damaged, told.records, told.head, told.runs, told.contradictions)
 
 
 def encode_gc_report(found: GcReport, *, dry_run: bool) -> CollectedTold:
+    """Encode the result of a garbage collection."""
     local = None if found.local is None else dict(found.local)
     leftovers = Leftovers(files=found.leftovers.files, bytes=found.leftovers.size)
     return CollectedTold(blobs=found.blobs, bytes=found.size, dry_run=dry_run, local=local, leftovers=leftovers)
 
 
 def decode_gc_report(told: CollectedTold) -> GcReport:
+    """Decode the result of a garbage collection."""
     return GcReport(told.blobs, told.bytes, told.local, RemovedFiles(told.leftovers.files, told.leftovers.bytes))

@@ -19,13 +19,13 @@ from benchlock.artifacts.errors import (
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE: Final = "urn:benchlock:problem:"
 NOTHING_SERVED: Final = "nothing is served under this path"
-"""What is said of a path that leads nowhere: another version may know it."""
+"""The detail of the response for an unknown path, which another version may know."""
 _TOLD: Final = "ToldError"
 _REASONS: Final = (UnknownNameError, InvalidInputError, RefusedError, IntegrityError, UnavailableError)
 
 
 class Detail(Struct, frozen=True, kw_only=True):
-    """One of several errors that were found in the same look."""
+    """One of several errors that were found together."""
 
     code: Annotated[str, Meta(examples=["invalid-input"])]
     detail: str
@@ -34,7 +34,7 @@ class Detail(Struct, frozen=True, kw_only=True):
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """Why a request was not answered. ``type`` says what may be done about it, ``code`` what it was exactly."""
+    """An error. ``type`` tells which reaction is suitable, ``code`` is the exact error."""
 
     type: Annotated[str, Meta(examples=[f"{TYPE}unknown-name"])]
     title: str
@@ -50,7 +50,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 def encode_problem(error: BenchlockError, request_id: str | None = None, fault: Fault | None = None) -> Problem:
-    """The problem that an error is; of ``fault``, where the error's class does not say it."""
+    """Encode an error; ``fault`` overrides that of the error's class."""
     fault = fault or fault_of(error)
     return Problem(
         type=f"{TYPE}{fault.reason}",
@@ -68,7 +68,7 @@ def encode_problem(error: BenchlockError, request_id: str | None = None, fault: 
 
 
 def decode_problem(problem: Problem) -> BenchlockError:
-    """The error that ``problem`` tells of, of the same class where this version has it, else of its reason's."""
+    """Rebuild an error: of the same class if this version has it, else of the class of its reason."""
     error = _new(problem.code, problem.type.removeprefix(TYPE), problem.detail, (problem.where, problem.next))
     if problem.problems is not UNSET:
         error.problems = tuple(_new(one.code, "", one.detail, (one.where, one.next)) for one in problem.problems)
@@ -83,7 +83,7 @@ def _detail(error: BenchlockError) -> Detail:
 
 
 def _new(code: str, reason: str, what: str, rest: tuple[str | None, str | None]) -> BenchlockError:
-    """An error of the class with that code; whatever that class is made of, it is what any error is made of here."""
+    """Create an error of the class with the code ``code``, bypassing that class's own ``__init__``."""
     kind = next((one for one in _classes(BenchlockError) if one.code == code), None) or _stand_in(code, reason)
     error = kind.__new__(kind)
     where, next_step = rest
@@ -92,7 +92,7 @@ def _new(code: str, reason: str, what: str, rest: tuple[str | None, str | None])
 
 
 def _classes(kind: type[BenchlockError]) -> Iterator[type[BenchlockError]]:
-    """The class and those under it, breadth first: where two share a code, the one that others build upon."""
+    """Iterate over the class and its subclasses breadth first, so that base classes come first."""
     waiting = [kind]
     for one in waiting:
         if one.__name__ != _TOLD:
@@ -102,7 +102,7 @@ def _classes(kind: type[BenchlockError]) -> Iterator[type[BenchlockError]]:
 
 @lru_cache(maxsize=256)
 def _stand_in(code: str, reason: str) -> type[BenchlockError]:
-    """A class for an error that this version does not know: it means what its reason means."""
+    """Create a class for an unknown error code, derived from the class of its reason."""
     wanted = FAULTS.get(reason, FAULTS["error"])
     alike = (one for one in reversed(_REASONS) if FAULTS[one.code].exit_code == wanted.exit_code)
     base = next((one for one in _REASONS if one.code == reason), None) or next(alike, InvalidInputError)

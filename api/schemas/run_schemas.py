@@ -33,14 +33,17 @@ Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
 
 
 class BlobOnWire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A blob: its digest and its size in bytes."""
+
     digest: DigestText
     size: Whole
 
 
 class MetricOnWire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``ci`` is two-sided at 95 %, null where n cannot bound that end; ``version`` is of the metric's definition.
+    """A metric. ``ci`` is two-sided at 95 %, with null for an end that ``n`` samples cannot bound.
 
-    ``self_reported``: code of the model ran in the process that made the figure, which therefore decides nothing.
+    ``version`` is that of the metric's definition. With ``self_reported``, code of the model ran in the process that
+    computed the value, which therefore is ignored in comparisons.
     """
 
     name: Word
@@ -55,7 +58,7 @@ class MetricOnWire(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class RunBegun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run's start: what runs, on which platform of which host, in the hands of which process."""
+    """The start of a run: its lock, platform, host and process."""
 
     id: RunText
     lock: DigestText
@@ -71,7 +74,7 @@ class RunBegun(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RunOver(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run's end. ``blobs`` by role (predictions, samples, …), ``timings`` in seconds by phase."""
+    """The end of a run; ``blobs`` are by role (predictions, samples, …), ``timings`` in seconds by phase."""
 
     outcome: Outcome
     ended_at: Moment
@@ -85,18 +88,18 @@ class RunOver(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class HiddenRecord(Struct, frozen=True, kw_only=True):
-    """Why and since when a record is hidden from everybody but administrators."""
+    """When and why a record was hidden from everybody but administrators."""
 
     reason: str
     at: datetime
 
 
 class EvidenceOnWire(Struct, frozen=True, kw_only=True):
-    """Whether the record agrees with its blobs; figures are withheld from the end of one that is not ``verified``.
+    """Whether a record agrees with its evidence; the end of a run that is not ``verified`` has no metrics.
 
-    ``reasons`` name each difference, ``reported`` the fields that nothing can recompute. ``measurement`` is a digest of
-    the latencies of the timed calls: runs of one lock that have the same one count once. ``damaged``: a blob is missing
-    or damaged. ``self_reported`` names the metrics that are so whatever the record says.
+    ``reasons`` name each difference, ``reported`` the fields that cannot be recomputed. ``measurement`` is a digest of
+    the latencies of the timed calls: runs of one lock with the same digest count once. ``damaged``: a blob is missing
+    or damaged. ``self_reported`` names the metrics that are self-reported whatever the record says.
     """
 
     state: State
@@ -108,11 +111,11 @@ class EvidenceOnWire(Struct, frozen=True, kw_only=True):
 
 
 class RunOnWire(Struct, frozen=True, kw_only=True):
-    """A run as recorded; without an end it is running, with ``imported_at`` it came in a bundle.
+    """A recorded run; without an end it is running, and with ``imported_at`` it came in a bundle.
 
-    ``hidden``, which administrators alone see, says why nobody else sees the run.
-    ``evidence`` is null of a run that is running, and so is ``position``: that of the end among all records of the
-    registry. It says which run was recorded first, whatever the clocks of hosts said.
+    Only administrators see ``hidden``, the reason why a run is hidden. ``evidence`` and ``position`` are null for a run
+    that is running. ``position`` is the position of the end among all records of the registry: it tells which run was
+    recorded first, whatever the clocks of the hosts.
     """
 
     start: RunBegun
@@ -124,7 +127,7 @@ class RunOnWire(Struct, frozen=True, kw_only=True):
 
 
 class HideRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run to hide, and why; or, with ``undo``, to show again."""
+    """A run to hide, and the reason; with ``undo``, a run to show again."""
 
     target: RunText
     reason: Annotated[str, limit_text(size_limits.REASON)] = ""
@@ -132,7 +135,7 @@ class HideRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class HideResult(Struct, frozen=True, kw_only=True):
-    """``changed`` is false where it was so already."""
+    """Whether the run is hidden now; ``changed`` is false if it was already in that state."""
 
     target: RunText
     hidden: bool
@@ -140,17 +143,17 @@ class HideResult(Struct, frozen=True, kw_only=True):
 
 
 class DamagedRunOnWire(Struct, frozen=True, kw_only=True):
-    """A run whose record is damaged, and what is damaged; none of its figures is shown."""
+    """A run whose record is damaged, and the damage; its metrics are not shown."""
 
     id: RunText
     damage: str
 
 
 class RunPage(Struct, frozen=True, kw_only=True):
-    """Runs, newest first; ``next`` is the cursor of what follows, absent at the end.
+    """Runs, newest first; ``next`` is the cursor of the next page, absent on the last.
 
-    An item has no host, process, packages or blobs, a short failure message, and of the details what says whether its
-    figures count. The run itself has all of it. ``damaged`` are the runs of the page whose records are damaged.
+    An item has no host, process, packages or blobs, a short failure message, and only those details that tell whether
+    its metrics count. The run itself has all of them. ``damaged`` are the runs of the page whose records are damaged.
     """
 
     runs: tuple[RunOnWire, ...]
@@ -159,19 +162,20 @@ class RunPage(Struct, frozen=True, kw_only=True):
 
 
 class RunCount(Struct, frozen=True, kw_only=True):
-    """How many runs of a lock there are, whatever their outcome."""
+    """The number of runs of a lock, whatever their outcome."""
 
     count: int
 
 
 class Hold(Struct, frozen=True, kw_only=True):
-    """That a run is held: renewed within so many ``seconds``, or it counts as abandoned."""
+    """The hold of a run: if it is not renewed within ``seconds``, the run counts as abandoned."""
 
     run: RunText
     seconds: float
 
 
 def encode_recorded_run(run: Run) -> RunOnWire:
+    """Encode a run."""
     end = None if run.end is None else encode_run_end(run.end)
     hidden = None if run.hidden is None else HiddenRecord(reason=run.hidden.reason, at=run.hidden.at)
     found, evidence = run.evidence, None
@@ -196,19 +200,21 @@ def encode_recorded_run(run: Run) -> RunOnWire:
 
 
 def encode_run_entry(entry: Run | DamagedRun) -> RunOnWire | DamagedRunOnWire:
+    """Encode a run or a damaged run."""
     if isinstance(entry, DamagedRun):
         return DamagedRunOnWire(id=entry.id, damage=entry.damage)
     return encode_recorded_run(entry)
 
 
 def decode_run_entries(page: RunPage) -> tuple[Run | DamagedRun, ...]:
-    """Return the runs of a page, and the damaged ones among them, newest first."""
+    """Decode the runs of a page, including damaged ones, newest first."""
     entries: list[Run | DamagedRun] = [decode_recorded_run(one) for one in page.runs]
     entries += [DamagedRun(RunId(one.id), one.damage) for one in page.damaged]
     return tuple(sorted(entries, key=lambda one: one.id, reverse=True))
 
 
 def decode_recorded_run(run: RunOnWire) -> Run:
+    """Decode a run."""
     hidden = None if run.hidden is None else Hiding(run.hidden.reason, run.hidden.at)
     found = run.evidence
     evidence = None
@@ -222,6 +228,7 @@ def decode_recorded_run(run: RunOnWire) -> Run:
 
 
 def encode_run_start(start: RunStart) -> RunBegun:
+    """Encode the start of a run."""
     return RunBegun(
         id=start.id,
         lock=start.lock,
@@ -236,6 +243,7 @@ def encode_run_start(start: RunStart) -> RunBegun:
 
 
 def decode_run_start(start: RunBegun) -> RunStart:
+    """Decode the start of a run."""
     return RunStart(
         id=RunId(start.id),
         lock=Digest(start.lock),
@@ -250,6 +258,7 @@ def decode_run_start(start: RunBegun) -> RunStart:
 
 
 def encode_run_end(end: RunEnd) -> RunOver:
+    """Encode the end of a run, cut to the limits of the API."""
     end = fit_end(end)  # a record may be older than the limits
     return RunOver(
         outcome=end.outcome,
@@ -265,6 +274,7 @@ def encode_run_end(end: RunEnd) -> RunOver:
 
 
 def decode_run_end(end: RunOver) -> RunEnd:
+    """Decode the end of a run."""
     return RunEnd(
         outcome=end.outcome,
         ended_at=end.ended_at,

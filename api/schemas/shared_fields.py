@@ -12,15 +12,15 @@ _LONGEST = 1024
 
 
 def encode_cursor(key: tuple[str, ...]) -> str:
-    """The cursor of what follows the row with that key."""
+    """Encode the cursor of the page after the row with that key."""
     return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str, parts: int) -> tuple[str, ...]:
-    """The key of a cursor, which has ``parts``.
+    """Decode the key of a cursor, which has ``parts`` parts.
 
     Raises:
-        InvalidInputError: it is none that a page gave.
+        InvalidInputError: It is not a cursor of a page.
     """
     try:
         text = base64.b64decode(cursor[:_LONGEST] + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
@@ -51,5 +51,5 @@ def limit_text(limit: int, example: str | None = None, pattern: str | None = Non
 
 
 def limit_document(limit: int) -> Meta:
-    """Limit an object to ``limit`` bytes as JSON."""
+    """Limit an object to ``limit`` bytes of JSON."""
     return Meta(description=f"At most {limit} bytes as JSON.")

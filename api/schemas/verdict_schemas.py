@@ -19,13 +19,13 @@ Ends = tuple[float | None, float | None]
 
 
 class RunsAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The runs to compare, the first with each other."""
+    """The runs to compare: the first with each of the others."""
 
     runs: Annotated[tuple[RunText, ...], Meta(min_length=2, max_length=100)]
 
 
 class ArmTold(Struct, frozen=True, kw_only=True):
-    """Runs of one lock that count together; ``control`` where they are the first lock's second turns."""
+    """Runs of one lock that count together; with ``control``, the second arm of the first lock."""
 
     lock: DigestText
     control: bool
@@ -33,7 +33,7 @@ class ArmTold(Struct, frozen=True, kw_only=True):
 
 
 class RatioTold(Struct, frozen=True, kw_only=True):
-    """What the second is of the first, null where a value is 0; ``ci`` at 95 %, ``ci_90`` at 90 %."""
+    """The ratio of the second value to the first, null if one is 0; ``ci`` at 95 %, ``ci_90`` at 90 %."""
 
     ratio: float | None
     ci: Ends
@@ -43,11 +43,12 @@ class RatioTold(Struct, frozen=True, kw_only=True):
 
 
 class PairedTestTold(Struct, frozen=True, kw_only=True):
-    """How two locks compare in quality on the same samples.
+    """A paired test of the quality of two locks on the same samples.
 
-    `mcnemar` is exact, of samples that are right or wrong: `only_first` and `only_second` count those that one alone
-    decides right. `resampling` exchanges the answers for `p` and draws samples for `ci`. `difference` is the second
-    value less the first, `ci` its interval at 95 %. `adjusted` is `p` by Holm's method for so many `comparisons`.
+    `mcnemar` is exact, for samples that are correct or incorrect: `only_first` and `only_second` count the samples that
+    one lock alone predicts correctly. `resampling` exchanges predictions for `p` and draws samples for `ci`.
+    `difference` is the second value minus the first, `ci` its interval at 95 %. `adjusted` is `p` adjusted by Holm's
+    method for `comparisons` comparisons.
     """
 
     method: Literal["mcnemar", "resampling"]
@@ -62,7 +63,7 @@ class PairedTestTold(Struct, frozen=True, kw_only=True):
 
 
 class FindingTold(Struct, frozen=True, kw_only=True):
-    """How a metric of ``lock`` compares with that of ``against``; a ``self_reported`` one is undecided."""
+    """The comparison of a metric of ``lock`` with that of ``against``; a ``self_reported`` metric is undecided."""
 
     lock: DigestText
     against: DigestText
@@ -78,9 +79,9 @@ class FindingTold(Struct, frozen=True, kw_only=True):
 
 
 class ComparisonTold(Struct, frozen=True, kw_only=True):
-    """``reasons`` say why the runs are not comparable, none if they are.
+    """A comparison; ``reasons`` are why the runs are not comparable, empty if they are.
 
-    ``replays`` say which runs do not count, since they have the samples of one that was recorded before.
+    ``replays`` name the runs that do not count because they repeat the samples of an earlier run.
     """
 
     comparable: bool
@@ -92,14 +93,14 @@ class ComparisonTold(Struct, frozen=True, kw_only=True):
 
 
 class VerdictAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run, and the earlier one of the same lock that it is held against; left out, the latest other that is done."""
+    """A run, and an earlier run of the same lock to compare it with; by default the latest other successful one."""
 
     run: RunText
     against: RunText | UnsetType = UNSET
 
 
 class VerdictTold(Struct, frozen=True, kw_only=True):
-    """``reasons`` are what decided, ``reported`` what was seen and decides nothing."""
+    """A verdict with the ``reasons`` for it; ``reported`` are observations that do not affect it."""
 
     verdict: str
     reasons: tuple[str, ...]
@@ -110,6 +111,7 @@ class VerdictTold(Struct, frozen=True, kw_only=True):
 
 
 def encode_comparison(found: "Comparison") -> ComparisonTold:
+    """Encode a comparison."""
     first = found.arms[0].lock.id
     return ComparisonTold(
         comparable=not found.reasons,
@@ -124,6 +126,7 @@ def encode_comparison(found: "Comparison") -> ComparisonTold:
 
 
 def encode_verdict(verdict: "Verdict", original: "Run", again: "Run") -> VerdictTold:
+    """Encode the verdict on the run ``again``, compared with the run ``original``."""
     return VerdictTold(
         verdict=verdict.verdict,
         reasons=verdict.reasons,

@@ -83,7 +83,7 @@ ActorIn = Annotated[
 
 
 def routes(service: Service) -> Router:
-    """``/v1/tokens`` and ``/v1/log``."""
+    """Build the routes ``/v1/tokens`` and ``/v1/log``."""
     return Router("", route_handlers=[*_tokens(service), _log(service)], tags=["access"])
 
 
@@ -100,7 +100,7 @@ def _tokens(service: Service) -> list[Any]:
         ),
     )
     async def create_token(data: TokenIn) -> Response[bytes]:
-        """A token with these scopes. Its text is in this answer and nowhere else."""
+        """Create a token with these scopes. Only this response has its secret."""
         scopes, lifetime = Scopes.parse(data.scopes), parse_lifetime(data.expires)
         return _new(*await service.work.do(tokens.create, data.name, scopes, lifetime))
 
@@ -113,7 +113,7 @@ def _tokens(service: Service) -> list[Any]:
         ),
     )
     async def list_tokens(cursor: Cursor = None, limit: Limit = None) -> TokenPage:
-        """Every token that was ever made, oldest first, without their texts."""
+        """List all tokens that were ever created, oldest first, without their secrets."""
         most = bound_page_size(limit, service.settings)
         after = None if cursor is None else decode_cursor(cursor, 1)[0]
         found = await service.work.do(tokens.list, after=after, limit=most + 1)
@@ -135,7 +135,7 @@ def _tokens(service: Service) -> list[Any]:
         ),
     )
     async def rotate_token(token: IdIn, data: RotationIn) -> Response[bytes]:
-        """Give a token a new secret; the old one ends after `grace`. Its id, scopes, machines, jobs and runs stay."""
+        """Give a token a new secret; the old one expires after `grace`. Id, scopes, machines, jobs and runs stay."""
         lifetime, grace = parse_lifetime(data.expires), parse_grace(data.grace)
         found = await service.work.do(tokens.rotate, parse_token_id(f"token/{token}"), lifetime, grace)
         service.authority.forget()
@@ -157,9 +157,9 @@ def _tokens(service: Service) -> list[Any]:
         ),
     )
     async def revoke_token(token: IdIn) -> Revoked:
-        """End a token before its time, for ever. Its queued jobs are cancelled, and its workers' leases end.
+        """Revoke a token permanently. Its queued jobs are cancelled, and the leases of its workers end.
 
-        Other servers of this registry know of it after two seconds.
+        Other servers of this registry reject the token after at most two seconds.
         """
         id_ = parse_token_id(f"token/{token}")
         changed = await service.work.do(tokens.revoke, id_)
@@ -172,7 +172,7 @@ def _tokens(service: Service) -> list[Any]:
 
 
 def _new(token: Token, secret: Secret) -> Response[bytes]:
-    """Answer with a secret that no cache may keep."""
+    """Build the response with a new secret, which no cache may store."""
     answer = NewToken(token=encode_token(token, now()), secret=secret.text)
     headers = {"cache-control": "no-store"}
     return Response(msgspec.json.encode(answer), status_code=201, headers=headers, media_type="application/json")
@@ -190,7 +190,7 @@ def _log(service: Service) -> BaseRouteHandler:
         ),
     )
     async def read_audit_log(actor: ActorIn = None, cursor: Cursor = None, limit: Limit = None) -> LogPage:
-        """What was done or refused, newest first, with who did it and for which request."""
+        """List performed and refused actions, newest first, with their actors and request ids."""
         most = bound_page_size(limit, service.settings)
         before = None if cursor is None else decode_cursor(cursor, 1)[0]
         found = await service.lists.do(log.list, limit=most + 1, before=before, actor=actor)
@@ -204,7 +204,7 @@ _CALLER = {"id": "token/01kam1v3mz4w0q3d5g7h9j2k4m", "scopes": ["read", "run"]}
 
 
 def caller_routes(_: Service) -> Router:
-    """``/v1/caller``."""
+    """Build the route ``/v1/caller``."""
 
     @get(
         "/caller",
@@ -213,7 +213,7 @@ def caller_routes(_: Service) -> Router:
         responses=describe_responses(success={200: describe_body(Caller, "Who it is, and what they may do.", _CALLER)}),
     )
     async def read_caller() -> Caller:
-        """The token that the request brought, by its id, and its scopes."""
+        """Read the id and the scopes of the token that the request was sent with."""
         who = get_actor()
         return Caller(id=who.id, scopes=tuple(sorted(who.scopes.texts)))
 

@@ -57,10 +57,10 @@ from benchlock.registry.auth.permissions import SERVER, act_as
 
 
 def complete_methods(router: Router) -> Router:
-    """Have each path of ``router`` answer HEAD as GET, and OPTIONS with all methods of the path.
+    """Let each path of ``router`` answer HEAD like GET, and OPTIONS with all methods of the path.
 
-    Litestar adds OPTIONS with the first handler of a path, and so lists none of those that are registered after it.
-    A HEAD that is added is not in the OpenAPI document: it is GET without the body, which the server leaves out.
+    Litestar adds OPTIONS with the first handler of a path, and so lists no method that is registered later. An added
+    HEAD is not in the OpenAPI document: it is GET without the body, which the server drops.
     """
     router.routes = [_complete_route(route) if isinstance(route, HTTPRoute) else route for route in router.routes]
     return router
@@ -87,12 +87,12 @@ _SECONDS: Final = 15.0
 
 
 def log_refusal_counts(service: Service, refusals: DenialLog) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan
-    """Return a lifespan that writes the counts of repeated refusals to the service's log and to the audit log."""
+    """Make a lifespan that writes the counts of repeated denials to the service's log and to the audit log."""
 
     async def write(*, at_once: bool = False) -> None:
         try:
             repeated = await service.work.do(refusals.summarise, at_once=at_once)
-        except BenchlockError as error:  # the first refusal of each kind is in the service's log already
+        except BenchlockError as error:  # the first denial of each kind is in the service's log already
             log.error("cannot write refusals to the audit log: %s", error.what)
             return
         for refusal in repeated:
@@ -134,14 +134,14 @@ ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     access_routes.routes,
     access_routes.caller_routes,
 )
-"""What is served. A new resource is a line here; each of its routes says in ``opt`` what it needs."""
+"""All routers. A new resource is a line here; each of its routes declares its scope in ``opt``."""
 
 
 PREFIX: Final = "/v1"
 
 
 class _NoPagesRouter(Router):
-    """Where Litestar's own pages about the document would be: there are none, the document is a route like others."""
+    """A router without routes, in place of Litestar's pages about the OpenAPI document, which is an own route."""
 
     def register(self, value: object) -> list[object]:  # type: ignore[override] # nothing is registered
         del value
@@ -151,7 +151,7 @@ class _NoPagesRouter(Router):
 def create_app(
     registry: LocalRegistry, settings: Settings | None = None, authority: Authority | None = None
 ) -> Litestar:
-    """The application over ``registry``; without an ``authority``, for anyone who reaches it."""
+    """Create the application that serves ``registry``; without an ``authority``, it accepts every client."""
     settings, authority = settings or Settings(), authority or OpenAuthority()
     at_once = registry.database.dialect.name == "sqlite"
 

@@ -38,16 +38,16 @@ from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint
 
 _ENTRY_BYTES = 1024
-"""What an entry takes, roughly."""
+"""The approximate bytes of an entry in memory."""
 
 _Found = tuple[bytes, str]
-"""The document of a version, and its tag: the digest of what is published, another one where that is yanked."""
+"""The document of a version and its ETag: the digest of the manifest, or another digest if the version is yanked."""
 
 _LONGEST_KEPT = 256
-"""Characters of what is asked for, beyond which what is found is not kept: nobody asks so twice."""
+"""Longer targets are not cached, because nobody requests them twice."""
 
 LATEST = "latest"
-"""In the place of a version: the newest that is neither yanked nor a pre-release, else the newest of all."""
+"""Instead of a version: the newest that is neither yanked nor a pre-release, else the newest of all."""
 
 _ENTRY = {
     "kind": "model",
@@ -85,7 +85,7 @@ Namespace = Annotated[
 
 
 def routes(service: Service) -> Router:
-    """``/v1/artifacts``."""
+    """Build the routes that read ``/v1/artifacts``."""
     catalogue = service.registry.catalogue
     commits = find_commit_counter(service.registry.database)
     usual: LruCache[_Found] = LruCache(service.settings.current_bytes)
@@ -107,7 +107,7 @@ def routes(service: Service) -> Router:
         cursor: Cursor = None,
         limit: Limit = None,
     ) -> BytesResponse:
-        """Versions by kind, name and version, yanked ones too; all of a name with ``kind`` and ``name``."""
+        """List versions by kind, name and version, including yanked ones; all of a name with `kind` and `name`."""
         most = bound_page_size(limit, service.settings)
         after = None if cursor is None else decode_cursor(cursor, 3)
         listing = VersionFilter(
@@ -142,7 +142,7 @@ def routes(service: Service) -> Router:
         ),
     )
     async def read_version(kind: KindIn, name: NameIn, request: Request[Any, Any, Any]) -> BytesResponse:
-        """One version with its manifest: the one that ``@`` names, or the newest that it admits."""
+        """Read the version after `@` with its manifest, or the newest that satisfies the constraint after `@`."""
         target = f"{kind}{name}"
         found, number = current.get(target)
         if found is None:
@@ -156,7 +156,7 @@ def routes(service: Service) -> Router:
 
 
 def _page(found: tuple[ListedVersion, ...], most: int) -> VersionPage:
-    """A page of ``most``, of one more if there are."""
+    """Build a page of at most ``most`` versions; ``found`` has one more if there are more."""
     keys = {str(one.digest): one.key for one in found}
     shown, more = fit_page(
         [encode_version_page_entry(one) for one in found], most, lambda one: encode_cursor(keys[one.digest])
@@ -165,7 +165,7 @@ def _page(found: tuple[ListedVersion, ...], most: int) -> VersionPage:
 
 
 def _read(catalogue: Catalogue, usual: LruCache[_Found], target: str) -> _Found:
-    """What the version is that ``target`` names. ``usual`` keeps what those are that are not yanked, for ever."""
+    """Read the version that ``target`` names; ``usual`` caches versions that are not yanked."""
     reference = _find_reference(catalogue, target)
     found = usual.get(reference)
     if found is not None and catalogue.why_yanked(reference) is None:
@@ -200,7 +200,7 @@ def _find_exact(kind: Kind, name: Name, wanted: str) -> Reference | None:
 
 
 def _namespace(text: str) -> str:
-    """A namespace is what stands before the ``/`` of a name."""
+    """Parse a namespace, the part of a name before the ``/``."""
     return parse_name(f"{text}/x").partition("/")[0]
 
 
@@ -230,7 +230,7 @@ YankIn = Annotated[Yank, Body(examples=[encode_example(_YANK)])]
 
 
 def publishing_routes(service: Service) -> Router:
-    """``POST /v1/artifacts`` and ``POST /v1/yanks``."""
+    """Build the routes ``POST /v1/artifacts`` and ``POST /v1/yanks``."""
     catalogue, store = service.registry.catalogue, service.registry.store
 
     def published(data: Publication) -> PublishedVersion:
@@ -261,9 +261,9 @@ def publishing_routes(service: Service) -> Router:
         ),
     )
     async def publish_version(request: JsonRequest, data: PublicationIn) -> BytesResponse:
-        """Checks the manifest and its files as publishing does; 409 with `blobs` names what is to be sent first.
+        """Check a manifest and its files and publish the version; 409 with `blobs` names the blobs to upload first.
 
-        Files are read by a process with limits: 1 GiB of memory, 60 seconds of processor time, 300 seconds.
+        Files are read by a process with limits: 1 GiB of memory, 60 seconds of CPU time, 300 seconds in total.
         """
         long = len(await request.body()) > LONG_BODY
         work = service.inspect if long or data.manifest.get("files") else service.work
@@ -287,7 +287,7 @@ def publishing_routes(service: Service) -> Router:
         ),
     )
     async def yank_version(data: YankIn) -> Yanked:
-        """Hides a version from new resolutions; locks that name it still run."""
+        """Hide a version from new resolutions; locks with it can still be run."""
         return await service.work.do(marked, data)
 
     return Router(

@@ -40,7 +40,7 @@ _UPLOAD_HEADERS: Final = {
 }
 
 _DIGEST: Final = {"pattern": "^sha256:[0-9a-f]{64}$"}
-"""Described; it is this package's own parser that refuses, and says what to write."""
+"""For the OpenAPI document only: the package's own parser rejects digests, with a better message."""
 
 DigestIn = Annotated[
     str, Parameter(description="Of the whole blob.", examples=[encode_example(_EXAMPLE)], schema_extra=_DIGEST)
@@ -75,15 +75,16 @@ Mounted = Annotated[
 
 @dataclass
 class BinaryBodyOperation(Operation):
-    """An operation whose body is bytes, which no handler of ours is given whole."""
+    """An OpenAPI operation with a binary body, which its handler reads as a stream."""
 
     def __post_init__(self) -> None:
+        """Set the binary body."""
         some = OpenAPIMediaType(schema=Schema(examples=["bytes"]))
         self.request_body = RequestBody(content={_BYTES: some}, description="Bytes of the blob.")
 
 
 def routes(service: Service) -> Router:
-    """``/v1/blobs``."""
+    """Build the routes ``/v1/blobs``."""
     told = {UploadOffsetError: _wrong_offset_response, NotInContentError: _range_error_response}
     handlers = [_download_route(service), *_upload_start_routes(CallerUploads(service))]
     return Router("", route_handlers=handlers, tags=["blobs"], exception_handlers=told)  # type: ignore[arg-type]
@@ -115,10 +116,10 @@ def _download_route(service: Service) -> BaseRouteHandler:
         known: KnownIn = None,
         same: SameIn = None,
     ) -> ASGIResponse:
-        """The bytes, or one range of them.
+        """Read a blob, or one range of its bytes.
 
-        They never change, so whoever has them need not ask again; but who may read them is asked of everybody: caches
-        that several people share must not keep them.
+        Blobs never change, so clients may cache them without revalidation. Access depends on the caller, so shared
+        caches must not store them.
         """
         blob = _parse_digest(digest)
         headers = {
@@ -132,7 +133,7 @@ def _download_route(service: Service) -> BaseRouteHandler:
             return ASGIResponse(status_code=304, headers=headers)
         if request.method == HttpMethod.HEAD:
             headers["content-length"] = str((await work.do(store.stat, blob)).size)
-            headers["content-type"] = _BYTES  # Litestar says it of no answer without a body
+            headers["content-type"] = _BYTES  # Litestar omits it from responses without a body
             return ASGIResponse(headers=headers, is_head_response=True)
         source, size = await work.do(_find_blob, store, blob)
         asked = part if same in (None, headers["etag"]) else None
@@ -142,7 +143,7 @@ def _download_route(service: Service) -> BaseRouteHandler:
 
 
 def _find_blob(store: FileStore, blob: Digest) -> tuple[Path | bytes, int]:
-    """Its file and size; of a blob that has none, its bytes: whoever reads makes no file."""
+    """Return the file and size of a blob; of a blob without a file, its bytes."""
     with store.open(blob) as stream:
         if isinstance(stream, io.BytesIO):
             content = stream.getvalue()
@@ -173,7 +174,7 @@ def _upload_start_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
     async def begin_upload(
         request: Request[Any, Any, Any], digest: Finished = None, mount: Mounted = None
     ) -> ASGIResponse:
-        """Begin to send a blob in pieces, or send it in this one request, with `digest`."""
+        """Start an upload in parts, or upload a blob in this one request, with `digest`."""
         if mount is not None and await uploading.has(_parse_digest(mount)):
             return _created_response(_parse_digest(mount))
         if digest is None:
@@ -202,7 +203,7 @@ def _upload_append_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
     async def append_to_upload(
         upload: UploadIn, request: Request[Any, Any, Any], place: PlaceIn = None
     ) -> ASGIResponse:
-        """Append the body. Content-Range, `START-END`, says where it belongs; the upload must end there."""
+        """Append the body to an upload. Content-Range, `START-END`, must start at the end of the upload."""
         return _progress_response(upload, await uploading.append(request, upload, place))
 
     @put(
@@ -224,9 +225,9 @@ def _upload_append_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
     async def finish_upload(
         upload: UploadIn, digest: DigestIn, request: Request[Any, Any, Any], place: PlaceIn = None
     ) -> ASGIResponse:
-        """Append the body, if there is one, and make all that came the blob of that digest, if it is.
+        """Append the body, if there is one, and store the upload as the blob with that digest.
 
-        If it is not, the upload is given up, and nothing becomes visible.
+        If the digest differs, the upload is cancelled and no blob is stored.
         """
         return _created_response(await uploading.append_last(request, upload, _parse_digest(digest), place))
 
@@ -234,7 +235,7 @@ def _upload_append_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
 
 
 def _upload_control_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
-    """What is done about an upload without sending any of it."""
+    """Build the routes that read and cancel uploads."""
 
     @get(
         "/blobs/uploads/{upload:str}",
@@ -246,7 +247,7 @@ def _upload_control_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
         ),
     )
     async def read_upload(upload: UploadIn) -> Response[None]:
-        """What is on the server's disk: `0-0` is one byte, and an upload without any has no Range."""
+        """Read how many bytes are stored: Range `0-0` is one byte, and an empty upload has no Range."""
         return Response(None, headers=_progress_headers(upload, await uploading.offset(upload)))
 
     @delete(
@@ -256,17 +257,17 @@ def _upload_control_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
         responses=describe_responses("unknown-name", "refused", success={204: describe_empty_body("It is gone.")}),
     )
     async def cancel_upload(upload: UploadIn) -> None:
-        """Forget what came."""
+        """Cancel an upload and delete its bytes."""
         await uploading.give_up(upload)
 
     return [read_upload, cancel_upload]
 
 
 def _parse_digest(text: str) -> Digest:
-    """Parse the digest of a request.
+    """Parse the digest in a request.
 
     Raises:
-        MalformedUploadError: it is malformed.
+        MalformedUploadError: It is malformed.
     """
     try:
         return parse_digest(text)
@@ -294,7 +295,7 @@ def _progress_headers(upload: str, size: int) -> dict[str, str]:
 
 
 def _range_header(size: int) -> dict[str, str]:
-    """Return the header that says how far an upload came; an empty one has none, since `0-0` is one byte."""
+    """Return the header with the received range; an empty upload has none, since `0-0` is one byte."""
     return {"range": f"0-{size - 1}"} if size else {}
 
 

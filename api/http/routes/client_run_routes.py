@@ -40,7 +40,7 @@ OverIn = Annotated[wire.RunOver, Body(examples=[encode_example(RUN_END_EXAMPLE)]
 
 
 def routes(service: Service) -> Router:
-    """``POST /v1/runs``, ``PUT /v1/runs/{id}/hold`` and ``PUT /v1/runs/{id}/end``."""
+    """Build the routes ``POST /v1/runs``, ``PUT /v1/runs/{id}/hold`` and ``PUT /v1/runs/{id}/end``."""
     registry = service.registry
     held = ClientRuns(registry.database, now, Times(service.settings.lease_seconds))
 
@@ -58,7 +58,7 @@ def routes(service: Service) -> Router:
         ),
     )
     async def begin_run(data: BegunIn) -> wire.Hold:
-        """Records that a run starts on the client's machine; its lock is here. The same again changes nothing."""
+        """Record the start of a run on the client's machine, of a stored lock. Repeating the request has no effect."""
         await service.prompt.do(_check_and_start, registry, held, wire.decode_run_start(data))
         return wire.Hold(run=data.id, seconds=held.times.lease)
 
@@ -71,7 +71,7 @@ def routes(service: Service) -> Router:
         ),
     )
     async def renew_run(run_id: RunIn) -> wire.Hold:
-        """Renews the hold; a run whose hold has ended is recorded as abandoned, and 409 says so."""
+        """Renew the hold of a run. If it had expired, the run is recorded as abandoned and the response is 409."""
         id_ = parse_run_id(f"run/{run_id}")
         await service.prompt.do(held.renew, id_)
         return wire.Hold(run=id_, seconds=held.times.lease)
@@ -90,7 +90,7 @@ def routes(service: Service) -> Router:
         ),
     )
     async def end_run(run_id: RunIn, data: OverIn) -> wire.RunOnWire:
-        """Records how it ended, once and for all; its blobs are sent before. The same again changes nothing."""
+        """Record the final end of a run; its blobs are uploaded before. Repeating the request has no effect."""
         return await service.ends.do(_check_and_end, registry, held, run_id, data)
 
     return Router(
@@ -116,7 +116,7 @@ def _check_and_end(registry: LocalRegistry, held: ClientRuns, run_id: str, data:
 
 
 def reap_abandoned_runs(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan
-    """While the service runs, again and again, runs whose hold or whose lease has ended are recorded as abandoned."""
+    """Make a lifespan that regularly records runs whose hold or lease has expired as abandoned."""
     held = ClientRuns(service.registry.database, now, Times(service.settings.lease_seconds))
     queue = open_queue(service.registry)
 
@@ -146,11 +146,11 @@ def reap_abandoned_runs(service: Service) -> Any:  # noqa: ANN401 - what Litesta
 
 
 async def _reap_once(service: Service, ends: Callable[[], bool]) -> None:
-    """As often as there may be more; what fails here fails nothing else."""
+    """Call ``ends`` until it has no more work; an error is logged and affects nothing else."""
     try:
         while await service.prompt.do(ends):
             pass
     except BenchlockError as error:
         log.error("runs could not be looked at", extra={"fields": {"code": error.code, "reason": error.what}})
-    except Exception as error:  # noqa: BLE001 - a fault of ours now is none in a minute
+    except Exception as error:  # noqa: BLE001 - an internal error must not end the loop
         log.error("a fault in looking at runs", exc_info=error)

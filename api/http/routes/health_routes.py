@@ -23,7 +23,7 @@ from benchlock.registry.database.engine import read_transaction
 
 
 def openapi_routes(service: Service) -> Router:
-    """``/v1/openapi.json``."""
+    """Build the route ``/v1/openapi.json``."""
 
     @get(
         "/openapi.json",
@@ -39,7 +39,7 @@ def openapi_routes(service: Service) -> Router:
         ),
     )
     async def read_openapi_document(request: Request[Any, Any, Any]) -> BytesResponse:
-        """Every route with its parameters, bodies, answers and examples."""
+        """Read the OpenAPI document: every route with its parameters, bodies, responses and examples."""
         text = service.kept.get("openapi.json")
         if text is None:
             text = msgspec.json.encode(build_document(request.app))
@@ -51,16 +51,16 @@ def openapi_routes(service: Service) -> Router:
 
 _METRICS = "text/plain; version=0.0.4"
 _NOWHERE: Final = from_hex("0" * 64)
-"""A digest that nothing has: whether it is there is asked of the last store behind the others."""
+"""The digest of no blob, so that a lookup reaches the last of the stacked stores."""
 
 
 _LOW_SPACE: Final = "low-space"
 
 
 class Health(Struct, frozen=True):
-    """The service lives; its build of benchlock: version, commit and the schema revision that it needs.
+    """The status of the service and its build of benchlock: version, commit and required schema revision.
 
-    ``status`` is `ok`, or `low-space` where it is ready to read, and refuses uploads since its disk is nearly full.
+    ``status`` is `ok`, or `low-space` if the service only answers reads because its disk is nearly full.
     """
 
     status: str
@@ -70,9 +70,10 @@ class Health(Struct, frozen=True):
 
 
 class Readiness:
-    """Whether the service can work: looked at once in so many seconds, whoever asks how often, for anybody may."""
+    """The readiness of the service, cached for a few seconds because requests for it need no token."""
 
     def __init__(self, service: Service) -> None:
+        """Check ``service`` at the first request."""
         self._service = service
         self._turn = asyncio.Lock()
         self._until = 0.0
@@ -80,10 +81,10 @@ class Readiness:
         self._is_low = False
 
     async def check(self) -> bool:
-        """Require that the database and the store answer; whether the disk has free space beyond its reserve.
+        """Require that the database and the store work; return whether the disk has free space beyond its reserve.
 
         Raises:
-            UnavailableError: one of them does not. The log alone says why, for that may name hosts and users.
+            UnavailableError: One of them does not work. Only the log has the reason, which may name hosts and users.
         """
         async with self._turn:
             if time.monotonic() >= self._until:
@@ -118,7 +119,7 @@ class Readiness:
 
 
 def routes(service: Service) -> Router:
-    """``/v1/health``, ``/v1/ready`` and ``/v1/metrics``."""
+    """Build the routes ``/v1/health``, ``/v1/ready`` and ``/v1/metrics``."""
     build = this_build()
     health, readiness = Health("ok", build.version, build.commit, build.schema), Readiness(service)
     low = structs.replace(health, status=_LOW_SPACE)
@@ -132,7 +133,7 @@ def routes(service: Service) -> Router:
         responses=describe_responses(public=True, success={200: describe_body(Health, "It lives.", example)}),
     )
     async def read_health() -> Health:
-        """Answers as long as the process does; nothing else is looked at."""
+        """Respond while the process is alive, without any check."""
         return health
 
     @get(
@@ -145,10 +146,10 @@ def routes(service: Service) -> Router:
         ),
     )
     async def read_readiness() -> Health:
-        """Answers where the database and the store do, or did a moment ago; 503 says which does not.
+        """Check the database and the store, with a cache of a few seconds; 503 names the one that does not work.
 
         It is also 503 while the database's schema has another revision than this build needs. `status` is `low-space`
-        while the disk has no free space beyond its reserve: uploads and publications are refused (507), reads go on.
+        while the disk has no free space beyond its reserve: uploads and publications are refused (507), reads continue.
         """
         return health if await readiness.check() else low
 
@@ -164,18 +165,18 @@ def routes(service: Service) -> Router:
         ),
     )
     async def read_metrics() -> Response[bytes]:
-        """Requests by route and status, their duration, and the process."""
+        """Read metrics of the process and of requests by route and status, with their duration."""
         return Response(service.tally.text(), media_type=_METRICS)
 
     return Router("", route_handlers=[read_health, read_readiness, read_metrics], tags=["health"])
 
 
 def _ask_database(registry: LocalRegistry) -> None:
-    """Ask it for a row, the least that can be asked; ``BenchlockError`` where it does not answer."""
+    """Query one row of the database; raise ``BenchlockError`` if it does not answer."""
     with read_transaction(registry.database) as connection:
         connection.execute(text("SELECT 1 FROM versions LIMIT 1"))
 
 
 def _ask_store(registry: LocalRegistry) -> None:
-    """Ask it for a blob, the least that can be asked; ``BenchlockError`` where it does not answer."""
+    """Look up a blob that does not exist; raise ``BenchlockError`` if the store does not answer."""
     registry.store.exists(_NOWHERE)

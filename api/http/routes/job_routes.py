@@ -31,9 +31,9 @@ from benchlock.registry.lock.lockfile import Lock, load
 from benchlock.registry.requests.request import parse_request
 
 _LOOKS: Final = 0.5
-"""Seconds between two looks at a job that is watched."""
+"""Seconds between two reads of a job that is watched."""
 _ALIVE: Final = 15.0
-"""Seconds after which a watcher is sent something, whatever happens: it may be gone."""
+"""Seconds after which a comment is sent without any change, to notice a disconnect."""
 
 _ID = "job/01kam1v3mz4w0q3d5g7h9j2k4m"
 _LOCK = "sha256:" + "0" * 64
@@ -91,7 +91,7 @@ StateIs = Annotated[JobState | None, QueryParameter(name="state", description="O
 
 
 def routes(service: Service) -> Router:
-    """``/v1/jobs``."""
+    """Build the routes ``/v1/jobs``."""
     queue = open_queue(service.registry)
     return Router("", route_handlers=[*_change_routes(service, queue), *_read_routes(service, queue)], tags=["jobs"])
 
@@ -116,9 +116,9 @@ def _change_routes(service: Service, queue: Queue) -> list[Any]:
         ),
     )
     async def submit_job(data: AskedIn) -> wire.JobOnWire:
-        """A `lock` that is kept here, run once; of a `request` the lock is made and kept, as by `POST /v1/locks`.
+        """Queue one run of a stored `lock`, or of a `request`, which is locked first as by `POST /v1/locks`.
 
-        409 with `conflict` says why nothing answers the request; `explanation` who may take the job.
+        409 with `conflict` explains why no versions satisfy the request; `explanation` lists machines for the job.
         """
         return await service.ask.do(_submit_job, registry, queue, data)
 
@@ -130,7 +130,7 @@ def _change_routes(service: Service, queue: Queue) -> list[Any]:
         responses=describe_responses("unknown-name", "invalid-input", success=_job(200)),
     )
     async def cancel_job(job_id: JobIn) -> wire.JobOnWire:
-        """At once where no worker has it, else as soon as its worker hears of it; an ended one stays as it is."""
+        """Cancel a queued job immediately, a leased one at its worker's next heartbeat; an ended one stays as it is."""
         return wire.encode_job(await work.do(queue.cancel, _id(job_id)))
 
     return [submit_job, cancel_job]
@@ -148,7 +148,7 @@ def _read_routes(service: Service, queue: Queue) -> list[Any]:
         ),
     )
     async def list_jobs(in_state: StateIs = None, cursor: Cursor = None, limit: Limit = None) -> wire.JobPage:
-        """Newest first, each with a short reason. `GET /v1/jobs/{job_id}` has all of it."""
+        """List jobs, newest first, each with a short reason. `GET /v1/jobs/{job_id}` has the full reason."""
         most = bound_page_size(limit, service.settings)
         before = None if cursor is None else parse_job_id(decode_cursor(cursor, 1)[0])
         found = await service.lists.do(queue.jobs, state=in_state, before=before, limit=most + 1)
@@ -162,7 +162,7 @@ def _read_routes(service: Service, queue: Queue) -> list[Any]:
         responses=describe_responses("unknown-name", "invalid-input", success=_job(200)),
     )
     async def read_job(job_id: JobIn) -> wire.JobOnWire:
-        """Where it is, or how it ended."""
+        """Read the state or the result of a job."""
         return wire.encode_job(await work.do(queue.job, _id(job_id)))
 
     @get(
@@ -174,7 +174,7 @@ def _read_routes(service: Service, queue: Queue) -> list[Any]:
         ),
     )
     async def explain_job(job_id: JobIn) -> wire.ExplanationTold:
-        """What each machine lacks for it, the nearest first."""
+        """List what each machine lacks for the job, the closest match first."""
         return wire.encode_explanation(await work.do(queue.explain, _id(job_id)))
 
     return [list_jobs, read_job, explain_job, _watch_route(service, queue)]
@@ -197,9 +197,9 @@ def _watch_route(service: Service, queue: Queue) -> BaseRouteHandler:
         ),
     )
     async def watch_job(job_id: JobIn, request: Request[Any, Any, Any], last: LastIn = None) -> ServerSentEvent:
-        """Server-sent events: the job as it is, and again whenever it changes, until it is over.
+        """Stream the job as server-sent events: its current state, then each change, until it ends.
 
-        Each event has an `id`: whoever was cut off sends the last one as `Last-Event-ID`, and hears of what is new.
+        Each event has an `id`: a client that reconnects with the last one as `Last-Event-ID` gets later changes only.
         """
         id_ = _id(job_id)
         await service.work.do(queue.job, id_)
@@ -213,12 +213,12 @@ def _watch_route(service: Service, queue: Queue) -> BaseRouteHandler:
 async def _events(
     service: Service, queue: Queue, job: JobId, last: str | None = None
 ) -> AsyncGenerator[ServerSentEventMessage]:
-    """The job, again whenever it is another than in the ``last`` event that was heard."""
+    """Yield the job whenever its state differs from the ``last`` event."""
     silent = 0.0
     while not service.ending.is_set():
         found = await service.work.do(queue.job, job)
         told = wire.encode_job(found)
-        unhurried = msgspec.structs.replace(told, again_in=None)  # how long it still waits is no change
+        unhurried = msgspec.structs.replace(told, again_in=None)  # the remaining wait is not a change
         seen = digest_bytes(msgspec.json.encode(unhurried)).removeprefix("sha256:")[:_ID_DIGITS]
         if seen != last:
             last, silent = seen, 0.0
@@ -240,7 +240,7 @@ def _submit_job(registry: LocalRegistry, queue: Queue, data: wire.JobAsked) -> w
 
 
 def _lock_of(registry: LocalRegistry, queue: Queue, data: wire.JobAsked, job: JobId | None) -> Lock:
-    """The lock to be run; of a request that was submitted under the same id before, the one that was made then."""
+    """Return the lock to run; for a request that was submitted before with the same job id, the lock made then."""
     if (data.lock is UNSET) == (data.request is UNSET):
         raise InvalidInputError("a job is of a lock, or of a request", next_step="send one of the two")
     if data.lock is not UNSET:

@@ -42,13 +42,13 @@ from benchlock.registry.resolution.version_search import Preferences
 
 
 def make_lock(registry: LocalRegistry, request: Request, preferences: Preferences) -> tuple[Lock, tuple[str, ...]]:
-    """The lock that answers ``request``, kept, and warnings of yanked versions in it.
+    """Resolve ``request`` and store its lock; return the lock and warnings about yanked versions in it.
 
-    No registry of images is asked on a network that is not public.
+    Image registries on private networks are not contacted.
 
     Raises:
-        ConflictError: nothing answers it, and why.
-        BenchlockError: as ``registry.locks.keep_lock``.
+        ConflictError: No versions satisfy the request.
+        BenchlockError: As ``lock_creation.keep_lock``.
     """
     resolution = resolve_request(request, registry.catalogue, preferences)
     harness = Harness(HARNESS_VERSION, build_harness())
@@ -105,7 +105,7 @@ IdIn = Annotated[
 
 
 def routes(service: Service) -> Router:
-    """``/v1/resolve``, ``/v1/locks`` and what is asked of locks."""
+    """Build the routes ``/v1/resolve`` and ``/v1/locks``."""
     registry = service.registry
 
     @post(
@@ -121,7 +121,7 @@ def routes(service: Service) -> Router:
         ),
     )
     async def resolve_request(data: QuestionIn) -> wire.Resolved:
-        """Which versions answer the request; 409 with `conflict` says why none do. Writes nothing."""
+        """Choose the versions that satisfy the request; 409 with `conflict` explains why none do. Stores nothing."""
         return await service.ask.do(_resolve, registry, data)
 
     @post(
@@ -139,7 +139,7 @@ def routes(service: Service) -> Router:
         ),
     )
     async def create_lock(data: GivenIn) -> wire.KeptLock:
-        """From a `request`, the lock that answers it; a `text` is kept as it is. The same again changes nothing."""
+        """Resolve and lock a `request`, or store the lock in `text` as it is. Repeating the request has no effect."""
         return await service.ask.do(_make_or_keep_lock, service, data)
 
     return Router(
@@ -167,7 +167,7 @@ def _read_route(service: Service) -> BaseRouteHandler:
         ),
     )
     async def read_lock(lock_id: IdIn, request: HttpRequest[Any, Any, Any]) -> BytesResponse:
-        """A lock by its id, or what its id alone begins with."""
+        """Read a lock by its id, or by the unique beginning of its id."""
         id_ = await service.work.look_up(registry.catalogue.find_lock, lock_id)
         is_toml = TOML in request.headers.get("accept", "")
         tag, media_type = (f"{id_}-toml", TOML) if is_toml else (id_, "application/json")
@@ -175,14 +175,14 @@ def _read_route(service: Service) -> BaseRouteHandler:
         if text is None:
             text = await service.work.do(_encode_lock, registry, id_, as_toml=is_toml)
             service.kept.put(tag, text, len(text))
-        caching = CACHE_FOREVER if lock_id == id_ else CACHE_AND_REVALIDATE  # another lock may begin so one day
+        caching = CACHE_FOREVER if lock_id == id_ else CACHE_AND_REVALIDATE  # a later lock may have the same beginning
         return respond_with_etag(text, tag, request.headers.get("if-none-match"), caching, media_type, vary="Accept")
 
     return read_lock
 
 
 def _query_routes(service: Service) -> list[Any]:
-    """What is asked about locks, which the registry need not have."""
+    """Build the routes that answer questions about locks, which need not be stored."""
     registry = service.registry
 
     @post(
@@ -198,7 +198,7 @@ def _query_routes(service: Service) -> list[Any]:
         ),
     )
     async def check_lock_freshness(data: CheckedIn) -> wire.FreshnessFound:
-        """A newer version makes no lock stale; `reasons` say what does."""
+        """Check whether a lock still satisfies its request; newer versions alone do not make it stale."""
         return await service.ask.do(_check_freshness, registry, data)
 
     @post(
@@ -211,7 +211,7 @@ def _query_routes(service: Service) -> list[Any]:
         ),
     )
     async def explain_lock(data: WhyIn) -> wire.WhyTold:
-        """Why the lock has this version of an artifact, and why no newer one."""
+        """Explain why the lock has this version of an artifact, and not a newer one."""
         return await service.ask.do(_why, registry, data)
 
     @post(
@@ -227,7 +227,7 @@ def _query_routes(service: Service) -> list[Any]:
         ),
     )
     async def compare_locks(data: TwoIn) -> wire.ChangesTold:
-        """The changes by artifact; none where it is the same lock."""
+        """List the changes by artifact; empty if the locks are equal."""
         return await service.ask.do(_changes, registry, data)
 
     return [check_lock_freshness, explain_lock, compare_locks]
@@ -262,10 +262,10 @@ def _make_or_keep_lock(service: Service, data: wire.Given) -> wire.KeptLock:
 
 
 def _check_artifacts(lock: Lock, registry: LocalRegistry) -> None:
-    """Raise unless the lock says of its artifacts what their manifests and the catalogue say.
+    """Raise unless the lock agrees with the manifests and the catalogue.
 
     Raises:
-        IntegrityError: The files, the split or the environment are not those of the manifests.
+        IntegrityError: The files, the split or the environment differ from those in the manifests.
         VersionTakenError: A version is published here with other content.
     """
     manifests = read_manifests(lock, registry.store)
@@ -276,7 +276,7 @@ def _check_artifacts(lock: Lock, registry: LocalRegistry) -> None:
 
 
 def _blobs_of_every_run(lock: Lock) -> Mapping[Digest, str]:
-    """What the lock names for all platforms, and all listings of trees, without which nobody knows what it names."""
+    """Return the blobs that every platform of the lock needs, and all tree listings, which name further blobs."""
     return {one.digest: one.name for one in list_blob_references(lock) if one.platform is None or one.sort == "tree"}
 
 
@@ -315,7 +315,7 @@ def _changes(registry: LocalRegistry, data: wire.TwoLocks) -> wire.ChangesTold:
 
 
 def _lock_of(registry: LocalRegistry, text: str, where: str) -> Lock:
-    """A lock by its text, or by what its id begins with."""
+    """Load a lock from its text, or by its id or the beginning of its id."""
     if text.startswith(_ID):
         return load(registry.catalogue.get_lock(registry.catalogue.find_lock(text)), text)
     return load(text, where)

@@ -20,9 +20,9 @@ from benchlock.registry.lock.lockfile import Lock, load
 from benchlock.registry.publishing.remote_publication import require_blobs
 
 SELDOM = ADMIN | WHILE_FULL | {"rate": 10.0}
-"""Each may read all that there is."""
+"""The options of routes that may read the whole registry."""
 _MOST_FILES: Final = 1 << 16
-"""Files of a bundle: each of them takes memory while it is imported."""
+"""Maximum number of files in a bundle: each takes memory while it is imported."""
 _DIGEST = "sha256:" + "0" * 64
 _BROUGHT = {
     "lock": _DIGEST,
@@ -43,7 +43,7 @@ CollectIn = Annotated[wire.ToCollect, Body(examples=[encode_example({"dry_run": 
 
 
 def routes(service: Service) -> Router:
-    """``POST /v1/bundles``, ``POST /v1/verifications`` and ``POST /v1/collections``."""
+    """Build the routes ``POST /v1/bundles``, ``POST /v1/verifications`` and ``POST /v1/collections``."""
     registry = service.registry
     embedded = EmbeddedRegistry(registry)
 
@@ -60,9 +60,9 @@ def routes(service: Service) -> Router:
         ),
     )
     async def import_bundle(data: BundleIn) -> wire.BundleTold:
-        """Checks a bundle that was sent as a blob, and takes in its blobs, lock and runs; no name here changes.
+        """Check a bundle that was uploaded as a blob and import its blobs, lock and runs; existing names do not change.
 
-        It brings artifacts, and a lock with runs: that needs `publish` for the former, and `run` for the latter.
+        A bundle's artifacts need the scope `publish`, its lock with runs the scope `run`.
         """
         return await service.long.do(_import_bundle, service, embedded, data)
 
@@ -79,7 +79,7 @@ def routes(service: Service) -> Router:
         ),
     )
     async def verify_bytes(data: VerifyIn) -> wire.VerifiedTold:
-        """Reads what the targets name, or everything, and compares it with its digests."""
+        """Read the blobs of the targets, or all blobs, and compare them with their digests."""
         return await service.long.do(_verify, registry, embedded, data)
 
     @post(
@@ -94,9 +94,9 @@ def routes(service: Service) -> Router:
         ),
     )
     async def collect_garbage(data: CollectIn) -> wire.CollectedTold:
-        """Frees the blobs that no version, no lock and no run names, and that nobody sent within the last day.
+        """Delete blobs that no version, lock or run refers to and that were not uploaded within the last day.
 
-        `leftovers` are unfinished files of writers that were killed, which go too.
+        `leftovers` are unfinished files of killed writers, which are deleted too.
         """
         return await service.long.do(_collect_garbage, embedded, data)
 
@@ -123,7 +123,7 @@ def _collect_garbage(embedded: EmbeddedRegistry, data: wire.ToCollect) -> wire.C
 
 
 def _parse_target(registry: LocalRegistry, target: str) -> str | Lock:
-    """A target that is a lock, by its id or text, as the lock."""
+    """Load the lock if ``target`` is the id or text of one, else return it unchanged."""
     if target.startswith("sha256:"):
         return load(registry.catalogue.get_lock(registry.catalogue.find_lock(target)), target)
     return load(target, "targets") if "\n" in target else target

@@ -28,9 +28,9 @@ from benchlock.evaluator.records.run_model import Outcome, Run, RunId, RunStart,
 from benchlock.registry.lock.lockfile import load
 
 _AT_ONCE = 101
-"""Runs that are read together."""
+"""Number of runs that are read together."""
 _PAIRING_SECONDS = 60.0
-"""How long the runs of one request may be compared sample by sample."""
+"""Maximum seconds of the sample-by-sample comparison in one request."""
 _ID = "run/01kam1v3mz4w0q3d5g7h9j2k4m"
 _LOCK = "sha256:" + "0" * 64
 _METRIC = {
@@ -111,7 +111,7 @@ VerdictIn = Annotated[told.VerdictAsked, Body(examples=[encode_example({"run": _
 
 
 def routes(service: Service) -> Router:
-    """``/v1/runs``, ``/v1/comparisons`` and ``/v1/verdicts``."""
+    """Build the routes ``/v1/runs``, ``/v1/comparisons`` and ``/v1/verdicts``."""
     registry = service.registry
 
     @get(
@@ -126,7 +126,7 @@ def routes(service: Service) -> Router:
     async def list_runs(
         lock: LockOf = None, outcome: OutcomeIs = None, cursor: Cursor = None, limit: Limit = None
     ) -> wire.RunPage:
-        """Runs in short, newest first, those that are running too. `GET /v1/runs/{run_id}` has all of one."""
+        """List runs without details, newest first, including active ones. `GET /v1/runs/{run_id}` has all details."""
         most = min(bound_page_size(limit, service.settings), service.settings.largest_run_page)
         before = None if cursor is None else parse_run_id(decode_cursor(cursor, 1)[0])
         return await service.lists.do(_page, registry, (lock, outcome, before), most)
@@ -140,7 +140,7 @@ def routes(service: Service) -> Router:
         ),
     )
     async def count_runs(lock: Annotated[str, Parameter(description="The lock's id.", max_length=71)]) -> wire.RunCount:
-        """Whatever their outcome, those that are running too."""
+        """Count the runs of a lock, whatever their outcome, including active ones."""
         return wire.RunCount(count=await service.work.do(registry.records.count, parse_digest(lock)))
 
     @get(
@@ -157,7 +157,7 @@ def routes(service: Service) -> Router:
         ),
     )
     async def read_run(run_id: RunIn, request: Request[Any, Any, Any]) -> BytesResponse:
-        """One run; its predictions, samples and other files are blobs under their digests."""
+        """Read a run; its predictions, samples and other files are blobs under their digests."""
         id_ = parse_run_id(f"run/{run_id}")
         run = await service.work.do(registry.records.recall, id_)
         if run is None:  # its metrics have to be recomputed
@@ -187,7 +187,7 @@ def _hide_route(service: Service) -> BaseRouteHandler:
         ),
     )
     async def hide_run(data: HideIn) -> wire.HideResult:
-        """Hides a run from lists, comparisons and verdicts, and from everybody but administrators.
+        """Hide a run from lists, comparisons and verdicts, and from everybody but administrators.
 
         Its record and its blobs stay as they are.
         """
@@ -197,7 +197,7 @@ def _hide_route(service: Service) -> BaseRouteHandler:
 
 
 def _comparison_routes(service: Service) -> list[Any]:
-    """What runs say together."""
+    """Build the routes that compare runs."""
     registry = service.registry
 
     @post(
@@ -212,7 +212,7 @@ def _comparison_routes(service: Service) -> list[Any]:
         ),
     )
     async def compare_runs(data: RunsIn) -> told.ComparisonTold:
-        """What each further lock is of the first, metric by metric; `reasons` say why runs are not comparable.
+        """Compare each further lock with the first, metric by metric; `reasons` are why runs are not comparable.
 
         Quality is compared sample by sample (`test`), from the stored predictions and the labels.
         """
@@ -231,20 +231,20 @@ def _comparison_routes(service: Service) -> list[Any]:
         ),
     )
     async def judge_run(data: VerdictIn) -> told.VerdictTold:
-        """Holds a run against an earlier one of the same lock, predictions and all."""
+        """Compare a run with an earlier run of the same lock, including the predictions."""
         return await service.compare.do(_judge_run, registry, data)
 
     return [compare_runs, judge_run]
 
 
 def check_run_start(registry: LocalRegistry, start: RunStart) -> None:
-    """Raise unless the start of a run is complete and fits its lock."""
+    """Raise unless the start of a run is complete and matches its lock."""
     check_start(start)
     check_fit(Run(start, None), load(registry.catalogue.get_lock(start.lock), start.lock))
 
 
 def check_run_end(registry: LocalRegistry, run: Run) -> None:
-    """Raise unless an ended run fits its lock and agrees with its evidence."""
+    """Raise unless an ended run matches its lock and agrees with its evidence."""
     lock = load(registry.catalogue.get_lock(run.start.lock), run.start.lock)
     check_recorded(run, lock)
     registry.examiner.require(run, lock)
@@ -255,7 +255,7 @@ def _page(registry: LocalRegistry, wanted: tuple[str | None, Outcome | None, Run
     id_ = None if lock is None else parse_digest(lock)
     found: list[wire.RunOnWire | wire.DamagedRunOnWire] = []
     size = 0
-    while len(found) <= most and size <= PAGE:  # a few at a time: what is beyond the page is not read
+    while len(found) <= most and size <= PAGE:  # in batches, so that little beyond the page is read
         some = registry.records.list_entries(lock=id_, outcome=outcome, before=before, limit=min(_AT_ONCE, most + 1))
         found += map(wire.encode_run_entry, some)
         if len(some) < min(_AT_ONCE, most + 1):

@@ -27,7 +27,7 @@ from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_model import RunEnd, RunId, RunStart
 
 _LOOKS: Final = 1.0
-"""Seconds between two looks for work, for a machine that waits."""
+"""Seconds between two attempts to find a job for a machine that waits."""
 
 _BOOT = "0f6e0c5c-f41a-4b86-b5d1-a4f2c0ffee00"
 _MACHINE = "m-5f0c3a9d1b22"
@@ -93,7 +93,7 @@ ReleaseIn = Annotated[wire.Release, Body(examples=[encode_example({"ended": "ret
 
 
 def routes(service: Service) -> Router:
-    """``/v1/machines``, ``/v1/leases`` and ``/v1/queue``."""
+    """Build the routes ``/v1/machines``, ``/v1/leases`` and ``/v1/queue``."""
     queue = open_queue(service.registry)
     handlers = [*_machines(service, queue), *_leases(service, queue), *_runs(service, queue)]
     return Router("", route_handlers=handlers, tags=["workers"])
@@ -111,7 +111,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         ),
     )
     async def read_queue() -> wire.QueueTold:
-        """What the containers of its workers carry as a label."""
+        """Read the queue's name, with which its workers label their containers."""
         return wire.QueueTold(name=await work.do(queue.name))
 
     @get(
@@ -124,7 +124,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         ),
     )
     async def list_machines(cursor: Cursor = None, limit: Limit = None) -> wire.MachinePage:
-        """Every machine that ever was enrolled, by name."""
+        """List all machines that were ever registered, by name."""
         most = bound_page_size(limit, service.settings)
         after = None if cursor is None else MachineId(decode_cursor(cursor, 1)[0])
         found = await service.lists.do(queue.machines, after=after, limit=most + 1)
@@ -140,7 +140,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         responses=describe_responses("invalid-input", "refused", body=True),
     )
     async def enroll_machine(name: NameIn, data: EnrolIn) -> None:
-        """What it is, before it asks for work and whenever that has changed. It belongs to this token from then on."""
+        """Register a machine, or update its facts. The machine belongs to this token from then on."""
         await work.do(queue.enrol, MachineId(name), data.boot, MachineFacts.read(data.facts), data.clock)
 
     @post(
@@ -151,7 +151,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         responses=describe_responses("invalid-input"),
     )
     async def sign_off_machine(name: NameIn) -> None:
-        """It counts as gone until it is heard of again; nothing happens where it is not known, or has a lease."""
+        """Mark a machine as gone until its next request; an unknown or leased machine stays as it is."""
         await work.do(queue.depart, MachineId(name))
 
     @patch(
@@ -162,7 +162,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         responses=describe_responses("unknown-name", "invalid-input", body=True),
     )
     async def drain_machine(name: NameIn, data: DrainIn) -> None:
-        """Give it no more jobs, or some again."""
+        """Stop giving jobs to a machine, or resume."""
         await work.do(queue.drain, MachineId(name), data.draining)
 
     return [read_queue, list_machines, enroll_machine, sign_off_machine, drain_machine]
@@ -192,7 +192,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
         ),
     )
     async def request_lease(data: LeaseIn) -> wire.LeaseAnswer:
-        """A job that the machine may take, waiting for one up to `wait` seconds."""
+        """Request a lease of a job that the machine may take, and wait for one up to `wait` seconds."""
         found = await wait(data)
         return wire.LeaseAnswer(lease=None if found is None else wire.encode_lease(found))
 
@@ -205,7 +205,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
         ),
     )
     async def read_lease(fence: FenceIn) -> wire.Holding:
-        """Asked by whoever finds a container that carries its fence."""
+        """Check whether a lease is held, for example that of a container with its fence as a label."""
         return wire.Holding(holds=await service.prompt.do(queue.holds, _fence(fence)))
 
     @patch(
@@ -217,7 +217,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
         ),
     )
     async def renew_lease(fence: FenceIn, data: BeatIn) -> wire.Beaten:
-        """For its length from now on; `cancel` and `lost` say to end what runs under it."""
+        """Renew a lease for its duration; the answers `cancel` and `lost` mean that the job must stop."""
         return wire.Beaten(answer=await service.prompt.do(queue.beat, _fence(fence), data.phase))
 
     @post(
@@ -228,7 +228,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
         responses=describe_responses("invalid-input", body=True),
     )
     async def release_lease(fence: FenceIn, data: ReleaseIn) -> None:
-        """Without a result; nothing happens where it holds no more."""
+        """Give a lease back without a result; a lease that is no longer held stays as it is."""
         await service.prompt.do(queue.release, _fence(fence), data.ended, data.reason)
 
     return [request_lease, read_lease, renew_lease, release_lease]
@@ -256,7 +256,7 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
         ),
     )
     async def begin_lease_run(fence: FenceIn, data: BeginIn) -> wire.Began:
-        """The same start again changes nothing; its `attempt` is counted here."""
+        """Record the start of the run; its `attempt` is counted here. Repeating the request has no effect."""
         started = await service.prompt.do(_start_run, service.registry, queue, _fence(fence), decode_run_start(data))
         return wire.Began(start=None if started is None else encode_run_start(started))
 
@@ -274,9 +274,9 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
         ),
     )
     async def commit_lease_run(fence: FenceIn, data: CommitIn) -> wire.JobOnWire:
-        """The run's end and the job's next state, at once; 409 where it ended otherwise, or with its lease.
+        """Record the end of the run and the job's next state together; 409 if it already ended differently.
 
-        What the end names is sent before (`/v1/blobs`). The same again has the same answer.
+        Blobs are uploaded before (`/v1/blobs`). A repeated request has the same response.
         """
         end = decode_run_end(data.end)
         asked = (service.registry, queue, _fence(fence), RunId(data.run), end)

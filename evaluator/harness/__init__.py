@@ -1,11 +1,11 @@
 """The program that runs inside the container: steps, predictors, accuracy and performance phases.
 
-It reads a job folder, writes an output folder, and knows nothing else: no network, no registry, no SQL. It imports
-nothing of benchlock outside this folder, and relatively within it, since it also runs from a zipapp as ``harness``.
+It reads a job folder and writes an output folder; it needs no network, registry or SQL. It imports nothing of benchlock
+outside this folder, and uses relative imports, because it also runs from a zipapp as ``harness``.
 """
 
 import time
 
 VERSION = "1.3.0"
 STARTED_NS = time.monotonic_ns()
-"""The monotonic clock when the interpreter came to the harness; what is imported first."""
+"""The monotonic clock in nanoseconds at the import of this package, which is imported first."""

@@ -35,7 +35,11 @@ _PHASES = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 whenever ``result.json`` was written, of a failed run too; 2 for a job that cannot be understood."""
+    """Run the command line; return the exit code.
+
+    Returns:
+        0 where ``result.json`` was written, also for a failed run; 2 for a malformed job.
+    """
     parser = argparse.ArgumentParser(prog="harness", description="Run the job in JOB, write results to OUT.")
     parser.add_argument("job", type=Path, metavar="JOB")
     parser.add_argument("output", type=Path, metavar="OUT")
@@ -59,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_phase(phase: str, job: Job, folder: Path, output: Path, given: argparse.Namespace) -> None:
-    """In a process of its own; ``given`` is what the command line says of a phase."""
+    """Run one phase, in a process of its own; ``given`` holds the options of a phase."""
     os.chdir(output)
     if failure := find_missing_packages() or find_missing_library(job):
         write_json(phase_report(output, phase), {"failure": {"class": failure.kind, "message": failure.message}})
@@ -70,7 +74,7 @@ def _run_phase(phase: str, job: Job, folder: Path, output: Path, given: argparse
 
 
 def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """The result: of all phases, or of those before the one that failed."""
+    """Return the result of all phases, or of those before the first that failed."""
     failure: dict[str, str] | None = None
     reports: dict[str, Mapping[str, Any]] = {}
     timings: dict[str, float] = {}
@@ -112,6 +116,6 @@ def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dic
 
 
 def _audits(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What the audits found: of the performance phase as it says it, of the others under their names; None of none."""
+    """Return the audits of the performance phase, and those of other phases by phase name; None without audits."""
     others = {phase: reports[phase]["audits"] for phase in ("pipeline", "peak") if phase in reports}
     return {**reports.get("performance", {}).get("audits", {}), **others} or None

@@ -1,6 +1,6 @@
 """The base file system of an image: Debian by mmdebstrap, or an image of an OCI registry.
 
-Layers come from strangers. No entry is written through a link, whatever layers below it hold, and so none outside.
+Layers are untrusted. No entry is written through a link, whatever lower layers contain, so none is written outside.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ from benchlock.evaluator.images.wheels import Target, check_file, copy, host_tar
 from benchlock.registry.inspection.formats.image_documents import Configuration, parse_configuration
 
 _SUITES = {"3.11": "bookworm", "3.13": "trixie"}
-"""The Debian release whose own Python is that minor version."""
+"""The Debian release whose Python has that minor version."""
 _EPOCH = "1700000000"
 _ALTERNATIVES = "give a root file-system tarball as --base, or use --no-layers for an image that runs as processes"
 _EXCLUDE_OPTIONS = [f"--exclude={start}{folder}/*" for start in ("", "./") for folder in ("dev", "usr/share", "var")]
-"""What no interpreter needs to compile: devices, which root alone can make, and most of the files of a system."""
+"""Folders that no interpreter needs for compiling: devices, which only root can make, and most system files."""
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 _PROBE = """
 import json, os, platform, sys
@@ -43,7 +43,7 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A root file system: the tars of its layers, the lowest first, and what they make together, in ``root``.
+    """A root file system: the tars of its layers, lowest first, and the merged result in ``root``.
 
     ``settings`` are the variables that the base sets for its processes, as ``NAME=value``.
     """
@@ -55,16 +55,24 @@ class Base:
     settings: tuple[str, ...] = ()
 
     def command(self, *arguments: str) -> list[str]:
-        """The command line that runs ``arguments`` by the base's Python, with ``root`` as its root folder."""
+        """Return the command line that runs ``arguments`` by the base's Python, with ``root`` as its root folder."""
         return [*_enter(self.root), self.python, *arguments]
 
     def environment(self) -> Mapping[str, str]:
-        """The whole environment of a command in the base: nothing of the host's, so that nothing of it gets in."""
+        """Return the complete environment of a command in the base, without any variable of the host."""
         return _environment(self.settings)
 
 
 def debian_tarball(tarball: Path, cache: Path, store: BlobStore, progress: Progress) -> None:
-    """Write the Debian base to ``tarball``; made once, then kept in ``store`` and found by a file in ``cache``.
+    """Write the Debian base to ``tarball``.
+
+    It is built once, then stored in ``store`` under a pointer file in ``cache``.
+
+    Args:
+        tarball: The file to write.
+        cache: The folder of pointer files.
+        store: The store of built bases.
+        progress: Receives the progress.
 
     Raises:
         UnavailableError: mmdebstrap is missing or fails, or no Debian release has the running Python.
@@ -92,11 +100,11 @@ def debian_tarball(tarball: Path, cache: Path, store: BlobStore, progress: Progr
 
 
 def open_base(tarball: Path, folder: Path) -> Base:
-    """Unpack ``tarball`` into ``folder`` and ask its Python what it is.
+    """Unpack ``tarball`` into ``folder`` and query its Python.
 
     Raises:
-        InvalidInputError: it is no uncompressed tar.
-        UnavailableError: chroot is not allowed, or the base has no fitting CPython.
+        InvalidInputError: The file is not an uncompressed tar.
+        UnavailableError: chroot is not allowed, or the base has no suitable CPython.
     """
     _check_tar(tarball)
     folder.mkdir()
@@ -108,10 +116,10 @@ def open_base(tarball: Path, folder: Path) -> Base:
 
 
 def enter_base(layers: tuple[tuple[Path, Descriptor], ...], root: Path, settings: tuple[str, ...] = ()) -> Base:
-    """The base of ``layers``, which are applied in ``root``, after its Python was asked what it is.
+    """Return the base of ``layers``, which are already merged in ``root``, after querying its Python.
 
     Raises:
-        UnavailableError: chroot is not allowed, or the base has no fitting CPython.
+        UnavailableError: chroot is not allowed, or the base has no suitable CPython.
     """
     answer = run_tool(
         [*_enter(root), "python3", "-I", "-S", "-c", _PROBE],
@@ -134,8 +142,8 @@ def _environment(settings: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _recipe(suite: str) -> list[str]:
-    # Both files are written from the host's, and would make two hosts' bases differ; so would the owner of two folders
-    # of apt's, which it gives to another user only where that one may enter the temporary folder.
+    # Both files are copied from the host and would differ between hosts. So would the owner of two folders of apt,
+    # which apt gives to another user only where that user may enter the temporary folder.
     forget = 'rm -f "$1/etc/hostname" "$1/etc/resolv.conf"'
     one_user = 'APT::Sandbox::User "root"'
     options = ["--variant=minbase", "--include=python3", f"--aptopt={one_user}", f"--customize-hook={forget}"]
@@ -152,7 +160,7 @@ def _bootstrap(command: list[str]) -> None:
 
 
 def _kept(pointer: Path, store: BlobStore) -> Digest | None:
-    """The digest of the base made earlier, unless it is gone from the store since."""
+    """Return the digest of the base built earlier; None if it is not in the store."""
     try:
         digest = parse_digest(json.loads(pointer.read_bytes())["digest"])
     except (OSError, ValueError, KeyError, TypeError, InvalidInputError):
@@ -177,25 +185,25 @@ def _enter(root: Path) -> list[str]:
 
 
 _HIDES = ".wh."
-"""What begins the name of an entry that hides another of the layers below (OCI image specification 1.1, layer)."""
+"""The prefix of an entry that hides another of the lower layers (OCI image specification 1.1, layer)."""
 _HIDES_ALL = ".wh..wh..opq"
 _UNUSED = ("dev", "usr/share", "var")
-"""Below these is nothing that an interpreter needs to compile."""
+"""Folders without files that an interpreter needs for compiling."""
 
 
 def apply_layer(layer: Path, root: Path) -> None:
-    """Lay the entries of the uncompressed tar ``layer`` over what ``root`` holds, as an engine shows them.
+    """Apply the entries of the uncompressed tar ``layer`` to ``root``, as a container engine does.
 
-    Owners, times, devices and extended attributes are left out; modes are 0755, or 0644 where nobody executes.
+    Owners, times, devices and extended attributes are dropped; modes become 0755 for executable files, else 0644.
 
     Raises:
-        InvalidInputError: it is no tar, or an entry leaves the root.
+        InvalidInputError: The file is not a tar, or an entry leaves the root.
     """
     try:
         with tarfile.open(layer, "r:") as archive:
             entries = [(entry, _parts(entry.name)) for entry in archive]
             used = [(entry, parts) for entry, parts in entries if parts and not _is_unused(parts)]
-            # What the layers below lose comes first: a layer may hide a folder and have one of that name.
+            # Hide entries of lower layers first: a layer may hide a folder and contain one of that name.
             for entry, parts in used:
                 _hide(entry, parts, root)
             for entry, parts in used:
@@ -245,7 +253,7 @@ def _part(part: str, name: str) -> str:
 
 
 def _folder(root: Path, parts: list[str]) -> Path:
-    """The folder at ``parts``, made; what else stands in its way is replaced, a link too."""
+    """Create the folder at ``parts``, replacing other entries on the path, including links."""
     folder = root
     for part in parts:
         folder /= part
@@ -256,7 +264,7 @@ def _folder(root: Path, parts: list[str]) -> Path:
 
 
 def _link(root: Path, entry: tarfile.TarInfo, path: Path) -> None:
-    """A hard link to an entry that came before; where that was not needed, neither is the link."""
+    """Make a hard link to an earlier entry; skip it if that entry was skipped."""
     source = root.joinpath(*_parts(entry.linkname))
     inside = all(not folder.is_symlink() for folder in source.parents if folder.is_relative_to(root) and folder != root)
     if inside and source != path and (source.is_symlink() or source.is_file()):
@@ -281,16 +289,16 @@ def _remove(path: Path) -> None:
 
 
 LARGEST: Final = 64 << 30
-"""Bytes of all layers of a base, unpacked: few packed ones can hold any number."""
+"""Limit of the unpacked bytes of all layers of a base; a small compressed layer can unpack to any size."""
 
 _LINUX = "linux"
 
 
 def parse_base(text: str, connect: Connect) -> "Path | RemoteBase":
-    """The base that ``text`` names: a tarball by its path, or an image in a registry by its digest.
+    """Parse a base: the path of a tarball, or an image in a registry with its digest.
 
     Raises:
-        InvalidInputError: an image by a tag; says the digest that it names now.
+        InvalidInputError: The image is named by a tag; the message has the current digest.
     """
     if "@" in text:
         parse_image(text)
@@ -306,9 +314,9 @@ def parse_base(text: str, connect: Connect) -> "Path | RemoteBase":
 
 @dataclass(frozen=True, slots=True)
 class RemoteBase:
-    """The image ``HOST[:PORT]/NAME@sha256:…``, or the one of its index that runs on this machine.
+    """The image ``HOST[:PORT]/NAME@sha256:…``, or the entry of its index for this machine.
 
-    ``limit`` is the bytes of its layers, unpacked.
+    ``limit`` bounds the unpacked bytes of its layers.
     """
 
     reference: str
@@ -316,12 +324,17 @@ class RemoteBase:
     limit: int = LARGEST
 
     def fetch(self, workspace: Path, store: BlobStore, progress: Progress) -> Base:
-        """The base, its layers as tars in ``workspace``; those that ``store`` has are taken from there.
+        """Pull the base, its layers as tars in ``workspace``; layers in ``store`` are not downloaded.
+
+        Args:
+            workspace: An empty folder.
+            store: The local store.
+            progress: Receives the progress.
 
         Raises:
-            InvalidInputError: it is no image for this machine, a layer is no tar, or they are too large.
-            IntegrityError: bytes are not what their digest says.
-            UnavailableError: the registry cannot be asked, the base has no fitting CPython, or chroot is not allowed.
+            InvalidInputError: The image does not match this machine, a layer is not a tar, or the layers are too large.
+            IntegrityError: Bytes do not match their digest.
+            UnavailableError: The registry is unreachable, the base has no suitable CPython, or chroot is not allowed.
         """
         reference, arch = parse_image(self.reference), host_target().arch
         image = find_image(reference, _LINUX, arch, self.connect, store)

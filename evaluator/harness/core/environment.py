@@ -12,17 +12,20 @@ from .failures import Failure
 from .job import Job
 
 _DISTRIBUTIONS = {"PIL": "pillow", "mlperf_loadgen": "mlcommons-loadgen"}
-"""What brings a module, where it is called otherwise."""
+"""The distribution of a module, where its name differs from the module's."""
 POSTSCRIPT = "EPS"
-"""Pillow's name of the one format that it hands to another program of the host, Ghostscript."""
+"""Pillow's name of the only format that it passes to an external program, Ghostscript."""
 
 
 @contextmanager
 def explain_missing_library(what: str) -> Iterator[None]:
-    """Around an import that ``what`` needs.
+    """Turn a failed import inside the context into a failure that names the package.
+
+    Args:
+        what: The part of the job that needs the import, for the message.
 
     Raises:
-        Failure: ``load``: the environment has not what is imported inside.
+        Failure: ``load``: a module that is imported inside is not installed.
     """
     try:
         yield
@@ -31,14 +34,17 @@ def explain_missing_library(what: str) -> Iterator[None]:
 
 
 def find_missing_library(job: Job) -> Failure | None:
-    """Why the job cannot be done here, though others could; known before anything is loaded."""
+    """Return the failure for the first optional library that the job needs and that is not installed.
+
+    The check runs before anything is loaded. Other jobs can still run in the same environment.
+    """
     return next(
         (missing_library_failure(module, what) for module, what in _wanted(job) if find_spec(module) is None), None
     )
 
 
 def _wanted(job: Job) -> Iterator[tuple[str, str]]:
-    """The modules that not every job needs, and what needs them."""
+    """Yield each optional module that the job needs, and the part of the job that needs it."""
     if job.dataset.format == "parquet":
         yield "pyarrow", "a dataset in parquet"
     for metric in job.metrics:
@@ -51,7 +57,7 @@ def _wanted(job: Job) -> Iterator[tuple[str, str]]:
 
 
 def missing_library_failure(module: str, what: str) -> Failure:
-    """The failure of a job for which ``what`` needs ``module``, which the environment has not."""
+    """Return the failure of a job for which ``what`` needs the missing ``module``."""
     top = module.partition(".")[0]
     name = _DISTRIBUTIONS.get(top, top)
     return Failure(
@@ -62,12 +68,12 @@ def missing_library_failure(module: str, what: str) -> Failure:
 
 
 _NEEDED = ("numpy", "PIL", "safetensors", "mlperf_loadgen")
-"""What the harness imports beside a framework, whatever the job; ``libraries`` knows what only some jobs need."""
+"""Modules that every job needs beside a framework; ``_wanted`` lists those that only some jobs need."""
 _PACKAGE_ROOT = Path(__file__).absolute().parents[(__package__ or "").count(".") + 1]
 
 
 def thread_variables(threads: int) -> dict[str, str]:
-    """What every runtime reads at its start; no count is left to a default."""
+    """Return the environment variables that set the thread count of every runtime; no count is left to a default."""
     count = str(threads)
     return {
         "OMP_NUM_THREADS": count,
@@ -81,7 +87,7 @@ def thread_variables(threads: int) -> dict[str, str]:
 
 
 def phase_variables(threads: int) -> dict[str, str]:
-    """The whole environment of a phase's process."""
+    """Return the complete environment of a phase's process."""
     path = [str(_PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
@@ -94,13 +100,19 @@ def phase_variables(threads: int) -> dict[str, str]:
 
 
 def find_missing_packages() -> Failure | None:
-    """What the harness imports, and this environment has not: a finished image's maker may not know of it."""
+    """Return the failure for missing required modules, as in an image that was not built by benchlock."""
     names = ", ".join(name for name in _NEEDED if find_spec(name) is None)
     return Failure("load", f"the environment lacks {names}, which the harness imports") if names else None
 
 
 def describe_environment(threads: int, predictor_threads: Mapping[str, int], device: str | None) -> dict[str, Any]:
-    """Python, every package with its version, the thread counts that were set, the device that the predictor ran on."""
+    """Describe the environment of a run: Python, packages, thread counts and device.
+
+    Args:
+        threads: The thread count that the job requests.
+        predictor_threads: The thread counts that the predictor set, by name.
+        device: The device that the predictor ran on; None where no phase reported one.
+    """
     packages = set(_packages())
     return {
         "python": platform.python_version(),
@@ -116,10 +128,10 @@ def describe_environment(threads: int, predictor_threads: Mapping[str, int], dev
 
 
 def _packages() -> Iterator[tuple[str, str]]:
-    """Name and version of what is installed.
+    """Yield the name and version of each installed package.
 
-    Only the headers of its metadata are parsed: what follows is a long description, and with it every run would take
-    four times as long for this.
+    Only the headers of the metadata are parsed. Parsing the long description after them as well would take four times
+    as long in every run.
     """
     from email.parser import HeaderParser  # noqa: PLC0415 - only the end of a run needs these
     from importlib.metadata import distributions  # noqa: PLC0415

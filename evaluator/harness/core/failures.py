@@ -6,15 +6,16 @@ from typing import Literal, get_args
 FailureClass = Literal["out-of-memory", "crash", "load", "step", "predict", "non-finite", "golden", "loadgen-invalid"]
 
 _LONGEST_REASON = 600
-# What frameworks say when an allocation fails and no MemoryError is raised: libstdc++ through ONNX Runtime, PyTorch's
+# Messages of failed allocations for which frameworks raise no MemoryError: libstdc++ through ONNX Runtime, PyTorch's
 # allocator, TensorFlow's error code and its allocator.
 _MEMORY_WORDS = ("bad_alloc", "not enough memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "OOM when allocating")
 
 
-class Failure(Exception):  # noqa: N818 - a failure is a result with a class, no error of the harness
-    """A failure that becomes the run's result."""
+class Failure(Exception):  # noqa: N818 - a failure is a result with a class, not an error of the harness
+    """A failure that becomes the result of the run."""
 
     def __init__(self, kind: FailureClass, message: str) -> None:
+        """Create a failure of class ``kind``."""
         assert kind in get_args(FailureClass)
         super().__init__(message)
         self.kind = kind
@@ -22,10 +23,9 @@ class Failure(Exception):  # noqa: N818 - a failure is a result with a class, no
 
 
 def describe_error(error: BaseException) -> str:
-    """What ``error`` says, in one line of bounded length.
+    """Describe ``error`` in one line of bounded length, with its notes in parentheses.
 
-    Its notes follow in parentheses. What is left out is from the middle: frameworks put traces of their own between
-    what happened and why.
+    A longer line loses its middle, because frameworks put their own traces between the event and its cause.
     """
     text = " ".join(str(error).split())
     notes = "; ".join(" ".join(str(note).split()) for note in getattr(error, "__notes__", ()))
@@ -37,19 +37,19 @@ def describe_error(error: BaseException) -> str:
 
 
 def make_failure(kind: FailureClass, where: str, error: BaseException) -> Failure:
-    """The failure that ``error`` is: of class ``kind``, unless memory ran out."""
+    """Convert ``error`` into a failure of class ``kind``, or ``out-of-memory`` where an allocation failed."""
     message = f"{where}: {describe_error(error)}"
     exhausted = isinstance(error, MemoryError) or any(words in message for words in _MEMORY_WORDS)
     return Failure("out-of-memory" if exhausted else kind, message)
 
 
 def classify_errors(kind: FailureClass, where: str) -> AbstractContextManager[None]:
-    """Turn any error inside into a ``Failure`` that names ``where``."""
+    """Turn any error inside the context into a ``Failure`` whose message begins with ``where``."""
     return _Failing(kind, where)
 
 
 class _Failing(AbstractContextManager[None]):
-    """The context of ``failing``: a class, since a generator takes longer and every step has one."""
+    """The context of ``classify_errors``; a class, because a generator is slower and every step enters one."""
 
     __slots__ = ("_kind", "_where")
 

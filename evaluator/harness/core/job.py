@@ -7,17 +7,20 @@ from typing import Any, Literal
 from .scenarios import Accuracy, Scenario
 
 Stage = Literal["whole", "unlabel", "predict", "score"]
-"""The part of a job that one process or container does.
+"""The part of a job that one process or container runs.
 
-``unlabel`` writes the dataset without its labels, ``predict`` runs the model on that, ``score`` compares its answers
-with the labels. Only ``predict`` has the model's files, and it has no labels. ``whole`` does everything at once.
+``unlabel`` writes the dataset without its labels, ``predict`` runs the model on that copy, and ``score`` compares the
+predictions with the labels. Only ``predict`` has the model's files, and it has no labels. ``whole`` runs everything.
 """
 QUALITY_METRICS = ("top1", "top5", "map", "map_50", "miou", "mae", "rmse")
 _TIMES = ("latency_p50", "latency_p90", "latency_p99", "throughput")
 PIPELINE_METRICS = tuple(f"pipeline_{name}" for name in _TIMES)
 COLD_PHASES = ("start", "import", "load", "prepare", "predict", "outputs")
-"""What ``cold_start`` is split into: until the interpreter comes to the harness; its libraries and the framework; the
-model; the first sample from its stored bytes; the first call; the output steps."""
+"""The phases of ``cold_start``.
+
+In order: from the start of the interpreter to the import of the harness; imports of libraries and the framework;
+loading the model; preparing the first sample from its stored bytes; the first call; the output steps.
+"""
 PEAK = "peak_qps"
 TIME_METRICS = (
     *_TIMES,
@@ -31,7 +34,7 @@ TIME_METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step and its arguments, as the manifest names them."""
+    """One step with its name and arguments from the manifest."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -39,9 +42,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Where the batch is in a tensor: ``axis`` None if nowhere, ``size`` None if free.
+    """The position and size of a tensor's batch axis, and the shape of one sample.
 
-    ``sample`` is the shape of one sample; None stands for a free axis, and for a shape that is not declared.
+    ``axis`` is None for a tensor without a batch axis, ``size`` is None for a dynamic batch. In ``sample``, None stands
+    for a dynamic axis; ``sample`` itself is None where the manifest declares no shape.
     """
 
     axis: int | None
@@ -51,7 +55,7 @@ class Axes:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What two values may differ by: ``|a - b| <= absolute + relative * |b|``."""
+    """The allowed difference of two values: ``|a - b| <= absolute + relative * |b|``."""
 
     absolute: float
     relative: float
@@ -59,10 +63,11 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """``type`` is image, audio, text, tensor, constant or state.
+    """An input of the model; ``type`` is image, audio, text, tensor, constant or state.
 
-    ``field`` is the dataset's that feeds it, None its only one. A constant has a ``value``, numbers in lists; a state
-    has a ``source``, the output that it is fed from, and ``reset``, which is sample or never.
+    ``field`` is the dataset field that feeds the input, None the only one. A constant has a ``value``, numbers in
+    nested lists. A state has a ``source``, the output that supplies its next value, and ``reset``, which is sample or
+    never.
     """
 
     name: str
@@ -79,7 +84,7 @@ class Input:
 
     @property
     def fed(self) -> bool:
-        """Whether it takes its tensor from the dataset."""
+        """Whether the input takes its tensor from the dataset."""
         return self.type not in ("constant", "state")
 
 
@@ -87,8 +92,8 @@ class Input:
 class Output:
     """An output of the model.
 
-    ``reduce`` makes one prediction of a sample's several calls: max, mean, last, or none, which keeps them all.
-    ``allow_non_finite`` says that NaN and infinities are no failure.
+    ``reduce`` combines the answers to several calls of one sample: max, mean, last, or none, which keeps them all.
+    ``allow_non_finite`` permits NaN and infinite values.
     """
 
     name: str
@@ -105,7 +110,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the model, or a tree, whose ``path`` then ends in ``/``; relative to the folder ``model``."""
+    """A file of the model, relative to the folder ``model``; the ``path`` of a folder ends in ``/``."""
 
     path: str
     role: str
@@ -113,7 +118,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """``function(weights) -> torch.nn.Module``, in ``file``, relative to the folder ``model``."""
+    """The function ``function(weights) -> torch.nn.Module`` in ``file``, relative to the folder ``model``."""
 
     file: str
     function: str
@@ -121,7 +126,11 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """A box goes when its overlap (IoU) with a better one, of its own class if ``per_class``, is above ``iou``."""
+    """Settings of non-maximum suppression.
+
+    A box is removed when its overlap (IoU) with a better box is above ``iou``; with ``per_class``, only boxes of the
+    same class are compared.
+    """
 
     iou: float
     per_class: bool
@@ -129,7 +138,10 @@ class Suppression:
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """How boxes are made: the first four name outputs, the rest is as in the manifest's ``predictions``."""
+    """How boxes are made of outputs.
+
+    The first four fields name outputs; the other fields are those of the manifest's ``predictions``.
+    """
 
     boxes: str
     scores: str
@@ -144,12 +156,14 @@ class Detections:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The outputs that boxes are made of."""
+        """The names of the outputs that boxes are made of."""
         return tuple(name for name in (self.boxes, self.scores, self.classes, self.count) if name is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
+    """The model: its format, predictor, inputs, outputs and files."""
+
     format: str
     predictor: str
     task: str
@@ -163,7 +177,7 @@ class Model:
 
     @property
     def batch(self) -> int | None:
-        """How many samples a call takes: a number if the graph fixes it, None if it is free."""
+        """The number of samples of a call where the graph fixes it; None for a dynamic batch."""
         sizes = {axes.size for axes in (port.axes for port in self.inputs) if axes.axis is not None}
         return min((size for size in sizes if size is not None), default=None)
 
@@ -174,12 +188,12 @@ class Model:
 
     @property
     def first_picture(self) -> str | None:
-        """The input over whose original boxes and masks are laid; None where none is a picture."""
+        """The first image input, to whose original boxes and masks refer; None without an image input."""
         return next((port.name for port in self.inputs if port.type == "image"), None)
 
     @property
     def runs_code(self) -> bool:
-        """Whether code of its author runs with it."""
+        """Whether code of the model's author runs with the model."""
         ports: list[Input | Output] = [*self.inputs, *self.outputs]
         return (
             self.code is not None or self.unsafe or any(step.name == "python" for port in ports for step in port.steps)
@@ -187,21 +201,22 @@ class Model:
 
     @property
     def takes_several_calls(self) -> bool:
-        """Whether a step cuts a sample into several calls."""
+        """Whether a step splits a sample into several calls."""
         steps = (step for port in self.inputs if port.fed for step in port.steps)
         return any(step.name == "frame" and step.arguments.get("calls") == "each" for step in steps)
 
     @property
     def predicted(self) -> tuple[Output, ...]:
-        """The outputs that are predictions: a state is none."""
+        """The outputs that are predictions; states are not."""
         return tuple(port for port in self.outputs if port.type != "state")
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """``split`` is the manifest's, whose keys depend on ``format``; paths are relative to the folder ``dataset``.
+    """The dataset's format, split and labels; paths are relative to the folder ``dataset``.
 
-    Pixels of masks that are ``ignore_label`` are not compared.
+    The keys of ``split``, from the manifest, depend on ``format``. Mask pixels equal to ``ignore_label`` are not
+    compared.
     """
 
     format: str
@@ -212,6 +227,8 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
+    """The three seeds of LoadGen's generators, each of 32 bits."""
+
     qsl: int
     sample_index: int
     schedule: int
@@ -219,9 +236,9 @@ class Seeds:
 
 @dataclass(frozen=True, slots=True)
 class GoldenTask:
-    """Golden tensors to be made: of the samples ``numbers``, or of ``count`` that are chosen.
+    """A request for new golden tensors of the samples ``numbers``, or of ``count`` chosen samples.
 
-    ``judged``: of so many samples more the answers are compared with the labels, if there are any.
+    The predictions of ``judged`` more samples are compared with the labels, if there are labels.
     """
 
     count: int
@@ -231,11 +248,11 @@ class GoldenTask:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``device`` is what the model runs on: ``cpu``, or an accelerator such as ``cuda12``.
+    """Everything that the harness is told about a run.
 
-    ``golden`` asks for golden tensors and nothing else: to check those of the model, or to make some. ``order_seed``
-    decides the order in which the model sees the samples. ``lock_fingerprint`` names the lock that is run; every file
-    of results carries it.
+    ``device`` is the device that the model runs on: ``cpu``, or an accelerator such as ``cuda12``. ``golden`` restricts
+    the job to golden tensors: ``check`` those of the model, or make new ones. ``order_seed`` determines the order in
+    which the model sees the samples. ``lock_fingerprint`` identifies the lock; every result file carries it.
     """
 
     model: Model
@@ -252,23 +269,24 @@ class Job:
 
     @property
     def file_metadata(self) -> dict[str, str]:
-        """What the files of tensors say of themselves."""
+        """The metadata of the tensor files that the job writes."""
         return {"lock_fingerprint": self.lock_fingerprint}
 
     @property
     def quality_metrics(self) -> tuple[str, ...]:
+        """The metrics of the job that compare predictions with labels."""
         return tuple(name for name in self.metrics if name in QUALITY_METRICS)
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """The phases to run, each in a process of its own, in this order."""
+        """The phases to run, in order; each runs in its own process."""
         if self.stage in ("unlabel", "score"):
             return (self.stage,)
         if self.golden is not None:
             return ("golden",)
         performance = not isinstance(self.scenario, Accuracy)
         accuracy = bool(self.quality_metrics) or not performance
-        # Golden tensors are checked by the first phase that loads the model, and never by one that is timed.
+        # The first phase that loads the model checks the golden tensors; a timed phase never does.
         asked = {
             "golden": self.model.golden is not None and not accuracy,
             "accuracy": accuracy,
@@ -284,5 +302,5 @@ _FOLDER_SIZE = 1000
 
 
 def sample_path(number: int) -> str:
-    """Return where the shown sample of that number lies: a name that says nothing of it."""
+    """Return the path of the unlabelled sample ``number``; the path reveals nothing about the sample."""
     return f"samples/{number // _FOLDER_SIZE:06}/{number:09}"

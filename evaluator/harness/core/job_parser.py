@@ -1,6 +1,6 @@
 """Parser of job.json, with checks of every field.
 
-Its schema has a major number alone: what a harness of another major would misread is refused, not guessed.
+The schema has a major number only. A job with another major number is refused, because it could be misread.
 """
 
 import json
@@ -37,7 +37,11 @@ _REDUCTIONS = ("max", "mean", "last", "none")
 
 
 def read_input(table: Mapping[str, Any], where: str) -> Input:
-    """Raises ``JobError`` with the path of the key that is wrong, as all here do."""
+    """Read an input of the model.
+
+    Raises:
+        JobError: A key is missing or wrong; the message has its path. This holds for every function here.
+    """
     kind = _one_of(_INPUTS, read_required(table, "type", str, where), f"{where}.type")
     axes = _axes(table, where)
     if axes is None:
@@ -64,6 +68,7 @@ def read_input(table: Mapping[str, Any], where: str) -> Input:
 
 
 def read_output(table: Mapping[str, Any], where: str) -> Output:
+    """Read an output of the model."""
     threshold = read_optional(table, "threshold", (int, float), where)
     reduce = read_optional(table, "reduce", str, where)
     return Output(
@@ -97,7 +102,7 @@ def _one_of(known: Sequence[str], value: str, where: str) -> str:
 
 
 def _axes(table: Mapping[str, Any], where: str) -> Axes | None:
-    """None where neither ``shape`` nor ``batch_axis`` says which axis is the batch."""
+    """Return the axes of a tensor; None where neither ``shape`` nor ``batch_axis`` defines the batch axis."""
     shape: Sequence[Any] | None = read_optional(table, "shape", list, where)
     declared = table.get("batch_axis")
     if declared == "none":
@@ -109,7 +114,7 @@ def _axes(table: Mapping[str, Any], where: str) -> Axes | None:
 
 
 def _output_axes(table: Mapping[str, Any]) -> Axes:
-    """Return the axes of an output that does not say its batch axis: it is axis 0, if there is one."""
+    """Return the axes of an output without a declared batch axis: axis 0, if the output has axes."""
     shape: Sequence[Any] | None = table.get("shape")
     return Axes(None, 1, ()) if shape is not None and not shape else _batched(shape, 0, "")
 
@@ -124,7 +129,7 @@ def _batched(shape: Sequence[Any] | None, axis: object, where: str) -> Axes:
 
 
 def _sizes(shape: Sequence[Any]) -> tuple[int | None, ...]:
-    """A name is a free axis."""
+    """Return the sizes of axes, with None for a dynamic axis, whose size is a name or null."""
     return tuple(size if isinstance(size, int) else None for size in shape)
 
 
@@ -144,16 +149,16 @@ SCHEMA = 1
 
 _CLASSES = ("class-scores", "class-index")
 _JUDGED = {"top1": _CLASSES, "top5": _CLASSES, "miou": ("mask",), "mae": ("value",), "rmse": ("value",)}
-"""The types of outputs that a metric is about."""
+"""The types of outputs to which a metric applies."""
 _DETECTING = ("map", "map_50")
 _PREDICTOR = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def read_job(path: Path) -> Job:
-    """The job that the file holds.
+    """Read the job in the file ``path``.
 
     Raises:
-        JobError: it cannot be read, is of another schema, or asks for what this harness has not.
+        JobError: The file cannot be read, has another schema, or requests something that this harness does not support.
     """
     try:
         document = json.loads(path.read_bytes())
@@ -167,7 +172,11 @@ def read_job(path: Path) -> Job:
 
 
 def parse_job(document: Mapping[str, Any]) -> Job:
-    """Raises ``JobError`` with the path of the key that is wrong."""
+    """Parse the content of job.json.
+
+    Raises:
+        JobError: A key is missing or wrong; the message has its path.
+    """
     trace = document.get("trace", "none")
     if trace != "none":
         raise JobError(f"trace: {trace!r} is not built")
@@ -194,7 +203,7 @@ def parse_job(document: Mapping[str, Any]) -> Job:
 
 
 def _check_judged(metric: str, model: Model) -> None:
-    """The model has what ``metric`` is about."""
+    """Raise unless the model has the outputs that ``metric`` applies to."""
     if metric in _DETECTING:
         if model.detections is None:
             raise JobError(f"metrics: {metric} needs predictions of type detections")
@@ -226,7 +235,7 @@ def _model(table: Mapping[str, Any], task: str) -> Model:
 
 
 def _check(model: Model) -> None:
-    """What no port says alone: batches are equal, and states come from outputs that are states."""
+    """Check the ports together: fixed batch sizes are equal, and states come from outputs of type state."""
     sizes = {port.axes.size for port in model.inputs if port.axes.axis is not None and port.axes.size is not None}
     if len(sizes) > 1:
         raise JobError(f"model.inputs: their batches differ: {sorted(sizes)}")
@@ -301,7 +310,7 @@ def _stage(document: Mapping[str, Any]) -> Stage:
 def _seeds(table: Mapping[str, Any]) -> Seeds:
     values = {key: read_required(table, key, int, "seeds") for key in ("qsl", "sample_index", "schedule")}
     for key, value in values.items():
-        # LoadGen's generator takes 32 bits and drops the rest in silence.
+        # LoadGen's generator takes 32 bits and silently drops the rest.
         if not 0 <= value < 1 << 32:
             raise JobError(f"seeds.{key}: {value} is no 32-bit number")
     return Seeds(**values)

@@ -13,10 +13,10 @@ _SECONDS_BETWEEN_LINES = 0.5
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write ``document``; whoever sees the file sees all of it.
+    """Write ``document`` atomically: readers see the complete file or none.
 
-    A lone surrogate, which a message of foreign code may have in it, is written as a question mark: no reader of JSON
-    needs to take half a character.
+    A lone surrogate, as in messages of foreign code, is written as a question mark, because JSON readers may reject
+    half a character.
     """
     draft = path.with_name(path.name + ".draft")
     with draft.open("w", encoding="utf-8", errors="replace") as stream:
@@ -27,21 +27,26 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
 
 
 class Progress:
-    """Lines ``{"phase", "done", "total"}`` on standard output, at most two a second, the first and the last at once."""
+    """Progress lines ``{"phase", "done", "total"}`` on standard output.
+
+    At most two lines a second are written, except that the first and the last are written immediately.
+    """
 
     def __init__(self, phase: str, total: int) -> None:
+        """Start the progress of ``phase``; ``total`` may be an estimate."""
         self._phase = phase
         self._total = total
         self._next = 0.0
 
     def at(self, done: int) -> None:
+        """Report ``done`` units of work, unless the last line is too recent."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _SECONDS_BETWEEN_LINES
             self._line(min(done, self._total))
 
     def finish(self) -> None:
-        """All is done, whatever ``total`` was estimated to be."""
+        """Report that all work is done, even where ``total`` was an estimate."""
         self._line(self._total)
 
     def _line(self, done: int) -> None:
@@ -50,14 +55,15 @@ class Progress:
 
 
 class Timings:
-    """Seconds by the name of what took them."""
+    """Elapsed seconds by name."""
 
     def __init__(self) -> None:
+        """Start without any entry."""
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Add what passes inside to ``name``."""
+        """Add the elapsed seconds of the context to the entry ``name``."""
         start = time.perf_counter()
         try:
             yield

@@ -8,19 +8,29 @@ _Number = TypeVar("_Number", int, float)
 
 
 class JobError(Exception):
-    """The job cannot be understood: a fault of what wrote it, so no result of a run."""
+    """A malformed job: a fault of the program that wrote it, so not a result of a run."""
 
 
-def read_required(table: Mapping[str, Any], key: str, kind: Any, where: str) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """What stands under ``key``, of the type ``kind``; ``JobError`` if nothing does, or something of another type."""
+def read_required(table: Mapping[str, Any], key: str, kind: Any, where: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the value of ``key``, of the type ``kind``.
+
+    Args:
+        table: A JSON object.
+        key: The key to read.
+        kind: The accepted type, or a tuple of types.
+        where: The path of ``table`` in the document, for messages.
+
+    Raises:
+        JobError: The key is missing, or its value has another type.
+    """
     value = read_optional(table, key, kind, where)
     if value is None:
         raise JobError(f"{path(where, key)}: absent")
     return value
 
 
-def read_optional(table: Any, key: str, kind: Any, where: str) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """As ``demanded``, but None if nothing stands there."""
+def read_optional(table: Any, key: str, kind: Any, where: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the value of ``key`` as ``read_required`` does, but None where the key is missing or null."""
     if not isinstance(table, dict):
         raise JobError(f"{where}: no table")
     value = table.get(key)
@@ -31,22 +41,24 @@ def read_optional(table: Any, key: str, kind: Any, where: str) -> Any:  # noqa: 
 
 
 def check_minimum(least: _Number, value: _Number, where: str) -> _Number:
+    """Return ``value``, or raise ``JobError`` where it is less than ``least``."""
     if value < least:
         raise JobError(f"{where}: {value} is less than {least}")
     return value
 
 
 def path(where: str, key: str) -> str:
+    """Return the path of ``key`` inside the table at ``where``."""
     return f"{where}.{key}" if where else key
 
 
 ROUNDS = 10
-"""How many turns each batch of a sweep has."""
+"""The number of turns of each batch size in a sweep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The accuracy phase alone, in batches of ``batch`` after ``warmup`` calls."""
+    """The accuracy phase only, in batches of ``batch`` after ``warmup`` calls."""
 
     warmup: int
     batch: int
@@ -54,7 +66,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class SingleStream:
-    """One sample a query, the next one on completion, until both minima are met."""
+    """One sample per query, the next query on completion, until both minima are met."""
 
     warmup: int
     min_queries: int
@@ -63,7 +75,7 @@ class SingleStream:
 
 @dataclass(frozen=True, slots=True)
 class MultiStream:
-    """Several samples a query, the next one on completion, until both minima are met."""
+    """Several samples per query, the next query on completion, until both minima are met."""
 
     warmup: int
     min_queries: int
@@ -73,7 +85,7 @@ class MultiStream:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One sample a query, arriving as a Poisson process of ``target_qps``; to be answered within ``target_latency``."""
+    """One sample per query, in Poisson arrivals at ``target_qps``, to be answered within ``target_latency`` seconds."""
 
     warmup: int
     min_queries: int
@@ -84,7 +96,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """One query of ``min_samples`` samples or more, enough to last ``min_duration``, answered in calls of ``batch``."""
+    """One query of at least ``min_samples`` samples and ``min_duration`` seconds, in calls of ``batch`` samples."""
 
     warmup: int
     batch: int
@@ -94,7 +106,7 @@ class Offline:
 
 @dataclass(frozen=True, slots=True)
 class BatchSweep:
-    """Call after call, as long in each of ``batches``."""
+    """Consecutive calls, for the same time in each batch size of ``batches``."""
 
     warmup: int
     batches: tuple[int, ...]
@@ -102,7 +114,7 @@ class BatchSweep:
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """``repeats`` fresh processes from their start to the first answer, after ``warmup`` that do not count."""
+    """``repeats`` fresh processes, each until its first answer, after ``warmup`` processes that do not count."""
 
     warmup: int
     repeats: int
@@ -114,19 +126,23 @@ Scenario = Accuracy | Queried | BatchSweep | ColdStart
 
 
 def samples_per_query(scenario: Queried) -> int:
-    """Return how many samples come with each query; an offline run has one row of raw samples a call, and counts 1."""
+    """Return the number of samples per query; 1 for an offline run, whose raw samples have one row per call."""
     return scenario.samples_per_query if isinstance(scenario, MultiStream) else 1
 
 
 def accuracy_batch(scenario: Scenario) -> tuple[int, int]:
-    """Samples a call in the accuracy phase, and its calls of warm-up."""
+    """Return the batch size and the number of warm-up calls of the accuracy phase."""
     if isinstance(scenario, Accuracy):
         return scenario.batch, scenario.warmup
     return (scenario.batch if isinstance(scenario, Offline) else 1), 0
 
 
 def parse_scenario(table: Mapping[str, Any]) -> Scenario:
-    """Raises ``JobError`` with the path of the key that is wrong."""
+    """Parse the scenario of a job.
+
+    Raises:
+        JobError: A key is missing or wrong; the message has its path.
+    """
     name = read_required(table, "name", str, "scenario")
     if name not in _SCENARIOS:
         raise JobError(f"scenario.name: {name!r} is not built")

@@ -19,7 +19,7 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def oom_kills(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int:
-    """The counter ``oom_kill`` of the group; 0 where the kernel has none to show."""
+    """Return the counter ``oom_kill`` of the process's control group; 0 where the kernel shows none."""
     for counters in _counter_files(membership, root):
         if counters.is_file():
             for line in counters.read_text(encoding="ascii").splitlines():
@@ -30,7 +30,7 @@ def oom_kills(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int:
 
 
 def _counter_files(membership: Path, root: Path) -> Iterator[Path]:
-    """Where the counter may be: below the group's path or, in a container that sees its own group alone, at the top."""
+    """Yield possible paths of the counter: below the group's path, or at the top inside a container."""
     lines = membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else []
     for line in lines:
         _, controllers, path = line.split(":", 2)
@@ -44,12 +44,19 @@ def _counter_files(membership: Path, root: Path) -> Iterator[Path]:
 def run_phase(
     phase: str, job_folder: Path, output: Path, threads: int, rate: float | None = None
 ) -> tuple[dict[str, Any], float]:
-    """What the phase reported, and its wall-clock seconds, in a new interpreter. ``rate`` is a probe's, a second.
+    """Run a phase in a new interpreter; return its report and its wall-clock seconds.
 
-    It waits in the kernel: a parent that spins takes the processor from what is measured.
+    The parent waits in the kernel, because a spinning parent would take CPU time from the measurement.
+
+    Args:
+        phase: The name of the phase.
+        job_folder: The folder of the job.
+        output: The folder for results.
+        threads: The thread count of every runtime.
+        rate: The arrival rate of a probe, in queries a second.
 
     Raises:
-        Failure: the phase's own, or the class of its death.
+        Failure: The failure that the phase reports, or the class of its abnormal end.
     """
     harness = (__package__ or "").rpartition(".")[0]
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", harness, str(job_folder), str(output)]
@@ -68,10 +75,10 @@ def run_phase(
 
 
 def fork_phase(phase: str, work: Callable[[], None], output: Path, threads: int) -> tuple[dict[str, Any], float]:
-    """As ``run_phase``, of ``work`` in a copy of this process, which has not loaded what phases load.
+    """Run ``work`` as the phase ``phase`` in a fork of this process; return as ``run_phase`` does.
 
-    That spares the start of an interpreter. Where this one was started with a random seed for its hashes, which a copy
-    would have too, ``run_phase`` is what gives equal orders.
+    A fork saves the start of an interpreter. This process must not have loaded the libraries of phases. Where this
+    process has a random hash seed, which the fork would inherit, use ``run_phase`` for a reproducible order of sets.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -87,14 +94,14 @@ def fork_phase(phase: str, work: Callable[[], None], output: Path, threads: int)
 
 
 def _work(work: Callable[[], None], variables: Mapping[str, str]) -> NoReturn:
-    """``work`` as all that this process ever does."""
+    """Run ``work``, then end the process with its exit code."""
     code = 1
     try:
         os.environ.update(variables)
         faulthandler.enable()
         work()
         code = 0
-    except BaseException:  # noqa: BLE001 - what the interpreter would do at its end
+    except BaseException:  # noqa: BLE001 - as the interpreter does at its end
         traceback.print_exc()
     finally:
         sys.stdout.flush()
@@ -103,14 +110,17 @@ def _work(work: Callable[[], None], variables: Mapping[str, str]) -> NoReturn:
 
 
 def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[str, Any], float]:
-    """What the process reported whose id ``start`` returned, and its seconds. It has ended when this returns."""
+    """Wait for the process that ``start`` starts; return its report and its seconds.
+
+    The process has ended on return.
+    """
     report = phase_report(output, phase)
     report.unlink(missing_ok=True)
     kills, began = oom_kills(), time.perf_counter()
     try:
         process = start()
     except BlockingIOError as error:
-        # The kernel's word for a control group that may have no more tasks.
+        # The kernel's error when a control group has reached its limit of tasks.
         what = "could not be started: the limit of processes and threads (limits.processes) was reached"
         raise Failure("crash", f"the {phase} phase {what}") from error
     try:
@@ -131,11 +141,18 @@ def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[s
 
 
 def phase_report(output: Path, phase: str) -> Path:
+    """Return the path of the report of ``phase``."""
     return output / f"phase-{phase}.json"
 
 
 def death(phase: str, code: int, *, memory_ran_out: bool) -> Failure:
-    """The failure of a phase that ended with ``code`` (minus the signal, as ``subprocess`` says it) and no report."""
+    """Return the failure of a phase that ended without a report.
+
+    Args:
+        phase: The name of the phase.
+        code: The exit code, or minus the signal, as in ``subprocess``.
+        memory_ran_out: Whether the kernel killed a process of the control group for memory meanwhile.
+    """
     if code >= 0:
         return Failure("crash", f"the {phase} phase ended with exit code {code} and no report")
     number = -code

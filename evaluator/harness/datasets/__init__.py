@@ -1,6 +1,6 @@
 """Labelled samples of a dataset split, read one by one from its files.
 
-Each format has a module, which opens a split, and imports the heavy library that it needs.
+One module per family of formats opens a split and imports the large library that its format needs.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,18 +23,20 @@ _FORMATS: Mapping[str, tuple[str, str]] = {
     "parquet": ("table_files", "open_parquet"),
     "coco": ("image_files", "open_coco"),
 }
-"""The module and the function that open a split of each format."""
+"""The module and the function that open a split, by format."""
 
 
 def open_samples(dataset: Dataset, folder: Path, task: str | None = None) -> Samples:
-    """The split of ``dataset``, whose files are in ``folder``.
+    """Open the split of ``dataset``. Several threads may read its samples at once.
 
-    ``task`` is the model's where its predictions are to be compared with the labels, which are then of its kind; None
-    where they are not. Samples may be read by several threads at once.
+    Args:
+        dataset: The format, split and labels of the dataset.
+        folder: The folder of the dataset's files.
+        task: The model's task, where labels are compared with predictions and must suit the task; None otherwise.
 
     Raises:
-        Failure: ``load``: a file is missing or malformed, ``samples`` is not the number of samples, or the labels are
-            of another kind.
+        Failure: ``load``: a file is missing or malformed, ``samples`` is not the number of samples, or the labels do
+            not suit the task.
     """
     if dataset.format not in _FORMATS:
         raise Failure("load", f"dataset: the format {dataset.format!r} is not built")

@@ -17,7 +17,10 @@ _TEXT, _BYTES = "U", "S"
 
 
 def open_npz(opening: Opening) -> Samples:
-    """Its samples are rows of arrays; of an array of texts a text, of one of byte strings these. None is unpickled."""
+    """Open a split of NumPy arrays, one row a sample; strings become texts, byte strings bytes.
+
+    Nothing is unpickled.
+    """
     path: str = opening.split["file"]
     with np.load(resolve_inside(opening.folder, path), allow_pickle=False) as archive:
         arrays = {field: read_npz_array(archive, key, path) for field, key in opening.keys.items()}
@@ -34,7 +37,7 @@ def open_npz(opening: Opening) -> Samples:
 
 
 def read_npz_array(archive: Any, key: str, path: str) -> NDArray[Any]:  # noqa: ANN401 - NumPy's NpzFile
-    """The array called ``key``, in the byte order of this machine."""
+    """Return the array ``key`` of the archive in native byte order."""
     if key not in archive:
         raise ValueError(f"{path}: no array {key!r}; it has {', '.join(archive.files)}")
     array: NDArray[Any] = archive[key]
@@ -45,7 +48,7 @@ def read_npz_array(archive: Any, key: str, path: str) -> NDArray[Any]:  # noqa: 
 
 def _row(array: NDArray[Any], number: int) -> Source:
     row = array[number]
-    if isinstance(row, str):  # a scalar of NumPy's own
+    if isinstance(row, str):  # a scalar of NumPy
         return str(row)
     return bytes(row) if isinstance(row, bytes) else np.asarray(row)
 
@@ -64,7 +67,7 @@ _FIELDS = frozenset(("image",))
 
 
 def open_idx(opening: Opening) -> Samples:
-    """Its samples are 8-bit arrays, [H, W] or [H, W, C]."""
+    """Open a split of 8-bit images [H, W] or [H, W, C] in idx files."""
     split = opening.split
     pictures = read_idx_array(resolve_inside(opening.folder, split["images"]))
     if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
@@ -80,7 +83,10 @@ def open_idx(opening: Opening) -> Samples:
 
 
 def read_idx_array(path: Path) -> NDArray[Any]:
-    """The array of an idx file, gzip or not: two zero bytes, type, number of sizes, big-endian sizes, values."""
+    """Return the array of an idx file, plain or gzip.
+
+    The format is: two zero bytes, the type, the number of axes, big-endian sizes, values.
+    """
     content = read_unpacked(path)
     if content[:2] != b"\0\0" or len(content) < 4 or content[2] not in _TYPES:  # noqa: PLR2004 - the header's size
         raise ValueError(f"{path.name}: no idx file")
@@ -92,7 +98,7 @@ def read_idx_array(path: Path) -> NDArray[Any]:
 
 
 def write_pictures(path: Path, pictures: NDArray[Any], order: Sequence[int]) -> None:
-    """Write 8-bit pictures [N, H, W] or [N, H, W, C] in the given order as an idx file."""
+    """Write 8-bit images [N, H, W] or [N, H, W, C] in the given order as an idx file."""
     with path.open("wb") as stream:
         stream.write(bytes((0, 0, 0x08, pictures.ndim)) + np.asarray(pictures.shape, ">u4").tobytes())
         for number in order:

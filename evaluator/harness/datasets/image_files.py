@@ -17,9 +17,9 @@ _CSV_INDEX_FIELDS = {"image-index": "image", "wav-index": "audio"}
 
 
 def open_csv_index(opening: Opening) -> Samples:
-    """Its samples are files as they are stored, in the order of the rows.
+    """Open a split whose samples are stored files, in the order of the rows of a CSV index.
 
-    Labels are masks where these are asked for, and where there are no others.
+    Labels are masks where the model's task needs masks, or where the index has no other labels.
     """
     path: str = opening.split["index"]
     index = resolve_inside(opening.folder, path)
@@ -53,9 +53,9 @@ _COCO_FIELDS = frozenset(("image",))
 
 
 def open_coco(opening: Opening) -> Samples:
-    """Its samples are encoded files, in the order of ``images``; unlabelled without a list of ``annotations``.
+    """Open a split of encoded image files in the order of ``images``; unlabelled without a list of ``annotations``.
 
-    A class is the category's id; with names of labels, the index of the category's name there.
+    A class is the category's id; with a labels file, it is the index of the category's name in that file.
     """
     path: str = opening.split["annotations"]
     document = json.loads(read_unpacked(resolve_inside(opening.folder, path)))
@@ -77,7 +77,7 @@ def open_coco(opening: Opening) -> Samples:
 
 
 def _classes(categories: Sequence[Mapping[str, Any]], names: Names | None) -> Mapping[int, int] | None:
-    """The class of each category's id; None where they are the same. Names are compared without space and case."""
+    """Return the class of each category id; None where ids are classes. Whitespace and case of names are ignored."""
     if names is None:
         return None
     places: dict[str, int] = {}

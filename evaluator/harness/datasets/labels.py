@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 _MASK_TYPES = {"1": np.uint8, "L": np.uint8, "P": np.uint8, "I;16": np.uint16, "I": np.int32}
-"""Pillow's modes of pictures whose pixels are one whole number each, and the type of these."""
+"""Pillow modes whose pixels are a single integer, with the NumPy type of that integer."""
 _ORIENTATION = 0x0112
 _TURNED = range(2, 9)
 _SCALED = {"L;2": 2, "L;2I": 2, "L;4": 4, "L;4I": 4}
-"""Grey of fewer than 8 bits, which Pillow makes 8 by multiplying: a 1 of 4 bits becomes 17."""
+"""Grey modes below 8 bits, which Pillow scales to 8 bits: a 4-bit 1 becomes 17."""
 
 
 def read_mask(file: Path | BytesIO, name: str) -> NDArray[Any]:
-    """The classes of a picture's pixels, [H, W]: grey values, or indices into the palette.
+    """Return the class of each pixel of a mask, [H, W]: grey values, or indices into the palette.
 
     Raises:
-        ValueError: it has colours, which are no classes; or it asks to be turned, or has so few bits that its pixels
-            are other numbers to other readers.
+        ValueError: The image has colours, has an orientation tag, or has fewer than 8 bits, which readers scale
+            differently.
     """
     with explain_missing_library("a mask"):
-        from PIL import Image  # noqa: PLC0415 - a dataset is opened without it too
+        from PIL import Image  # noqa: PLC0415 - most datasets have no masks
 
     with Image.open(file) as picture:
         if picture.format == POSTSCRIPT:
@@ -47,7 +47,7 @@ def read_mask(file: Path | BytesIO, name: str) -> NDArray[Any]:
 
 
 def _check_as_stored(picture: "ImageFile", name: str) -> None:
-    """The pixels will be those that are stored: Pillow forgets with them how many bits they had, and how they lay."""
+    """Raise unless pixels are read as stored; Pillow forgets bit depth and orientation with the pixels."""
     arguments = picture.tile[0].args if picture.tile else None
     bits = _SCALED.get(str(arguments[0] if isinstance(arguments, tuple) else arguments))
     if bits is not None:
@@ -69,21 +69,28 @@ _KINDS = {
     "semantic-segmentation": "masks",
     "object-detection": "boxes",
 }
-"""What the labels must be whose predictions a task compares with them."""
+"""The kind of labels that a task compares its predictions with."""
 _MASK_AXES = 2
 
 
 class Lazy(Sequence[NDArray[Any]]):
-    """Arrays that are read when they are asked for, by their index; ``names`` are those of the samples.
+    """Label arrays that are read on access.
 
-    ``Failure`` (``load``) where one cannot be read.
+    Args:
+        read: Reads the array of a sample by its index.
+        names: The names of the samples, for messages.
+
+    Raises:
+        Failure: ``load``: an array cannot be read.
     """
 
     def __init__(self, read: Callable[[int], NDArray[Any]], names: Sequence[str]) -> None:
+        """Create the sequence; nothing is read yet."""
         self._read = read
         self._names = names
 
     def __len__(self) -> int:
+        """Return the number of samples."""
         return len(self._names)
 
     @overload
@@ -91,6 +98,7 @@ class Lazy(Sequence[NDArray[Any]]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[NDArray[Any]]: ...
     def __getitem__(self, index: int | slice) -> NDArray[Any] | Sequence[NDArray[Any]]:
+        """Read the array of a sample, or the arrays of a slice."""
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         number = range(len(self))[index]
@@ -99,18 +107,18 @@ class Lazy(Sequence[NDArray[Any]]):
 
 
 def read_names(path: Path) -> Names:
-    """Line i of the file names class i."""
+    """Read a labels file, whose line i names class i."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return Names({line.strip(): index for index, line in reversed(list(enumerate(lines)))}, len(lines))
 
 
 def label_of(value: object, names: Names | None, where: str) -> int | float | None:
-    """The class or number that ``value`` says; None where it says nothing.
+    """Return the class or number that ``value`` states; None where it is empty.
 
-    An integer, or a text of digits, is an index; another text is a name, or without ``names`` a number.
+    An integer, or a text of digits, is an index. Another text is a class name, or a number without ``names``.
 
     Raises:
-        ValueError: it is neither, or an index that has no name.
+        ValueError: The value is neither, or it is an index without a name.
     """
     value = value.item() if isinstance(value, np.generic) else value
     text = value.strip() if isinstance(value, str) else None
@@ -143,10 +151,10 @@ def _or_number(names: Names | None) -> str:
 
 
 def labels_of(values: Sequence[object], names: Names | None, where: Callable[[int], str]) -> tuple[Label, ...] | None:
-    """The labels of all samples; None if no sample has one.
+    """Return the labels of all samples; None if no sample has a label.
 
     Raises:
-        ValueError: as ``label_of``; or some samples have a label, and some have none.
+        ValueError: As ``label_of``; or only some samples have a label.
     """
     found = [label_of(value, names, where(number)) for number, value in enumerate(values)]
     if all(label is None for label in found):
@@ -157,7 +165,7 @@ def labels_of(values: Sequence[object], names: Names | None, where: Callable[[in
 
 
 def whole_numbers(values: NDArray[Any], where: str) -> NDArray[Any]:
-    """``values``, which must be a mask or classes of several calls: of an integer type."""
+    """Return the integer labels ``values``, a mask or the classes of several calls; raise for another type."""
     if values.dtype.kind == "b":
         return values.astype(np.uint8)
     if values.dtype.kind not in "iu":
@@ -166,10 +174,10 @@ def whole_numbers(values: NDArray[Any], where: str) -> NDArray[Any]:
 
 
 def check_labels(labels: Sequence[Label], task: str, names: Sequence[str]) -> None:
-    """The labels are what ``task`` compares its predictions with. Arrays are looked at in the first sample alone.
+    """Raise unless the labels suit ``task``; of label arrays, only the first is checked.
 
     Raises:
-        ValueError: they are not; says which.
+        ValueError: A label does not suit the task; the message names its sample.
     """
     kind = _KINDS.get(task)
     if kind is None:

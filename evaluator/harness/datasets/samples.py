@@ -13,7 +13,7 @@ from ..steps.tensor import Source
 
 
 def choose_spread(count: int, wanted: int) -> list[int]:
-    """Return ``wanted`` of ``count`` numbers, or all of them, as far apart as they can be."""
+    """Return ``wanted`` of ``count`` indices, or all of them, spread evenly."""
     return [number * count // min(wanted, count) for number in range(min(wanted, count))]
 
 
@@ -21,7 +21,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def resolve_inside(folder: Path, path: str) -> Path:
-    """``path`` in ``folder``, never outside it."""
+    """Return the path of ``path`` in ``folder``; raise ``ValueError`` for a path outside the folder."""
     found = folder / path
     if not found.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{path}: leads out of the dataset")
@@ -29,16 +29,16 @@ def resolve_inside(folder: Path, path: str) -> Path:
 
 
 def read_unpacked(path: Path) -> bytes:
-    """The content of a file, with gzip undone where it begins like it."""
+    """Return the content of a file, decompressed if it is gzip."""
     content = path.read_bytes()
     return gzip.decompress(content) if content.startswith(_GZIP) else content
 
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """What is in a picture: ``classes`` int64 [N], ``xyxy`` float64 [N, 4] in pixels, ``areas`` float64 [N].
+    """The objects in an image: ``classes`` int64 [N], ``xyxy`` float64 [N, 4] in pixels, ``areas`` float64 [N].
 
-    ``crowd`` bool [N] says which box is around many of its class.
+    ``crowd`` bool [N] marks boxes around a group of objects of the class.
     """
 
     classes: NDArray[np.int64]
@@ -53,10 +53,11 @@ Label = int | float | NDArray[Any] | Boxes
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """A split: ``read`` gives the fields of a sample by its index, ``names`` what messages call it.
+    """The samples of a split.
 
-    ``fields`` are the same in every sample; no ``labels``, unlabelled. Labels that are arrays are read one by one.
-    ``files`` are the paths of the samples where each is a file of its own.
+    ``read`` returns the fields of a sample by its index; ``names`` are the names for messages. Every sample has the
+    same ``fields``. ``labels`` is None for an unlabelled split; label arrays are read on access. ``files`` are the
+    paths of the samples where each sample is a file.
     """
 
     read: Callable[[int], Mapping[str, Source]]
@@ -66,10 +67,11 @@ class Samples:
     files: Sequence[Path] | None = None
 
     def __len__(self) -> int:
+        """Return the number of samples."""
         return len(self.names)
 
     def subset(self, numbers: Sequence[int]) -> "Samples":
-        """Return the samples of these numbers alone, in their order."""
+        """Return a split of only these samples, in the given order."""
         kept = tuple(numbers)
         return Samples(
             lambda number: self.read(kept[number]),
@@ -82,7 +84,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The classes of a labels file: ``places`` has the index of each name, the first where it stands twice."""
+    """The classes of a labels file: ``places`` maps a name to its index, or its first index if repeated."""
 
     places: Mapping[str, int]
     count: int
@@ -90,9 +92,10 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a format opens: the manifest's ``split`` in ``folder``, ``names`` None if the dataset has none.
+    """The arguments of a function that opens a split.
 
-    ``masks`` says that pixels are compared, where samples have labels of several kinds.
+    ``split`` is the manifest's, ``folder`` has its files, and ``names`` are the classes of a labels file, if any.
+    ``masks`` prefers masks where samples have several kinds of labels.
     """
 
     format: str
@@ -103,11 +106,11 @@ class Opening:
 
     @property
     def keys(self) -> Mapping[str, str]:
-        """The key of each field that feeds a model, of formats whose fields have names."""
+        """The key of each field that feeds a model, for formats with named fields."""
         return {field: key for field, key in self.split["fields"].items() if field != "label"}
 
     @property
     def label_key(self) -> str | None:
-        """The key of the label, None where the split is unlabelled."""
+        """The key of the label; None for an unlabelled split."""
         found: str | None = self.split["fields"].get("label")
         return found

@@ -21,9 +21,9 @@ from .samples import Label, Opening, Samples, read_unpacked, resolve_inside
 
 
 def open_json_lines(opening: Opening) -> Samples:
-    """Its samples are texts, and arrays of the numbers and lists of numbers: int64 where all are whole, else float64.
+    """Open a split of JSON lines, plain or gzip; empty lines are skipped.
 
-    Empty lines are no samples; gzip or not.
+    Samples are texts, or arrays of numbers and nested lists: int64 where all numbers are whole, else float64.
     """
     path: str = opening.split["file"]
     content = read_unpacked(resolve_inside(opening.folder, path)).split(b"\n")
@@ -54,6 +54,7 @@ def open_json_lines(opening: Opening) -> Samples:
 
 
 def read_key(record: object, key: str, where: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """Return the value of ``key`` in a JSON object; raise ``ValueError`` with ``where`` if it is missing."""
     if not isinstance(record, dict) or key not in record:
         raise ValueError(f"{where} has no {key!r}")
     return record[key]
@@ -64,7 +65,7 @@ def _source(value: object, where: str) -> Source:
 
 
 def _array(value: object, where: str) -> NDArray[Any]:
-    """The numbers of ``value``; ``ValueError`` where it holds anything else, or lists of several lengths."""
+    """Return the numbers of ``value``; raise ``ValueError`` for other content or lists of different lengths."""
     try:
         found = np.asarray(value)
     except ValueError as error:
@@ -75,13 +76,14 @@ def _array(value: object, where: str) -> NDArray[Any]:
 
 
 _KEPT = 1 << 28  # bytes of rows in memory
-_FEWEST = 2  # groups that are kept whatever their size: threads read on both sides of their border
+_FEWEST = 2  # groups in memory whatever their size: threads read on both sides of the border between two
 
 
 def open_parquet(opening: Opening) -> Samples:
-    """Its samples are byte strings (encoded files), texts, and arrays of numbers and lists of them, of their own types.
+    """Open a split of a Parquet file; row groups stay in memory once read, within a bound.
 
-    KEY is a column, else ``COLUMN.PART``. What fits of the groups of rows stays in memory, once it was read.
+    Samples are byte strings (encoded files), texts, or arrays of numbers and nested lists in the column's type. A key
+    is a column, else ``COLUMN.PART``.
     """
     file = _File(resolve_inside(opening.folder, opening.split["file"]), opening)
     names = [f"{opening.split['file']}[{number}]" for number in range(file.count)]
@@ -102,11 +104,11 @@ def _labels(file: "_File", key: str, opening: Opening, names: Sequence[str]) -> 
 
 
 class _File:
-    """A parquet file of which the wanted columns are read, a group of rows at a time. Any thread may ask."""
+    """A Parquet file whose required columns are read one row group at a time; thread-safe."""
 
     def __init__(self, path: Path, opening: Opening) -> None:
         with explain_missing_library("a dataset in parquet"):
-            from pyarrow import parquet, types  # noqa: PLC0415 - large, and for this format alone
+            from pyarrow import parquet, types  # noqa: PLC0415 - large, and only for this format
 
         self._types = types
         self._file = parquet.ParquetFile(path)
@@ -133,7 +135,7 @@ class _File:
         return bool(types.is_binary(of) or types.is_large_binary(of) or types.is_fixed_size_binary(of))
 
     def value(self, number: int, key: str) -> Source:
-        """The value of a row. ``ValueError`` where there is none, or of a type that no field has."""
+        """Return the value of a row; raise ``ValueError`` where it is null or has an unsupported type."""
         group = bisect_right(self._starts, number) - 1
         scalar = self._scalar(self._rows(group), number - self._starts[group], key)
         if not scalar.is_valid:
@@ -141,7 +143,7 @@ class _File:
         return self._array(scalar) if self.is_list(key) else self._plain(scalar, key)
 
     def column(self, key: str) -> list[Any]:
-        """All values of a column that is no list, None where there is none."""
+        """Return all values of a column without lists, None for null."""
         found: list[Any] = []
         for group in range(self._file.num_row_groups):
             table = self._file.read_row_group(group, columns=[key], use_threads=False)
@@ -149,7 +151,7 @@ class _File:
         return found
 
     def _rows(self, group: int) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """The group, kept for what comes next; of those that were asked for longest ago some go."""
+        """Return the row group and cache it; the least recently used groups leave the cache."""
         with self._lock:
             if group not in self._groups:
                 columns = list(self._paths)
@@ -184,7 +186,7 @@ class _File:
         return bool(types.is_list(of) or types.is_large_list(of) or types.is_fixed_size_list(of))
 
     def _array(self, scalar: Any) -> NDArray[Any]:  # noqa: ANN401
-        """The numbers in lists of equal lengths, in the type of the column."""
+        """Return the numbers of lists of equal lengths, in the type of the column."""
         values, shape = scalar.values, list[int]()
         while self._is_list(values.type):
             lengths = set(values.value_lengths().to_pylist())
@@ -209,12 +211,12 @@ class _File:
 
 
 def _each(values: Sized, shape: Sequence[int]) -> int:
-    """How many of ``values`` are in each list of a nest of ``shape``; 0 where there are no lists."""
+    """Return how many of ``values`` each list of a nest of ``shape`` has; 0 without lists."""
     return len(values) // (prod(shape) or 1)
 
 
 def column_path(key: str, columns: Sequence[str]) -> tuple[str, ...]:
-    """The column that ``key`` names, else the parts that it is made of."""
+    """Return the path of ``key``: a column, else a column and the parts inside it."""
     if key in columns:
         return (key,)
     top, *parts = key.split(".")
@@ -230,9 +232,16 @@ def write_unlabelled(
     fields: Collection[str],
     order: Callable[[Sequence[int]], list[int]],
 ) -> tuple[dict[str, Any], list[int]]:
-    """Write a split without its labels; the parameters are those of :func:`unlabelled.write_unlabelled`.
+    """Write a split without its labels, in a new order; return the new split and the order.
 
-    Groups of rows stay groups, so that one of them at a time is in memory: they change places, and rows in them.
+    Row groups are shuffled, and rows within each group, so that only one group is in memory at a time.
+
+    Args:
+        split: The split of the manifest.
+        source: The folder of the dataset.
+        target: The folder for the copy.
+        fields: The fields that feed the model; only these are written.
+        order: Returns the order of the samples, from the sizes of the row groups.
     """
     with explain_missing_library("a dataset in parquet"):
         import pyarrow as pa  # noqa: PLC0415 - large, and for this format alone
@@ -266,6 +275,6 @@ def write_unlabelled(
 
 
 def _codec(file: Any) -> str:  # noqa: ANN401 - pyarrow has no types
-    """The compression of the file, by the name that its writer takes."""
+    """Return the compression of the file, by the name that the writer accepts."""
     found = str(file.metadata.row_group(0).column(0).compression)
     return "NONE" if found == "UNCOMPRESSED" else found

@@ -1,10 +1,9 @@
 """Audits after MLPerf TEST01 and TEST04: same answers while timed, and no caching.
 
-* The performance phase answers as the accuracy phase does (after TEST01). Answers of some queries, from the first to
-  the last, are kept while the clock stands still, and compared with the predictions of the same samples.
-* The model does not answer from a cache (after TEST04). Each of some samples is asked for once, again at once, and
-  again after another; the later calls may not take less than nine tenths of the first one's time, of short calls
-  eight tenths.
+* After TEST01: the performance phase gives the same answers as the accuracy phase. The answers to some queries, from
+  the first to the last, are stored outside the timed interval and compared with the predictions of the same samples.
+* After TEST04: the model does not answer from a cache. Some samples are each queried once, again immediately, and again
+  after another sample. The later calls must take at least 90 % of the time of the first, or 80 % for short calls.
 """
 
 import time
@@ -23,47 +22,50 @@ from ..core.job import Model, Output
 from .finiteness import FiniteCheck
 from .predictions import split_samples
 
-# A sixteenth further each time: some 16 of the first queries, then fewer and fewer, up to the last.
+# Each stored query is a sixteenth later than the one before: about 16 of the first queries, then fewer and fewer.
 _STRIDE = 16
 _MOST_KEPT_BYTES = 64 << 20
 _MOST_SAMPLES = 64
 _GROUP = 8
 _WAKING = 2
 _SECONDS = 5.0
-# MLPerf's: 10 %, and 20 % where a call takes 200 microseconds or less.
+# Thresholds of MLPerf: 10 %, and 20 % where a call takes 200 microseconds or less.
 _SHARE, _SHARE_OF_SHORT, _SHORT_NS = 0.9, 0.8, 200_000
-# Below this a difference is one of the processor's own caches and of the clock: such short calls cannot be judged.
+# Smaller differences come from CPU caches and the clock: calls this short cannot be judged.
 _LEAST_NS = 50_000
 _DEFAULT_SHARE = 1e-3
-# Of fewer samples no order statistic bounds the median at 97.5 %: all of them lie on one side of it too often (2**-n).
+# With fewer samples no order statistic bounds the median at 97.5 %: all lie on one side of it too often (2**-n).
 _FEWEST = 6
 
 UNKEPT_OUTPUTS = "unkept.safetensors"
-"""Outputs of the first samples that are no predictions, but what boxes are made of: for the audit alone."""
+"""Outputs of the first samples that are not stored as predictions, because boxes replace them; for the audit only."""
 
 
 class UnkeptOutputs:
-    """The outputs of those names of the first samples, within bounds of memory."""
+    """The outputs ``names`` of the first samples, within a bound of memory."""
 
     def __init__(self, names: Sequence[str]) -> None:
+        """Start without any sample."""
         self._names = names
         self._bytes = 0
         self.predictions: list[dict[str, NDArray[Any]]] = []
 
     def take(self, prediction: Mapping[str, NDArray[Any]]) -> None:
-        """Of one sample after the other, from the first."""
+        """Store the outputs of the next sample, unless the memory is full."""
         if self._names and self._bytes <= _MOST_KEPT_BYTES:
             self.predictions.append({name: prediction[name] for name in self._names})
             self._bytes += _bytes(self.predictions[-1])
 
 
 class AnswerReservoir:
-    """Answers of some queries: more at the beginning, some up to the last, within bounds of memory.
+    """Stored answers to some queries: more at the beginning, some up to the last, within a bound of memory.
 
-    ``next`` is the number of the query, from 1, whose answer to ``take``; ``share`` is what of the memory may be used.
+    ``next`` is the number, from 1, of the next query whose answer should be stored. ``share`` is the usable share of
+    the memory.
     """
 
     def __init__(self, share: float = 1.0) -> None:
+        """Start without any answer."""
         self.next = 1
         self._most_bytes = _MOST_KEPT_BYTES * share
         self.answers: list[tuple[tuple[int, ...], Any]] = []
@@ -71,6 +73,7 @@ class AnswerReservoir:
         self._spread = 1
 
     def take(self, indices: Sequence[int], answer: Any) -> None:  # noqa: ANN401 - of any shape
+        """Store an answer and choose the next query; every second answer is dropped where memory is full."""
         self.answers.append((tuple(indices), answer))
         if len(self.answers) * max(1, _bytes(answer)) > self._most_bytes and len(self.answers) > 1:
             self.answers = self.answers[::2]
@@ -80,9 +83,9 @@ class AnswerReservoir:
 
 @dataclass(frozen=True, slots=True)
 class CachingEstimate:
-    """How long samples take again, as a share of their first time: medians, and the upper ends of their intervals.
+    """The time of repeated calls as a share of the first: medians, and the upper ends of their confidence intervals.
 
-    ``again``: after another; ``repeated``: right after itself.
+    ``again`` is the call after another sample, ``repeated`` the call right after the first.
     """
 
     samples: int
@@ -92,12 +95,14 @@ class CachingEstimate:
 
     @property
     def caught(self) -> bool:
+        """Whether the repeated calls are so fast that the model must answer from a cache."""
         least = _SHARE if self.first_ns > _SHORT_NS else _SHARE_OF_SHORT
         return self.samples >= _FEWEST and any(
             most < least and self.first_ns * (1 - share) > _LEAST_NS for share, most in (self.again, self.repeated)
         )
 
     def document(self) -> dict[str, Any]:
+        """Return the estimate as a JSON object."""
         return {
             "samples": self.samples,
             "first_ns": self.first_ns,
@@ -110,16 +115,19 @@ class CachingEstimate:
 def check_caching(
     prepared: Callable[[int], Callable[[], int] | None], wake: Callable[[], object], total: int
 ) -> dict[str, Any]:
-    """Time samples once and again; ``prepared`` makes a sample ready and gives the function that times a call on it.
+    """Time samples once and again, and compare the times.
 
-    It gives None for a sample that tells nothing, such as one of another shape. ``wake`` asks for no sample: the calls
-    that follow the preparing of samples find cold caches and threads that sleep, and are not counted.
+    The first call of a sample is followed immediately by its repetition, and by one more after the next sample, so that
+    a slower machine slows all three alike. Samples are prepared in groups, which bounds the memory.
 
-    A sample's first call is followed at once by its repetition, and after that of the next sample by one more, so that
-    what slows the machine slows all three alike. It goes in groups, for which the memory is bounded.
+    Args:
+        prepared: Prepares a sample and returns the function that times a call on it in nanoseconds; None for a sample
+            that is not comparable, such as one of another shape.
+        wake: Makes a call that is not counted; the first calls after the preparation find cold caches and idle threads.
+        total: The number of samples.
 
     Raises:
-        Failure: ``loadgen-invalid``: what was asked before is answered faster than the model can.
+        Failure: ``loadgen-invalid``: repeated samples are answered faster than the model can.
     """
     rows: list[tuple[int, int, int]] = []
     end = time.perf_counter() + _SECONDS
@@ -145,7 +153,7 @@ def check_caching(
 
 
 def _timed(group: Sequence[Callable[[], int]], wake: Callable[[], object]) -> list[tuple[int, int, int]]:
-    """Of each sample its first call, the one right after it, and one more after another was asked for."""
+    """Return the times of each sample: first call, immediate repetition, and one more after another sample."""
     twice: list[tuple[int, int]] = []
     again: list[int] = []
     for number, once in enumerate(group):
@@ -161,16 +169,23 @@ def _timed(group: Sequence[Callable[[], int]], wake: Callable[[], object]) -> li
 def check_answers(
     answers: Iterable[tuple[int, Mapping[str, NDArray[Any]]]], model: Model, path: Path
 ) -> dict[str, Any] | None:
-    """Compare predictions of samples by a phase that was timed with the accuracy phase's in the file ``path``.
+    """Compare the predictions of a timed phase with those of the accuracy phase.
 
-    Outputs that are not kept as predictions are in the file :data:`UNKEPT` beside it, of some of the samples.
+    Outputs that are not stored as predictions are compared for the samples in the file ``UNKEPT_OUTPUTS`` beside
+    ``path``.
 
-    None where there is nothing to compare with, and where an answer depends on the samples before.
+    Args:
+        answers: Samples and their predictions in the timed phase.
+        model: The model.
+        path: The file with the predictions of the accuracy phase.
+
+    Returns:
+        The report; None where there is nothing to compare with, or an answer depends on the samples before it.
 
     Raises:
-        Failure: ``non-finite``: an answer has NaN or infinities, which the manifest does not allow.
-        Failure: ``loadgen-invalid``: they differ by more than the manifest's tolerance; where it states none, by more
-            than a thousandth of the greatest value, which the size of a batch may well change.
+        Failure: ``non-finite``: an answer has NaN or infinite values, which the manifest does not allow.
+        Failure: ``loadgen-invalid``: an answer differs by more than the manifest's tolerance or, without a tolerance,
+            by more than a thousandth of the greatest value, which a different batch size may cause.
     """
     has_expected = path.exists() and not any(port.reset == "never" for port in model.inputs)
     expected = _expected(model, path) | _expected(model, path.with_name(UNKEPT_OUTPUTS)) if has_expected else {}
@@ -188,13 +203,13 @@ def check_answers(
 
 
 def sum_audits(found: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
-    """What ``check_answers`` said of several processes, as one; None where none of them had anything to compare."""
+    """Merge the reports of ``check_answers`` of several processes; None where none of them compared anything."""
     there = [one for one in found if one is not None]
     return there[-1] | {"answers": sum(one["answers"] for one in there)} if there else None
 
 
 def _expected(model: Model, path: Path) -> dict[str, Sequence[NDArray[Any]]]:
-    """The outputs that the file has, sample by sample."""
+    """Return the outputs in the file, by sample."""
     if not path.exists():
         return {}
     with safe_open(path, framework="numpy") as file:
@@ -224,7 +239,7 @@ def _agree(port: Output, found: NDArray[Any], expected: NDArray[Any]) -> bool:
 
 def _shown(values: NDArray[Any]) -> str:
     flat = values.reshape(-1)
-    return f"[{', '.join(f'{value:.6g}' for value in flat[:4])}{', …' if flat.size > 4 else ''}]"  # noqa: PLR2004 - a line's worth
+    return f"[{', '.join(f'{value:.6g}' for value in flat[:4])}{', …' if flat.size > 4 else ''}]"  # noqa: PLR2004 - enough to fit one line
 
 
 def _bytes(answer: Any) -> int:  # noqa: ANN401 - arrays in mappings and lists
@@ -236,6 +251,9 @@ def _bytes(answer: Any) -> int:  # noqa: ANN401 - arrays in mappings and lists
 
 
 def _median_and_end(values: Sequence[float]) -> tuple[float, float]:
-    """The median and the order statistic above it that bounds it at 97.5 % (rank n/2 + 0.98 sqrt(n)), or the last."""
+    """Return the median and the upper end of its one-sided confidence interval of 97.5 %.
+
+    The end is the order statistic of rank n/2 + 0.98 sqrt(n), or the last.
+    """
     ordered, n = sorted(values), len(values)
     return median(ordered), ordered[min(n - 1, int(n / 2 + 0.98 * n**0.5))]

@@ -1,8 +1,8 @@
 """Bounding boxes from a detector's outputs: selection, suppression and original coordinates.
 
-Every score above the threshold is a candidate, of each class of a box but the background. Candidates are sorted by
-score, equal ones in the order of the boxes and then of the classes; a candidate goes when it overlaps a better one that
-stays. Of what is left the first ``max_detections`` stay.
+Each class of a box, except the background, is a candidate where its score exceeds the threshold. Candidates are sorted
+by score; equal scores keep the order of boxes, then of classes. A candidate is removed when it overlaps a better
+candidate that stays. The first ``max_detections`` of the rest are the detections.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,20 +16,25 @@ from ..core.job import Detections
 from ..steps.tensor import Geometry
 
 COLUMNS = 6
-"""Class index, score, x1, y1, x2, y2."""
+"""Columns of a detection: class index, score, x1, y1, x2, y2."""
 
 _SIDES = 4
 _Floats = NDArray[np.float64]
 
 
 def detect(terms: Detections, prediction: Mapping[str, NDArray[Any]], geometry: Geometry) -> _Floats:
-    """The detections of one sample, best first: [K, 6] class index, score, x1, y1, x2, y2 in pixels of the original.
+    """Return the detections of one sample, best first, in pixels of the original image.
 
-    ``prediction`` is of one sample, by the outputs' names; ``geometry`` is of the picture that the network was given.
-    Boxes are not cut at the picture's border.
+    Args:
+        terms: How boxes are made.
+        prediction: The outputs of the sample by name.
+        geometry: How the image that the network sees was made from the original.
+
+    Returns:
+        [K, 6]: class index, score, x1, y1, x2, y2. Boxes are not clipped at the border of the image.
 
     Raises:
-        Failure: ``predict``: the outputs do not fit one another. ``non-finite``: a detection is not finite.
+        Failure: ``predict``: the outputs do not match each other. ``non-finite``: a detection is not finite.
     """
     boxes = _boxes(terms, prediction[terms.boxes])
     count = len(boxes) if terms.count is None else _count(prediction[terms.count], len(boxes), terms.count)
@@ -46,15 +51,15 @@ def detect(terms: Detections, prediction: Mapping[str, NDArray[Any]], geometry: 
 
 
 def number_rows(samples: Sequence[_Floats]) -> _Floats:
-    """Join the detections [K, 6] of all samples to [N, 7], with the number of the sample in front."""
+    """Join the detections [K, 6] of all samples to [N, 7], with the sample's number in front."""
     rows = [np.column_stack([np.full(len(found), number), found]) for number, found in enumerate(samples)]
     return np.concatenate(rows) if rows else np.zeros((0, 1 + COLUMNS))
 
 
 def suppress(boxes: _Floats, iou: float, most: int | None = None) -> NDArray[np.int64]:
-    """The indices of the boxes [N, 4] (x1, y1, x2, y2), best first, that no better one which stays overlaps by more.
+    """Return the indices of the boxes [N, 4] (x1, y1, x2, y2; best first) that survive non-maximum suppression.
 
-    After ``most`` of them it stops.
+    A box survives unless its overlap with a better surviving box exceeds ``iou``. At most ``most`` boxes are returned.
     """
     left = np.arange(len(boxes))
     kept: list[int] = []
@@ -66,7 +71,7 @@ def suppress(boxes: _Floats, iou: float, most: int | None = None) -> NDArray[np.
 
 
 def overlaps(box: _Floats, others: _Floats) -> _Floats:
-    """Intersection over union of ``box`` with each of ``others`` [N, 4], between 0 and 1; 0 where both are empty."""
+    """Return the intersection over union of ``box`` with each of ``others`` [N, 4], in [0, 1]; 0 for empty boxes."""
     common = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
     intersection = np.prod(np.maximum(common, 0), axis=1)
     areas = [np.prod(np.maximum(found[:, 2:] - found[:, :2], 0), axis=1) for found in (box[np.newaxis], others)]
@@ -76,7 +81,7 @@ def overlaps(box: _Floats, others: _Floats) -> _Floats:
 
 
 def _boxes(terms: Detections, values: NDArray[Any]) -> _Floats:
-    """[N, 4], however many axes of length one the output has more."""
+    """Return the boxes as [N, 4] without extra axes of length one."""
     long = [size for size in values.shape[:-1] if size != 1]
     if values.ndim == 0 or values.shape[-1] != _SIDES or len(long) > 1:
         raise Failure("predict", f"output {terms.boxes}: {list(values.shape)} a sample, not a list of boxes [N, 4]")
@@ -84,7 +89,7 @@ def _boxes(terms: Detections, values: NDArray[Any]) -> _Floats:
 
 
 def _count(values: NDArray[Any], most: int, name: str) -> int:
-    """How many of the boxes are meant."""
+    """Return the number of valid boxes."""
     if values.size != 1 or not 0 <= values.reshape(-1)[0] <= most:
         raise Failure("predict", f"output {name}: {values.tolist()} is no count of {most} boxes")
     return round(float(values.reshape(-1)[0]))
@@ -93,7 +98,7 @@ def _count(values: NDArray[Any], most: int, name: str) -> int:
 def _candidates(
     terms: Detections, prediction: Mapping[str, NDArray[Any]], boxes: int, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
-    """The box, the class and the score of each candidate, in the order of the boxes, then of the classes."""
+    """Return the box, class and score of each candidate, in the order of boxes, then of classes."""
     scores = _of_each(prediction[terms.scores], boxes, terms.scores)[:count]
     named = None
     if terms.classes is not None:
@@ -108,7 +113,7 @@ def _candidates(
 
 
 def _of_each(values: NDArray[Any], boxes: int, name: str) -> NDArray[Any]:
-    """[boxes, width]: the values of each box, however many axes of length one stand before them."""
+    """Return the values of each box as [boxes, width], without leading axes of length one."""
     shape = values.shape
     while len(shape) > 1 and shape[0] == 1 != boxes:
         shape = shape[1:]
@@ -118,7 +123,7 @@ def _of_each(values: NDArray[Any], boxes: int, name: str) -> NDArray[Any]:
 
 
 def _classes(values: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """The class of each box, which some networks return in a floating type."""
+    """Return the class of each box; some networks return classes in a floating type."""
     if values.shape[1] != 1 and len(values):
         raise Failure("predict", f"output {name}: {values.shape[1]} classes a box")
     found: NDArray[np.int64] = np.rint(values.reshape(-1)).astype(np.int64)
@@ -128,7 +133,7 @@ def _classes(values: NDArray[Any], name: str) -> NDArray[np.int64]:
 
 
 def _kept(terms: Detections, boxes: _Floats, classes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Which of the candidates, best first, are left of those that overlap."""
+    """Return the indices of the candidates, best first, that survive the suppression."""
     most = terms.max_detections
     if terms.nms is None:
         return np.arange(len(boxes))[:most]

@@ -1,7 +1,7 @@
 """Counts of NaN and infinite values in outputs.
 
-A comparison with NaN is always false, so a decision made from NaN is an accident of the implementation. An output may
-have such values only where the manifest says ``allow_non_finite: true``; a sample with NaN is then decided wrong.
+Every comparison with NaN is false, so a decision made from NaN is an accident of the implementation. An output may have
+such values only where the manifest states ``allow_non_finite: true``; a sample with NaN then counts as wrong.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ from .predictions import PREDICTIONS, split_samples
 
 @dataclass(slots=True)
 class _Count:
-    """The values of one output.
+    """Counts of one output.
 
-    ``seen`` samples were counted, and ``samples`` of them are not finite; ``first`` and ``last`` are the numbers of the
-    first and the last of these, ``latest`` is that of the last sample that was counted.
+    ``seen`` is the number of counted samples, and ``samples`` of them have values that are not finite. ``first`` and
+    ``last`` are the numbers of the first and last such sample; ``latest`` is the number of the last counted sample.
     """
 
     values: int = 0
@@ -38,15 +38,15 @@ class _Count:
 
 
 class FiniteCheck:
-    """Counts the values of outputs that are not finite, sample by sample."""
+    """A check that counts the values of outputs that are not finite, sample by sample."""
 
     def __init__(self, model: Model, names: Sequence[str] | None = None, *, when: str = "") -> None:
         """Start at zero.
 
         Args:
-            model: Says which outputs there are, and which may have values that are not finite.
-            names: What messages call the samples; nothing where they have no names.
-            when: What messages say of the moment of the check.
+            model: Defines the outputs, and which of them may have values that are not finite.
+            names: The names of the samples in messages; None for samples without names.
+            when: The moment of the check, for messages.
         """
         self._ports = tuple(port for port in model.predicted if not port.allow_non_finite)
         self._names = names
@@ -57,7 +57,7 @@ class FiniteCheck:
         """Count the answer to one call.
 
         Args:
-            tensors: What the model returned, by the outputs' names.
+            tensors: The tensors that the model returned, by output name.
             first: The number of the first sample of the call.
             count: The number of its samples.
         """
@@ -68,7 +68,7 @@ class FiniteCheck:
                     self._add(port.name, number, row)
 
     def add_prediction(self, prediction: Mapping[str, NDArray[Any]], number: int) -> None:
-        """Count the outputs of one sample, as they are after their steps."""
+        """Count the outputs of one sample after their steps."""
         for port in self._ports:
             if port.name in prediction:
                 self._add(port.name, number, prediction[port.name])
@@ -98,10 +98,10 @@ class FiniteCheck:
 
     @contextmanager
     def checking(self) -> Iterator[None]:
-        """Check at the end, also where something else failed that NaN or infinities may have caused.
+        """Check at the end of the context, also after another failure that NaN or infinite values may have caused.
 
         Raises:
-            Failure: As :meth:`check`.
+            Failure: As ``check``.
         """
         try:
             yield
@@ -132,7 +132,7 @@ class FiniteCheck:
 
 
 def _rows(port: Output, values: NDArray[Any], count: int) -> Sequence[NDArray[Any]]:
-    """Return the values of each sample of a call; those of a malformed answer as one."""
+    """Return the values of each sample of a call; a malformed answer counts as one sample."""
     axis = port.axes.axis
     if axis is None or values.ndim <= axis:
         return [values]

@@ -1,8 +1,9 @@
 """Golden tensors: reference samples, expected values, and explanations of deviations.
 
-A file of arrays (``.npz``): ``raw/INPUT/0``, ``raw/INPUT/1``, … one sample each as a dataset holds it, an encoded file
-or text as 1-D uint8; ``input/INPUT`` and ``output/OUTPUT`` stacked, the first axis the sample. An input is what the
-steps give, of a sample that takes several calls all of them; an output is the value after its steps.
+The file is an archive of arrays (``.npz``). ``raw/INPUT/0``, ``raw/INPUT/1``, … are samples as a dataset stores them;
+an encoded file or a text is 1-D uint8. ``input/INPUT`` and ``output/OUTPUT`` are stacked, with the sample as the first
+axis. An input is the value after its steps, of all calls where a sample takes several; an output is the value after its
+steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,15 +28,16 @@ NumericArray = NDArray[Any]
 
 _CHANNELS = 3
 _MOST_AXES = 4
-_EXACT = 1e-3  # of the values' range: an explanation leaves no more than this
-_ALIKE = 0.9  # the correlation from which two pictures show the same thing
+_EXACT = 1e-3  # the largest difference that an explanation may leave, as a share of the range of values
+_ALIKE = 0.9  # the least correlation of two images of the same content
 
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """``beyond`` of ``values`` differ by more than the tolerance; ``worst`` is where they exceed it most.
+    """The difference of two arrays of ``values`` values, of which ``beyond`` exceed the tolerance.
 
-    ``largest`` is the greatest difference of all, infinite where only one of two values is a number.
+    ``worst`` is the index at which the tolerance is exceeded most. ``largest`` is the largest difference, infinite
+    where only one of two values is a number.
     """
 
     values: int
@@ -46,6 +48,7 @@ class Deviation:
     expected: float
 
     def __str__(self) -> str:
+        """Return the deviation as a part of a message."""
         place = f" at {list(self.worst)}" if self.worst else ""
         return (
             f"{self.beyond} of {self.values} values deviate, most{place}, "
@@ -54,14 +57,16 @@ class Deviation:
 
 
 def find_deviation(found: NumericArray, expected: NumericArray, tolerance: Tolerance) -> Deviation:
-    """How ``found`` differs from ``expected``, which has its shape: ``|f - e| <= absolute + relative * |e|`` is none.
+    """Compare ``found`` with ``expected`` of the same shape.
 
-    Two that are no number are equal, and so are two infinities of one sign.
+    A difference within ``absolute + relative * |expected|`` is none.
+
+    Two NaN are equal, and so are two infinities of one sign.
     """
     given, wanted = found.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):
         gap = np.abs(given - wanted)
-        # By where, not in place: the difference of two values without axes is a number.
+        # np.where instead of an assignment: the difference of two arrays without axes is a scalar.
         gap = np.where((given == wanted) | (np.isnan(given) & np.isnan(wanted)), 0.0, gap)
         gap = np.where(np.isnan(gap), np.inf, gap)
         allowed = tolerance.absolute + tolerance.relative * np.where(np.isfinite(wanted), np.abs(wanted), 0.0)
@@ -74,10 +79,10 @@ def find_deviation(found: NumericArray, expected: NumericArray, tolerance: Toler
 
 
 def explain_deviation(found: NumericArray, expected: NumericArray) -> str:
-    """What would make one of the other, as advice where to look; empty where nothing here does.
+    """Explain a deviation by a common fault, as advice where to look; empty where no fault explains it.
 
-    Tried are the faults that evaluations have: another order of axes or channels, a picture turned or mirrored,
-    another scale and offset, another sampling.
+    The faults tried are: another order of axes or channels, a rotated or mirrored image, another scale and offset,
+    another resampling.
     """
     given, wanted = found.astype(np.float64), expected.astype(np.float64)
     if not (given.size and np.isfinite(given).all() and np.isfinite(wanted).all()):
@@ -94,7 +99,7 @@ def explain_deviation(found: NumericArray, expected: NumericArray) -> str:
 
 
 def _rearranged(wanted: NumericArray, given: NumericArray) -> Iterator[tuple[str, NumericArray]]:
-    """The expected values in other orders, each as many as were found, with the fault that leads there."""
+    """Yield the expected values in other orders, each with the fault that would cause it."""
     if wanted.size != given.size or wanted.ndim > _MOST_AXES:
         return
     yield from _other_axes(wanted, given)
@@ -130,15 +135,15 @@ def _other_sides(wanted: NumericArray) -> Iterator[tuple[str, NumericArray]]:
 
 
 def _sides(values: NumericArray) -> tuple[int, int | None]:
-    """The axes of height and width: the two longest, in their order; no second one where there are fewer."""
-    if values.ndim < 2:  # noqa: PLR2004 - no picture
+    """Return the axes of height and width: the two longest, in their order; no second axis without an image."""
+    if values.ndim < 2:  # noqa: PLR2004 - not an image
         return 0, None
     first, second = sorted(sorted(range(values.ndim), key=lambda axis: -values.shape[axis])[:2])
     return first, second
 
 
 def _scaled(given: NumericArray, wanted: NumericArray) -> str:
-    """Whether one is a straight line of the other, all values or channel by channel (least squares)."""
+    """Explain a linear relation of the values, all together or by channel (least squares)."""
     line = _line(given, wanted)
     if line is not None:
         factor, offset = line
@@ -153,7 +158,7 @@ def _scaled(given: NumericArray, wanted: NumericArray) -> str:
 
 
 def _line(given: NumericArray, wanted: NumericArray) -> tuple[float, float] | None:
-    """Factor and offset that make ``given`` of ``wanted``; None where there are none."""
+    """Return the factor and offset that turn ``wanted`` into ``given``; None without a linear relation."""
     centred = wanted - wanted.mean()
     spread = float((centred**2).sum())
     if not spread or not np.ptp(given):
@@ -178,12 +183,15 @@ def _resampled(given: NumericArray, wanted: NumericArray) -> str:
 
 Array = NDArray[Any]
 Expected = Mapping[str, Array]
-"""By the name of an input or output: all samples on the first axis."""
+"""Arrays by the name of an input or output, with all samples on the first axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """``raw`` has, by the name of an input, one source a sample."""
+    """Golden tensors: ``raw`` has one source per sample by the name of an input.
+
+    ``inputs`` and ``outputs`` are expected.
+    """
 
     raw: Mapping[str, tuple[Source, ...]]
     inputs: Expected
@@ -191,12 +199,13 @@ class Golden:
 
     @property
     def count(self) -> int:
+        """The number of samples."""
         return len(next(iter(self.raw.values())))
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenSample:
-    """A sample as the dataset holds it, and what was made of it: each input after its steps, each output."""
+    """A sample as the dataset stores it, each of its inputs after the steps, and each of its outputs."""
 
     fields: Mapping[str, Source]
     inputs: Mapping[str, Array]
@@ -204,11 +213,11 @@ class GoldenSample:
 
 
 def check_golden(model: Model, predictor: Predictor, pipeline: Pipeline, folder: Path) -> dict[str, Any] | None:
-    """Run the model's golden samples, and say how near it came; None where the model ships none.
+    """Run the model's golden samples, and report the largest deviations; None for a model without golden tensors.
 
     Raises:
-        Failure: ``golden``: an input or output deviates; names it, by how much and where. ``load``: the file is no such
-            file. ``step``, ``predict``, ``non-finite`` as in any phase.
+        Failure: ``golden``: an input or output deviates; the message has its name, the amount and the place.
+        Failure: ``load``: the file is malformed. ``step``, ``predict``, ``non-finite``: as in any phase.
     """
     if model.golden is None:
         return None
@@ -235,7 +244,7 @@ def check_golden(model: Model, predictor: Predictor, pipeline: Pipeline, folder:
 
 
 def inputs_of(prepared: Prepared) -> Tensors:
-    """Each input of a sample after its steps; where the sample takes several calls, those on a new first axis."""
+    """Return each input of a sample after its steps; several calls are stacked on a new first axis."""
     first, *others = prepared.calls
     if not others:
         return first
@@ -245,13 +254,13 @@ def inputs_of(prepared: Prepared) -> Tensors:
 def predict_sample(
     pipeline: Pipeline, session: Session, prepared: Prepared, place: tuple[int, str], finite: FiniteCheck
 ) -> Prediction:
-    """Return the prediction of one sample, which is given to the model alone.
+    """Return the prediction of one sample, in calls of its own.
 
     Args:
         pipeline: The steps of the model.
         session: The model.
         prepared: The sample after the steps of the inputs.
-        place: The number of the sample, and what messages call it.
+        place: The number of the sample, and its name in messages.
         finite: Counts the values that the model returns.
 
     Raises:
@@ -267,10 +276,10 @@ def predict_sample(
 
 
 def read_golden(path: Path, model: Model) -> Golden:
-    """The golden tensors of ``model`` in the file ``path``.
+    """Read the golden tensors of ``model`` from the file ``path``.
 
     Raises:
-        Failure: ``load``: it cannot be read, or is not of this model.
+        Failure: ``load``: the file cannot be read, or does not match the model.
     """
     with classify_errors("load", path.name), np.load(path, allow_pickle=False) as arrays:
         found = {name: np.asarray(arrays[name]) for name in arrays.files}
@@ -286,10 +295,10 @@ def read_golden(path: Path, model: Model) -> Golden:
 
 
 def write_golden(path: Path, model: Model, samples: Sequence[GoldenSample]) -> None:
-    """Write some samples, and what was made of each.
+    """Write golden samples with their inputs and outputs.
 
     Raises:
-        Failure: ``golden``: the tensors of an input or output differ in shape, and so cannot be stacked.
+        Failure: ``golden``: the tensors of an input or output differ in shape and cannot be stacked.
     """
     arrays: dict[str, Array] = {}
     for port in (port for port in model.inputs if port.fed):
@@ -306,7 +315,7 @@ def write_golden(path: Path, model: Model, samples: Sequence[GoldenSample]) -> N
 
 
 def open_golden_samples(model: Model, raw: Mapping[str, Sequence[Source]]) -> Samples:
-    """The golden samples as those of a dataset whose fields are the ones that feed the model."""
+    """Return the golden samples as those of a dataset whose fields feed the model."""
     ports = [port for port in model.inputs if port.fed]
     named = [port.field for port in ports if port.field is not None]
     fields = {port.field or next(iter(named), "sample"): raw[port.name] for port in reversed(ports)}
@@ -319,7 +328,11 @@ def open_golden_samples(model: Model, raw: Mapping[str, Sequence[Source]]) -> Sa
 
 
 def _compare(kind: str, port: Input | Output, samples: Sequence[Tensors], expected: Array) -> dict[str, float]:
-    """The largest deviation, and the tolerance. Raises ``Failure`` (``golden``) with the sample that deviates most."""
+    """Return the largest deviation and the tolerance.
+
+    Raises:
+        Failure: ``golden``: the tolerance is exceeded; the message names the worst sample.
+    """
     tolerance = port.tolerance
     if tolerance is None:
         raise Failure("load", f"{kind} {port.name}: it has golden tensors, and declares no tolerance")
@@ -330,7 +343,7 @@ def _compare(kind: str, port: Input | Output, samples: Sequence[Tensors], expect
         amount, why = _fault(values, wanted, tolerance)
         largest = max(largest, amount)
         if why:
-            # Of an output whose inputs are as expected, a picture's faults explain nothing.
+            # The inputs are as expected, so faults of images cannot explain a deviating output.
             advice = explain_deviation(values, wanted) if kind == "input" else ""
             faults.append((amount, f"sample {number}: {why}" + (f"; {advice}" if advice else "")))
     if faults:
@@ -342,7 +355,7 @@ def _compare(kind: str, port: Input | Output, samples: Sequence[Tensors], expect
 
 
 def _fault(values: Array, wanted: Array, tolerance: Tolerance) -> tuple[float, str]:
-    """The largest difference, and what is wrong, empty where nothing is."""
+    """Return the largest difference and a description of the fault, empty within the tolerance."""
     if values.dtype != wanted.dtype or values.shape != wanted.shape:
         return np.inf, f"it is {_form(values)}, and {_form(wanted)} is expected"
     found = find_deviation(values, wanted, tolerance)
@@ -354,7 +367,7 @@ def _form(values: Array) -> str:
 
 
 def _stored(port: Input, values: Array, where: str) -> Source:
-    """A sample as a dataset would give it: bytes of an encoded file, a text, or an array."""
+    """Return a sample as a dataset would return it: bytes of an encoded file, a text, or an array."""
     encoded = values.dtype == np.uint8 and values.ndim == 1
     if port.type == "text":
         with classify_errors("load", where):

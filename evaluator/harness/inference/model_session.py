@@ -12,14 +12,18 @@ from ..predictors import Predictor, Tensors
 
 
 class Session:
-    """A predictor, with the constants and the states of its model.
+    """A predictor with the constants and states of its model.
 
-    ``predict`` takes what the dataset feeds and returns the predictions of a call. Of a model without constants and
-    states it is the predictor's own, so that nothing is between a clock and the call.
+    ``predict`` takes the inputs that the dataset feeds and returns the predictions of a call. For a model without
+    constants and states it is the predictor's own method, so that a clock times nothing else.
     """
 
     def __init__(self, predictor: Predictor, model: Model) -> None:
-        """Raises ``Failure`` (``load``): a constant or state has no such shape or type."""
+        """Check the constants and states.
+
+        Raises:
+            Failure: ``load``: a constant or state does not have the declared shape or type.
+        """
         self._model = model
         self._predict = predictor.predict
         self._states: dict[str, NDArray[Any]] = {}
@@ -33,14 +37,15 @@ class Session:
 
     @property
     def stateful(self) -> bool:
+        """Whether the model has states."""
         return bool(self._sources)
 
     def restart(self) -> None:
-        """Forget every state, of warm-up for instance."""
+        """Clear every state, for instance after warm-up."""
         self._states.clear()
 
     def start_sample(self) -> None:
-        """Forget the states that each sample begins without."""
+        """Clear the states that are reset for each sample."""
         for port, _ in self._sources:
             if port.reset == "sample":
                 self._states.pop(port.name, None)
@@ -57,13 +62,13 @@ class Session:
         return {name: values for name, values in found.items() if name not in self._hidden}
 
     def _same(self, count: int) -> Tensors:
-        """The constants of a call of ``count`` samples."""
+        """Return the constants for a call of ``count`` samples."""
         if count not in self._repeated:
             self._repeated[count] = {port.name: _repeated(port, values, count) for port, values in self._constants}
         return self._repeated[count]
 
     def _count(self, batch: Tensors) -> int:
-        """The samples that the call takes: as many as the inputs have that have a batch axis."""
+        """Return the number of samples of the call, from the first input with a batch axis."""
         for port in self._model.inputs:
             if port.fed and port.axes.axis is not None:
                 return int(batch[port.name].shape[port.axes.axis])
@@ -71,19 +76,23 @@ class Session:
 
 
 def query(session: Session, calls: Sequence[Tensors]) -> list[Tensors]:
-    """The answers to the calls of one sample."""
+    """Return the answers to the calls of one sample."""
     session.start_sample()
     return [session.predict(call) for call in calls]
 
 
 def call(session: Session, batch: Tensors, where: str) -> Tensors:
-    """One call's answer; ``Failure`` (``predict``, ``out-of-memory``) with the framework's reason."""
+    """Return the answer to one call.
+
+    Raises:
+        Failure: ``predict`` or ``out-of-memory``, with the framework's reason.
+    """
     with classify_errors("predict", where):
         return session.predict(batch)
 
 
 def _constant(port: Input) -> NDArray[Any]:
-    """One sample of a constant."""
+    """Return the value of a constant for one sample."""
     where = f"input {port.name}, value"
     with classify_errors("load", where):
         given = np.asarray(port.value)
@@ -114,7 +123,7 @@ def _zeros(port: Input, count: int) -> NDArray[Any]:
 
 
 def _checked(port: Input, values: NDArray[Any], before: NDArray[Any]) -> NDArray[Any]:
-    """What the next call is given: of the same shape and type as what this one was given."""
+    """Return the state for the next call, which must have the shape and type of the last."""
     if values.shape != before.shape or values.dtype != before.dtype:
         raise ValueError(
             f"output {port.source} gives {values.dtype} {list(values.shape)}, "

@@ -1,4 +1,4 @@
-"""The steps of a model bound to its inputs and outputs: samples to calls, answers to predictions; prefetching."""
+"""Bind a model's steps to its inputs and outputs: samples to calls, answers to predictions; with prefetching."""
 
 import threading
 import time
@@ -23,14 +23,15 @@ _Made = TypeVar("_Made")
 
 
 class Ahead(Generic[_Made]):
-    """``make(0)``, ``make(1)``, … up to ``count``, in that order, however many ``threads`` make them.
+    """The results of ``make(0)``, ``make(1)``, … up to ``count``, in order, computed ahead by a thread pool.
 
-    At most ``depth`` are begun and not yet handed over. With no thread each is made when it is asked for. ``busy`` is
-    the seconds spent making, summed over the threads; ``waited`` those that the caller waited for what was not ready.
-    What ``make`` raises is raised where its result would be handed over, and nothing more is begun.
+    At most ``depth`` results are started and not yet yielded. Without threads each result is computed on demand.
+    ``busy`` is the seconds spent in ``make``, summed over the threads; ``waited`` is the seconds that the caller waited
+    for results. An exception of ``make`` is raised in place of its result, and nothing more is started.
     """
 
     def __init__(self, make: Callable[[int], _Made], count: int, threads: int, depth: int) -> None:
+        """Start no work yet; iteration does."""
         self.busy = 0.0
         self.waited = 0.0
         self._make = make
@@ -40,6 +41,7 @@ class Ahead(Generic[_Made]):
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[_Made]:
+        """Yield the results in order."""
         if self._threads == 0:
             yield from map(self._timed, range(self._count))
             return
@@ -78,9 +80,9 @@ Prediction = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One sample after the steps of its inputs: what each of its calls takes, without constants and states.
+    """One sample after the steps of its inputs: the inputs of each call, without constants and states.
 
-    ``geometry`` has, by the input's name, how each picture came from its original.
+    ``geometry`` describes, by input name, how each image was made from its original.
     """
 
     calls: tuple[dict[str, NDArray[Any]], ...]
@@ -91,7 +93,11 @@ class Pipeline:
     """The steps of a model, bound to its files."""
 
     def __init__(self, model: Model, folder: Path) -> None:
-        """``folder`` has the model's files. Raises ``Failure`` (``load``): there is no such step, or no such file."""
+        """Bind the steps of ``model`` to the files in ``folder``.
+
+        Raises:
+            Failure: ``load``: a step is unknown, or a file is missing.
+        """
         self._model = model
         self._fed = tuple(port for port in model.inputs if port.fed)
         self._bound: dict[str, tuple[BoundStep, ...]] = {}
@@ -106,7 +112,7 @@ class Pipeline:
 
     @property
     def several(self) -> bool:
-        """Whether a sample takes several calls: as many as it has frames."""
+        """Whether a sample takes several calls, one per frame."""
         return bool(self._each)
 
     @property
@@ -117,24 +123,25 @@ class Pipeline:
 
     @property
     def alone(self) -> bool:
-        """Whether a call takes one sample alone: a tensor has no batch axis, or a sample takes several calls.
+        """Whether a call takes only one sample.
 
-        With a state too, since the next call goes on from the last one.
+        That is so where a tensor has no batch axis, a sample takes several calls, or the model has a state, which the
+        next call continues.
         """
         ports: list[Input | Output] = [*self._fed, *self._model.predicted]
         stateful = any(port.type == "state" for port in self._model.inputs)
         return self.several or stateful or any(port.axes.axis is None for port in ports)
 
     def batch_size(self, asked: int) -> int:
-        """Samples a call: one where they go alone, else what the graph fixes, else what is asked."""
+        """Return the number of samples per call: one where samples go alone, else the graph's, else ``asked``."""
         return 1 if self.alone else self._model.batch or asked
 
     def prepare(self, samples: Samples, number: int) -> Prepared:
-        """The sample of that number.
+        """Read and prepare the sample ``number``.
 
         Raises:
-            Failure: ``load``: it cannot be read; ``step``: a step cannot be done, or the result is not of the declared
-                dtype, shape and layout.
+            Failure: ``load``: the sample cannot be read. ``step``: a step fails, or its result does not have the
+                declared dtype, shape and layout.
         """
         sample = f"sample {number} ({samples.names[number]})"
         with classify_errors("load", sample):
@@ -149,10 +156,10 @@ class Pipeline:
         return Prepared(calls, {name: row[0].geometry for name, row in rows.items() if row[0].geometry})
 
     def stack(self, calls: Sequence[Mapping[str, NDArray[Any]]]) -> Tensors:
-        """What one call takes of several samples, in C order; a batch that the graph fixes is filled with the last.
+        """Stack several samples into the tensors of one call, in C order; a fixed batch is padded with the last sample.
 
         Raises:
-            Failure: ``step``: samples of different shapes.
+            Failure: ``step``: the samples differ in shape.
         """
         size = self._model.batch or len(calls)
         padded = [*calls, *[calls[-1]] * (size - len(calls))]
@@ -161,7 +168,7 @@ class Pipeline:
             values = [call[port.name] for call in padded]
             with classify_errors("step", f"input {port.name}, a batch of {size}"):
                 axis = port.axes.axis
-                # A copy always: what is given to a framework is not what the dataset holds.
+                # Always copy: a framework must not share memory with the dataset.
                 if axis is None:
                     tensors[port.name] = np.array(values[0], order="C")
                 elif size == 1:
@@ -171,10 +178,15 @@ class Pipeline:
         return tensors
 
     def answers(self, tensors: Tensors, count: int, where: str) -> list[Prediction]:
-        """Of the first ``count`` samples of a call: each output after its steps, by the output's name.
+        """Return the predictions of the first ``count`` samples of a call: each output after its steps, by name.
+
+        Args:
+            tensors: The answer to the call.
+            count: The number of samples, without padding.
+            where: The name of the call in messages.
 
         Raises:
-            Failure: ``predict``: not the declared dtype or shape; ``step``: a step cannot be done.
+            Failure: ``predict``: an output does not have the declared dtype or shape. ``step``: a step fails.
         """
         found: list[Prediction] = [{} for _ in range(count)]
         for port in self._model.predicted:
@@ -185,7 +197,7 @@ class Pipeline:
         return found
 
     def combine(self, answers: Sequence[Prediction]) -> Prediction:
-        """The prediction of a sample out of the answers to its calls: stacked on a new first axis, then reduced.
+        """Combine the answers to the calls of a sample: stack them on a new first axis, then reduce it.
 
         Raises:
             Failure: ``predict``: the answers differ in shape.
@@ -200,15 +212,15 @@ class Pipeline:
 
 
 def trace_geometry(model: Model, source: Source, where: str) -> Geometry | None:
-    """Return how the model's first picture comes from its original, by its steps without those of code.
+    """Return how the steps, except code steps, make the model's first image from its original.
 
     Args:
         model: The model, whose files are not needed.
-        source: The sample as the dataset holds it.
-        where: What messages call the sample.
+        source: The sample as the dataset stores it.
+        where: The name of the sample in messages.
 
     Raises:
-        Failure: ``load``, ``step``: the steps cannot be done.
+        Failure: ``load``, ``step``: a step cannot be bound, or fails.
     """
     port = next(port for port in model.inputs if port.name == model.first_picture)
     with classify_errors("load", f"input {port.name}"):
@@ -217,7 +229,7 @@ def trace_geometry(model: Model, source: Source, where: str) -> Geometry | None:
 
 
 def find_source(model: Model, fields: Mapping[str, Source], where: str) -> Source:
-    """Return the field of a sample that feeds the model's first picture.
+    """Return the field of a sample that feeds the model's first image.
 
     Raises:
         Failure: ``load``: the dataset has no such field.
@@ -226,7 +238,7 @@ def find_source(model: Model, fields: Mapping[str, Source], where: str) -> Sourc
 
 
 def _mean(calls: NDArray[Any]) -> NDArray[Any]:
-    """In float64, then in the calls' floating type; of integers in float32."""
+    """Return the mean, computed in float64, in the calls' floating type; float32 for integers."""
     dtype = calls.dtype if calls.dtype.kind == "f" else np.dtype(np.float32)
     return np.asarray(calls.mean(axis=0, dtype=np.float64)).astype(dtype)
 
@@ -241,7 +253,7 @@ _REDUCTIONS: Mapping[str | None, Callable[[NDArray[Any]], NDArray[Any]]] = {
 
 
 def _source(port: Input, fields: Mapping[str, Source], where: str) -> Source:
-    """The field that feeds ``port``: the one it names, else the only one."""
+    """Return the field that feeds ``port``: the field that it names, else the only field."""
     known = ", ".join(sorted(fields))
     if port.field is not None:
         if port.field not in fields:
@@ -253,7 +265,7 @@ def _source(port: Input, fields: Mapping[str, Source], where: str) -> Source:
 
 
 def _start(port: Input, source: Source, where: str) -> Source | Tensor:
-    """What the first step is given: of an input of type tensor the numbers themselves, else what is to be decoded."""
+    """Return the input of the first step: an array for type tensor, else the encoded source."""
     if port.type != "tensor":
         return source
     if not isinstance(source, np.ndarray):
@@ -263,7 +275,7 @@ def _start(port: Input, source: Source, where: str) -> Source | Tensor:
 
 
 def _prepared(port: Input, steps: Sequence[BoundStep], source: Source, where: str) -> list[Tensor]:
-    """What each call takes of ``source``; one call, unless a step makes several."""
+    """Return the tensors of ``source`` by call: one, unless a step makes several."""
     start = _start(port, source, where)
     several = [index for index, step in enumerate(steps) if step.each]
     cut = several[0] + 1 if several else len(steps)
@@ -276,14 +288,14 @@ def _prepared(port: Input, steps: Sequence[BoundStep], source: Source, where: st
 def _calls(
     rows: Mapping[str, Sequence[Tensor]], each: Container[str], where: str
 ) -> tuple[dict[str, NDArray[Any]], ...]:
-    """One call after the other; an input that has one tensor alone gives it to every call."""
+    """Return the inputs of each call; an input with a single tensor repeats it in every call."""
     counts = {name: len(found) for name, found in rows.items() if name in each}
     if len(set(counts.values())) > 1 or 0 in counts.values():
         raise Failure(
             "step", f"{where}: the inputs have " + ", ".join(f"{n} frames ({name})" for name, n in counts.items())
         )
     number = next(iter(counts.values()), 1)
-    # A transposed picture is a view with other strides: frameworks would copy it in every call, or compute otherwise.
+    # A transposed image is a view with other strides: frameworks would copy it in every call, or compute differently.
     values = {name: [np.asarray(tensor.values, order="C") for tensor in found] for name, found in rows.items()}
     return tuple(
         {name: found[index if name in each else 0] for name, found in values.items()} for index in range(number)
@@ -291,7 +303,7 @@ def _calls(
 
 
 def _follow(steps: Sequence[BoundStep], start: Source | Tensor, where: str, first: int = 0) -> Tensor:
-    """``start`` after ``steps``, of which the first is number ``first`` of the manifest's."""
+    """Apply ``steps`` to ``start``; ``first`` is the index of the first step in the manifest."""
     tensor: Any = start
     for index, step in enumerate(steps, first):
         with classify_errors("step", f"{where}, steps[{index}].{step.name}"):
@@ -342,9 +354,8 @@ def _fits(shape: tuple[int, ...], declared: tuple[int | None, ...] | None) -> bo
 
 
 def threads_ahead(pipeline: Pipeline, cpus: int) -> int:
-    """Threads that prepare samples while the calling one predicts: as many as processors, as every runtime has.
+    """Return the number of threads that prepare samples while the caller predicts: one per CPU, as in every runtime.
 
-    None where one processor does all, so that nothing is gained. None with code of the model's own among the steps:
-    nobody wrote it for threads.
+    It is 0 with one CPU, where nothing is gained, and with code steps, which may not be thread-safe.
     """
     return 0 if cpus == 1 or pipeline.runs_code else cpus

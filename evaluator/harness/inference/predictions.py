@@ -1,10 +1,10 @@
 """Predictions of a run in safetensors files: writing, reading and splitting by sample.
 
-``predictions.safetensors`` has a tensor for each output, first axis the sample, as :func:`tensorfiles.joined` makes.
-Outputs that boxes are made of are left out; ``detections`` float64 [K, 7] takes their place: sample, class index,
-score, x1, y1, x2, y2 in pixels of the original picture. ``OUTPUT.geometry`` float64 [samples, 8] says for an output of
-type mask how the network's picture came from its original: scale (x, y), offset (x, y), original and new size (height,
-width); not a number where the steps do not tell.
+``predictions.safetensors`` has a tensor per output in the form of ``join_samples``, with the sample as the first axis.
+Outputs that boxes are made of are left out; ``detections`` float64 [K, 7] replaces them: sample, class index, score,
+x1, y1, x2, y2 in pixels of the original image. ``OUTPUT.geometry`` float64 [samples, 8] describes, for an output of
+type mask, how the network's image was made from its original: scale (x, y), offset (x, y), original and new size
+(height, width); NaN where the steps do not determine it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from .detections import COLUMNS, detect, number_rows
 
 
 def save_tensors(path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None) -> None:
-    """Write ``tensors`` by their names, and texts as metadata; readable by others, as every result is."""
+    """Write ``tensors`` and text ``metadata`` atomically, readable by all users as every result."""
     draft = path.with_name(path.name + ".draft")
     save_file(dict(tensors), draft, None if metadata is None else dict(metadata))
     draft.chmod(0o644)
@@ -32,13 +32,13 @@ def save_tensors(path: Path, tensors: Mapping[str, NDArray[Any]], metadata: Mapp
 
 
 def join_samples(name: str, samples: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The tensors of all samples as one, first axis the sample.
+    """Join the tensors of all samples; the first axis is the sample.
 
-    Where they differ along their first axis alone they are joined along it, and ``NAME.rows`` has the length of each.
-    Where they differ otherwise their elements are joined in row-major order, and ``NAME.shapes`` has the shapes.
+    Tensors that differ only along their first axis are joined along it, and ``NAME.rows`` has their lengths. For other
+    differences the elements are joined in row-major order, and ``NAME.shapes`` has the shapes.
 
     Raises:
-        ValueError: they differ in their number of axes.
+        ValueError: The tensors differ in their number of axes.
     """
     shapes = [values.shape for values in samples]
     if len(set(shapes)) == 1:
@@ -60,20 +60,20 @@ _NUMBERS = 8
 
 
 def check_picture(model: Model) -> None:
-    """Raise unless the boxes of the model, if it makes any, lie over a picture.
+    """Raise unless a model that makes boxes has an image input.
 
     Raises:
-        Failure: ``load``: no input is a picture.
+        Failure: ``load``: no input is an image.
     """
     if model.detections is not None and model.first_picture is None:
         raise Failure("load", "model: boxes are in pixels of a picture, and no input is of type image")
 
 
 def add_detections(model: Model, prediction: Prediction, geometry: Geometry | None) -> Prediction:
-    """Return ``prediction`` with the tensor ``detections`` [K, 6], where the model makes boxes.
+    """Return ``prediction``, with the tensor ``detections`` [K, 6] added where the model makes boxes.
 
     Raises:
-        Failure: ``predict``: the outputs make no boxes, or nothing says where the picture came from.
+        Failure: ``predict``: the outputs make no boxes, or the original of the image cannot be determined.
     """
     if model.detections is None:
         return prediction
@@ -84,9 +84,10 @@ def add_detections(model: Model, prediction: Prediction, geometry: Geometry | No
 
 
 class PredictionRecorder:
-    """Collects the predictions of all samples, in their order, in the form of the file."""
+    """A collector of the predictions of all samples, in order, in the form of the file."""
 
     def __init__(self, model: Model) -> None:
+        """Start without any prediction of ``model``."""
         self._left_out = model.detections.outputs if model.detections is not None else ()
         self._detects = model.detections is not None
         self._masks = [port.name for port in model.predicted if port.type == "mask"]
@@ -95,7 +96,7 @@ class PredictionRecorder:
         self._geometry: list[NDArray[np.float64]] = []
 
     def add(self, prediction: Prediction, geometry: Geometry | None) -> None:
-        """Add one sample, after :func:`add_detections`."""
+        """Add one sample, after ``add_detections``."""
         rest = dict(prediction)
         if self._detects:
             self._detections.append(rest.pop(DETECTIONS))
@@ -104,6 +105,7 @@ class PredictionRecorder:
             self._geometry.append(_numbers(geometry))
 
     def __len__(self) -> int:
+        """Return the number of samples."""
         return len(self._outputs)
 
     def tensors(self) -> Tensors:
@@ -119,10 +121,10 @@ class PredictionRecorder:
 
 
 def join_outputs(predictions: Sequence[Prediction]) -> Tensors:
-    """Make one tensor of each output, first axis the sample; joined where the samples differ in shape.
+    """Join each output of all samples, as ``join_samples`` does.
 
     Raises:
-        Failure: ``predict``: they differ in their number of axes.
+        Failure: ``predict``: the samples differ in their number of axes.
     """
     tensors: Tensors = {}
     for name in predictions[0] if predictions else ():
@@ -132,14 +134,14 @@ def join_outputs(predictions: Sequence[Prediction]) -> Tensors:
 
 
 class StoredPredictions:
-    """The predictions in a file, one sample after the other."""
+    """The predictions in a file, by sample."""
 
     def __init__(self, path: Path, model: Model, names: Sequence[str], count: int) -> None:
         """Read the tensors ``names`` of ``count`` samples, and the geometry of masks.
 
         Args:
             path: The file.
-            model: The model that predicted; which tensors there are depends on it.
+            model: The model that predicted; it determines which tensors there are.
             names: Outputs, or ``detections``.
             count: The number of samples of the dataset's split.
 
@@ -152,11 +154,12 @@ class StoredPredictions:
             self._geometry = _read_geometry(file, masks[0], count) if masks else [None] * count
 
     def table(self, name: str) -> NDArray[Any] | None:
-        """Return the tensor of all samples where they are of one shape; first axis the sample."""
+        """Return the tensor of all samples, with the sample as the first axis; None if shapes differ."""
         samples: Any = self._samples[name]
         return samples if isinstance(samples, np.ndarray) else None
 
     def __iter__(self) -> Iterator[tuple[Tensors, Geometry | None]]:
+        """Yield the tensors and the geometry of each sample."""
         for number, geometry in enumerate(self._geometry):
             yield {name: samples[number] for name, samples in self._samples.items()}, geometry
 
@@ -167,11 +170,11 @@ def restore_order(
     """Write predictions in the order of the split.
 
     Args:
-        shown: The predictions in the order in which the samples were shown.
+        shown: The file of predictions, in the order in which the samples were shown.
         target: The file to write.
-        model: The model that predicted; tensors that are none of its predictions are dropped.
+        model: The model that predicted; tensors that are not its predictions are dropped.
         order: int64 [samples], the number in the split of each shown sample.
-        metadata: What the file says of itself.
+        metadata: The metadata of the file.
 
     Raises:
         Failure: ``predict``: the file is malformed, lacks a tensor, or has another number of samples.
@@ -201,10 +204,10 @@ def split_samples(file: Any, name: str) -> Sequence[NDArray[Any]]:  # noqa: ANN4
 
     Args:
         file: An open safetensors file.
-        name: The tensor, as :func:`tensorfiles.joined` stored it.
+        name: The tensor, as ``join_samples`` stored it.
 
     Raises:
-        ValueError: The shapes of the samples do not fit the tensor.
+        ValueError: The shapes of the samples do not match the tensor.
     """
     values = file.get_tensor(name)
     keys = set(file.keys())
@@ -226,7 +229,7 @@ def split_samples(file: Any, name: str) -> Sequence[NDArray[Any]]:  # noqa: ANN4
 
 
 def _sizes(values: NDArray[Any], axes: int) -> list[Any]:
-    """The lengths or shapes of samples as Python integers, which do not overflow."""
+    """Return the lengths or shapes of samples as Python integers, which cannot overflow."""
     if values.ndim != axes or values.dtype.kind not in "iu" or (values < 0).any():
         raise ValueError(f"{values.dtype} {list(values.shape)} are no sizes of samples")
     return list(values.tolist())

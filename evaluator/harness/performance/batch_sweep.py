@@ -24,17 +24,20 @@ from .pipeline_timing import SAMPLES as PIPELINE_SAMPLES
 from .pipeline_timing import PipelineUnits
 from .timing_facts import describe_sweep
 
-# A turn is at least so many calls and so long, unless it takes too long for that.
+# The least number of calls and seconds of a turn, and its greatest number of seconds, which takes precedence.
 _CALLS_A_TURN = 5
 _SECONDS_A_TURN = 0.1
 _MOST_SECONDS_A_TURN = 2.0
-# Units that a batch goes through, so that no two neighbours are the same: as many as fit into this.
+# Each batch size cycles through several units, so that consecutive units differ: as many as fit into the bytes.
 _MOST_UNITS = 8
 _MOST_BYTES = 256 << 20
 
 
 class BatchTurn(NamedTuple):
-    """What a batch is measured with: ``predictions`` makes those of so many samples out of an answer."""
+    """The measurement of one batch size.
+
+    ``predictions`` returns the predictions of a number of samples in an answer.
+    """
 
     meter: Meter
     read: Callable[[Sequence[int]], None]
@@ -43,7 +46,11 @@ class BatchTurn(NamedTuple):
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """The phase's report, on prepared tensors. Raises ``Failure`` as every phase that is timed."""
+    """Time batches of several sizes on prepared tensors; return the report of the phase.
+
+    Raises:
+        Failure: As in every timed phase.
+    """
     stage = _open("performance", job, folder)
     caching = audit_caching(stage)
     nothing = overhead(stage, min(_batches(job)))
@@ -61,7 +68,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
 
 def run_pipeline(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """The same from stored bytes to the last output step."""
+    """Time batches of several sizes from stored bytes to the last output step; return the report."""
     stage = _open("pipeline", job, folder)
     turns: dict[int, BatchTurn] = {}
     warmup: list[int] = []
@@ -87,7 +94,7 @@ def _open(phase: str, job: Job, folder: Path) -> Stage:
 
 
 def _units(stage: Stage, batch: int, size: int) -> list[list[int]]:
-    """The samples of a batch's units, one after the other through the split; ``size`` are a unit's bytes."""
+    """Return the samples of each unit of a batch size, in the order of the split; ``size`` is the bytes of a unit."""
     share = _MOST_BYTES // len(_batches(stage.job))
     number = max(1, min(_MOST_UNITS, share // max(size, 1)))
     total = len(stage.samples)
@@ -128,14 +135,14 @@ def _measured(stage: Stage, turns: dict[int, BatchTurn], warmup: list[int], outp
 
 
 def _answers(turns: Iterable[BatchTurn]) -> Iterator[tuple[int, Prediction]]:
-    """The samples whose answers were kept, of all batches, and what was predicted of them."""
+    """Yield the samples whose answers were stored, of all batch sizes, with their predictions."""
     for turn in turns:
         for indices, answer in turn.meter.kept.answers:
             yield from zip(indices, turn.predictions(len(indices), answer), strict=True)
 
 
 def _take(read: Callable[[Sequence[int]], None], units: Iterator[Sequence[int]]) -> None:
-    """A turn of one batch."""
+    """Run one turn of a batch size."""
     start = time.perf_counter()
     made = 0
     while made < 1 or (passed := time.perf_counter() - start) < _MOST_SECONDS_A_TURN:
@@ -146,6 +153,6 @@ def _take(read: Callable[[Sequence[int]], None], units: Iterator[Sequence[int]])
 
 
 def _columns(meters: dict[int, Meter]) -> Columns:
-    """The samples of all batches, one batch after the other; ``batch`` says which."""
+    """Return the raw samples of all batch sizes, one after the other; the column ``batch`` has the size."""
     parts = [meter.columns() | {"batch": np.full(len(meter.rows), batch)} for batch, meter in meters.items()]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

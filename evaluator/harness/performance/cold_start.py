@@ -23,10 +23,10 @@ from .timing_facts import describe_starts
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """The report on all processes; ``warmup`` of them come first and do not count, since they fill the file cache.
+    """Time fresh processes; return the report. The first ``warmup`` processes fill the file cache and do not count.
 
     Raises:
-        Failure: that of the first process that failed.
+        Failure: The failure of the first process that failed.
     """
     assert isinstance(job.scenario, ColdStart)
     warmup, repeats = job.scenario.warmup, job.scenario.repeats
@@ -52,10 +52,16 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
 
 def first_answer(job: Job, folder: Path, output: Path, since: int) -> dict[str, Any]:
-    """One process up to its first answer; ``since`` is the monotonic clock when its parent started it, nanoseconds.
+    """Run one process until its first answer; return its times.
+
+    Args:
+        job: The job.
+        folder: The folder of the job.
+        output: The folder of results.
+        since: The monotonic clock in nanoseconds when the parent started this process.
 
     Raises:
-        Failure: of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` (the audit) or ``out-of-memory``.
+        Failure: Of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` (the audit) or ``out-of-memory``.
     """
     times = [since, STARTED_NS]
     predictors.import_framework(job.model)

@@ -1,19 +1,22 @@
 """MLPerf LoadGen: settings, guarded runs, and its runs over prepared samples.
 
-* An error that leaves a callback ends the process by a signal: none does; the first is kept and raised afterwards.
-* A query that is never completed hangs LoadGen for ever: every query is completed, after an error too.
-* A second run in one process silently loses settings: it is refused; each phase is a process of its own.
-* A configuration file and ``audit.config`` in the working folder override settings: neither is read.
-* Seeds beyond 32 bits are cut: the job's are checked when it is read.
-* A query completed twice, too few generated queries and the like only leave a line in the log: each such line makes
-  the run invalid.
-* It keeps all queries of a run in memory from the start, twice as many as it expects: there is a most.
-* Its trace costs a kilobyte a query: it is on where nothing else tells a latency, in ``server``, and read by ``trace``.
-* It keeps a pointer to the bytes of an answer: it is handed none.
-* ``offline`` draws no samples, it repeats the loaded ones; ``multi_stream`` loads some twice. Loaders take them as they
-  come, and the sequence that was issued is what is kept.
+This module works around properties of LoadGen:
 
-All queries are issued, answered and completed by the calling thread: no other contends with it for the interpreter.
+* An exception that leaves a callback ends the process by a signal. Callbacks raise nothing; the first exception is
+  stored and raised after the run.
+* A query that is never completed blocks LoadGen forever. Every query is completed, also after an exception.
+* A second run in one process silently loses settings. It is refused; each phase is a process of its own.
+* A configuration file and ``audit.config`` in the working folder override settings. Neither is read.
+* Seeds beyond 32 bits are truncated. The parser of the job checks them.
+* A query completed twice, too few generated queries and similar faults only leave a line in the log. Each such line
+  makes the run invalid.
+* All queries of a run are in memory from the start, twice as many as expected. Their number is limited.
+* The trace costs a kilobyte per query. It is on only in ``server``, where nothing else has the latency.
+* LoadGen stores a pointer to the bytes of an answer. It receives none.
+* ``offline`` does not draw samples but repeats the loaded ones; ``multi_stream`` loads some twice. Loaders accept
+  repeated samples, and the issued sequence is recorded.
+
+The calling thread issues, answers and completes all queries, so that no other thread contends for the interpreter.
 """
 
 import time
@@ -34,10 +37,10 @@ from .timing_facts import Log, read_log
 
 DETAIL = "mlperf_log_detail.txt"
 _MILLISECOND = 1000
-# Measured: LoadGen generates twice as many queries as fit into the duration, and keeps about 350 bytes of each.
+# Measured: LoadGen generates twice as many queries as fit into the duration, and holds about 350 bytes of each.
 _GENERATED = 2
 _MOST_GENERATED = 5_000_000
-# Of each of these it writes another kilobyte, on a disk that may be memory.
+# For each traced query it writes another kilobyte, to a disk that may be memory.
 _MOST_TRACED = 500_000
 
 _runs = 0
@@ -45,11 +48,11 @@ _runs = 0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``min_duration`` and ``target_latency`` in seconds.
+    """Settings of a LoadGen run; ``min_duration`` and ``target_latency`` are in seconds.
 
-    ``qps`` is what is expected of the system, queries a second, and in ``Server`` the rate of arrival; in ``Offline``
-    samples a second. LoadGen makes as many queries beforehand as it fits into the duration, and more. ``min_queries``
-    are samples in ``Offline``, which has one query.
+    ``qps`` is the expected rate in queries a second (samples a second in ``Offline``), and in ``Server`` the arrival
+    rate. LoadGen generates more queries in advance than fit into the duration at that rate. In ``Offline``, which has
+    one query, ``min_queries`` counts samples.
     """
 
     scenario: Literal["SingleStream", "MultiStream", "Server", "Offline"]
@@ -64,7 +67,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``total`` samples of which LoadGen chooses ``loaded``; ``load`` gets their indices, repeated ones too."""
+    """A set of ``total`` samples of which LoadGen chooses ``loaded``.
+
+    ``load`` receives their indices, maybe repeated.
+    """
 
     total: int
     loaded: int
@@ -72,15 +78,19 @@ class Source:
 
 
 def run(issue: Callable[[list[int]], None], source: Source, settings: Settings, folder: Path) -> Log:
-    """Call ``issue`` with the samples' indices of one query after the other; LoadGen's logs go to ``folder``.
+    """Run LoadGen once in this process; return its log.
 
-    A query is answered when ``issue`` returns. This is done once a process.
+    Args:
+        issue: Answers a query, given the indices of its samples; the query is complete when the function returns.
+        source: The samples.
+        settings: The settings of LoadGen.
+        folder: The folder for LoadGen's logs.
 
     Raises:
-        Failure: ``loadgen-invalid``: LoadGen logged an error, a minimum was not met, or the queries are too many.
-        BaseException: what ``issue`` or ``load`` raised first.
+        Failure: ``loadgen-invalid``: LoadGen logged an error, a minimum was not met, or there are too many queries.
+        BaseException: The first exception of ``issue`` or ``load``.
     """
-    global _runs  # noqa: PLW0603 - LoadGen's own state is the process's
+    global _runs  # noqa: PLW0603 - LoadGen's state is global to the process
     _check_size(settings)
     if _runs:
         raise RuntimeError("LoadGen has run in this process; a second run would lose settings")
@@ -100,7 +110,7 @@ def run(issue: Callable[[list[int]], None], source: Source, settings: Settings, 
                 issue([query.index for query in queries])
         except BaseException as error:  # noqa: BLE001 - nothing may pass through LoadGen
             errors.append(error)
-        # An answer without bytes: LoadGen is handed no pointer that would have to be kept alive.
+        # An answer without bytes: LoadGen receives no pointer that must stay valid.
         lg.QuerySamplesComplete([lg.QuerySampleResponse(query.id, 0, 0) for query in queries])
 
     system = lg.ConstructSUT(on_issue, lambda: None)
@@ -115,10 +125,10 @@ def run(issue: Callable[[list[int]], None], source: Source, settings: Settings, 
 
 
 def read_account(folder: Path) -> Log:
-    """LoadGen's account of the run whose logs lie in ``folder``.
+    """Read LoadGen's log of the run from ``folder``.
 
     Raises:
-        Failure: ``loadgen-invalid``: it logged an error, a minimum was not met, or the account is not complete.
+        Failure: ``loadgen-invalid``: LoadGen logged an error, a minimum was not met, or the log is incomplete.
     """
     with classify_errors("loadgen-invalid", DETAIL):
         log = read_log(folder / DETAIL)
@@ -167,45 +177,53 @@ def _log_settings(folder: Path, *, traced: bool) -> Any:  # noqa: ANN401 - LoadG
     return made
 
 
-# LoadGen must never run out of the queries that it makes before it starts, and its one query of all samples must last.
+# LoadGen must not run out of the queries that it generates in advance, and its one offline query must last long enough.
 _FASTER = 1.5
 
 
 class Work(Protocol):
-    """What is done with samples: ``gather`` before the clock of a unit starts, ``ask`` while it runs."""
+    """The work on samples: ``gather`` runs before the clock of a unit starts, ``ask`` while it runs."""
 
     @property
     def most(self) -> int:
-        """Samples that LoadGen may choose."""
+        """The number of samples that LoadGen may choose."""
         ...
 
     def load(self, indices: Sequence[int]) -> None:
-        """Take the samples that LoadGen chose, some of them twice; no clock runs."""
+        """Load the samples that LoadGen chose, some of them maybe twice; not timed."""
         ...
 
     def expect(self, units: Sequence[Sequence[int]]) -> None:
-        """What will be gathered next, in this order, where it is known beforehand."""
+        """Announce the units that ``gather`` will receive, in order, where they are known in advance."""
         ...
 
-    def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
-        ...
+    def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - the argument of ``ask``
+        """Return the argument of ``ask`` for a unit of samples."""
 
     @property
-    def ask(self) -> Callable[[Any], Any]: ...
+    def ask(self) -> Callable[[Any], Any]:
+        """The function that is timed."""
 
 
 def per_unit(stage: Stage, scenario: Queried) -> int:
-    """Samples that are timed in one go."""
+    """Return the number of samples that are timed together."""
     if isinstance(scenario, MultiStream):
         return scenario.samples_per_query
     return stage.pipeline.batch_size(scenario.batch) if isinstance(scenario, Offline) else 1
 
 
 def drive(stage: Stage, meter: Meter, work: Work, seconds: float, folder: Path) -> Log:
-    """LoadGen's account of its run; a unit takes ``seconds`` at its fastest.
+    """Run LoadGen over ``work``; return LoadGen's log.
+
+    Args:
+        stage: The set-up of the phase.
+        meter: Measures each unit.
+        work: The work to measure.
+        seconds: The shortest time of a unit.
+        folder: The folder for LoadGen's logs.
 
     Raises:
-        Failure: of class ``predict``, ``step``, ``load``, ``loadgen-invalid`` or ``out-of-memory``.
+        Failure: Of class ``predict``, ``step``, ``load``, ``loadgen-invalid`` or ``out-of-memory``.
     """
     scenario = stage.job.scenario
     assert isinstance(scenario, Queried)
@@ -232,7 +250,7 @@ def drive(stage: Stage, meter: Meter, work: Work, seconds: float, folder: Path) 
 
 
 def settings(stage: Stage, scenario: Queried, seconds: float) -> Settings:
-    """What LoadGen is told where a unit takes ``seconds`` at its fastest."""
+    """Return LoadGen's settings; ``seconds`` is the shortest time of a unit."""
     seeds, fastest = stage.job.seeds, _FASTER / seconds
     if isinstance(scenario, Offline):
         rate = fastest * per_unit(stage, scenario)

@@ -21,28 +21,31 @@ _CALLS = 1000
 
 
 class NullPredictor:
-    """Answers the first call as another predictor does, and every later one with that same answer."""
+    """A predictor that asks another predictor once and returns that same answer to every call."""
 
     def __init__(self, predictor: Predictor) -> None:
+        """Create a stand-in for ``predictor``."""
         self.in_caller, self.threads, self.device = predictor.in_caller, predictor.threads, predictor.device
         self._predictor = predictor
         self._answer: Tensors | None = None
 
     def predict(self, batch: Tensors) -> Tensors:
+        """Return the first answer of the other predictor."""
         if self._answer is None:
             self._answer = self._predictor.predict(batch)
         return self._answer
 
     def close(self) -> None:
-        """Nothing: the other predictor is still in use."""
+        """Do nothing: the other predictor is still in use."""
 
 
 def overhead(stage: Stage, per_unit: int) -> dict[str, Any]:
-    """Nanoseconds, of ``calls`` queries of the null predictor in place of the stage's, prepared and timed as its are.
+    """Measure the overhead of timing, in nanoseconds, with a null predictor in place of the stage's predictor.
 
-    ``timed_ns`` and ``timed_p99_ns``, the median and the 99th percentile, are in every latency: the clock's own time
-    and what lies between it and the predictor. ``around_ns`` is the median of what a query costs outside its clock:
-    counters, the row that is kept. LoadGen's own cost is not in them: its clock is outside all of this.
+    ``timed_ns`` and ``timed_p99_ns``, the median and the 99th percentile, are part of every latency: the clock itself
+    and the code between it and the predictor. ``around_ns`` is the median cost of a query outside its clock: counters
+    and the stored row. LoadGen's own cost is excluded, because its clock is outside all of this. ``calls`` is the
+    number of queries.
     """
     null = NullPredictor(stage.predictor)
     loaded = PreparedSamples(replace(stage, predictor=null, session=Session(null, stage.job.model)), per_unit)
@@ -71,7 +74,7 @@ _P50 = "result_50.00_percentile_latency_ns"
 
 
 def measure_trace_cost(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """Nanoseconds a query that tracing adds to its CPU time and to its median latency; each in a fresh process."""
+    """Measure what tracing adds to CPU time and median latency, in nanoseconds per query, in fresh processes."""
     without, with_trace = (run_phase(name, folder, output, job.threads)[0]["null"] for name in ("untraced", "traced"))
     return {
         "cpu_ns": with_trace["cpu_ns"] - without["cpu_ns"],
@@ -82,7 +85,7 @@ def measure_trace_cost(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
 
 def run_null_server(job: Job, output: Path, *, traced: bool) -> dict[str, Any]:
-    """LoadGen's ``server`` against an answer at once, at the job's rate or more, for a short time."""
+    """Run LoadGen's ``server`` briefly against immediate answers, at the job's rate or a higher one."""
     scenario = job.scenario
     assert isinstance(scenario, Server)
     rate = max(scenario.target_qps, _LEAST_QPS)

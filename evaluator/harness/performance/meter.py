@@ -24,14 +24,15 @@ _NO_FEWER_SWITCHES = 0
 
 
 class Meter:
-    """Rows of what was timed: wall clock, CPU time, involuntary context switches, start, what came before, samples.
+    """Measurements of timed units, one row each: wall clock, CPU time, preemption, start, preparation and sample count.
 
-    Times are nanoseconds. CPU time and switches are the calling thread's where all work is done there, else the
-    process's. ``index`` has the samples in the order in which they were asked for, ``kept`` some answers, in ``share``
-    of the memory that there is for them.
+    Times are in nanoseconds. CPU time and involuntary context switches are those of the calling thread where it does
+    all work, else of the process. ``index`` has the samples in the order of the queries. ``kept`` has some answers,
+    within ``share`` of the memory for answers.
     """
 
     def __init__(self, predictor: Predictor, threads: int, share: float = 1.0) -> None:
+        """Start without any row."""
         self.scope = "thread" if predictor.in_caller and threads == 1 else "process"
         self.kept = AnswerReservoir(share)
         self.index = array("q")
@@ -40,9 +41,14 @@ class Meter:
     def reader(
         self, gather: Callable[[Sequence[int]], Any], ask: Callable[[Any], Any], after: Callable[[int], None]
     ) -> Callable[[Sequence[int]], None]:
-        """A function that measures ``ask`` on what ``gather`` makes of samples, then tells ``after`` how often it did.
+        """Return a function that measures ``ask`` on the result of ``gather``.
 
-        The clock runs around ``ask`` alone: counters are read before it starts and after it stopped.
+        The clock runs only around ``ask``: counters are read before it starts and after it stops.
+
+        Args:
+            gather: Returns the argument of ``ask`` for the indices of samples.
+            ask: The function to measure.
+            after: Receives the number of measurements so far, after each.
         """
         extend, order, kept = self._rows.extend, self.index.extend, self.kept
         wall, usage = time.perf_counter_ns, resource.getrusage
@@ -73,12 +79,14 @@ class Meter:
 
     @property
     def rows(self) -> NDArray[np.int64]:
+        """The measurements as int64 [units, 6]."""
         return np.frombuffer(self._rows, np.int64).reshape(-1, _COLUMNS)
 
     def columns(self) -> Columns:
-        """The rows by name, times since the first of them was asked for.
+        """Return the rows by column name, with times since the first unit was requested.
 
-        ``start_ns`` is when it was, ``before_ns`` what passed until the clock started, ``end_ns`` when it stopped.
+        ``start_ns`` is when a unit was requested, ``before_ns`` the time until its clock started, ``end_ns`` when the
+        clock stopped.
         """
         rows = self.rows
         return {
@@ -98,21 +106,21 @@ def save(columns: Columns, warmup: Sequence[int], path: Path, metadata: Mapping[
 
     Args:
         columns: The samples by name.
-        warmup: Nanoseconds of calls that are no samples.
+        warmup: Nanoseconds of the warm-up calls, which are not samples.
         path: The file.
-        metadata: What the file says of itself.
+        metadata: The metadata of the file.
     """
     save_tensors(path, columns | {"warmup_ns": np.asarray(warmup, np.int64)}, metadata)
 
 
 def columns_of(meter: Meter, scenario: Queried, log: Log, folder: Path) -> tuple[Columns, list[dict[str, float]]]:
-    """The raw samples, a row a unit, and LoadGen's percentiles beside those of the same samples.
+    """Return the raw samples, a row per unit, and LoadGen's percentiles beside those of the same samples.
 
-    In ``server`` a latency is from the time at which the query was scheduled, out of LoadGen's trace in ``folder``,
-    which is then removed; ``service_ns`` is what our own clock saw.
+    In ``server`` a latency starts when the query was scheduled, from LoadGen's trace in ``folder``, which is then
+    removed; ``service_ns`` is the harness's own measurement.
 
     Raises:
-        Failure: ``loadgen-invalid``: LoadGen tells of other queries, or its clock and ours disagree.
+        Failure: ``loadgen-invalid``: LoadGen reports other queries, or its clock and the harness's disagree.
     """
     columns = meter.columns()
     with classify_errors("loadgen-invalid", "LoadGen's account"):

@@ -25,10 +25,10 @@ SAMPLES = "samples.safetensors"
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """The phase's report; the samples are written beside it.
+    """Time the model on prepared tensors; write the raw samples and return the report of the phase.
 
     Raises:
-        Failure: of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` or ``out-of-memory``.
+        Failure: Of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` or ``out-of-memory``.
     """
     scenario = job.scenario
     assert isinstance(scenario, Queried)
@@ -63,7 +63,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
 
 def probe(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """Whether LoadGen calls a run at the scenario's rate valid; of the rest the audit of its answers alone is kept."""
+    """Run LoadGen at the scenario's rate; return whether the run is valid, and the audit of its answers."""
     scenario = job.scenario
     assert isinstance(scenario, Server)
     stage = open_stage("probe", job, folder)
@@ -89,7 +89,7 @@ def probe(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
 
 def audit_caching(stage: Stage) -> dict[str, Any]:
-    """The audit after TEST04, on calls of one sample, before anything else was asked."""
+    """Run the audit after TEST04 on calls of one sample, before any other call."""
 
     def calls_of(index: int) -> list[Tensors]:
         return [stage.pipeline.stack([call]) for call in stage.pipeline.prepare(stage.samples, index).calls]
@@ -98,7 +98,7 @@ def audit_caching(stage: Stage) -> dict[str, Any]:
         first = calls_of(0)
         nothing = [{name: np.zeros_like(values) for name, values in call.items()} for call in first]
         wake = partial(query, stage.session, nothing)
-        wake()  # a framework prepares itself for a shape when it first sees one, and that is no cache of answers
+        wake()  # a framework prepares itself for a new shape, which is not a cache of answers
 
         def prepared(index: int) -> Callable[[], int] | None:
             calls = calls_of(index)

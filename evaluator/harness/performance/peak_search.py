@@ -16,26 +16,28 @@ from . import loadgen
 from .timing_facts import SEPARATOR, describe_probe
 
 RESOLUTION = 1.05
-"""The search ends when the least rate that failed is at most this many times the greatest that was answered."""
+"""The search ends when the lowest failed rate is at most this multiple of the highest sustained rate."""
 
 LOGS = "peak-loadgen-detail.txt"
-"""LoadGen's logs of all probes in their order, each after a separator."""
+"""LoadGen's logs of all probes in order, each after a separator."""
 
 _MOST_RATES = 40
 _TRIES = 2
-# How far from the rate it starts at the search goes. Past the upper end a few queries arrive all at once whatever the
-# rate, and a rate alone no longer decides; LoadGen's account of them would hold infinities.
+# Bounds of the search, as multiples of the start rate. Above the upper bound a few queries arrive at once at any rate,
+# so that the rate alone no longer decides, and LoadGen's log would contain infinities.
 _LEAST_SHARE = 1e-3
 _GREATEST_SHARE = 1e3
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """The report on all probes: each a fresh process, in which LoadGen decides whether the rate is answered.
+    """Search the peak rate; return the report on all probes.
 
-    The first is the performance phase of the same run, whose rate the search starts from.
+    LoadGen decides in a fresh process whether a rate is sustained.
+
+    The first probe is the performance phase of the same run, at the start rate of the search.
 
     Raises:
-        Failure: that of a probe that failed; ``loadgen-invalid``: not even a thousandth of the rate is answered.
+        Failure: The failure of a probe. ``loadgen-invalid``: not even a thousandth of the rate is sustained.
     """
     assert isinstance(job.scenario, Server)
     start = job.scenario.target_qps
@@ -62,16 +64,20 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
 
 def _keep_log(output: Path) -> None:
-    """Append LoadGen's log of the last probe to those of the others: the next probe overwrites it."""
+    """Append LoadGen's log of the last probe to the collected logs, before the next probe overwrites it."""
     with (output / LOGS).open("ab") as logs:
         logs.write(SEPARATOR + (output / "loadgen-probe" / loadgen.DETAIL).read_bytes())
 
 
 def repeating(probe: Callable[[float], bool], start: float, *, timed: bool) -> Callable[[float], bool]:
-    """Whether a rate is answered: one of two probes of it is valid.
+    """Return a function that decides whether a rate is sustained: one of two probes of it is valid.
 
-    A host that is disturbed for a moment makes a probe invalid, and makes none valid; the search never comes back to a
-    rate. At ``start`` the first probe was ``timed``, the verdict on the performance phase.
+    A momentary disturbance of the host can make a probe invalid, but not valid, and the search never returns to a rate.
+
+    Args:
+        probe: Probes a rate and returns whether the run is valid.
+        start: The rate whose first probe is the performance phase.
+        timed: Whether the performance phase is valid.
     """
 
     def answered(rate: float) -> bool:
@@ -81,12 +87,12 @@ def repeating(probe: Callable[[float], bool], start: float, *, timed: bool) -> C
 
 
 def search(answered: Callable[[float], bool], start: float) -> tuple[float, float]:
-    """The greatest rate that was answered and the least that was not, neighbours up to ``RESOLUTION``.
+    """Return the highest sustained rate and the lowest failed rate, whose ratio is at most ``RESOLUTION``.
 
-    It doubles or halves from ``start`` until it has both, then tries the geometric mean of the two.
+    The rate doubles or halves from ``start`` until there are both, then becomes the geometric mean of the two.
 
     Raises:
-        Failure: ``loadgen-invalid``: no rate was answered, or each was.
+        Failure: ``loadgen-invalid``: no rate is sustained, or every rate is.
     """
     low, high, rate = 0.0, math.inf, start
     for _ in range(_MOST_RATES):
@@ -109,6 +115,6 @@ def search(answered: Callable[[float], bool], start: float) -> tuple[float, floa
 
 
 def at_rate(job: Job, rate: float) -> Job:
-    """The job of one probe."""
+    """Return the job of one probe at the arrival rate ``rate``."""
     assert isinstance(job.scenario, Server)
     return replace(job, scenario=replace(job.scenario, target_qps=rate))

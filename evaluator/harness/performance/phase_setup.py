@@ -21,9 +21,9 @@ from ..inference.model_session import Session, query
 from ..inference.pipeline import Pipeline, Prediction
 from ..predictors import Place, Predictor, Tensors
 
-# LoadGen needs an estimate of a call, and counts its first query: something was called before, whatever is asked.
+# LoadGen needs an estimate of a call, and counts its first query: there is always some warm-up.
 _FEWEST_WARMUP_CALLS = 3
-# The estimate: the fastest of so many, since a slow one would let LoadGen run out of queries.
+# The estimate is the fastest of several calls: with a slow one LoadGen would run out of queries.
 _MOST_ESTIMATES = 50
 _SECONDS_OF_ESTIMATES = 0.02
 _SPREAD = 8
@@ -31,7 +31,7 @@ _SPREAD = 8
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """``phase`` is what progress and reports call it."""
+    """The set-up of a timed phase; ``phase`` is its name in progress lines and reports."""
 
     phase: str
     job: Job
@@ -42,7 +42,7 @@ class Stage:
     timings: Timings
 
     def report(self) -> dict[str, Any]:
-        """What every phase says of how it ran."""
+        """Return the part of the report that every phase has."""
         return {
             "threads": dict(self.predictor.threads),
             "device": self.predictor.device,
@@ -51,7 +51,13 @@ class Stage:
 
 
 def open_stage(phase: str, job: Job, folder: Path, *, shared: bool = False) -> Stage:
-    """``shared``: other threads will prepare samples while the model predicts.
+    """Load the model and open the samples of a timed phase.
+
+    Args:
+        phase: The name of the phase in progress lines and reports.
+        job: The job.
+        folder: The folder of the job.
+        shared: Whether other threads prepare samples while the model predicts.
 
     Raises:
         Failure: ``load`` or ``out-of-memory``.
@@ -64,7 +70,7 @@ def open_stage(phase: str, job: Job, folder: Path, *, shared: bool = False) -> S
 
 
 def warm_up(stage: Stage, ask: Callable[[], object]) -> list[int]:
-    """Nanoseconds of each call, which are no samples."""
+    """Make the warm-up calls; return the nanoseconds of each."""
     with stage.timings.of("warmup"), classify_errors("predict", "warm-up"):
         found = [time_call(ask) for _ in range(max(stage.job.scenario.warmup, _FEWEST_WARMUP_CALLS))]
     stage.session.restart()
@@ -72,13 +78,13 @@ def warm_up(stage: Stage, ask: Callable[[], object]) -> list[int]:
 
 
 def spread(stage: Stage) -> list[int]:
-    """Some samples from all over the split: what is true of one need not be true of those of another size."""
+    """Return indices of some samples across the split, because samples differ in size."""
     last = len(stage.samples) - 1
     return sorted({round(place * last / (_SPREAD - 1)) for place in range(_SPREAD)})
 
 
 def estimate(stage: Stage, asks: Sequence[Callable[[], object]]) -> float:
-    """Seconds that the fastest of ``asks`` takes at its fastest."""
+    """Return the seconds of the fastest call of ``asks``."""
     found: list[int] = []
     several = cycle(asks)
     with stage.timings.of("estimate"), classify_errors("predict", "warm-up"):
@@ -90,7 +96,7 @@ def estimate(stage: Stage, asks: Sequence[Callable[[], object]]) -> float:
 
 
 def time_call(ask: Callable[[], object]) -> int:
-    """Nanoseconds of one call."""
+    """Return the nanoseconds of one call."""
     start = time.perf_counter_ns()
     answer = ask()
     stop = time.perf_counter_ns()
@@ -98,8 +104,8 @@ def time_call(ask: Callable[[], object]) -> int:
     return stop - start
 
 
-# Prepared tensors are kept in memory: at most this many samples, and at most this many bytes of them. The bound is
-# the same on every host, since LoadGen's traffic depends on it.
+# The greatest number of prepared samples in memory, and of their bytes. The bound is the same on every host, because
+# LoadGen's traffic depends on it.
 _MOST_LOADED = 1024
 _MOST_BYTES = 256 << 20
 
@@ -107,13 +113,14 @@ Call = Mapping[str, NDArray[Any]]
 
 
 class PreparedSamples:
-    """What is timed in one go, a *unit*: the calls that answer up to ``per_unit`` samples.
+    """Prepared samples in *units*: the calls that answer up to ``per_unit`` samples and are timed together.
 
-    It is one call where the model takes so many at once, several calls where it takes fewer; a model of states, or of
-    several calls a sample, is asked sample by sample.
+    A unit is one call where the model takes as many samples at once, else several calls. A model with states, or with
+    several calls per sample, is called sample by sample.
     """
 
     def __init__(self, stage: Stage, per_unit: int) -> None:
+        """Prepare some samples of ``stage`` to learn the size of a unit."""
         model, session, pipeline, samples = stage.job.model, stage.session, stage.pipeline, stage.samples
         self._session = session
         self._pipeline = pipeline
@@ -123,7 +130,7 @@ class PreparedSamples:
         self.batch = pipeline.batch_size(per_unit)
         self._plain = not (pipeline.several or session.stateful)
         self._fixed = model.batch
-        # One sample alone is filled up to a fixed batch, which is done for each before the clock starts.
+        # A single sample is padded to a fixed batch before the clock starts.
         self._joins = self._plain and _first_axes(model) and (per_unit > 1 or model.batch in (None, 1))
         self.ask: Callable[[Any], Any] = self._ask_each
         if self._plain:
@@ -136,7 +143,7 @@ class PreparedSamples:
         some = [pipeline.prepare(samples, number).calls for number in spread(stage)]
         size = max(1, *(sum(values.nbytes for call in calls for values in call.values()) for calls in some))
         self.unit_bytes = size * per_unit
-        # A unit of one sample is filled up to a batch that the graph fixes.
+        # A unit of one sample is padded to a batch size that the graph fixes.
         copies = model.batch or 1 if per_unit == 1 and not self._joins else 1
         self.most = min(len(samples), _MOST_LOADED, max(1, _MOST_BYTES // (size * copies)))
         units = [self._unit([calls] * per_unit) for calls in some]
@@ -157,16 +164,16 @@ class PreparedSamples:
                 self._units = {index: self._unit([calls]) for index, calls in self._calls.items()}
                 self._calls.clear()
         progress.finish()
-        # No collection of garbage between here and the end of the process falls into a call.
+        # No garbage collection from here to the end of the process can fall into a timed call.
         gc.collect()
         gc.freeze()
         gc.disable()
 
     def expect(self, units: Sequence[Sequence[int]]) -> None:
-        """Everything is prepared already."""
+        """Do nothing: everything is prepared already."""
 
     def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
-        """The unit of ``indices``, loaded before; without a copy where they were loaded one after the other."""
+        """Return the unit of loaded samples ``indices``, without a copy where they were loaded consecutively."""
         if self._joined:
             return self._of_joined(indices)
         if self._per_unit == 1:
@@ -174,7 +181,7 @@ class PreparedSamples:
         return self._unit([self._calls[index] for index in indices])
 
     def predictions(self, count: int, answer: Any) -> list[Prediction]:  # noqa: ANN401 - what ``ask`` gave
-        """The predictions of the ``count`` samples of a unit."""
+        """Return the predictions of the ``count`` samples of a unit."""
         where = "the performance phase"
         if not self._plain:
             return [
@@ -201,7 +208,7 @@ class PreparedSamples:
         return [make(rows[start : start + self.batch]) for start in range(0, len(rows), self.batch)]
 
     def _join(self, indices: Sequence[int]) -> bool:
-        """All loaded samples one after the other in memory, in the order in which queries will go through them."""
+        """Join all loaded samples in memory, in the order of the queries; return False where shapes differ."""
         first = self._calls[indices[0]][0]
         if any(self._calls[i][0][name].shape != values.shape for i in self._calls for name, values in first.items()):
             return False
@@ -219,7 +226,7 @@ class PreparedSamples:
         return self._cut([self._places[index] for index in indices], self._rows)
 
     def _rows(self, places: range | list[int]) -> Tensors:
-        """Without a copy where they lie one after the other, and fill a batch that the graph fixes."""
+        """Return the tensors at ``places``, without a copy where they are consecutive; pad a fixed batch."""
         missing = (self._fixed or 0) - len(places)
         if isinstance(places, range) and missing <= 0:
             return {name: values[places.start : places.stop] for name, values in self._joined.items()}

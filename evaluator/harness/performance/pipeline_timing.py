@@ -1,7 +1,7 @@
 """LoadGen scenarios from stored bytes to the last output step.
 
-Where samples are known before they are asked for (``offline``), others prepare them while the model predicts; where
-several come together (``multi_stream``), as many threads as processors prepare them at once.
+Where the samples are known in advance (``offline``), other threads prepare them while the model predicts. Where several
+samples arrive together (``multi_stream``), one thread per CPU prepares them.
 """
 
 import time
@@ -29,23 +29,24 @@ LOGS = "loadgen-pipeline"
 
 _STAGES = ("prepare_ns", "predict_ns", "outputs_ns")
 _AHEAD = 4
-"""Units that are prepared beyond those that are being prepared: files differ in what they take."""
+"""Units prepared in advance beyond those in preparation, because files differ in preparation time."""
 
 
 class Unit(NamedTuple):
-    """Samples that are ready, and the nanoseconds that it took."""
+    """Prepared samples, and the nanoseconds of their preparation."""
 
     samples: list[Prepared]
     took: int
 
 
 class PipelineUnits:
-    """Samples from stored bytes to predictions, ``size`` in one go.
+    """Units of ``size`` samples, from stored bytes to predictions.
 
-    With ``overlapped`` they are prepared by others before their clock starts.
+    With ``overlapped``, other threads prepare samples before the clock of their unit starts.
     """
 
     def __init__(self, stage: Stage, size: int, *, overlapped: bool) -> None:
+        """Start the threads that ``multi_stream`` needs."""
         self._stage = stage
         self._batch = stage.pipeline.batch_size(size)
         self._overlapped = overlapped
@@ -57,28 +58,31 @@ class PipelineUnits:
         self.ask = self._answer if overlapped else self._prepare_and_answer
 
     def load(self, indices: Sequence[int]) -> None:
-        """Nothing: the bytes stay where they are stored."""
+        """Do nothing: the bytes stay in their files."""
 
     def expect(self, units: Sequence[Sequence[int]]) -> None:
+        """Start preparing ``units`` ahead, if the preparation is overlapped."""
         if self._overlapped:
             depth = self.workers + _AHEAD
             self._coming = iter(Ahead(lambda place: self._prepare(units[place]), len(units), self.workers, depth))
 
     def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+        """Return the next prepared unit, or ``indices`` where preparation is timed."""
         return next(self._coming) if self._overlapped else indices
 
     def at_once(self, indices: Sequence[int]) -> object:
-        """A unit, nothing of it prepared by others beforehand."""
+        """Answer a unit, with its preparation."""
         return self._prepare_and_answer(indices)
 
     def seconds(self) -> float:
-        """What a unit takes at its fastest, of those since the last time that this was asked."""
+        """Return the shortest time of a unit since the last call of this method."""
         fastest = np.frombuffer(self._stages, np.int64).reshape(-1, len(_STAGES)).min(axis=0)
         del self._stages[:]
         prepare, rest = int(fastest[0]), int(fastest[1:].sum())
         return max(prepare / self.workers, rest) / 1e9 if self._overlapped and self.workers else (prepare + rest) / 1e9
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the nanoseconds of each stage by column name, a row per unit."""
         rows = np.frombuffer(self._stages, np.int64).reshape(-1, len(_STAGES))
         return {name: rows[:, place].copy() for place, name in enumerate(_STAGES)}
 
@@ -95,7 +99,7 @@ class PipelineUnits:
         return self._answer(Unit(samples, time.perf_counter_ns() - start))
 
     def _answer(self, unit: Unit) -> list[Prediction]:
-        """Calls of as many samples as the model takes, and the output steps of each."""
+        """Call the model in its batch size, and apply the output steps."""
         asked = answered = 0
         found: list[Prediction] = []
         for start in range(0, len(unit.samples), self._batch):
@@ -122,10 +126,10 @@ class PipelineUnits:
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """The phase's report; the samples are written beside it.
+    """Time the pipeline; write the raw samples and return the report of the phase.
 
     Raises:
-        Failure: of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` or ``out-of-memory``.
+        Failure: Of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` or ``out-of-memory``.
     """
     scenario = job.scenario
     assert isinstance(scenario, Queried)

@@ -1,9 +1,9 @@
 """LoadGen's log and trace, and the facts of a timed phase that follow from them and the raw samples.
 
-A trace has a line for each event; the one that begins a sample says when it was scheduled, in microseconds with three
-decimals, how much later it was issued, and how much later it was complete, in nanoseconds.
+A trace has a line per event. The event that begins a sample has the time at which it was scheduled, in microseconds
+with three decimals, and the delays until it was issued and until it was complete, in nanoseconds.
 
-They need no LoadGen, no model and no predictor, so that they can be computed again from what a run leaves.
+The functions need no LoadGen, model or predictor, so that they can recompute the facts from the files of a run.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 _MARK = ":::MLLOG "
 SEPARATOR = b"--- probe ---\n"
-"""What is before each log in a file of several."""
+"""The bytes before each log in a file of several logs."""
 _EFFECTIVE = "effective_"
 _RESULT_KEYS = ("result_", "early_stopping_")
 _MINIMA = ("result_min_duration_met", "result_min_queries_met")
@@ -28,7 +28,7 @@ _MINIMA = ("result_min_duration_met", "result_min_queries_met")
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """LoadGen's own account. ``valid`` is its judgement, early stopping included; ``errors`` its lines of error."""
+    """LoadGen's own log; ``valid`` is its verdict, including early stopping, and ``errors`` its error lines."""
 
     version: str
     valid: bool
@@ -47,7 +47,7 @@ class Entry:
 
 
 def read_log(path: Path) -> Log:
-    """The detail log of one run. ``ValueError`` if it is not complete."""
+    """Read the detail log of one run; raise ``ValueError`` if it is incomplete."""
     return summarize_log([_parse_entry(text) for _, text in split_entries(path.read_text(encoding="utf-8"))])
 
 
@@ -67,7 +67,7 @@ def summarize_log(entries: Sequence[Entry]) -> Log:
     """Summarize the entries of a log, in their order.
 
     Raises:
-        ValueError: The log is not complete.
+        ValueError: The log is incomplete.
     """
     values = {entry.key: entry.value for entry in entries}
     if "result_validity" not in values:
@@ -93,7 +93,7 @@ _PERCENTILE = re.compile(r"result_(\d+\.\d+)_percentile_(per_query_)?latency_ns"
 
 @dataclass(frozen=True, slots=True)
 class ScheduledQueries:
-    """Nanoseconds of each query: when it was scheduled, since the first; until its issue, and until its answer."""
+    """Nanoseconds of each query: its scheduled time since the first, its delay until issue, and its latency."""
 
     at: NDArray[np.int64]
     issued: NDArray[np.int64]
@@ -101,10 +101,14 @@ class ScheduledQueries:
 
 
 def read_trace(path: Path, index: NDArray[np.int64]) -> ScheduledQueries:
-    """The queries of a trace, which were issued for the samples ``index``, in that order.
+    """Read the queries of a trace.
+
+    Args:
+        path: The trace.
+        index: int64 [queries], the sample of each query in the order of issue.
 
     Raises:
-        ValueError: it tells of others.
+        ValueError: The trace has other queries.
     """
     found = array("q")
     with path.open(encoding="utf-8") as lines:
@@ -119,17 +123,20 @@ def read_trace(path: Path, index: NDArray[np.int64]) -> ScheduledQueries:
 
 
 def percentiles(log: Log) -> dict[float, int]:
-    """LoadGen's own, of a query: the share, and nanoseconds; element ``n * share`` of the ordered latencies."""
+    """Return LoadGen's latency percentiles of queries in nanoseconds, by share.
+
+    LoadGen takes element ``n * share`` of the ordered latencies.
+    """
     found: dict[float, int] = {}
     for key, value in sorted(log.results.items()):
         if match := _PERCENTILE.fullmatch(key):
-            # Of several samples a query both are there, and the one of the query sorts last.
+            # With several samples a query, the log has both percentiles, and that of the query sorts last.
             found[round(float(match[1]) / 100, 6)] = int(value)
     return found
 
 
 def compare_percentiles(log: Log, latency: NDArray[np.int64]) -> list[dict[str, float]]:
-    """LoadGen's percentiles beside our own of the same queries, by the same rule; nanoseconds."""
+    """Return LoadGen's percentiles beside those of ``latency``, by the same rule, in nanoseconds."""
     ordered = np.sort(latency)
     return [
         {"share": share, "own_ns": int(ordered[int(len(ordered) * share)]), "loadgen_ns": theirs}
@@ -139,15 +146,18 @@ def compare_percentiles(log: Log, latency: NDArray[np.int64]) -> list[dict[str, 
 
 MEDIAN = 0.5
 
-# Our clock is inside LoadGen's; the two may drift by this.
+# The harness reads its clock inside LoadGen's interval; the two clocks may drift by this.
 _LESS_SHARE, _LESS_NS = 0.005, 2_000
 
-# The harness reads its clock inside LoadGen's; LoadGen's median may exceed the harness's by this.
+# LoadGen's median, which includes the interpreter, may exceed the harness's by this.
 _MORE_SHARE, _MORE_NS = 0.1, 100_000
 
 
 def describe_phase(columns: Mapping[str, NDArray[Any]], samples_per_query: int) -> dict[str, Any]:
-    """Count what a phase timed; its seconds run from its first start, or first scheduled query, to its last answer."""
+    """Summarize the raw samples of a phase.
+
+    The duration runs from the first start, or the first scheduled query, to the last answer, in seconds.
+    """
     return {
         "queries": len(columns["latency_ns"]),
         "samples_per_query": samples_per_query,
@@ -158,7 +168,7 @@ def describe_phase(columns: Mapping[str, NDArray[Any]], samples_per_query: int) 
 
 
 def describe_sweep(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Count what a sweep of batches timed; its seconds are those of its calls and of what precedes each."""
+    """Summarize the raw samples of a sweep; the duration is the sum of calls and preparations in seconds."""
     return {
         "queries": len(columns["latency_ns"]),
         "samples_per_query": 1,
@@ -169,7 +179,7 @@ def describe_sweep(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def describe_starts(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Count the processes of a cold start; its seconds are the sum of theirs."""
+    """Summarize the processes of a cold start; the duration is the sum of theirs in seconds."""
     repeats = len(columns["latency_ns"])
     return {
         "queries": repeats,
@@ -182,7 +192,7 @@ def describe_starts(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 def describe_account(
     log: Log, columns: Mapping[str, NDArray[Any]], agreed: Sequence[Mapping[str, float]]
 ) -> dict[str, Any]:
-    """Summarise LoadGen's log, with the digest of the sequence of samples that it issued.
+    """Summarize LoadGen's log, with the digest of the sequence of samples that it issued.
 
     Args:
         log: The detail log.
@@ -202,17 +212,17 @@ def describe_account(
 
 
 def compare_log(log: Log, columns: Mapping[str, NDArray[Any]], scenario: str) -> list[dict[str, float]]:
-    """Return LoadGen's percentiles beside those of the samples of the same queries, after a comparison.
+    """Compare LoadGen's log with the raw samples; return LoadGen's percentiles beside those of the samples.
 
     Args:
         log: The detail log.
         columns: The raw samples of the phase.
-        scenario: ``offline``, whose one query has no percentiles, ``server``, whose latencies are LoadGen's own, or
-            another one, whose latencies were measured inside LoadGen's.
+        scenario: ``offline``, whose one query has no percentiles; ``server``, whose latencies are LoadGen's own; or
+            another scenario, whose latencies were measured inside LoadGen's interval.
 
     Raises:
-        ValueError: The log tells of other queries, or its clock and the harness's disagree.
-        KeyError: The log or the columns lack something.
+        ValueError: The log reports other queries, or its clock and the harness's disagree.
+        KeyError: The log or the columns lack a value.
     """
     if scenario == "offline":
         _check_count(log.settings["samples_per_query"], len(columns["index"]))
@@ -248,9 +258,9 @@ def _check_inside(agreed: list[dict[str, float]]) -> None:
 
 
 def clocks_agree(agreed: Sequence[Mapping[str, float]]) -> bool:
-    """Return whether LoadGen's median is ours plus some microseconds of Python.
+    """Return whether LoadGen's median exceeds the harness's only by some microseconds of Python.
 
-    It is not where other processes had the CPU between the two clocks.
+    It exceeds it by more where other processes had the CPU between the two clocks.
     """
     return all(
         one["loadgen_ns"] <= one["own_ns"] * (1 + _MORE_SHARE) + _MORE_NS for one in agreed if one["share"] == MEDIAN
@@ -258,7 +268,7 @@ def clocks_agree(agreed: Sequence[Mapping[str, float]]) -> bool:
 
 
 def describe_probe(rate: float, log: Log) -> dict[str, Any]:
-    """Summarise a probe of the rate of arrival ``rate``, in queries a second."""
+    """Summarize a probe of the arrival rate ``rate``, in queries a second."""
     results = log.results
     return {
         "qps": rate,
@@ -270,7 +280,7 @@ def describe_probe(rate: float, log: Log) -> dict[str, Any]:
 
 
 def find_peak(probes: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
-    """Return the greatest rate with a valid probe, and the least rate without one; None where there is no such rate."""
+    """Return the highest rate with a valid probe and the lowest rate without one; None where there is no such rate."""
     rates: dict[float, bool] = {}
     for probe in probes:
         rates[probe["qps"]] = rates.get(probe["qps"], False) or bool(probe["valid"])

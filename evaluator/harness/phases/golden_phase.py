@@ -24,11 +24,17 @@ from ..inference.predictions import PREDICTIONS, PredictionRecorder, add_detecti
 
 _OTHER_METHOD = {"bilinear": "bicubic"}
 _OF_SHORTER = ("shorter", "rounding")
-"""The arguments of a resize that keeps the ratio of the sides."""
+"""The arguments of a resize that keeps the aspect ratio."""
 
 
 def list_unnoticed_faults(model: Model, folder: Path, made: Sequence[GoldenSample]) -> list[str]:
-    """The faults of which no tensor of ``made`` would tell; each in words, as ``exif: no picture is turned``."""
+    """Return the step faults that no tensor of ``made`` would reveal, in words, as ``exif: no picture is turned``.
+
+    Args:
+        model: The model.
+        folder: The folder of the model's files.
+        made: The golden samples.
+    """
     found: dict[str, bool] = {}
     for index, port in enumerate(model.inputs):
         for word, steps in _variations(port.steps) if port.type == "image" else ():
@@ -62,7 +68,7 @@ def _changes(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _is_alike(model: Model, folder: Path, made: Sequence[GoldenSample], name: str) -> bool:
-    """Whether the steps give the same for every sample; where they cannot be done, they do not."""
+    """Whether the steps give equal results for every sample; False where a step fails."""
     samples = Samples(lambda number: made[number].fields, [""] * len(made), None, frozenset(made[0].fields))
     try:
         pipeline = Pipeline(model, folder)
@@ -80,7 +86,11 @@ _MOST_LOOKED_AT = 4096
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
-    """The phase's report. Raises ``Failure``: ``load``, ``step``, ``predict``, ``golden`` or ``out-of-memory``."""
+    """Check or make golden tensors; return the report of the phase.
+
+    Raises:
+        Failure: Of class ``load``, ``step``, ``predict``, ``non-finite``, ``golden`` or ``out-of-memory``.
+    """
     timings = Timings()
     with timings.of("load"):
         predictor = predictors.load(job.model, folder / "model", predictors.Place(job.threads, job.device))
@@ -98,7 +108,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 def _make(
     job: Job, making: GoldenTask, pipeline: Pipeline, session: Session, places: tuple[Path, Path]
 ) -> dict[str, Any]:
-    """Write golden tensors of the samples asked for, and predictions of the samples that are judged.
+    """Write golden tensors of the chosen samples, and predictions of the judged samples.
 
     No label is read: the stage ``score`` compares the predictions.
     """
@@ -136,10 +146,13 @@ def _make(
 
 
 def choose_samples(samples: Samples, making: GoldenTask) -> list[int]:
-    """The numbers of the samples to keep: those asked for; else the first of each sort of picture, and some others.
+    """Return the numbers of the samples to store: the requested ones; else the first of each image type, and others.
 
-    A sort is Pillow's mode (a grey-scale one is ``L``) and the way the camera was held (EXIF): what a step does to the
-    one sort alone, no sample of another would show.
+    The type is Pillow's mode (``L`` for greyscale) and the orientation (EXIF). A step that affects only one type has no
+    effect on samples of the others.
+
+    Raises:
+        Failure: ``load``: the dataset has no sample of a requested number.
     """
     if making.numbers:
         for number in making.numbers:
@@ -160,12 +173,12 @@ def _sort(content: bytes) -> tuple[str, int]:
     try:
         with Image.open(io.BytesIO(content)) as picture:
             return picture.mode, int(picture.getexif().get(ExifTags.Base.Orientation, 1))
-    except (OSError, ValueError, SyntaxError):  # no picture, or a broken one: its decoding says so
+    except (OSError, ValueError, SyntaxError):  # not an image, or a broken one: decoding reports it
         return "", 1
 
 
 def _described(tensors: Sequence[NDArray[Any]]) -> dict[str, Any]:
-    """What is said of the tensors of all samples; ``largest`` is the greatest finite magnitude."""
+    """Describe the tensors of all samples; ``largest`` is the greatest finite magnitude."""
     flat = np.concatenate([tensor.reshape(-1) for tensor in tensors]).astype(np.float64)
     finite = np.abs(flat[np.isfinite(flat)])
     return {

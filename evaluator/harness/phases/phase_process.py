@@ -19,14 +19,18 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class PhaseArguments:
-    """What one phase is told beside the job: when its process was started, by the monotonic clock; a probe's rate."""
+    """Arguments of one phase beside the job.
+
+    ``since_ns`` is the monotonic clock when its process was started; ``rate`` is the arrival rate of a probe, in
+    queries a second.
+    """
 
     since_ns: int = 0
     rate: float = 0.0
 
 
 def execute_phase(phase: str, job: Job, folder: Path, output: Path, given: PhaseArguments) -> None:
-    """Run ``phase`` and write its report, with the failure if it failed."""
+    """Run ``phase`` and write its report, which includes its failure."""
     _die_with_parent()
     try:
         document = {"failure": None, **_report(phase, job, folder, output, given)}
@@ -39,7 +43,7 @@ def execute_phase(phase: str, job: Job, folder: Path, output: Path, given: Phase
 
 
 def _report(phase: str, job: Job, folder: Path, output: Path, given: PhaseArguments) -> Mapping[str, Any]:
-    """Each phase imports its own modules alone: they are a part of how long a container takes to its first answer."""
+    """Run a phase. Each phase imports only its own modules, because imports delay the first answer of a container."""
     # ruff: noqa: PLC0415
     if phase == "accuracy":
         from . import accuracy
@@ -87,7 +91,7 @@ def _failed(error: Failure) -> dict[str, Any]:
 
 
 def _die_with_parent() -> None:
-    """Where the kernel can (Linux): no phase outlives the process that would report it."""
+    """Let the kernel (Linux) kill this process when its parent ends, so that no phase outlives it."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """The score phase: quality metrics from stored predictions and the labels.
 
-It is a phase of its own: the process that runs a model has no labels, and the one that has labels runs no model.
+It is a phase of its own, because the process that runs a model has no labels, and the process with labels runs no
+model.
 """
 
 from pathlib import Path
@@ -29,9 +30,9 @@ _CLASSES = ("class-scores", "class-index")
 class Score(NamedTuple):
     """The quality of a run.
 
-    ``quality`` is what ``result.json`` says: by metric ``n``, and ``correct`` or ``value``. ``measures`` is what each
-    sample adds to a metric that is no count, from which intervals are made; empty where every metric is a count.
-    ``samples`` is the same of all metrics, counts too.
+    ``quality`` is the content of ``result.json``: by metric ``n``, and ``correct`` or ``value``. ``measures`` has the
+    contribution of each sample to the metrics that are not counts, for confidence intervals; it is empty where every
+    metric is a count. ``samples`` has the same for all metrics, including counts.
     """
 
     quality: dict[str, Any]
@@ -50,16 +51,16 @@ def score(
     """Compare stored predictions with the labels of the dataset.
 
     Args:
-        job: Says which metrics, which split, and which outputs the model has; its model's files are not needed.
+        job: Has the metrics, the split and the outputs of the model; the files of the model are not needed.
         dataset: The folder of the dataset's files, with labels.
         predictions: ``predictions.safetensors`` of the run.
-        progress: Is told the number of compared samples.
-        admits_non_finite: Whether NaN and infinities are values like others, as harnesses before 1.3.0 took them.
+        progress: Receives the number of compared samples.
+        admits_non_finite: Whether NaN and infinite values are ordinary values, as in harnesses before 1.3.0.
 
     Raises:
         Failure: ``load``: the split has no labels, or labels of another kind; a library is missing. ``predict``: the
-            predictions are malformed, of another number of samples, or cannot be compared with the labels.
-            ``non-finite``: an output has NaN or infinities, which the manifest does not allow.
+            predictions are malformed, have another number of samples, or cannot be compared with the labels.
+            ``non-finite``: an output has NaN or infinite values, which the manifest does not allow.
     """
     if not job.quality_metrics:
         return Score({}, {}, {})
@@ -95,10 +96,10 @@ def _summarise(tally: Tally) -> Score:
 
 
 def _check_geometry(model: Model, samples: Samples, number: int, geometry: Geometry) -> None:
-    """Refuse what code of a model could have said: that a picture was cropped to where its mask is right.
+    """Raise unless the model's steps lead to the declared geometry; code of a model could declare another crop.
 
     Raises:
-        Failure: ``predict``: the steps of the model bring the picture elsewhere.
+        Failure: ``predict``: the steps of the model lead to another geometry.
     """
     source = find_source(model, samples.read(number), "dataset")
     if trace_geometry(model, source, "picture") != geometry:
@@ -108,11 +109,11 @@ def _check_geometry(model: Model, samples: Samples, number: int, geometry: Geome
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """Score the predictions in ``output``, write the measures there, and return the report of the phase.
 
-    In a stage of its own it first puts the predictions in the folder ``shown`` of the job into the order of the split;
-    where golden tensors are made, they are those of some samples, in that order already.
+    In a stage of its own, the phase first restores the order of the split for the predictions in the folder ``shown``
+    of the job. Predictions that accompany golden tensors are those of some samples, already in that order.
 
     Raises:
-        Failure: As :func:`score`.
+        Failure: As ``score``.
     """
     timings = Timings()
     predictions = output / PREDICTIONS
@@ -134,7 +135,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
 
 def _compared_tensor(job: Job) -> str:
-    """The stored tensor that the metrics compare with the labels."""
+    """Return the name of the stored tensor that the metrics compare with the labels."""
     if job.model.detections is not None:
         return DETECTIONS
     types = _TYPES.get(job.quality_metrics[0], _CLASSES)

@@ -1,11 +1,11 @@
 """The unlabel phase: a shuffled copy of the dataset without labels, in the same format.
 
-It is a phase of its own, which runs without the model's files and before the model. It writes:
+It is a phase of its own, which runs before the model and without its files. It writes:
 
 * ``unlabelled.json``: the table ``dataset`` of the model's ``job.json``;
-* ``files.json``, where each sample is a file: the paths of these files in the order in which they are shown;
-* ``dataset/``: the other files of the new dataset, which has labels and inputs in one file;
-* ``order.safetensors``: ``order`` int64 [samples], the number in the split of each shown sample.
+* ``files.json``, where each sample is a file: the paths of these files in the new order;
+* ``dataset/``: the other files of the new dataset, for formats with labels and inputs in one file;
+* ``order.safetensors``: ``order`` int64 [samples], the number in the split of each sample in the new order.
 """
 
 import csv
@@ -29,7 +29,7 @@ from ..inference.predictions import save_tensors
 from ..quality.tally import open_tally
 
 Order = Callable[[Sequence[int]], list[int]]
-"""Takes the number of samples of each block, and gives the numbers of all samples as they are shown."""
+"""A function from the number of samples of each block to the numbers of all samples in the new order."""
 
 
 def write_unlabelled(
@@ -40,13 +40,12 @@ def write_unlabelled(
     Args:
         dataset: The split.
         source: The folder of the dataset's files.
-        target: An empty folder. Samples that are files of their own are not copied: the runner links them to
-            :func:`naming.sample_path`.
-        fields: The fields to keep.
-        order: Decides the order of the samples.
+        target: An empty folder. Sample files are not copied: the runner links them to ``sample_path``.
+        fields: The fields to write.
+        order: Determines the order of the samples.
 
     Returns:
-        The table ``dataset`` of a job, and the number in the split of each sample that is shown.
+        The table ``dataset`` of a job, and the number in the split of each sample in the new order.
     """
     writers = {
         "idx": _write_idx,
@@ -83,7 +82,7 @@ def _write_arrays(split: _Split, source: Path, target: Path, fields: Collection[
     with np.load(resolve_inside(source, split["file"]), allow_pickle=False) as archive:
         kept = {key: array_files.read_npz_array(archive, key, split["file"]) for key in keys.values()}
     shown = order([len(next(iter(kept.values())))])
-    # The names of a zip's members are the keys, and savez takes no key called "file".
+    # Field names do not become keys: they name members of a zip archive, and savez accepts no key "file".
     names = {key: f"field-{place}" for place, key in enumerate(kept)}
     shuffled: dict[str, Any] = {names[key]: array[shown] for key, array in kept.items()}
     np.savez(target / "samples.npz", **shuffled)
@@ -114,7 +113,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """Write the unlabelled dataset to ``output`` and return the report of the phase.
 
     Raises:
-        Failure: ``load``: the dataset cannot be read; a quality metric is asked, and there are no labels, or labels of
+        Failure: ``load``: the dataset cannot be read; a quality metric is requested without labels, or with labels of
             another kind; a library is missing.
     """
     timings = Timings()
@@ -146,17 +145,17 @@ def keeps_order(model: Model) -> bool:
 
 
 def list_used_fields(model: Model, samples: Samples) -> frozenset[str]:
-    """Return the fields that feed the model; all of them where one input names none that there is."""
+    """Return the fields that feed the model; all fields where an input names none of them."""
     named = frozenset(port.field or "" for port in model.inputs if port.fed)
     return named if named.issubset(samples.fields) else samples.fields
 
 
 def shuffle(blocks: Sequence[int], seed: str) -> list[int]:
-    """Return the numbers of all samples in the order in which they are shown.
+    """Return the numbers of all samples in their new order.
 
     Args:
-        blocks: The number of samples of each part of the dataset that stays together, such as a group of rows.
-        seed: What decides the order; nothing keeps the order as it is.
+        blocks: The number of samples of each block that stays together, such as a row group.
+        seed: The seed of the order; an empty seed keeps the order.
     """
     starts = np.concatenate([[0], np.cumsum(blocks)]).astype(int).tolist()
     ranges = [range(start, end) for start, end in pairwise(starts)]
@@ -167,7 +166,7 @@ def shuffle(blocks: Sequence[int], seed: str) -> list[int]:
 
 
 def read_order(path: Path) -> NDArray[np.int64]:
-    """Read ``order`` int64 [samples] from the file that :func:`run` wrote."""
+    """Read ``order`` int64 [samples] from the file that ``run`` wrote."""
     with safe_open(path, framework="numpy") as file:
         order: NDArray[np.int64] = file.get_tensor("order")
     return order

@@ -1,6 +1,6 @@
 """Predictors: one module per framework, found by its name.
 
-A module has ``load(folder, model, place) -> Predictor``, and is the only one that imports its framework.
+A module has a function ``load(folder, model, place) -> Predictor``, and only this module imports its framework.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,10 +19,10 @@ Tensors = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a model may use: ``threads`` on ``device``.
+    """The resources of a model: ``threads`` on ``device``.
 
-    ``shared`` says that other threads prepare samples on the same processors while it predicts, so that a framework's
-    idle threads should sleep and not spin.
+    ``shared`` means that other threads prepare samples on the same CPUs, so that idle threads of the framework should
+    sleep instead of spinning.
     """
 
     threads: int
@@ -31,34 +31,36 @@ class Place:
 
 
 class Predictor(Protocol):
-    """Drives one framework. ``threads`` is what it was set to, by the framework's own names.
-
-    ``device`` is where the model runs, as found, not as asked: no figure of a CPU is called one of an accelerator.
-    ``in_caller`` says that with one thread all work is done by the calling thread, so that this thread's clock and
-    counters tell of nothing else.
-    """
+    """A model loaded by one framework."""
 
     @property
-    def in_caller(self) -> bool: ...
+    def in_caller(self) -> bool:
+        """Whether with one thread the calling thread does all the work, so that its counters cover it."""
 
     @property
-    def threads(self) -> Mapping[str, int]: ...
+    def threads(self) -> Mapping[str, int]:
+        """The thread counts that were set, by the framework's names."""
 
     @property
-    def device(self) -> str: ...
+    def device(self) -> str:
+        """The device on which the model was found to run, so that CPU timings are never reported for an accelerator."""
 
     def predict(self, batch: Tensors) -> Tensors:
-        """The outputs, by their names in the manifest, of inputs by theirs; arrays that no later call changes."""
+        """Return the outputs of ``batch``; both are arrays by the names in the manifest.
+
+        No later call changes the returned arrays.
+        """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the model."""
 
 
 def load(model: Model, folder: Path, place: Place) -> Predictor:
-    """The model, ready to predict in ``place``; its files are in ``folder``.
+    """Load the model from ``folder``, ready to predict in ``place``.
 
     Raises:
-        Failure: ``load``, with the framework's reason, or since it runs on another device; ``out-of-memory``.
+        Failure: ``load``, with the framework's reason, or because the model runs on another device; ``out-of-memory``.
     """
     where = f"model, predictor {model.predictor}, format {model.format}"
     with classify_errors("load", where):
@@ -70,13 +72,21 @@ def load(model: Model, folder: Path, place: Place) -> Predictor:
 
 
 def import_framework(model: Model) -> None:
-    """What ``load`` would import, before it: so that either can be timed apart. ``Failure`` (``load``)."""
+    """Import the framework of the model, so that its import can be timed apart from ``load``.
+
+    Raises:
+        Failure: ``load``: the import fails.
+    """
     with classify_errors("load", f"predictor {model.predictor}"):
         import_module(f".{model.predictor}", __name__)
 
 
 def find_graph(folder: Path, model: Model) -> Path:
-    """The model's file, or tree, of role ``graph``; there must be exactly one."""
+    """Return the only file or folder of role ``graph`` of the model.
+
+    Raises:
+        Failure: ``load``: there is none, or several.
+    """
     paths = list_files(folder, model, "graph")
     if len(paths) != 1:
         raise Failure("load", f"model: {len(paths)} files of role graph, one is needed")
@@ -84,12 +94,22 @@ def find_graph(folder: Path, model: Model) -> Path:
 
 
 def list_files(folder: Path, model: Model, role: str) -> list[Path]:
-    """The model's files, or trees, of a role, in the manifest's order."""
+    """Return the model's files or folders of a role, in the manifest's order."""
     return [folder / file.path for file in model.files if file.role == role]
 
 
 def check_names(kind: str, declared: Iterable[str], present: Iterable[str], *, all_fed: bool = False) -> None:
-    """Raises ``ValueError`` if the graph lacks an input or output, or, ``all_fed``, has another that nothing feeds."""
+    """Check the names of inputs or outputs.
+
+    Args:
+        kind: ``input`` or ``output``, for messages.
+        declared: The names in the manifest.
+        present: The names in the graph.
+        all_fed: Whether the manifest must declare every name of the graph.
+
+    Raises:
+        ValueError: The graph lacks a declared name, or has a name that the manifest must declare.
+    """
     declared, present = list(declared), list(present)
     for name in declared:
         if name not in present:
@@ -100,8 +120,8 @@ def check_names(kind: str, declared: Iterable[str], present: Iterable[str], *, a
 
 
 def by_position(model: Model, values: object) -> Tensors:
-    """Outputs of a framework that names none, a tensor, a sequence or a mapping of tensors, in the manifest's order."""
-    if len(model.outputs) == 1 and hasattr(values, "numpy"):  # what most models answer with, at the least cost
+    """Return unnamed outputs of a framework by name, in the manifest's order; a tensor, sequence or mapping."""
+    if len(model.outputs) == 1 and hasattr(values, "numpy"):  # the most common answer, on the fastest path
         return {model.outputs[0].name: cast(Any, values).numpy()}
     listed = list(values.values()) if isinstance(values, Mapping) else values
     several = listed if isinstance(listed, list | tuple) else [listed]
@@ -119,13 +139,15 @@ _CUDA = "cuda"
 
 
 def check_cuda(device: str, built_for: str | None, found: int) -> None:
-    """Nothing, where ``device`` (``cuda12``) can be used.
+    """Raise unless the framework can use ``device``.
 
-    ``built_for`` is the version of CUDA that the framework was built for, ``None`` where it was built for CPUs alone;
-    ``found`` is how many accelerators the framework sees.
+    Args:
+        device: The requested device, such as ``cuda12``.
+        built_for: The CUDA version that the framework was built for; None for a build for CPUs only.
+        found: The number of accelerators that the framework sees.
 
     Raises:
-        ValueError: it cannot; says why.
+        ValueError: The framework cannot use the device; the message has the reason.
     """
     if not device.startswith(_CUDA):
         raise ValueError(f"the device {device!r} is not built")

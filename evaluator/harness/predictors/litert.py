@@ -10,5 +10,6 @@ from .tflite import TfliteInterpreter, check_tflite
 
 
 def load(folder: Path, model: Model, place: Place) -> TfliteInterpreter:
+    """Load the TFLite graph of the model."""
     interpreter = Interpreter(model_path=check_tflite(find_graph(folder, model)), num_threads=place.threads)
     return TfliteInterpreter(interpreter, model, place.threads)

@@ -15,7 +15,10 @@ _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
 class OnnxRuntime:
+    """An ONNX graph in ONNX Runtime."""
+
     def __init__(self, path: Path, model: Model, place: Place) -> None:
+        """Load the graph at ``path`` and check its inputs and outputs."""
         onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = place.threads
@@ -24,7 +27,7 @@ class OnnxRuntime:
         options.log_severity_level = 3
         self.threads = {"intra_op_num_threads": place.threads, "inter_op_num_threads": 1}
         if place.shared and place.threads > 1:
-            # Measured: spinning between calls, they take a third of what two threads decode of JPEGs beside them.
+            # Measured: threads that spin between calls slow two threads that decode JPEGs by a third.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             self.threads |= {"intra_op_allow_spinning": 0}
         with _batch_scheduling(enabled=place.shared and hasattr(os, "SCHED_BATCH")):
@@ -37,22 +40,25 @@ class OnnxRuntime:
         check_names("output", self._outputs, [port.name for port in made])
 
     def predict(self, batch: Tensors) -> Tensors:
+        """Return the outputs by name; ONNX Runtime allocates them in each call."""
         return dict(zip(self._outputs, self._session.run(self._outputs, batch), strict=True))
 
     def close(self) -> None:
+        """Release the session."""
         del self._session
 
 
 def load(folder: Path, model: Model, place: Place) -> OnnxRuntime:
+    """Load the ONNX graph of the model."""
     return OnnxRuntime(find_graph(folder, model), model, place)
 
 
 @contextmanager
 def _batch_scheduling(*, enabled: bool) -> Iterator[None]:
-    """Give the threads that start inside Linux's policy for batches, where the system allows it.
+    """Start threads inside the context under Linux's batch scheduling policy, where the system allows it.
 
-    They then preempt no other thread when they wake up. Measured: ONNX Runtime's threads wake up some 15 times a call,
-    and beside threads that decode JPEGs this takes a tenth of the CPU time.
+    These threads preempt no other thread when they wake up. Measured: ONNX Runtime's threads wake up about 15 times per
+    call, which costs threads that decode JPEGs beside them a tenth of their CPU time.
     """
     if not enabled:
         yield
@@ -72,9 +78,9 @@ def _session(path: Path, options: Any, device: str) -> Any:  # noqa: ANN401 - ON
         return onnxruntime.InferenceSession(str(path), options, providers=[_CPU])
     there = _CUDA in onnxruntime.get_available_providers()
     check_cuda(device, getattr(onnxruntime, "cuda_version", None) if there else None, there)
-    # CUDA's libraries came as wheels, where no loader looks for them.
+    # CUDA's libraries were installed as wheels, where no loader looks for them.
     onnxruntime.preload_dlls()
-    # A graph of which the CPU would do a part is refused: its figures would be of both.
+    # A graph that would run partly on the CPU is refused: its timings would cover both devices.
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     session = onnxruntime.InferenceSession(str(path), options, providers=[_CUDA])
     session.disable_fallback()

@@ -12,15 +12,18 @@ from ..steps.code import load_function
 from . import CPU, Place, Tensors, by_position, check_cuda, find_graph, list_files
 
 _CUDA = "cuda"
-# Before it says what is wrong, torch.load tells at length how to let a file execute code.
+# torch.load explains at length how to let a file execute code before it states the error after this mark.
 _UNPICKLER = "WeightsUnpickler error: "
 
 
 class PyTorch:
+    """A PyTorch module on the CPU."""
+
     in_caller = True
     device = CPU
 
     def __init__(self, module: Any, model: Model, threads: int) -> None:  # noqa: ANN401 - torch has no types here
+        """Wrap ``module``; the first call examines it."""
         self.threads = {"num_threads": threads, "num_interop_threads": 1}
         self._module = module
         self._model = model
@@ -29,6 +32,7 @@ class PyTorch:
         self._shared = False
 
     def predict(self, batch: Tensors) -> Tensors:
+        """Return the outputs of ``batch``; arrays may share memory with PyTorch, but not with the module."""
         if self._given is None:
             return self._first(batch)
         with torch.inference_mode():
@@ -36,12 +40,13 @@ class PyTorch:
             return by_position(self._model, _copied(answer) if self._shared else answer)
 
     def close(self) -> None:
+        """Release the module."""
         del self._module
 
     def _first(self, batch: Tensors) -> Tensors:
-        """The first call finds out whether the module changes its inputs or answers with what it keeps.
+        """Make the first call, which detects a module that changes its inputs or returns its own parameters.
 
-        From then on what it would change is copied: no call has an effect on the tensors of another.
+        Later calls copy such inputs and answers, so that no call affects the tensors of another.
         """
         with torch.inference_mode():
             given = [torch.tensor(batch[name]) for name in self._inputs]
@@ -58,23 +63,26 @@ class PyTorch:
 
 
 class AcceleratedPyTorch(PyTorch):
-    """On the first accelerator that the process sees; a call takes its tensors there and its answers back."""
+    """A PyTorch module on the first visible accelerator; a call moves its tensors there and back."""
 
     in_caller = False
 
     def __init__(self, module: Any, model: Model, threads: int, device: str) -> None:  # noqa: ANN401 - as above
+        """Wrap ``module``, whose parameters are on the accelerator."""
         super().__init__(module, model, threads)
         self.device = device
 
     def predict(self, batch: Tensors) -> Tensors:
+        """Return the outputs of ``batch``, copied from the accelerator."""
         with torch.inference_mode():
             given = [torch.from_numpy(batch[name]).to(_CUDA) for name in self._inputs]
             return by_position(self._model, _back(self._module(*given)))
 
 
 def load(folder: Path, model: Model, place: Place) -> PyTorch:
+    """Load the model; it can be a TorchScript file, an exported program, or weights with code."""
     torch.set_num_threads(place.threads)
-    if torch.get_num_interop_threads() != 1:  # it can be set once in a process
+    if torch.get_num_interop_threads() != 1:  # can be set only once in a process
         torch.set_num_interop_threads(1)
     if place.device == CPU:
         return PyTorch(_read(folder, model, CPU), model, place.threads)
@@ -83,7 +91,7 @@ def load(folder: Path, model: Model, place: Place) -> PyTorch:
 
 
 def _read(folder: Path, model: Model, place: str) -> Any:  # noqa: ANN401 - torch has no types here
-    """The module, its parameters at ``place``, the CPU or the first accelerator."""
+    """Return the module with its parameters at ``place``, the CPU or the first accelerator."""
     if model.format == "torchscript":
         return torch.jit.load(str(find_graph(folder, model)), map_location=place).eval()
     if model.format == "torch-export":
@@ -92,7 +100,7 @@ def _read(folder: Path, model: Model, place: str) -> Any:  # noqa: ANN401 - torc
             from torch.export.passes import move_to_device_pass  # noqa: PLC0415 - absent from older releases
 
             program = move_to_device_pass(program, place)
-        # An exported program was fixed in its mode when it was exported: it has no eval().
+        # The mode of an exported program is fixed at its export: it has no eval().
         return program.module()
     if model.format == "safetensors":
         return _built(folder, model, _union(list_files(folder, model, "weights"))).to(place)
@@ -102,7 +110,7 @@ def _read(folder: Path, model: Model, place: str) -> Any:  # noqa: ANN401 - torc
 
 
 def _built(folder: Path, model: Model, weights: Any) -> Any:  # noqa: ANN401 - torch has no types here
-    """The network that the model's code builds around ``weights``."""
+    """Return the network that the model's code builds around ``weights``."""
     if model.code is None:
         raise ValueError(f"a model in {model.format} needs code")
     function = load_function(folder / model.code.file, model.code.function)
@@ -116,7 +124,7 @@ def _built(folder: Path, model: Model, weights: Any) -> Any:  # noqa: ANN401 - t
 
 
 def _union(paths: list[Path]) -> dict[str, Any]:
-    """The tensors of several safetensors files, which share no name."""
+    """Merge the tensors of several safetensors files, which must have distinct names."""
     found: dict[str, Any] = {}
     for path in paths:
         tensors = load_file(str(path))
@@ -127,7 +135,7 @@ def _union(paths: list[Path]) -> dict[str, Any]:
     return found
 
 
-def _unpickled(paths: list[Path], *, unsafe: bool) -> Any:  # noqa: ANN401 - whatever the file holds
+def _unpickled(paths: list[Path], *, unsafe: bool) -> Any:  # noqa: ANN401 - any content of the file
     if len(paths) != 1:
         raise ValueError(f"{len(paths)} files of role weights, one is needed")
     try:
@@ -142,7 +150,7 @@ def _unpickled(paths: list[Path], *, unsafe: bool) -> Any:  # noqa: ANN401 - wha
 
 
 def _back(answer: Any) -> Any:  # noqa: ANN401 - a tensor, or a sequence or mapping of them
-    """The same on the CPU, of tensors that were made on the accelerator."""
+    """Return the answer with its tensors moved from the accelerator to the CPU."""
     if isinstance(answer, dict):
         return {name: _back(tensor) for name, tensor in answer.items()}
     if isinstance(answer, list | tuple):

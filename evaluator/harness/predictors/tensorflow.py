@@ -18,7 +18,7 @@ _SUFFIXES = {"keras": ".keras", "hdf5": ".h5"}
 
 
 class _Function:
-    """A traced function; TensorFlow runs its kernels in threads of its own."""
+    """A traced function, whose kernels run in threads of TensorFlow."""
 
     in_caller = False
 
@@ -28,10 +28,11 @@ class _Function:
         self._function = function
 
     def close(self) -> None:
+        """Release the function."""
         del self._function
 
     def _answer(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - tensors
-        """What the function returns; on an accelerator only what was made there."""
+        """Call the function; on an accelerator, raise unless all its results were computed there."""
         found = self._function(*arguments, **named)
         if self.device != CPU:
             for tensor in tf.nest.flatten(found):
@@ -41,16 +42,17 @@ class _Function:
 
 
 class SavedModel(_Function):
-    """A signature of a SavedModel: tensors by the signature's keys."""
+    """A signature of a SavedModel, with tensors by the signature's keys."""
 
     def __init__(self, path: Path, model: Model, threads: int, device: str) -> None:
+        """Load the SavedModel and check the signature's inputs and outputs."""
         loaded = tf.saved_model.load(str(path if path.is_dir() else path.parent))
         if model.signature not in loaded.signatures:
             present = ", ".join(loaded.signatures)
             raise ValueError(f"no signature {model.signature!r}; the SavedModel has {present or 'none'}")
         function = loaded.signatures[model.signature]
         super().__init__(function, threads, device)
-        # A signature alone does not keep the variables of its SavedModel alive.
+        # A signature does not keep the variables of its SavedModel alive.
         self._loaded = loaded
         self._outputs = [port.name for port in model.outputs]
         inputs = [port.name for port in model.inputs]
@@ -58,18 +60,20 @@ class SavedModel(_Function):
         check_names("output", self._outputs, function.structured_outputs)
 
     def predict(self, batch: Tensors) -> Tensors:
+        """Return the outputs of the signature for ``batch``."""
         found = self._answer(**{name: tf.constant(values) for name, values in batch.items()})
         return {name: found[name].numpy() for name in self._outputs}
 
 
 class Keras(_Function):
-    """A Keras or HDF5 file: tensors by their position, in the order of the network's ``inputs`` and ``outputs``."""
+    """A Keras or HDF5 file, with tensors by position, in the order of the network's ``inputs`` and ``outputs``."""
 
     def __init__(self, path: Path, model: Model, threads: int, device: str) -> None:
+        """Load the network and check the number of its inputs."""
         if model.format == "keras" and not zipfile.is_zipfile(path):
             raise ValueError(f"{path.name} is no Keras file, which is a zip archive")
         with _called(path, _SUFFIXES[model.format]) as name:
-            # Code inside the file is executed only where the manifest says that it is there.
+            # Code inside the file is executed only where the manifest declares it.
             network = tf.keras.models.load_model(name, compile=False, safe_mode=not model.unsafe)
         super().__init__(tf.function(lambda inputs: network(inputs, training=False)), threads, device)
         self._model = model
@@ -80,6 +84,7 @@ class Keras(_Function):
         self._structure = getattr(network, "input", None) if taken > 1 else None
 
     def predict(self, batch: Tensors) -> Tensors:
+        """Return the outputs of the network for ``batch``."""
         inputs = [tf.constant(batch[name]) for name in self._inputs]
         given = inputs if len(inputs) > 1 else inputs[0]
         if isinstance(self._structure, Mapping):
@@ -88,13 +93,14 @@ class Keras(_Function):
 
 
 class FrozenGraph(_Function):
-    """A graph whose weights are constants: tensors by their names, an operation's name for its first one."""
+    """A graph with constant weights, with tensors by name; an operation's name stands for its first tensor."""
 
     def __init__(self, path: Path, model: Model, threads: int, device: str) -> None:
+        """Load the graph and find its inputs and outputs."""
         definition = tf.compat.v1.GraphDef()
         definition.ParseFromString(path.read_bytes())
         for node in definition.node:
-            node.device = ""  # where its maker computed it
+            node.device = ""  # the device of the machine that made the graph
         whole = tf.compat.v1.wrap_function(lambda: tf.compat.v1.import_graph_def(definition, name=""), [])
         feeds = [_tensor(whole.graph, "input", port.name) for port in model.inputs]
         fetches = [_tensor(whole.graph, "output", port.name) for port in model.outputs]
@@ -103,10 +109,12 @@ class FrozenGraph(_Function):
         self._model = model
 
     def predict(self, batch: Tensors) -> Tensors:
+        """Return the outputs of the graph for ``batch``."""
         return by_position(self._model, self._answer(*[tf.constant(batch[name]) for name in self._inputs]))
 
 
 def load(folder: Path, model: Model, place: Place) -> Predictor:
+    """Load the model; it can be a SavedModel, a Keras file, a frozen graph or a TFLite graph."""
     tf.config.threading.set_intra_op_parallelism_threads(place.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     _choose(place.device)
@@ -139,7 +147,7 @@ def _tensor(graph: Any, kind: str, name: str) -> Any:  # noqa: ANN401 - TensorFl
 
 @contextmanager
 def _called(path: Path, suffix: str) -> Iterator[str]:
-    """A name of the file that ends in ``suffix``: Keras looks at nothing else to tell formats apart."""
+    """Yield a path of the file that ends in ``suffix``, because Keras recognizes formats only by the suffix."""
     if path.suffix == suffix:
         yield str(path)
         return
@@ -150,7 +158,7 @@ def _called(path: Path, suffix: str) -> Iterator[str]:
 
 
 def _choose(device: str) -> None:
-    """Let TensorFlow see the CPU alone, or the first accelerator, of which it takes memory as it needs it."""
+    """Make TensorFlow see only the CPU, or the first accelerator, with memory allocated on demand."""
     found = [] if device == CPU else tf.config.list_physical_devices(_ACCELERATOR)
     if device != CPU:
         check_cuda(device, tf.sysconfig.get_build_info().get("cuda_version"), len(found))

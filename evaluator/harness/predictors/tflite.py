@@ -12,10 +12,13 @@ _TFLITE = b"TFL3"
 
 
 class TfliteInterpreter:
+    """A TFLite graph in the interpreter of LiteRT or of TensorFlow."""
+
     in_caller = True
     device = CPU
 
-    def __init__(self, interpreter: Any, model: Model, threads: int) -> None:  # noqa: ANN401 - of two libraries
+    def __init__(self, interpreter: Any, model: Model, threads: int) -> None:  # noqa: ANN401 - a type of either library
+        """Allocate the tensors and check the graph's inputs and outputs."""
         self.threads = {"num_threads": threads}
         self._interpreter = interpreter
         interpreter.allocate_tensors()
@@ -26,6 +29,7 @@ class TfliteInterpreter:
         self._batch_axes = {port.name: port.axes.axis for port in model.inputs}
 
     def predict(self, batch: Tensors) -> Tensors:
+        """Return the outputs of ``batch``, after resizing the inputs where the batch size changed."""
         interpreter = self._interpreter
         if any(self._shapes[name] != values.shape for name, values in batch.items()):
             self._resize(batch)
@@ -35,6 +39,7 @@ class TfliteInterpreter:
         return {name: interpreter.get_tensor(index) for name, index in self._outputs.items()}
 
     def close(self) -> None:
+        """Release the interpreter."""
         del self._interpreter
 
     def _resize(self, batch: Tensors) -> None:
@@ -46,7 +51,7 @@ class TfliteInterpreter:
 
 
 def check_tflite(path: Path) -> str:
-    """The path of a TFLite graph; ``ValueError`` if it does not begin as one, of which the interpreters say little."""
+    """Return the path of a TFLite graph; raise ``ValueError`` for another file, which interpreters do not explain."""
     with path.open("rb") as stream:
         if stream.read(_MARK.stop)[_MARK] != _TFLITE:
             raise ValueError(f"{path.name} is no TFLite graph: it does not begin as one")
@@ -54,12 +59,12 @@ def check_tflite(path: Path) -> str:
 
 
 def _signature(entry: Mapping[str, Any]) -> tuple[int, ...]:
-    """The shape that the graph was made for, -1 for a free axis."""
+    """Return the declared shape of an input, -1 for a dynamic axis."""
     return tuple(int(size) for size in entry.get("shape_signature", entry["shape"]))
 
 
 def _check_shape(name: str, graph: Sequence[int], given: Sequence[int], batch_axis: int | None) -> None:
-    """The interpreter resizes any axis, and so would run another network than the one in the file: only a batch may."""
+    """Raise unless only batch axes change; the interpreter would resize any axis and run another network."""
     fits = len(graph) == len(given) and all(
         axis == batch_axis or size in (-1, given[axis]) for axis, size in enumerate(graph)
     )

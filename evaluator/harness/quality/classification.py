@@ -19,7 +19,7 @@ _ROWS = 4096
 
 
 class ClassificationTally:
-    """Counts right decisions by metric: one a sample, or one a call where the output keeps its calls apart."""
+    """Counts of correct decisions by metric: one decision per sample, or per call if not reduced."""
 
     def __init__(
         self, output: Output, metrics: tuple[str, ...], *, several_calls: bool = False, ranks_nan: bool = False
@@ -31,7 +31,7 @@ class ClassificationTally:
             metrics: ``top1``, ``top5`` or both.
             several_calls: Whether a sample takes several calls, which are the first axis of an output that is not
                 reduced.
-            ranks_nan: Whether NaN is ranked below all numbers. Otherwise a decision with NaN is wrong.
+            ranks_nan: Whether NaN ranks below all numbers. Otherwise a decision with NaN is wrong.
         """
         self._output = output
         self._several_calls = several_calls
@@ -39,7 +39,11 @@ class ClassificationTally:
         self._rows: dict[str, list[tuple[int, int]]] = {metric: [] for metric in metrics}
 
     def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:  # noqa: ARG002
-        """Raises ``Failure`` (``predict``): no classes, fewer than a metric looks at, or not a label a call."""
+        """Add one sample.
+
+        Raises:
+            Failure: ``predict``: there are no classes, fewer classes than a metric needs, or not one label per call.
+        """
         output, values = self._output, prediction[self._output.name]
         answers = [values]
         if output.reduce == "none":
@@ -52,13 +56,13 @@ class ClassificationTally:
             rows.append((right, len(answers)))
 
     def add_all(self, values: NDArray[Any], labels: Sequence[Label]) -> bool:
-        """Add all samples at once, as :meth:`add` would one by one; return False where it cannot.
+        """Add all samples at once, with the same result as ``add``; return False where that is not possible.
 
-        A sample is right where fewer than ``k`` classes come before its label: those with a greater score, and those
-        with an equal one and a lower index.
+        A sample is correct where fewer than ``k`` classes rank before its label: those with a greater score, and those
+        with an equal score and a lower index.
 
         Args:
-            values: The scores [samples, ..., classes] of an output that has one decision a sample.
+            values: The scores [samples, ..., classes] of an output with one decision per sample.
             labels: The class of each sample.
         """
         output = self._output
@@ -84,23 +88,24 @@ class ClassificationTally:
         return self._ranks_nan or answer.dtype.kind != "f" or not np.isnan(answer).any()
 
     def document(self) -> dict[str, Any]:
+        """Implement ``Tally.document``: ``value`` for an output that is not reduced, else ``correct``."""
         counts = {metric: np.asarray(rows, np.int64).sum(axis=0) for metric, rows in self._rows.items()}
         if self._output.reduce == "none":
             return {metric: {"value": right / n, "n": int(n)} for metric, (right, n) in counts.items()}
         return {metric: {"correct": int(right), "n": int(n)} for metric, (right, n) in counts.items()}
 
     def measures(self) -> Tensors:
-        """Where calls are decided one by one, as :meth:`counts`; else nothing."""
+        """Return ``counts`` where each call is a decision; else nothing."""
         return self.counts() if self._output.reduce == "none" else {}
 
     def counts(self) -> Tensors:
-        """Return int64 [samples, 2] by metric: the right decisions of each sample, and all of them."""
+        """Return int64 [samples, 2] by metric: the correct decisions of each sample, and all its decisions."""
         return {metric: np.asarray(rows, np.int64) for metric, rows in self._rows.items()}
 
 
 def _ranks(scores: NDArray[Any], places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many classes come before the class ``places`` [samples] of each row; more than all where there is none."""
-    if scores.dtype.kind != "f":  # which are compared as float64 one by one, too
+    """Return how many classes rank before class ``places`` [samples] of each row; more than all for no class."""
+    if scores.dtype.kind != "f":  # as in the comparison of single samples
         scores = scores.astype(np.float64)
     width = scores.shape[1]
     is_class = (places >= 0) & (places < width)
@@ -110,7 +115,7 @@ def _ranks(scores: NDArray[Any], places: NDArray[np.int64]) -> NDArray[np.int64]
     ties = scores == own
     if np.count_nonzero(ties) > len(scores):
         found += np.count_nonzero(ties & (np.arange(width) < column), axis=1)
-    unknown = np.flatnonzero(np.isnan(own[:, 0]))  # what is no number comes after every number
+    unknown = np.flatnonzero(np.isnan(own[:, 0]))  # NaN ranks after every number
     earlier = ~np.isnan(scores[unknown]) | (np.arange(width) < column[unknown])
     found[unknown] = np.count_nonzero(earlier, axis=1)
     found[~is_class] = width + max(_RANKS.values())
@@ -118,10 +123,15 @@ def _ranks(scores: NDArray[Any], places: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def decisions(output: Output, values: NDArray[Any], ranks: int) -> NDArray[np.int64]:
-    """The ``ranks`` classes that a sample's values put first, the best first; all of them where there are fewer.
+    """Return the first ``ranks`` classes of a sample's values, best first; all classes where there are fewer.
+
+    Args:
+        output: The output that holds the classes.
+        values: The value of the output for one sample.
+        ranks: The number of classes.
 
     Raises:
-        Failure: ``predict``: the values are no list of scores, or name fewer than ``ranks`` classes.
+        Failure: ``predict``: the values are not a list of scores, or name fewer than ``ranks`` classes.
     """
     flat = values.reshape(-1)
     if values.size != max(values.shape, default=1):
@@ -139,7 +149,7 @@ def decisions(output: Output, values: NDArray[Any], ranks: int) -> NDArray[np.in
 
 
 def _labels(label: Label, decided: int, name: str) -> NDArray[np.int64]:
-    """One label a decision: the sample's for all of its calls, or one for each."""
+    """Return one label per decision: the sample's label for all of its calls, or one for each."""
     labels = np.asarray(label).reshape(-1)
     if labels.size == 1:
         return np.repeat(labels, decided)

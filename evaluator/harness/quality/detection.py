@@ -15,16 +15,17 @@ from ..inference.detections import number_rows
 from ..predictors import Tensors
 from ..steps.tensor import Geometry
 
-# Of COCOeval's 10 thresholds of IoU, 0.5 to 0.95: those that a metric is the mean over.
+# The part of COCOeval's 10 IoU thresholds, 0.5 to 0.95, over which a metric is the mean.
 _THRESHOLDS = {"map": slice(None), "map_50": slice(0, 1)}
 _MOST = 100
 _FALSE, _TRUE, _IGNORED = 0, 1, 2
 
 
 class DetectionTally:
-    """The detections of each sample and its labelled boxes."""
+    """The detections and the labelled boxes of each sample."""
 
     def __init__(self, label_offset: int, metrics: tuple[str, ...]) -> None:
+        """Start without any sample."""
         self._label_offset = label_offset
         self._metrics = metrics
         self._rows: list[NDArray[np.float64]] = []
@@ -32,22 +33,23 @@ class DetectionTally:
         self._result: tuple[dict[str, Any], Tensors] | None = None
 
     def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:  # noqa: ARG002
-        """Add the tensor ``detections`` [K, 6] of one sample, as :func:`evaluator.harness.detections.detect` gives."""
+        """Add the tensor ``detections`` [K, 6] of one sample, as ``inference.detections.detect`` returns it."""
         if not isinstance(label, Boxes):
             raise Failure("load", "dataset: its labels are no boxes")
         self._rows.append(prediction["detections"])
         self._labels.append(label)
 
     def document(self) -> dict[str, Any]:
+        """Implement ``Tally.document``: the mean of the precision over thresholds, recall and classes."""
         return self._evaluated()[0]
 
     def measures(self) -> Tensors:
-        """Return what matched what.
+        """Return the matches of detections and labelled boxes.
 
-        ``map.scores`` float64 [D] and ``map.rows`` int64 [D, 2], sample and label, are the detections that were
-        compared, by label and sample, best first; ``map.matches`` uint8 [D, 10] is 1 where one matches a labelled box
-        at a threshold, 2 where it is not counted, else 0. ``map.labelled`` int64 [R, 3] is sample, label, and how many
-        boxes are to be found.
+        ``map.scores`` float64 [D] and ``map.rows`` int64 [D, 2], sample and label, are the compared detections, by
+        label and sample, best first. ``map.matches`` uint8 [D, 10] is 1 where a detection matches a labelled box at a
+        threshold, 2 where it is ignored, else 0. ``map.labelled`` int64 [R, 3] is sample, label, and the number of
+        boxes to detect.
         """
         return self._evaluated()[1]
 
@@ -66,21 +68,31 @@ class DetectionTally:
 
 
 def demand(metric: str) -> None:
-    """Raises ``Failure`` (``load``) where the library that computes ``metric`` is missing."""
+    """Raise unless the library that computes ``metric`` is installed.
+
+    Raises:
+        Failure: ``load``: the library is missing.
+    """
     with explain_missing_library(f"the metric {metric}"):
-        import pycocotools.cocoeval  # noqa: F401, PLC0415 - for detection alone
+        import pycocotools.cocoeval  # noqa: F401, PLC0415 - only for detection
 
 
 def evaluate(detections: NDArray[np.float64], labels: Sequence[Boxes]) -> tuple[NDArray[np.float64], Tensors]:
-    """COCO's evaluation of boxes of all sizes, at most 100 of a class a picture.
+    """Run COCO's evaluation of boxes of all sizes, with at most 100 detections per class and image.
 
-    ``detections`` is [K, 7] with labels in place of class indices. The result is the precision [10 thresholds of IoU,
-    101 of recall, classes], -1 where a class has no box to find; and what is said of :meth:`Detected.measures`.
+    Args:
+        detections: [K, 7] as ``number_rows`` returns, with labels in place of class indices.
+        labels: The labelled boxes of each sample.
+
+    Returns:
+        The precision [10 IoU thresholds, 101 recalls, classes], -1 for a class without boxes to detect, and the tensors
+        of
+        ``DetectionTally.measures``.
     """
-    from pycocotools.cocoeval import COCOeval  # noqa: PLC0415 - for detection alone
+    from pycocotools.cocoeval import COCOeval  # noqa: PLC0415 - only for detection
 
     classes = sorted({int(one) for label in labels for one in label.classes} | {int(one) for one in detections[:, 1]})
-    with contextlib.redirect_stdout(io.StringIO()):  # standard output is for progress alone
+    with contextlib.redirect_stdout(io.StringIO()):  # standard output is only for progress
         evaluation = COCOeval(
             _indexed(_labelled(labels), len(labels), classes),
             _indexed(_detected(detections), len(labels), classes),
@@ -94,13 +106,13 @@ def evaluate(detections: NDArray[np.float64], labels: Sequence[Boxes]) -> tuple[
 
 
 def _indexed(annotations: Sequence[dict[str, Any]], pictures: int, classes: Sequence[int]) -> Any:  # noqa: ANN401 - untyped
-    from pycocotools.coco import COCO  # noqa: PLC0415 - for detection alone
+    from pycocotools.coco import COCO  # noqa: PLC0415 - only for detection
 
     found = COCO()
     found.dataset = {
         "images": [{"id": number} for number in range(pictures)],
         "categories": [{"id": number} for number in classes],
-        # A number of 0 would mean that nothing matched.
+        # pycocotools takes an id of 0 for no match.
         "annotations": [{"id": number, **one} for number, one in enumerate(annotations, start=1)],
     }
     found.createIndex()

@@ -14,9 +14,10 @@ from ..steps.tensor import Geometry
 
 
 class RegressionTally:
-    """The errors of each sample; where a label is a list of numbers, their mean over it."""
+    """The errors of each sample; the mean over the label where it is a list of numbers."""
 
     def __init__(self, output: Output, metrics: tuple[str, ...]) -> None:
+        """Start without any sample."""
         self._output = output
         self._metrics = metrics
         self._errors: dict[str, list[float]] = {"mae": [], "rmse": []}
@@ -25,7 +26,8 @@ class RegressionTally:
         """Add one sample.
 
         Raises:
-            Failure: ``predict``: the label has another number of values. ``non-finite``: a value or its error is.
+            Failure: ``predict``: the label has another number of values. ``non-finite``: a value or its error is not
+                finite.
         """
         values = np.asarray(prediction[self._output.name], np.float64).reshape(-1)
         wanted = np.asarray(label, np.float64).reshape(-1)
@@ -42,9 +44,10 @@ class RegressionTally:
         self._errors["rmse"].append(float(np.square(errors).mean()))
 
     def document(self) -> dict[str, Any]:
+        """Implement ``Tally.document``."""
         found = {"mae": float(np.mean(self._errors["mae"])), "rmse": float(np.sqrt(np.mean(self._errors["rmse"])))}
         return {metric: {"value": found[metric], "n": len(self._errors[metric])} for metric in self._metrics}
 
     def measures(self) -> Tensors:
-        """float64 [samples]: ``mae`` the absolute errors, ``rmse`` the squared ones."""
+        """Return float64 [samples] by metric: ``mae`` absolute errors, ``rmse`` squared errors."""
         return {metric: np.asarray(self._errors[metric]) for metric in self._metrics}

@@ -18,10 +18,16 @@ _FEW = 1 << 16
 
 
 class SegmentationTally:
-    """Intersections and unions in pixels, of each class that a sample's label or prediction has."""
+    """Intersections and unions in pixels, for each class in a sample's label or prediction."""
 
     def __init__(self, output: Output, picture: str | None, ignored: int | None) -> None:
-        """``picture`` is the input over whose original a mask is laid, None where there is none."""
+        """Start without any sample.
+
+        Args:
+            output: The output that is the mask.
+            picture: The input to whose original image a mask refers; None without an image input.
+            ignored: The label of pixels that are not compared.
+        """
         self._output = output
         self._picture = picture
         self._ignored = ignored
@@ -29,7 +35,11 @@ class SegmentationTally:
         self._n = 0
 
     def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:
-        """Raises ``Failure`` (``predict``): the prediction is no mask, or the label is of another picture's size."""
+        """Add one sample.
+
+        Raises:
+            Failure: ``predict``: the prediction is not a mask, or the label has the size of another image.
+        """
         mask = self._mask(prediction[self._output.name])
         truth = np.asarray(label)
         found, seen = self._laid_over(mask, truth.shape, geometry)
@@ -39,6 +49,7 @@ class SegmentationTally:
         self._n += 1
 
     def document(self) -> dict[str, Any]:
+        """Implement ``Tally.document``: the mean of intersection over union over all classes."""
         rows = self.measures()["miou"]
         classes, numbers = np.unique(rows[:, 1], return_inverse=True)
         if not len(classes):
@@ -47,11 +58,11 @@ class SegmentationTally:
         return {"miou": {"value": float(np.mean(intersection / union)), "n": self._n}}
 
     def measures(self) -> Tensors:
-        """``miou``: int64 [rows, 4], sample, class, and the pixels of its intersection and of its union."""
+        """Return ``miou`` int64 [rows, 4]: sample, class, and the pixels of its intersection and union."""
         return {"miou": np.asarray(self._rows, np.int64).reshape(-1, 4)}
 
     def _mask(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """H x W labels: class indices less the offset."""
+        """Return the mask as labels [H, W]: class indices minus the offset."""
         name = self._output.name
         long = [size for size in values.shape if size != 1]
         if values.ndim < _PLANE or len(long) > _PLANE:
@@ -67,10 +78,10 @@ class SegmentationTally:
     def _laid_over(
         self, mask: NDArray[np.int64], shape: tuple[int, ...], geometry: Geometry | None
     ) -> tuple[NDArray[np.int64], tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-        """What ``mask`` says of each pixel of the label that the network saw, and which rows and columns these are.
+        """Return the predicted class of each label pixel that the network saw, and the rows and columns of them.
 
-        A label of the original picture's size takes the class of the pixel of the mask that its pixel's centre falls
-        on. What was cropped away was not seen.
+        A label of the original's size takes the class of the mask pixel that contains the centre of its pixel. Cropped
+        pixels were not seen.
         """
         if geometry is None or shape != geometry.original:
             if shape != mask.shape:
@@ -82,21 +93,21 @@ class SegmentationTally:
         lines = []
         for axis, coordinate in enumerate((1, 0)):
             places = (np.arange(shape[axis]) + 0.5) * geometry.scale[coordinate] + geometry.offset[coordinate]
-            # A centre on the border of two pixels is of the second one, whatever the last bit says.
+            # A centre on the border of two pixels belongs to the second, despite rounding errors of the last bit.
             exact = np.round(places * mask.shape[axis] / geometry.size[axis], _DIGITS)
             lines.append(np.floor(exact).astype(np.int64))
         rows, columns = ((line >= 0) & (line < size) for line, size in zip(lines, mask.shape, strict=True))
         return mask[lines[0][rows]][:, lines[1][columns]], (rows, columns)
 
     def _counted(self, found: NDArray[np.int64], wanted: NDArray[np.int64]) -> list[tuple[int, int, int]]:
-        """Class, intersection and union; a class is a label: neither negative nor the one that is ignored."""
+        """Return class, intersection and union of each class that is neither negative nor ignored."""
         if not wanted.size:
             return []
         both = np.concatenate([found, wanted])
         least, greatest = int(both.min()), int(both.max())
         if greatest - least < _FEW:
             classes, numbers = np.arange(least, greatest + 1), both - least
-        else:  # counts of all values between them would take what memory the largest asks for
+        else:  # counts of all values between them would need memory in proportion to the greatest
             classes, numbers = np.unique(both, return_inverse=True)
         predictions, labels = numbers[: found.size], numbers[found.size :]
         common, predicted, labelled = (

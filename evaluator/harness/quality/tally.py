@@ -16,15 +16,15 @@ from .segmentation import SegmentationTally
 
 
 class Tally(Protocol):
-    """Counts predictions, which are added in the order of the samples."""
+    """A counter of predictions, which are added in the order of the samples."""
 
     def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:
         """Add one sample.
 
         Args:
             prediction: The stored tensors of the sample by output name, and ``detections`` of a detector.
-            label: What the dataset says of the sample.
-            geometry: How the model's first picture came from its original; None where that is not known.
+            label: The label of the sample.
+            geometry: How the model's first image was made from its original; None where that is unknown.
 
         Raises:
             Failure: ``predict``: the prediction cannot be compared with the label.
@@ -32,11 +32,11 @@ class Tally(Protocol):
         ...
 
     def document(self) -> dict[str, Any]:
-        """What ``result.json`` says under ``quality``: by metric ``n``, and ``correct`` or ``value``."""
+        """Return the content of ``result.json`` under ``quality``: by metric ``n``, and ``correct`` or ``value``."""
         ...
 
     def measures(self) -> Tensors:
-        """What each sample adds to a metric that is no count: intervals are made of it."""
+        """Return the contribution of each sample to metrics that are not counts, for confidence intervals."""
         ...
 
 
@@ -46,11 +46,11 @@ _CLASSIFYING = ("top1", "top5")
 
 
 def open_tally(job: Job, *, ranks_nan: bool = False) -> Tally:
-    """Make the tally of the quality metrics that the job asks for, of which there is at least one.
+    """Return the tally of the job's quality metrics; there must be at least one.
 
     Args:
-        job: Says which metrics, and which outputs the model has.
-        ranks_nan: Whether NaN is a score like others, below all numbers, as harnesses before 1.3.0 took it.
+        job: Has the metrics and the outputs of the model.
+        ranks_nan: Whether NaN is a score below all numbers, as in harnesses before 1.3.0.
 
     Raises:
         Failure: ``load``: the environment lacks the library that computes a metric.

@@ -1,7 +1,7 @@
 """The table of steps: which function implements each step name.
 
-A step takes one sample, without the batch axis, and its arguments by keyword, all that change a result demanded.
-Wherever numbers are rounded, half goes to even.
+A step takes one sample without the batch axis, and its arguments by keyword. Arguments that affect the result are
+required. All rounding of halves is to even.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from .tensor import Source, StepError, Tensor
 __all__ = ["OF_FILES", "STEPS", "BoundStep", "Kind", "Source", "StepError", "Tensor", "bind"]
 
 Kind = Literal["image", "audio", "text", "tensor", "output"]
-"""What a step is done to: the type of an input, or an output."""
+"""The target of a step: the type of an input, or an output."""
 
 _Step = Callable[..., Tensor]
 
@@ -57,18 +57,18 @@ STEPS: Mapping[Kind, Mapping[str, _Step]] = {
         "topk": numeric.topk,
     },
 }
-"""What each step does, by the kind of what it is done to."""
+"""The function of each step, by target."""
 
 OF_FILES: Mapping[str, Callable[..., Callable[[Tensor], Tensor]]] = {
     "python": code.python,
     "tokenize": text.tokenizer,
 }
-"""Steps that are made of files of the model: the folder of these, and the arguments, give what is done."""
+"""Steps that need files of the model: a function of the folder and the arguments returns the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundStep:
-    """A step with its arguments. After one with ``each`` every row of the first axis is a call of its own."""
+    """A step with its arguments; after a step with ``each``, every row of the first axis is a call of its own."""
 
     name: str
     apply: Callable[[Any], Tensor]
@@ -76,10 +76,10 @@ class BoundStep:
 
 
 def bind(kind: Kind, steps: Sequence[Step], folder: Path) -> tuple[BoundStep, ...]:
-    """``steps`` ready to be done; ``folder`` has the model's files, which are read here and never again.
+    """Bind ``steps`` to their arguments and to the model's files in ``folder``, which are read here and never again.
 
     Raises:
-        StepError: there is no such step, or a file of it cannot be loaded.
+        StepError: A step is unknown, or its file cannot be loaded.
         Failure: ``load``: the environment lacks a library.
     """
     bound = tuple(_bound(kind, step, folder, f"steps[{index}].{step.name}") for index, step in enumerate(steps))
@@ -87,7 +87,7 @@ def bind(kind: Kind, steps: Sequence[Step], folder: Path) -> tuple[BoundStep, ..
 
 
 def _resampled(steps: Sequence[Step]) -> bool:
-    """Whether a picture is decoded and then resampled by Pillow, as it does both."""
+    """Whether an image is decoded and then resampled by Pillow, so that Pillow can do both at once."""
     names = [step.name for step in steps[:2]]
     return names == ["decode", "resize"] and {"color", "exif"} == set(steps[0].arguments) and _antialiased(steps[1])
 
@@ -103,9 +103,10 @@ def _antialiased(resize: Step) -> bool:
 
 
 def _at_once(steps: Sequence[Step]) -> tuple[BoundStep, BoundStep]:
-    """Decoding that resamples too, and what is left of the second step.
+    """Return a step that decodes and resamples, and an empty second step.
 
-    It also does a ``center_crop`` that follows. That step stays: to crop twice to one size is to crop once.
+    The first step also performs a ``center_crop`` that follows. That step stays, because a second crop to the same size
+    changes nothing.
     """
     decoding, resizing = steps[0].arguments, dict(steps[1].arguments)
     del resizing["antialias"]

@@ -1,7 +1,7 @@
 """Steps for audio: WAV decoding, resampling, frames, spectrograms and MFCC.
 
-The layout is that of "Multimedia Programming Interface and Data Specifications 1.0" (1991), with the extensible format
-of 1999. What a file promises and does not hold is an error, never silence in its place.
+The WAV format is that of "Multimedia Programming Interface and Data Specifications 1.0" (1991), with the extensible
+format of 1999. A truncated file is an error and is never padded with silence.
 """
 
 import struct
@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from .tensor import Source, StepError, Tensor, as_file, floating
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-# The tail of a subformat's GUID, behind the two bytes of a format of old.
+# The tail of a subformat's GUID, after the two bytes of the format tag.
 _SUBFORMAT = bytes.fromhex("000000001000800000aa00389b71")
-_UNKNOWN_SIZE = 0xFFFFFFFF  # what is written where the size was not known yet: the sound lasts to the end of the file
+_UNKNOWN_SIZE = 0xFFFFFFFF  # a size that was unknown when it was written: the sound lasts to the end of the file
 _BYTES = {_PCM: (1, 2, 3, 4), _FLOAT: (4, 8)}
 _PACKED = 3
 
 
 class Sound(NamedTuple):
-    """``samples`` [time, channels] as the file has them, 24 bits as the upper ones of 32; ``rate`` in hertz."""
+    """A sound: ``samples`` [time, channels] as stored, 24 bits as the upper bits of 32; ``rate`` in hertz."""
 
     samples: NDArray[Any]
     rate: int
@@ -38,10 +38,10 @@ class _Form(NamedTuple):
 
 
 def read_wav(content: bytes) -> Sound:
-    """The sound that the file holds.
+    """Read a WAV file.
 
     Raises:
-        StepError: it is no WAV file, ends early, or is compressed.
+        StepError: The content is not a WAV file, ends early, or is compressed.
     """
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise StepError("the file is no WAV file")
@@ -55,7 +55,7 @@ def read_wav(content: bytes) -> Sound:
             if form is None:
                 raise StepError("the WAV file has no format before its sound")
             return Sound(_samples(form, _wav_sound(content, start, size)), form.rate)
-        position = start + size + size % 2  # chunks begin at even places
+        position = start + size + size % 2  # chunks begin at even offsets
     raise StepError("the WAV file has no sound")
 
 
@@ -93,17 +93,17 @@ def _samples(form: _Form, sound: memoryview) -> NDArray[Any]:
 
 _FULL_SCALE = {"u1": 2.0**7, "i1": 2.0**7, "i2": 2.0**15, "i4": 2.0**31}
 _LARGEST = np.nextafter(np.float32(1), np.float32(0))
-# Of the low-pass filter: the Kaiser window's parameter, and its zero crossings on each side.
+# The low-pass filter: the parameter of the Kaiser window, and the zero crossings on each side.
 _BETA = 5.0
 _CROSSINGS = 10
 _MONO, _CHANNELS = 1, 2  # the axes of a sound
 
 
 def decode(source: Source, *, channels: str) -> Tensor:
-    """``source`` as float32: integers over their full scale, in [-1, 1); floats as they are.
+    """Decode a sound to float32: integers are divided by their full scale, to [-1, 1); floats are unchanged.
 
-    ``mono`` is the mean of the channels, [time]; ``keep`` keeps them, [time, channels], also where there is one. An
-    array is taken like the samples of a file, but says no rate.
+    ``mono`` is the mean of the channels, [time]; ``keep`` keeps the channels, [time, channels], also for one channel.
+    An array is treated as the samples of a file, but has no rate.
     """
     source = as_file(source)
     if isinstance(source, str):
@@ -120,7 +120,7 @@ def _sound(samples: NDArray[Any]) -> NDArray[Any]:
 
 
 def _scaled(samples: NDArray[Any]) -> NDArray[np.float64]:
-    """In float64, so that the mean of channels is rounded once."""
+    """Return the samples as float64, so that the mean of channels is rounded only once."""
     dtype = samples.dtype
     if dtype.kind == "f":
         if not np.isfinite(samples).all():
@@ -134,16 +134,16 @@ def _scaled(samples: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _as_float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Rounded, but to nothing outside of [-1, 1) that was inside."""
+    """Round to float32, keeping values below 1 below 1."""
     rounded = values.astype(np.float32)
     return np.where((rounded == 1) & (values < 1), _LARGEST, rounded)
 
 
 def resample(tensor: Tensor, *, rate: int, method: str) -> Tensor:
-    """The sound at ``rate`` hertz: ``ceil(time * up / down)`` samples, in the tensor's floating type.
+    """Resample a sound to ``rate`` hertz: ``ceil(time * up / down)`` samples in the tensor's floating type.
 
-    A polyphase filter, the sinc of the lower of both rates under a Kaiser window (beta 5), ten zero crossings to each
-    side; silence before and after. The sums are in float64, without a BLAS.
+    The polyphase filter is the sinc of the lower of both rates under a Kaiser window (beta 5), with ten zero crossings
+    on each side and silence before and after the sound. Sums are in float64, without a BLAS.
     """
     if method != "polyphase":
         raise StepError(f"no method {method!r}")
@@ -158,7 +158,7 @@ def resample(tensor: Tensor, *, rate: int, method: str) -> Tensor:
 
 
 def _polyphase(values: NDArray[Any], up: int, down: int) -> NDArray[np.float64]:
-    """Result n is the sum over k of ``filter[half + n * down - k * up] * values[k]``."""
+    """Return, for each n, the sum over k of ``filter[half + n * down - k * up] * values[k]``."""
     phases = _phases(up, down)
     half, taps = _CROSSINGS * max(up, down), phases.shape[1]
     at = np.arange(-(-len(values) * up // down)) * down + half
@@ -175,7 +175,7 @@ def _polyphase(values: NDArray[Any], up: int, down: int) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=8)
 def _phases(up: int, down: int) -> NDArray[np.float64]:
-    """The filter's values [up, taps] that meet a sample at once; the gain is ``up``, which stuffed the signal."""
+    """Return the filter values [up, taps] that meet a sample together; the gain is ``up``, for the stuffed zeros."""
     greater = max(up, down)
     half = _CROSSINGS * greater
     values = np.sinc(np.arange(-half, half + 1) / greater) * np.kaiser(2 * half + 1, _BETA)
@@ -186,10 +186,16 @@ def _phases(up: int, down: int) -> NDArray[np.float64]:
 
 
 def frame(tensor: Tensor, *, length: int, step: int, pad_start: int, pad_end: bool, calls: str) -> Tensor:
-    """Overlapping pieces of the first axis, [frames, length, ...]: each begins ``step`` after the one before.
+    """Cut the first axis into overlapping frames, [frames, length, ...].
 
-    ``pad_start`` zeros come first. Without ``pad_end`` only full frames count; with it every frame that begins inside
-    of the signal does, filled with zeros. ``calls`` says what the frames are, not how they are cut.
+    Args:
+        tensor: A sound, or another tensor.
+        length: The length of a frame.
+        step: The distance between the starts of consecutive frames.
+        pad_start: The number of zeros before the first value.
+        pad_end: Whether every frame that begins inside the signal counts, padded with zeros; else only full frames
+            count.
+        calls: The use of the frames, which does not affect how they are cut.
     """
     values = np.concatenate((np.zeros((pad_start, *tensor.values.shape[1:]), tensor.values.dtype), tensor.values))
     full = 1 + (len(values) - length) // step if len(values) >= length else 0
@@ -202,7 +208,7 @@ def frame(tensor: Tensor, *, length: int, step: int, pad_start: int, pad_end: bo
     return tensor._replace(values=np.moveaxis(frames, -1, 1), layout=None)
 
 
-# Slaney, "Auditory Toolbox", 1998: even up to 1000 Hz, 15 mel, then 27 steps to each factor of 6.4.
+# Slaney, "Auditory Toolbox", 1998: linear up to 1000 Hz, 15 mel, then 27 steps for each factor of 6.4.
 _SLANEY_HERTZ, _SLANEY_KNEE, _SLANEY_STEP = 200 / 3, 1000.0, np.log(6.4) / 27
 _SPECTROGRAM_AXES = 2
 
@@ -210,10 +216,10 @@ _SPECTROGRAM_AXES = 2
 def spectrogram(
     tensor: Tensor, *, frame_length: int, frame_step: int, fft_length: int, window: str, power: int
 ) -> Tensor:
-    """Magnitudes, or with ``power`` 2 their squares, [frames, fft_length // 2 + 1], in the tensor's floating type.
+    """Return magnitudes [frames, fft_length // 2 + 1], or with ``power`` 2 their squares.
 
-    Frames are full ones alone, the first at the first sample; each is multiplied by the window, then zeros fill it up
-    to ``fft_length``.
+    Only full frames count, the first at the first sample. Each is multiplied by the window and padded with zeros to
+    ``fft_length``. The result has the tensor's floating type.
     """
     values = floating(tensor.values)
     if values.ndim != 1:
@@ -231,7 +237,7 @@ def spectrogram(
 
 @lru_cache(maxsize=8)
 def _window(name: str, length: int) -> NDArray[np.float64]:
-    """Symmetric ones have their ends equal; the periodic one lacks the last of a symmetric one of one more."""
+    """Return a window; a symmetric one has equal ends, a periodic one lacks the last value of the longer one."""
     if name == "hann_periodic":
         return np.hanning(length + 1)[:-1]
     if name == "hann":
@@ -255,10 +261,10 @@ def mfcc(  # noqa: PLR0913 - the manifest's
     coefficients: int,
     dct: str,
 ) -> Tensor:
-    """The first ``coefficients`` of the orthonormal DCT-II of ``log(spectrogram @ filters + log_offset)``.
+    """Return the first ``coefficients`` of the orthonormal DCT-II of ``log(spectrogram @ filters + log_offset)``.
 
-    [frames, bins] become [frames, coefficients], in the tensor's floating type. The bins lie evenly from 0 to half of
-    ``rate`` (hertz); the logarithm is natural.
+    [frames, bins] become [frames, coefficients], in the tensor's floating type. The bins are spaced evenly from 0 to
+    half of ``rate`` (hertz); the logarithm is natural.
     """
     values = floating(tensor.values)
     if values.ndim != _SPECTROGRAM_AXES:
@@ -276,10 +282,10 @@ def mfcc(  # noqa: PLR0913 - the manifest's
 
 @lru_cache(maxsize=8)
 def filters(bins: int, rate: int, mels: int, low: float, high: float, mel: str) -> NDArray[np.float64]:
-    """Triangles [bins, mels] whose corners lie evenly on the mel scale from ``low`` to ``high`` hertz.
+    """Return triangular filters [bins, mels], with corners evenly spaced in mel from ``low`` to ``high`` hertz.
 
-    ``htk``: 2595 log10(1 + f / 700), triangles straight in mel, of height 1, without the bin of 0 Hz, as tf.signal
-    makes them. ``slaney``: the Auditory Toolbox's scale, triangles straight in hertz, of area 1, as librosa makes them.
+    ``htk``: 2595 log10(1 + f / 700), triangles linear in mel, of height 1, without the bin of 0 Hz, as in tf.signal.
+    ``slaney``: the scale of the Auditory Toolbox, triangles linear in hertz, of area 1, as in librosa.
     """
     if not 0 <= low < high <= rate / 2:
         raise StepError(f"mels from {low} to {high} Hz do not lie between 0 and {rate / 2}, half of the rate")
@@ -326,7 +332,10 @@ def _from_slaney(mels: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=8)
 def _cosines(size: int) -> NDArray[np.float64]:
-    """The orthonormal DCT-II: column c is ``sqrt(2 / size) * cos(pi * c * (n + 0.5) / size)``, the first / sqrt(2)."""
+    """Return the matrix of the orthonormal DCT-II.
+
+    Column c is ``sqrt(2 / size) * cos(pi * c * (n + 0.5) / size)``, and the first column is divided by sqrt(2).
+    """
     numbers = np.arange(size)
     found: NDArray[np.float64] = np.sqrt(2.0 / size) * np.cos(np.pi / size * np.outer(numbers + 0.5, numbers))
     found[:, 0] /= np.sqrt(2.0)

@@ -20,21 +20,20 @@ _FOLDER = re.compile(_PREFIX + "[0-9a-f]{12}")
 
 
 def python(folder: Path, *, file: str, function: str) -> Callable[[Tensor], Tensor]:
-    """The step ``python``: ``function(value: ndarray) -> ndarray`` of one sample, in ``file`` below ``folder``.
+    """Return the step ``python``: ``function(value: ndarray) -> ndarray`` of a sample, from ``file`` in ``folder``.
 
-    It gets an array of its own, and what it gives is copied, so that it may keep and change both. The axes lose their
-    names, and a sound its rate; a picture whose size, or the order of whose axes, is another now, the way back to its
-    original.
+    The function receives a copy, and its result is copied, so that it may modify and store both. The axes lose their
+    names, a sound loses its rate, and an image whose size or order of axes changed loses its geometry.
 
     Raises:
-        StepError: as ``load_function``.
+        StepError: As ``load_function``.
     """
     called = load_function(folder / file, function)
 
     def step(tensor: Tensor) -> Tensor:
         try:
             result = called(tensor.values.copy())
-        except SystemExit as error:  # nothing of a model ends the harness
+        except SystemExit as error:  # code of a model must not end the harness
             raise StepError(f"{function} exits with {error.code!r}") from error
         except Exception as error:
             if place := _place_in(folder, error):
@@ -49,7 +48,7 @@ def python(folder: Path, *, file: str, function: str) -> Callable[[Tensor], Tens
 
 
 def _place_in(folder: Path, error: BaseException) -> str | None:
-    """Return the file below ``folder`` and the line where ``error`` was raised, or the last call out of that code."""
+    """Return the file and line below ``folder`` that raised ``error``, or that called the code that did."""
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     own = [(Path(name), line) for name, line in frames if Path(name).is_relative_to(folder)]
     if not own:
@@ -59,7 +58,7 @@ def _place_in(folder: Path, error: BaseException) -> str | None:
 
 
 def _lies_as(tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether a picture's height and width are axes of ``shape``, in this order."""
+    """Whether an image's height and width are axes of ``shape``, in this order."""
     if tensor.geometry is None or shape == tensor.values.shape:
         return True
     axes = iter(shape)
@@ -67,13 +66,13 @@ def _lies_as(tensor: Tensor, shape: tuple[int, ...]) -> bool:
 
 
 def load_function(path: Path, name: str) -> Callable[..., Any]:
-    """The function called ``name`` of the module in the file ``path``, which is executed once, however often asked for.
+    """Return the function ``name`` of the module in the file ``path``, which is executed only once per process.
 
-    The module finds its sibling files as a script does (``import sibling``), or as part of a package (``from .sibling
-    import name``).
+    The module can import sibling files as a script does (``import sibling``), or as a package does (`from .sibling
+    import name`).
 
     Raises:
-        StepError: there is no such file or function, or the code fails, with its reason.
+        StepError: The file or function does not exist, or the code fails; the message has the reason.
     """
     module = _module(path)
     found = getattr(module, name, None)
@@ -103,7 +102,7 @@ def _module(path: Path) -> ModuleType:
 
 
 def _package(path: Path) -> str:
-    """The name of the package that stands for the folder of ``path``, whose files can be imported from now on."""
+    """Return the name of the package for the folder of ``path``, and make the folder importable."""
     folder = path.parent
     name = f"{_PREFIX}{sha256(str(folder.resolve()).encode()).hexdigest()[:12]}"
     if name not in sys.modules:
@@ -116,7 +115,7 @@ def _package(path: Path) -> str:
 
 
 def _check_apart(path: Path) -> None:
-    """No sibling has the name of a file in another folder of code: an import would find either."""
+    """Raise where a sibling has the name of a file in another code folder, since imports would be ambiguous."""
     siblings = {file.name for file in path.parent.glob("*.py")} - {path.name, "__init__.py"}
     for folder in (Path(module.__path__[0]) for key, module in sys.modules.items() if _FOLDER.fullmatch(key)):
         for name in sorted(siblings):

@@ -1,6 +1,6 @@
 """Steps for images: decoding, resizing, cropping and interpolation.
 
-The sums are written out tap by tap in float64, with no matrix product, so that they do not depend on a BLAS.
+Sums are computed tap by tap in float64, without a matrix product, so that they do not depend on a BLAS.
 """
 
 import io
@@ -16,14 +16,21 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from ..core.environment import POSTSCRIPT
 from .tensor import Geometry, Source, StepError, Tensor, as_file, axis_of, by_rows, saturate
 
-# Keys, "Cubic convolution interpolation for digital image processing", 1981, equation 15 with this parameter.
+# The parameter of equation 15 in Keys, "Cubic convolution interpolation for digital image processing", 1981.
 _CUBIC = -0.75
 
 _Taps = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 
 def interpolate(values: NDArray[Any], size: tuple[int, int], method: str, coordinates: str) -> NDArray[Any]:
-    """H x W x C in float64 to ``size``; pixels beyond the border are those of the border."""
+    """Resize H x W x C in float64 to ``size``, repeating the pixels of the border beyond it.
+
+    Args:
+        values: The image.
+        size: The new height and width in pixels.
+        method: ``nearest``, ``bilinear`` or ``bicubic``.
+        coordinates: How pixels of the result map to the source.
+    """
     for axis, length in enumerate(size):
         indices, weights = _taps(values.shape[axis], length, method, coordinates)
         shape = [length if index == axis else 1 for index in range(values.ndim)]
@@ -35,7 +42,7 @@ def interpolate(values: NDArray[Any], size: tuple[int, int], method: str, coordi
 
 
 def _taps(source: int, target: int, method: str, coordinates: str) -> _Taps:
-    """Indices and weights, each [target, taps]."""
+    """Return indices and weights of source pixels, each [target, taps]."""
     points = _points(source, target, coordinates)
     if method == "nearest":
         indices, weights = _nearest(points, coordinates), np.ones((target, 1))
@@ -52,7 +59,7 @@ def _taps(source: int, target: int, method: str, coordinates: str) -> _Taps:
 
 
 def _points(source: int, target: int, coordinates: str) -> NDArray[np.float64]:
-    """Where in the source, in pixels from the first one's centre, each result is read."""
+    """Return the source position of each result, in pixels from the centre of the first pixel."""
     results = np.arange(target, dtype=np.float64)
     if coordinates == "half_pixel":
         return (results + 0.5) * source / target - 0.5
@@ -64,9 +71,9 @@ def _points(source: int, target: int, coordinates: str) -> NDArray[np.float64]:
 
 
 def _nearest(points: NDArray[np.float64], coordinates: str) -> NDArray[np.float64]:
-    """The pixel that holds the point; with ``align_corners`` the nearest centre, half to even.
+    """Return the pixel that contains each point; with ``align_corners`` the nearest centre, half to even.
 
-    A pixel reaches from half a pixel before its centre in ``half_pixel``, and from its centre on in ``asymmetric``.
+    A pixel extends from half a pixel before its centre in ``half_pixel``, and from its centre in ``asymmetric``.
     """
     if coordinates == "align_corners":
         return np.rint(points)[:, None]
@@ -97,19 +104,23 @@ _BACK = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_270,
 }
-"""What undoes the turn that each orientation of EXIF asks for."""
+"""The transposition that undoes the one that each EXIF orientation requires."""
 _DEEP_MODES = ("I", "F")
-"""How Pillow's modes of more than 8 bits a sample begin: I, I;16, I;16B, F. Its ``convert`` would clip them."""
+"""Prefixes of Pillow's modes above 8 bits a sample: I, I;16, I;16B, F. Its ``convert`` would clip them."""
 _DEEP_COLOR = ";16"
-"""What Pillow's decoders of 16-bit colour have in their arguments; they keep the high byte alone."""
+"""A mark in the arguments of Pillow's decoders of 16-bit colour, which keep only the high byte."""
 
 
 def decode(source: Source, *, color: str, exif: str, levels: Sequence[float] | None = None) -> Tensor:
-    """``source`` as uint8 H x W x C, C = 1 for ``L``: an encoded file in full, an array of uint8 only converted.
+    """Decode an encoded file, or convert an array of uint8, to uint8 H x W x C; C = 1 for ``L``.
 
-    Alpha is dropped, as Pillow's ``convert`` does; ``exif: apply`` turns a file the way its camera was held, and
-    ``exif: ignore`` leaves its pixels where they are stored. ``levels`` are the values of a file of more than 8 bits
-    a sample that become 0 and 255; without them such a file is refused.
+    Alpha is dropped, as in Pillow's ``convert``.
+
+    Args:
+        source: The encoded file, or the array.
+        color: ``RGB``, ``BGR`` or ``L``.
+        exif: ``apply`` rotates a file by its orientation, ``ignore`` leaves its pixels as stored.
+        levels: The values of a file above 8 bits a sample that become 0 and 255; without them such a file is refused.
     """
     picture = _picture(source, color, exif, levels)
     return _tensor(picture, color, Geometry.identity(picture.height, picture.width))
@@ -125,10 +136,10 @@ def decode_and_resample(
     rounding: str = "half_even",
     crop: Mapping[str, Any] | None = None,
 ) -> Tensor:
-    """Decode, resize and crop a picture inside Pillow, without arrays between the steps.
+    """Decode, resize and crop an image inside Pillow, without arrays between the steps.
 
-    Pillow copies pixels into an array while it holds the interpreter's lock, so that each pixel that the crop removes
-    first spares the other threads a wait.
+    Pillow copies pixels into an array while it holds the interpreter's lock. Cropping before the copy shortens the wait
+    of other threads.
 
     Args:
         source: The encoded file, or the array.
@@ -137,8 +148,8 @@ def decode_and_resample(
         size: The argument of ``resize``.
         shorter: The argument of ``resize``.
         rounding: The argument of ``resize``.
-        crop: The arguments of the ``center_crop`` that follows, with ``size``. A picture that is smaller is left as it
-            is, for that step to refuse.
+        crop: The arguments of the ``center_crop`` that follows, with ``size``. A smaller image is not cropped, so that
+            the later step refuses it.
     """
     picture = _picture(source, decoding["color"], decoding["exif"])
     height, width = _target((picture.height, picture.width), size, shorter, rounding)
@@ -162,7 +173,7 @@ def _picture(source: Source, color: str, exif: str, levels: Sequence[float] | No
         picture = ImageOps.exif_transpose(opened) if exif == "apply" else _as_stored(opened)
         if picture.mode.startswith(_DEEP_MODES):
             picture = _reduce_depth(picture, levels)
-        # Pillow would copy a picture that is of the mode already.
+        # Pillow would copy an image that has the mode already.
         return picture if picture.mode == mode else picture.convert(mode)
     if isinstance(source, str):
         raise StepError("a text is no picture")
@@ -172,10 +183,10 @@ def _picture(source: Source, color: str, exif: str, levels: Sequence[float] | No
 
 
 def _reduce_depth(picture: Image.Image, levels: Sequence[float] | None) -> Image.Image:
-    """Return a picture of more than 8 bits a sample in 8: the first level becomes 0, the second 255.
+    """Convert an image above 8 bits a sample to 8: the first level becomes 0, the second 255.
 
     Raises:
-        StepError: there are no levels, or a value is not a number.
+        StepError: There are no levels, or a value is not a number.
     """
     if levels is None:
         raise StepError(
@@ -191,7 +202,7 @@ def _reduce_depth(picture: Image.Image, levels: Sequence[float] | None) -> Image
 
 
 def _check_color_depth(opened: Image.Image) -> None:
-    """Raise ``StepError`` for 16-bit colour, of which decoding leaves 8 bits: too few to apply levels to."""
+    """Raise ``StepError`` for 16-bit colour, of which Pillow keeps 8 bits: too few to apply levels to."""
     if opened.mode.startswith("RGB") and any(_DEEP_COLOR in str(tile.args) for tile in getattr(opened, "tile", ())):
         raise StepError(
             "levels apply to one channel, and the picture has colours of 16 bits, of which Pillow keeps the high byte: "
@@ -209,7 +220,7 @@ def _tensor(picture: Image.Image, color: str, geometry: Geometry) -> Tensor:
 def _opened(content: bytes) -> Image.Image:
     try:
         opened = Image.open(io.BytesIO(content))
-    except UnidentifiedImageError as error:  # Pillow names an address in memory, which belongs in no record
+    except UnidentifiedImageError as error:  # Pillow's message has a memory address, which differs between runs
         raise StepError("the file is no picture that can be decoded") from error
     if opened.format == POSTSCRIPT:
         raise StepError("the picture is PostScript, which is a program: convert it to PNG")
@@ -217,13 +228,13 @@ def _opened(content: bytes) -> Image.Image:
 
 
 def _as_stored(opened: Image.Image) -> Image.Image:
-    """The picture with its pixels as they are stored: Pillow's reader of TIFF alone turns them, and is undone."""
+    """Return the image with its pixels as stored: only Pillow's TIFF reader rotates them, which is undone."""
     if opened.format != "TIFF":
         return opened
     orientation = opened.getexif().get(ExifTags.Base.Orientation, 1)
     opened.load()
     if orientation not in _BACK or opened.getexif().get(ExifTags.Base.Orientation) == orientation:
-        return opened  # what was turned does not say so any more
+        return opened  # a rotated image has lost the tag
     return opened.transpose(_BACK[orientation])
 
 
@@ -237,10 +248,10 @@ def resize(
     rounding: str = "half_even",
     coordinates: str | None = None,
 ) -> Tensor:
-    """Another height and width; with ``shorter`` the other side becomes ``side * shorter / shortest``, rounded.
+    """Resize an image; with ``shorter`` the other side becomes ``side * shorter / shortest``, rounded.
 
-    With ``antialias`` it is Pillow's resampling, on uint8 in 8 bits, on float32 in float32. Without it the pixels
-    around each point are weighed, whatever the scale, and uint8 is rounded half to even.
+    With ``antialias`` this is Pillow's resampling, on uint8 in 8 bits, on float32 in float32. Without it the pixels
+    around each point are weighted at any scale, and uint8 is rounded half to even.
     """
     if tensor.values.dtype not in (np.uint8, np.float32):
         raise StepError(f"resize takes uint8 or float32, not {tensor.values.dtype}")
@@ -278,7 +289,7 @@ def _round_as(rounding: str) -> Callable[[float], int]:
 
 
 def _resample(values: NDArray[Any], size: tuple[int, int], method: str) -> NDArray[Any]:
-    """Pillow's, three 8-bit channels at once and all others one by one; its own order is (width, height)."""
+    """Resample by Pillow: three 8-bit channels together, others one by one; Pillow's order is (width, height)."""
     chosen = _filter(method)
     if values.dtype == np.uint8 and values.shape[2] == 3:  # noqa: PLR2004 - red, green, blue
         channels = [np.ascontiguousarray(values)]
@@ -301,7 +312,10 @@ def center_crop(
     fraction: float | None = None,
     offset: str = "down",
 ) -> Tensor:
-    """The middle: ``size``, or each side times ``fraction`` rounded half to even; ``offset`` rounds the offsets."""
+    """Crop the middle: ``size``, or each side times ``fraction`` rounded half to even.
+
+    ``offset`` rounds the offsets.
+    """
     result = by_rows(tensor, "center_crop", partial(_crop, size=size, fraction=fraction, offset=offset))
     if tensor.geometry is None:
         return result
@@ -322,7 +336,7 @@ def _crop(values: NDArray[Any], size: Sequence[int] | None, fraction: float | No
 
 
 def _center(sides: Sequence[int], wanted: Sequence[int], offset: str) -> tuple[int, int]:
-    """Return the row and the column at which the middle of ``wanted`` height and width begins."""
+    """Return the first row and column of the middle of ``wanted`` height and width."""
     rounded = _round_as(offset)
     return rounded((sides[0] - wanted[0]) / 2), rounded((sides[1] - wanted[1]) / 2)
 

@@ -11,18 +11,18 @@ from .tensor import StepError, Tensor, axis_of, floating, saturate
 
 
 def cast(tensor: Tensor, *, dtype: str) -> Tensor:
-    """Another type: into an integer type rounded half to even and clipped to its range."""
+    """Convert to ``dtype``; integer types round half to even and saturate."""
     return tensor._replace(values=saturate(tensor.values, np.dtype(dtype)))
 
 
 def scale(tensor: Tensor, *, factor: float) -> Tensor:
-    """``x * factor``, in the tensor's floating type, of an integer tensor in float32."""
+    """Return ``x * factor`` in the tensor's floating type, float32 for integers."""
     values = floating(tensor.values)
     return tensor._replace(values=values * values.dtype.type(factor))
 
 
 def normalize(tensor: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """``(x - mean) / std`` along the axis C, in the tensor's floating type, of an integer tensor in float32."""
+    """Return ``(x - mean) / std`` along the axis C in the tensor's floating type, float32 for integers."""
     values, axis = floating(tensor.values), 0
     if len(mean) != len(std):
         raise StepError(f"{len(mean)} means and {len(std)} deviations")
@@ -51,7 +51,7 @@ def _spread(channels: tuple[float, ...], dtype: np.dtype[Any], shape: tuple[int,
 
 
 def transpose(tensor: Tensor, *, layout: str) -> Tensor:
-    """The axes in the order that ``layout`` names; its N, the batch, is not in a sample."""
+    """Permute the axes to the order of ``layout``; its N, the batch, is not an axis of a sample."""
     wanted = layout.replace("N", "")
     if tensor.layout is None or sorted(wanted) != sorted(tensor.layout):
         raise StepError(f"no way from the layout {tensor.layout} to {layout}")
@@ -60,11 +60,11 @@ def transpose(tensor: Tensor, *, layout: str) -> Tensor:
 
 
 def reshape(tensor: Tensor, *, shape: Sequence[int]) -> Tensor:
-    """The same values in row-major order under another shape; the axes lose their names."""
+    """Give the values another shape in row-major order; the axes lose their names."""
     return tensor._replace(values=np.reshape(tensor.values, tuple(shape)), layout=None)
 
 
-def pad(  # noqa: PLR0913 - two forms: four borders of a picture, or a length and a side
+def pad(  # noqa: PLR0913 - two forms: four borders of an image, or a length and a side
     tensor: Tensor,
     *,
     value: float,
@@ -75,7 +75,7 @@ def pad(  # noqa: PLR0913 - two forms: four borders of a picture, or a length an
     length: int | None = None,
     side: str | None = None,
 ) -> Tensor:
-    """Borders of ``value`` around a picture, in pixels; or the first axis padded or cut to ``length`` at ``side``."""
+    """Add borders of ``value`` to an image, in pixels; or pad or cut the first axis to ``length`` at ``side``."""
     values, geometry = tensor.values, None
     fill = np.asarray(value).astype(values.dtype)
     if fill != value and values.dtype.kind != "f":
@@ -95,14 +95,14 @@ def pad(  # noqa: PLR0913 - two forms: four borders of a picture, or a length an
 
 
 def quantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> Tensor:
-    """``clip(round(x / scale) + zero_point)``; the division is of the tensor's floating type, of integers float32."""
+    """Return ``clip(round(x / scale) + zero_point)``, divided in the tensor's floating type, float32 for integers."""
     values = floating(tensor.values)
     steps = np.rint(values / values.dtype.type(scale)).astype(np.float64)
     return tensor._replace(values=saturate(steps + zero_point, np.dtype(dtype)))
 
 
 def dequantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> Tensor:
-    """``(x - zero_point) * scale`` in the floating type ``dtype``."""
+    """Return ``(x - zero_point) * scale`` in the floating type ``dtype``."""
     wanted = np.dtype(dtype)
     if wanted.kind != "f":
         raise StepError(f"dequantize yields a floating type, not {dtype}")
@@ -111,9 +111,10 @@ def dequantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> 
 
 
 def softmax(tensor: Tensor, *, axis: int) -> Tensor:
-    """``exp(x) / sum(exp(x))`` along ``axis``.
+    """Return ``exp(x) / sum(exp(x))`` along ``axis``.
 
-    Computed in float64, so that the exponential of another processor hardly ever changes the rounded result.
+    The computation is in float64, so that differences of exponentials between CPUs hardly ever change the rounded
+    result.
     """
     values = floating(tensor.values)
     wide = values.astype(np.float64)
@@ -122,22 +123,22 @@ def softmax(tensor: Tensor, *, axis: int) -> Tensor:
 
 
 def sigmoid(tensor: Tensor) -> Tensor:
-    """``1 / (1 + exp(-x))``, computed in float64 without overflow."""
+    """Return ``1 / (1 + exp(-x))``, computed in float64 without overflow."""
     values = floating(tensor.values)
     small = np.exp(-np.abs(values.astype(np.float64)))
     return tensor._replace(values=np.where(values >= 0, 1 / (1 + small), small / (1 + small)).astype(values.dtype))
 
 
 def argmax(tensor: Tensor, *, axis: int) -> Tensor:
-    """The index of the largest value along ``axis``, as int64."""
+    """Return the index of the largest value along ``axis``, as int64."""
     return tensor._replace(values=np.argmax(tensor.values, axis=axis).astype(np.int64), layout=None)
 
 
 def topk(tensor: Tensor, *, k: int) -> Tensor:
-    """The indices of the ``k`` largest values along the last axis, the largest first, as int64."""
+    """Return the indices of the ``k`` largest values along the last axis, the largest first, as int64."""
     return tensor._replace(values=ranking(tensor.values, k), layout=None)
 
 
 def ranking(values: NDArray[Any], k: int) -> NDArray[np.int64]:
-    """The indices of the ``k`` largest along the last axis; equal values in the order of their indices."""
+    """Return the indices of the ``k`` largest values along the last axis; equal values in index order."""
     return np.argsort(-values.astype(np.float64), axis=-1, kind="stable")[..., :k].astype(np.int64)

@@ -12,11 +12,10 @@ UNKNOWN_GEOMETRY = "its steps do not tell where its pixels came from"
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A position in the picture as it is now = its position in the original times ``scale`` plus ``offset``.
+    """The relation of an image to its original: a position = the original's position times ``scale`` plus ``offset``.
 
-    ``scale`` and ``offset`` are (x, y), positions in pixels from the outer corner of the first pixel; ``original`` and
-    ``size``, of the picture as it is now, are (height, width) in pixels, the original's after the orientation that the
-    file states was applied.
+    ``scale`` and ``offset`` are (x, y), in pixels from the outer corner of the first pixel. ``original`` and ``size``,
+    the size of the image now, are (height, width) in pixels; the original's after its stated orientation was applied.
     """
 
     scale: tuple[float, float]
@@ -26,11 +25,11 @@ class Geometry:
 
     @classmethod
     def identity(cls, height: int, width: int) -> "Geometry":
-        """Of a picture that nothing was done to."""
+        """Return the geometry of an unmodified image."""
         return cls((1.0, 1.0), (0.0, 0.0), (height, width), (height, width))
 
     def resized(self, height: int, width: int) -> "Geometry":
-        """After a resize to ``height`` x ``width``: borders stay borders, whatever pixels the method reads."""
+        """Return the geometry after a resize; borders stay borders, whatever pixels the method reads."""
         x, y = width / self.size[1], height / self.size[0]
         return replace(
             self,
@@ -40,35 +39,36 @@ class Geometry:
         )
 
     def cropped(self, top: int, left: int, height: int, width: int) -> "Geometry":
-        """What is left of ``height`` x ``width`` after so many pixels were cut away above and at the left."""
+        """Return the geometry of ``height`` x ``width`` pixels after ``top`` rows and ``left`` columns are removed."""
         return replace(self, offset=(self.offset[0] - left, self.offset[1] - top), size=(height, width))
 
     def padded(self, top: int, bottom: int, left: int, right: int) -> "Geometry":
-        """With margins of so many pixels."""
+        """Return the geometry after margins are added, in pixels."""
         height, width = self.size
         return self.cropped(-top, -left, height + top + bottom, width + left + right)
 
     def to_original(self, corners: NDArray[Any]) -> NDArray[np.float64]:
-        """Positions [..., 2 k], x and y in turn, in pixels of the picture as it is now, in pixels of the original."""
+        """Convert positions [..., 2 k], alternating x and y, to pixels of the original."""
         turns = corners.shape[-1] // 2
         found: NDArray[np.float64] = (corners - np.tile(self.offset, turns)) / np.tile(self.scale, turns)
         return found
 
 
 Source = bytes | str | NDArray[Any]
-"""One field of a sample as its dataset holds it: an encoded file, a text, or an array."""
+"""A field of a sample as its dataset stores it: an encoded file, a text, or an array."""
 
 _LONG = 8
 
 
 class StepError(ValueError):
-    """A step cannot be done on this tensor."""
+    """An error of a step that cannot be applied to the tensor."""
 
 
 class Tensor(NamedTuple):
-    """One sample. ``layout`` names its axes without the batch (``HWC``); None where a step left them nameless.
+    """One sample.
 
-    ``rate`` is a sound's, in hertz; ``geometry`` a picture's. A step keeps what it does not change.
+    ``layout`` names its axes without the batch (``HWC``); None after a step that removed the names. ``rate`` is that of
+    a sound, in hertz; ``geometry`` that of an image. A step keeps what it does not change.
     """
 
     values: NDArray[Any]
@@ -78,21 +78,21 @@ class Tensor(NamedTuple):
 
 
 def as_file(source: Source) -> Source:
-    """An encoded file as bytes, also where it is kept as an array of bytes along one axis; all else as it is."""
+    """Return an encoded file as bytes, also if stored as a 1-D array of bytes; other sources unchanged."""
     if isinstance(source, np.ndarray) and source.ndim == 1 and source.dtype == np.uint8:
         return source.tobytes()
     return source
 
 
 def axis_of(tensor: Tensor, letter: str, step: str) -> int:
-    """The axis called ``letter``; ``StepError`` if the layout has none."""
+    """Return the axis ``letter``; raise ``StepError`` if the layout lacks it."""
     if tensor.layout is None or letter not in tensor.layout:
         raise StepError(f"{step} needs an axis {letter}; the layout here is {tensor.layout}")
     return tensor.layout.index(letter)
 
 
 def by_rows(tensor: Tensor, step: str, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Tensor:
-    """``function`` of the values as H x W x C, put back into the tensor's own layout."""
+    """Apply ``function`` to the values as H x W x C; return them in the tensor's own layout."""
     if tensor.layout == "HWC":
         return tensor._replace(values=function(tensor.values))
     order = [axis_of(tensor, letter, step) for letter in "HWC"]
@@ -101,9 +101,12 @@ def by_rows(tensor: Tensor, step: str, function: Callable[[NDArray[Any]], NDArra
 
 
 def saturate(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """``values`` as ``dtype``; an integer type takes them rounded half to even and clipped to its range.
+    """Convert ``values`` to ``dtype``; integer types round half to even and clip to their range.
 
-    A plain conversion of what does not fit differs from processor to processor. ``StepError`` for what is no number.
+    A plain conversion of values out of range differs between CPUs.
+
+    Raises:
+        StepError: A value is not a number.
     """
     if dtype.kind not in "iu" or values.dtype == dtype or values.dtype.kind == "b":
         return values.astype(dtype)
@@ -116,14 +119,14 @@ def saturate(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if np.isnan(values).any():
         raise StepError(f"values that are no numbers become no {dtype}")
     whole = np.rint(values.astype(np.float64))
-    # The greatest 64-bit integers are no float64: what lies above the next one below is put in their place.
+    # float64 cannot represent the greatest 64-bit integers: values above the next lower float64 become the greatest.
     greatest = float(limits.max) if dtype.itemsize < _LONG else np.nextafter(float(limits.max), 0)
     found = np.clip(whole, limits.min, greatest).astype(dtype)
     return found if dtype.itemsize < _LONG else np.where(whole > greatest, dtype.type(limits.max), found)
 
 
 def floating(values: NDArray[Any]) -> NDArray[Any]:
-    """``values`` themselves if they are of a floating type, else as float32."""
+    """Return ``values`` if their type is floating, else as float32."""
     if values.dtype.kind == "f":
         return values
     return values.astype(np.float32)

@@ -17,7 +17,7 @@ _ENTRY = re.compile(r"(.*\S)\s+([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """One text, ``length`` tokens: their ids, 1 for a token and 0 for padding, and which segment each is of."""
+    """The ``length`` tokens of a text: their ids, the mask (1 for a token, 0 for padding) and the segment of each."""
 
     ids: list[int]
     mask: list[int]
@@ -29,7 +29,7 @@ class _Tokenizer(Protocol):
 
 
 def decode(source: Source, *, encoding: str) -> Tensor:
-    """The text that ``source`` is, or encodes; a byte order mark stays in it."""
+    """Return the text of ``source``, decoded if it is bytes; a byte order mark stays."""
     source = as_file(source)
     if isinstance(source, np.ndarray):
         if source.ndim or not isinstance(source.item(), str | bytes):
@@ -44,10 +44,10 @@ def decode(source: Source, *, encoding: str) -> Tensor:
 
 
 def tokenizer(folder: Path, *, kind: str, yields: str, **arguments: Any) -> Callable[[Tensor], Tensor]:  # noqa: ANN401 - the manifest's
-    """The step ``tokenize``: of a text, int64 [length]. Files lie in ``folder`` and are read once.
+    """Return the step ``tokenize``, which turns a text into int64 [length]; files in ``folder`` are read once.
 
     Raises:
-        StepError: a file cannot be read, or does not have what the arguments name.
+        StepError: A file cannot be read, or lacks a token that the arguments name.
     """
     if yields not in Tokens.__dataclass_fields__:
         raise StepError(f"tokenize yields no {yields!r}")
@@ -66,7 +66,7 @@ def tokenizer(folder: Path, *, kind: str, yields: str, **arguments: Any) -> Call
 
 @dataclass(frozen=True, slots=True)
 class _Fitting:
-    """Makes as many of any number of tokens; ``truncate`` and ``pad_side`` say at which end."""
+    """Truncation and padding to a fixed number of tokens; ``truncate`` and ``pad_side`` are the affected end."""
 
     length: int
     truncate: str
@@ -96,7 +96,7 @@ class _Words:
     fitting: _Fitting
 
     def encode(self, text: str) -> Tokens:
-        """What lies between the places that the pattern finds, and what its groups catch; nothing is no word."""
+        """Split the text at matches of the pattern, and keep the matched groups; empty strings are no words."""
         words = self.pattern.split(text.lower() if self.lowercase else text)
         first = [] if self.start is None else [self.start]
         return self.fitting.fit(first + [self.vocabulary.get(word, self.unknown) for word in words if word])
@@ -129,10 +129,12 @@ def _words(  # noqa: PLR0913 - the manifest's
 
 @lru_cache(maxsize=8)
 def read_vocabulary(path: Path) -> Mapping[str, int]:
-    """Each token's number: what the line says, or the line's own, from 0 on; a file has lines of one form alone.
+    """Return the id of each token: the number on its line, or the line's index from 0.
+
+    A file has lines of one form only.
 
     Raises:
-        StepError: it has lines of both forms, a token twice, or is no UTF-8.
+        StepError: The file has lines of both forms, has a token twice, or is not UTF-8.
     """
     try:
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
@@ -166,7 +168,7 @@ class _OfJson:
 
 @lru_cache(maxsize=8)
 def _of_json(folder: Path, *, file: str, length: int, truncate: str, pad_side: str, pad: str) -> _Tokenizer:
-    """The file's own normalizer, splitting, model and special tokens; its own truncation and padding do not count."""
+    """Load a tokenizer file: its normalizer, splitting, model and special tokens, not its truncation and padding."""
     found = _load(folder / file)
     number = found.token_to_id(pad)
     if number is None:
@@ -183,7 +185,7 @@ def _of_json(folder: Path, *, file: str, length: int, truncate: str, pad_side: s
 
 def _load(path: Path) -> Any:  # noqa: ANN401 - the library has no types
     with explain_missing_library("the step tokenize of the kind tokenizer-json"):
-        from tokenizers import Tokenizer  # noqa: PLC0415 - heavy, and for these alone
+        from tokenizers import Tokenizer  # noqa: PLC0415 - large, and only for this kind
     content = path.read_text(encoding="utf-8")
     try:
         return Tokenizer.from_str(content)
@@ -192,4 +194,4 @@ def _load(path: Path) -> Any:  # noqa: ANN401 - the library has no types
 
 
 KINDS: Mapping[str, Callable[..., _Tokenizer]] = {"words": _words, "tokenizer-json": _of_json}
-"""What makes the tokens, by the argument ``kind``."""
+"""The factory of a tokenizer, by the argument ``kind``."""

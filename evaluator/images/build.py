@@ -1,7 +1,7 @@
 """The build of an image: wheels locked (PEP 751), layers assembled, manifests written.
 
-Needs no daemon; and no network once the wheels are there. The same base and the same wheels give the same image id in
-any folder and on any machine, and an equal wheel gives an equal layer in every image.
+A build needs no daemon, and no network once the wheels are stored. The same base and wheels give the same image id in
+any folder and on any machine, and the same wheel gives the same layer in every image.
 """
 
 import filecmp
@@ -41,7 +41,13 @@ WHEELS = "wheels"
 
 
 def encode_pylock(wheels: Iterable[Wheel], sizes: Mapping[Digest, int], target: Target) -> bytes:
-    """The PEP 751 lock of ``wheels`` for one platform; packages sorted by name."""
+    """Encode the PEP 751 lock of ``wheels`` for one platform; packages are sorted by name.
+
+    Args:
+        wheels: The wheels of the resolution.
+        sizes: Their sizes in bytes by digest.
+        target: The platform.
+    """
     marker = (
         f"implementation_name == 'cpython' and python_version == '{target.python}' "
         f"and sys_platform == 'linux' and platform_machine == '{target.machine}'"
@@ -70,13 +76,13 @@ LAYERS = "layers"
 """The folder of the layers, beside the lock of the wheels."""
 
 _MOST_LAYERS = 121
-"""Engines that stack layers with overlayfs stop at about 125."""
+"""Engines that stack layers with overlayfs support about 125."""
 _TREES = "benchlock-build"
 
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """One wheel, and the folder in the base's unpacked root that it is installed below."""
+    """One wheel, and the folder in the base's unpacked root below which it is installed."""
 
     wheel: Path
     folder: Path
@@ -86,16 +92,22 @@ class _Tree:
 
 
 def layer_path(layer: Digest) -> str:
-    """Where a layer is, relative to the workspace and in the manifest."""
+    """Return the path of a layer, relative to the workspace and in the manifest."""
     return f"{LAYERS}/{to_hex(layer)}.tar"
 
 
 def assemble(base: Base, wheels: Mapping[Digest, Path], workspace: Path, progress: Progress) -> tuple[Descriptor, ...]:
-    """Put the layers into ``workspace``: the base's, which are moved, then one a wheel in the order given.
+    """Put the layers into ``workspace``: the base's, which are moved, then one per wheel in the given order.
+
+    Args:
+        base: The base.
+        wheels: The paths of the wheels by digest.
+        workspace: The folder of the build.
+        progress: Receives the progress.
 
     Raises:
-        InvalidInputError: a wheel is invalid, there are too many, or two hold different files of one name.
-        UnavailableError: the base's Python does not run.
+        InvalidInputError: A wheel is invalid, there are too many, or two have different files at one path.
+        UnavailableError: The base's Python does not run.
     """
     if len(base.layers) + len(wheels) > _MOST_LAYERS:
         raise InvalidInputError(
@@ -104,7 +116,7 @@ def assemble(base: Base, wheels: Mapping[Digest, Path], workspace: Path, progres
             next_step="use --no-layers, or a base of fewer layers",
         )
     (workspace / LAYERS).mkdir()
-    # A tree is named by its wheel's digest alone: what compiles it sees the same paths in every build.
+    # The name of a tree depends only on its wheel's digest, so that the compiler sees the same paths in every build.
     trees = [_Tree(wheel, base.root / _TREES / to_hex(digest)) for digest, wheel in wheels.items()]
     _each("unpacking wheels", trees, lambda tree: _install(tree, base.python), progress)
     _refuse_clashes(trees)
@@ -117,7 +129,7 @@ def assemble(base: Base, wheels: Mapping[Digest, Path], workspace: Path, progres
 
 
 def _each(label: str, trees: Sequence[_Tree], action: Callable[[_Tree], None], progress: Progress) -> None:
-    # The largest first, so that no core is left alone with it at the end.
+    # Process the largest first, so that it does not occupy a single core at the end.
     by_size = sorted(trees, key=lambda tree: -tree.wheel.stat().st_size)
     with progress.task(label, len(trees)) as advance:
         for _ in run_parallel(action, by_size):
@@ -136,7 +148,7 @@ def _write(tree: _Tree, workspace: Path) -> Descriptor:
 
 
 def _refuse_clashes(trees: Iterable[_Tree]) -> None:
-    """Where two wheels hold one path, the order of installation would decide what an image contains."""
+    """Raise where two wheels have different files at one path, since their order would decide the content."""
     owners: dict[str, tuple[_Tree, Path]] = {}
     for tree in trees:
         for path, file in list_files(tree.folder):
@@ -151,9 +163,10 @@ def _refuse_clashes(trees: Iterable[_Tree]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """What a build may vary.
+    """Options of a build.
 
-    ``base`` is a root file system as an uncompressed tar, or an image in a registry; without it Debian's is made.
+    ``base`` is a root file system as an uncompressed tar, or an image in a registry; without it the Debian base is
+    built.
     """
 
     device: str = "cpu"
@@ -166,7 +179,7 @@ class BuildOptions:
 
 @dataclass(frozen=True, slots=True)
 class BuiltImage:
-    """Authored manifests of an image and its framework; the image's files are in ``folder``, the build's workspace."""
+    """The authored manifests of an image and its framework; the image's files are in ``folder``, the workspace."""
 
     image: Image
     framework: Framework
@@ -174,17 +187,17 @@ class BuiltImage:
 
     @property
     def image_id(self) -> Digest | None:
-        """The digest of the config; none where the image has no layers."""
+        """The digest of the configuration; None for an image without layers."""
         config = self.image.platforms[0].config
         return None if config is UNSET else Digest(config)
 
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """What a build works with.
+    """The folders and the store of a build.
 
-    ``workspace`` is an empty folder that the caller removes. ``store`` is asked for wheels and the Debian base before
-    anything is fetched, and keeps that base; ``cache`` is a folder that remembers which blob it is.
+    ``workspace`` is an empty folder that the caller removes. ``store`` supplies wheels and the Debian base before
+    anything is downloaded, and stores a new Debian base. ``cache`` is the folder with the pointer to that blob.
     """
 
     workspace: Path
@@ -193,11 +206,11 @@ class Builder:
     progress: Progress
 
     def build(self, spec: str, options: BuildOptions) -> BuiltImage:
-        """Build the image that ``spec`` (``NAME==VERSION``) asks for. Nothing is published.
+        """Build the image for ``spec`` (``NAME==VERSION``) without publishing it.
 
         Raises:
-            InvalidInputError: an unknown framework, version or requirement, or wheels that cannot stand side by side.
-            IntegrityError: a wheel has other bytes than the resolution promised.
+            InvalidInputError: The framework, version or a requirement is unknown, or the wheels conflict.
+            IntegrityError: The bytes of a wheel do not match the digest in the resolution.
             UnavailableError: pip, the index, mmdebstrap or chroot is missing or failed.
         """
         with disk_errors("building an image"):
@@ -261,9 +274,9 @@ def _file(path: str, role: Role, digest: Digest) -> File:
 
 
 def _stacked(wheels: Sequence[Wheel], choice: FrameworkChoice) -> list[Wheel]:
-    """``wheels`` in the order of their layers: the harness's first, the framework last.
+    """Return ``wheels`` in the order of their layers: the harness's requirements first, the framework last.
 
-    An engine shares a layer between images only where all below it are equal too.
+    An engine shares a layer between images only where all lower layers are equal.
     """
     harness = {Requirement(text).name for text in HARNESS_REQUIREMENTS}
     return sorted(wheels, key=lambda wheel: (wheel.name not in harness, wheel.name == choice.distribution, wheel.name))

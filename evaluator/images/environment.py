@@ -1,4 +1,4 @@
-"""Virtual environments for process isolation, made of an image's wheels."""
+"""Virtual environments for process isolation, built from an image's wheels."""
 
 import json
 import os
@@ -28,13 +28,13 @@ print(json.dumps([sys.implementation.name, "%d.%d" % sys.version_info[:2], sys.b
 
 
 def find_interpreter(python: str) -> Path:
-    """The CPython of minor version ``python``, such as ``3.11``: the running one, else the one on the path.
+    """Find the CPython of minor version ``python``, such as ``3.11``: the running one, else the one on the path.
 
-    It is never that of a virtual environment: where the found one is, the one that it was made with. One that does not
-    start is passed over, such as the shim of pyenv for a version that is not selected.
+    The interpreter of a virtual environment is replaced by the one that made the environment. An interpreter that does
+    not start is skipped, such as a shim of pyenv for a version that is not selected.
 
     Raises:
-        UnavailableError: there is none.
+        UnavailableError: There is no such interpreter.
     """
     on_path = shutil.which(f"python{python}")
     for candidate in (sys.executable, on_path):
@@ -57,7 +57,7 @@ def find_interpreter(python: str) -> Path:
 
 
 _LAYOUT = 1
-"""Counted up when environments are made in another way, so that none of the old way is used again."""
+"""The version of the layout of environments; a new version prevents the use of earlier environments."""
 _VENV = "venv"
 _PYTHON = "bin/python"
 _STAMP = "files.json"
@@ -66,22 +66,26 @@ _REMOVE = "remove the environment's folder; the next run makes it again"
 
 @dataclass(frozen=True, slots=True)
 class Environments:
-    """The environments made on this machine: below ``root`` one folder each, named by what it is made of."""
+    """The environments of this machine: a folder each below ``root``, named by a digest of its inputs."""
 
     root: Path
     store: BlobStore
     progress: Progress
 
     def materialise(self, wheels: Sequence[tuple[str, Digest]], python: str) -> Path:
-        """The interpreter of an environment of exactly ``wheels`` (path and digest): made, or verified file by file.
+        """Return the interpreter of an environment with exactly ``wheels``, which is built, or verified file by file.
 
-        ``python`` is the minor version, such as ``3.11``. Start the interpreter with ``-B``: all byte code there is was
-        compiled, and a file too many is refused the next time.
+        Start the interpreter with ``-B``: all byte code is compiled already, and an additional file is refused the next
+        time.
+
+        Args:
+            wheels: The path and digest of each wheel.
+            python: The minor version, such as ``3.11``.
 
         Raises:
-            IntegrityError: a wheel, or a file of an environment made earlier, is not what its digest says.
-            InvalidInputError: a wheel is invalid.
-            UnavailableError: there is no such Python, or this machine cannot run a wheel.
+            IntegrityError: A wheel, or a file of an existing environment, does not match its digest.
+            InvalidInputError: A wheel is invalid.
+            UnavailableError: There is no such Python, or this machine cannot run a wheel.
         """
         with disk_errors("making an environment"):
             return self._materialise(wheels, python)
@@ -118,7 +122,7 @@ class Environments:
                 self._verify(folder, interpreter)  # another process was faster
 
     def _install(self, parts: Sequence[tuple[str, Digest]], temporary: Path, tree: Path, layout: Layout) -> None:
-        # One after another: they share folders, and the largest takes most of the time anyway.
+        # Install sequentially: wheels share folders, and the largest takes most of the time anyway.
         with self.progress.task("installing wheels", len(parts)) as advance:
             for name, digest in parts:
                 wheel = temporary / name
@@ -130,7 +134,7 @@ class Environments:
                 advance(1)
 
     def _verify(self, folder: Path, interpreter: Path) -> None:
-        """Compare every file with the stamp that was written when the environment was made."""
+        """Compare every file with the stamp that was written when the environment was built."""
         venv = folder / _VENV
         try:
             stamp = msgspec.json.decode((folder / _STAMP).read_bytes(), type=list[tuple[str, Digest, int]])
@@ -152,7 +156,7 @@ class Environments:
 
 
 def _start_venv(venv: Path, interpreter: Path) -> None:
-    """What makes a folder a virtual environment (PEP 405), without pip and without scripts to activate it."""
+    """Create a virtual environment (PEP 405) without pip and without activation scripts."""
     (venv / "bin").mkdir(parents=True)
     (venv / _PYTHON).symlink_to(interpreter)
     settings = f"home = {interpreter.parent}\ninclude-system-site-packages = false\n"
@@ -175,7 +179,7 @@ def _check_platform(filenames: Sequence[str], python: str) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """What the interpreter is started with: nothing that points it to other modules."""
+    """Return the variables for the interpreter, without those that point it to other modules."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
@@ -185,7 +189,7 @@ def _files(venv: Path) -> list[tuple[str, Path]]:
 
 def _measure(file: Path) -> tuple[Digest, int]:
     try:
-        # Neither through a link, nor waiting for a pipe: whoever put it there, it is not what was installed.
+        # Neither follow a link nor wait for a pipe: no wheel installs either.
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
             found = describe(stream)
     except OSError as error:

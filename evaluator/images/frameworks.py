@@ -20,14 +20,14 @@ HARNESS_REQUIREMENTS = (
     "safetensors",
     "tokenizers",
 )
-"""What the harness imports; resolved together with the framework, so that both get versions that fit."""
+"""Requirements of the harness, resolved together with the framework for compatible versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamFramework:
-    """A framework as its makers publish it: its distributions, which of them a device needs, what drives it.
+    """A framework as published: its distributions, the requirement for each device, and its predictor.
 
-    ``devices`` are requirements, whose extras bring CUDA's libraries as wheels.
+    The requirements of ``devices`` have extras that install CUDA's libraries as wheels.
     """
 
     name: str
@@ -39,7 +39,7 @@ class UpstreamFramework:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkChoice:
-    """A framework, and the requirement that installs it on one device."""
+    """A framework, and the requirement that installs it for one device."""
 
     framework: UpstreamFramework
     distribution: str
@@ -70,10 +70,10 @@ FRAMEWORKS: Mapping[str, UpstreamFramework] = {
 
 
 def choose_framework(spec: str, device: str) -> FrameworkChoice:
-    """What ``NAME==VERSION`` asks for on ``device``.
+    """Return the framework and requirement for ``spec`` (``NAME==VERSION``) on ``device``.
 
     Raises:
-        InvalidInputError: another form, an unknown framework, or one that has no distribution for the device.
+        InvalidInputError: The spec has another form, or the framework is unknown or has no distribution for the device.
     """
     wanted = parse_requirement(spec)
     pins = [(clause.operator, clause.version) for clause in wanted.specifier]
@@ -94,10 +94,10 @@ def choose_framework(spec: str, device: str) -> FrameworkChoice:
 
 
 def parse_requirement(text: str) -> Requirement:
-    """A requirement that a package index can answer, so that its wheel can be fetched again by name and digest.
+    """Parse a requirement that a package index can answer, so that its wheel can be fetched again by name and digest.
 
     Raises:
-        InvalidInputError: it is none, or it is a direct reference.
+        InvalidInputError: The text is not a requirement, or is a direct reference.
     """
     try:
         requirement = Requirement(text)
@@ -115,14 +115,14 @@ _CUDA = "cuda"
 _NVIDIA = "nvidia-"
 _SUFFIX = re.compile(r"-cu([0-9]+)")
 _RUNTIME = "nvidia-cuda-runtime"
-"""CUDA's own runtime. From CUDA 13 on its name says no version of CUDA any more, and its version does."""
+"""CUDA's runtime, whose name has no CUDA version from CUDA 13 on, but whose version is that of CUDA."""
 
 
 def check_device(wheels: Iterable[Wheel], device: str) -> None:
-    """Nothing, where ``wheels`` are for ``device``: ``cpu`` without NVIDIA's libraries, ``cuda12`` with CUDA 12's.
+    """Raise unless ``wheels`` are for ``device``: ``cpu`` without NVIDIA's libraries, ``cuda12`` with those of CUDA 12.
 
     Raises:
-        InvalidInputError: they are not; names the wheels that say so.
+        InvalidInputError: The wheels are for another device; the message names them.
     """
     chosen = list(wheels)
     nvidia = [wheel for wheel in chosen if wheel.name.startswith(_NVIDIA)]
@@ -139,7 +139,7 @@ def check_device(wheels: Iterable[Wheel], device: str) -> None:
 
 
 def _cuda(wheel: Wheel) -> str | None:
-    """The major version of CUDA that the wheel's name or version tells; None where neither does."""
+    """Return CUDA's major version from the wheel's name or version; None where neither has it."""
     suffix = _SUFFIX.search(wheel.name)
     if suffix is not None:
         return suffix[1]

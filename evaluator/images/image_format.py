@@ -15,7 +15,7 @@ from benchlock.artifacts.json_codec import encode_canonical
 
 
 def list_files(folder: Path) -> list[tuple[str, Path]]:
-    """Everything that is no folder: its relative path and where it lies, sorted by the path's UTF-8 bytes."""
+    """List all entries except folders: relative path and location, sorted by the UTF-8 bytes of the path."""
     return sorted(_walk(str(folder), ""), key=lambda found: found[0].encode())
 
 
@@ -30,14 +30,17 @@ def _walk(folder: str, prefix: str) -> Iterator[tuple[str, Path]]:
 
 PREFIX = "/opt/benchlock"
 PACKAGES = f"{PREFIX}/site-packages"
-"""Where the wheels' modules are in an image."""
+"""The folder of the wheels' modules in an image."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def encode_config(arch: str, layers: Sequence[Digest], settings: Sequence[str] = ()) -> bytes:
-    """The canonical JSON of an image of ``layers``, the lowest first: no times, no host, no history.
+    """Encode the canonical JSON configuration of an image, without times, host or history.
 
-    ``settings`` are the variables that the base sets, as ``NAME=value``; those of the same name here come first.
+    Args:
+        arch: The architecture, such as amd64.
+        layers: The diff ids of the layers, lowest first.
+        settings: The variables that the base sets, as ``NAME=value``; the image's own variables take precedence.
     """
     inherited = dict(setting.partition("=")[::2] for setting in settings)
     own = {
@@ -61,14 +64,14 @@ def encode_config(arch: str, layers: Sequence[Digest], settings: Sequence[str] =
 
 
 _TIME = 315_532_800
-"""1980-01-01, the first moment that a zip can name."""
+"""1980-01-01, the earliest time that a zip archive can store."""
 
 
 def write_layer(tree: Path, layer: Path) -> Descriptor:
     """Write ``tree`` to the uncompressed tar ``layer``; its digest is the layer's diff id.
 
-    Entries are sorted by their paths' UTF-8 bytes, belong to user and group 0, are of one fixed time, and have the mode
-    0644 or 0755.
+    Entries are sorted by the UTF-8 bytes of their paths, belong to user and group 0, have one fixed time, and have the
+    mode 0644 or 0755.
     """
     files = dict(list_files(tree))
     folders = {folder for path in files for folder in _parents(path)}
@@ -101,12 +104,17 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def docker_archive(config: bytes, layers: Sequence[Descriptor], store: BlobStore) -> Iterator[bytes]:
-    """The bytes of a docker-archive of one image; the engine's image id is the SHA-256 of ``config``.
+    """Yield the bytes of a docker-archive of one image; the engine's image id is the SHA-256 of ``config``.
 
-    The engine compares each layer with the diff id that the config names. Nothing is held in memory but one piece.
+    The engine compares each layer with the diff id in the configuration. Only one chunk is in memory at a time.
+
+    Args:
+        config: The configuration.
+        layers: The layers, lowest first.
+        store: The store of the layers.
 
     Raises:
-        BlobNotFoundError: the store has no such layer.
+        BlobNotFoundError: A layer is not in the store.
     """
     name = f"{to_hex(digest_bytes(config))}.json"
     paths = [f"{to_hex(layer.digest)}.tar" for layer in layers]
@@ -122,7 +130,7 @@ def docker_archive(config: bytes, layers: Sequence[Descriptor], store: BlobStore
 
 
 def write_docker_archive(stream: BinaryIO, config: bytes, layers: Sequence[Descriptor], store: BlobStore) -> None:
-    """Write that archive to ``stream``."""
+    """Write the archive of ``docker_archive`` to ``stream``."""
     stream.writelines(docker_archive(config, layers, store))
 
 

@@ -17,10 +17,10 @@ _PREFIX = "work-"
 
 @contextmanager
 def workspace(root: Path) -> Iterator[Path]:
-    """A new empty folder under ``root``, removed at the end; folders that nobody works in any more are removed first.
+    """Create an empty folder under ``root`` and remove it at the end; abandoned folders are removed first.
 
-    Every user of ``root`` holds a shared lock for as long as it works, which the kernel drops when the process dies. So
-    whoever gets the exclusive lock knows that all folders there are left-overs.
+    Every user of ``root`` holds a shared lock while it works, and the kernel releases the lock when the process dies. A
+    process with the exclusive lock therefore knows that all folders are abandoned.
     """
     root.mkdir(parents=True, exist_ok=True)
     lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -40,9 +40,9 @@ def _sweep(root: Path, lock: int) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return  # somebody works; the next one sweeps
+        return  # another process is working; a later one removes the folders
     for folder in root.glob(f"{_PREFIX}*"):
-        # A child of a killed build may write here for another moment: what stays is removed the next time.
+        # A child of a killed build may still write here; remaining files are removed the next time.
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -58,10 +58,17 @@ def run_tool(
     given: bytes = b"",
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Standard output of ``command``, with ``given`` on its standard input.
+    """Run an external tool and return its standard output.
+
+    Args:
+        command: The command line.
+        what: The purpose of the tool, for the error message.
+        next_step: The advice of the error message.
+        given: The standard input.
+        environment: The complete environment; None inherits this process's.
 
     Raises:
-        UnavailableError: it cannot be started or it fails: ``what`` was tried, the end of its messages, ``next_step``.
+        UnavailableError: The tool cannot be started or fails; the message has the end of the tool's messages.
     """
     try:
         done = run_group(command, given, environment)
@@ -77,10 +84,15 @@ def run_tool(
 def run_group(
     command: Sequence[str], given: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a tool to its end; where this process is interrupted, end the tool and its children, which clean up.
+    """Run a tool to its end; if this process is interrupted, end the tool and its children, which can clean up.
+
+    Args:
+        command: The command line.
+        given: The standard input.
+        environment: The complete environment; None inherits this process's.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The tool cannot be started.
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, process_group=0) as process:
@@ -93,26 +105,26 @@ def run_group(
 
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:
-    """Ask the group of a process to end, then kill what is left of it."""
+    """Terminate a process group, then kill the processes that remain."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:
         with suppress(subprocess.TimeoutExpired):
             process.wait(_SECONDS_TO_CLEAN_UP)
-    finally:  # interrupted again, too
+    finally:  # also after a second interruption
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def last_lines(messages: str, status: int) -> str:
-    """The end of a tool's messages, or its exit status where it gave none."""
+    """Return the end of a tool's messages, or its exit status if there are none."""
     lines = [line for line in messages.splitlines() if line.strip()]
     return "\n".join(lines[-_LINES_SHOWN:]) or f"exit status {status}"
 
 
 @contextmanager
 def disk_errors(what: str) -> Iterator[None]:
-    """While held, an error of the file system becomes an ``UnavailableError`` that says ``what`` was done."""
+    """Convert an error of the file system inside the context into ``UnavailableError``; ``what`` is the operation."""
     try:
         yield
     except OSError as error:

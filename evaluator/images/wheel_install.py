@@ -1,7 +1,7 @@
 """Installation of wheels into a folder tree, with reproducible byte code.
 
-What a code object's bytes are depends on what the process interned before, and on the seed of string hashing. So each
-process starts fresh, with a fixed seed, on a fixed part of one wheel's sorted files.
+The bytes of a code object depend on the strings that the process interned before, and on the seed of string hashing.
+Each compiling process is therefore fresh, has a fixed seed, and compiles a fixed part of one wheel's sorted files.
 """
 
 import json
@@ -28,9 +28,9 @@ _Result = TypeVar("_Result")
 
 
 def run_parallel(action: Callable[[_Argument], _Result], arguments: Iterable[_Argument]) -> Iterator[_Result]:
-    """The results of ``action`` on each argument, in the order in which they come.
+    """Yield the results of ``action`` on each argument, in the order of completion.
 
-    The first failure, or an interruption, is raised after what already runs; nothing else is started.
+    The first failure or interruption is raised after the running actions end; no other action is started.
     """
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
@@ -41,7 +41,7 @@ def run_parallel(action: Callable[[_Argument], _Result], arguments: Iterable[_Ar
 
 
 _FILES_A_PROCESS = 256
-"""Part of what makes the bytes: another number gives other byte code, and so other image ids."""
+"""A part of the recipe of byte code: another number gives other byte code, and so other image ids."""
 _SCRIPT = """
 import json, py_compile, sys
 task = json.load(sys.stdin)
@@ -58,7 +58,7 @@ for path in task["files"]:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """A folder of modules under its three names: the host's, the compiling interpreter's, and the final one."""
+    """A folder of modules under three paths: the host's, the compiling interpreter's, and the final one."""
 
     host: Path
     seen: str
@@ -78,12 +78,18 @@ class _Part:
 def compile_all(
     interpreter: Sequence[str], sources: Iterable[Sources], environment: Mapping[str, str], progress: Progress
 ) -> None:
-    """Compile every ``.py`` file below ``sources``, each into the ``__pycache__`` beside it.
+    """Compile every ``.py`` file below ``sources`` into the ``__pycache__`` beside it.
 
-    A file that is no valid Python (templates, tests of other versions) is left without byte code.
+    A file that is not valid Python (templates, tests of other versions) is skipped.
+
+    Args:
+        interpreter: The command line of the interpreter.
+        sources: The folders of modules.
+        environment: The environment of the interpreter.
+        progress: Receives the progress.
 
     Raises:
-        UnavailableError: the interpreter does not run.
+        UnavailableError: The interpreter does not run.
     """
     parts = [_Part(folder, part) for folder in sources for part in _parts(folder.host)]
     command = [*interpreter, "-s", "-S", "-B", "-P", "-W", "ignore", "-c", _SCRIPT]
@@ -113,9 +119,9 @@ _INSTALLER = {"INSTALLER": b"benchlock\n"}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Absolute paths where a wheel's parts will be.
+    """Absolute paths of the parts of an installed wheel.
 
-    ``bin``, ``include`` and data files below ``prefix``, modules in ``packages``; scripts start ``interpreter``.
+    ``bin``, ``include`` and data files are below ``prefix``, modules in ``packages``; scripts start ``interpreter``.
     """
 
     prefix: str
@@ -124,19 +130,20 @@ class Layout:
 
 
 class _Source(WheelFile):
-    """A wheel without byte code that somebody put into it: ours is compiled from the sources."""
+    """A wheel without its own byte code, which is compiled from the sources instead."""
 
     def get_contents(self) -> Iterator[WheelContentElement]:
+        """Yield the entries of the wheel, except byte code."""
         for record, stream, executable in super().get_contents():
             if "__pycache__" not in record[0].split("/")[:-1]:
                 yield record, stream, executable
 
 
 def install_wheel(wheel: Path, tree: Path, layout: Layout) -> None:
-    """Install one wheel below ``tree``, which holds everything at the absolute path that it will have in the end.
+    """Install one wheel below ``tree``, in which everything has its final absolute path.
 
     Raises:
-        InvalidInputError: the file is no valid wheel.
+        InvalidInputError: The file is not a valid wheel.
     """
     folders = {
         "purelib": layout.packages,

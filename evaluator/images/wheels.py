@@ -27,7 +27,10 @@ _OLDEST_GLIBC = 5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``python`` is ``MAJOR.MINOR``, ``machine`` what ``uname -m`` says, ``glibc`` the minor number of glibc 2."""
+    """The target of a build.
+
+    ``python`` is ``MAJOR.MINOR``, ``machine`` the output of ``uname -m``, and ``glibc`` the minor version of glibc 2.
+    """
 
     python: str
     machine: str
@@ -35,11 +38,11 @@ class Target:
 
     @property
     def arch(self) -> str:
-        """The architecture in the words of images: amd64, arm64."""
+        """The architecture by its name in images: amd64, arm64."""
         return _ARCHITECTURES[self.machine]
 
     def platforms(self) -> Iterator[str]:
-        """The platform tags that run there, the most specific first (PEP 600)."""
+        """Yield the supported platform tags, the most specific first (PEP 600)."""
         for minor in range(self.glibc, _OLDEST_GLIBC - 1, -1):
             yield f"manylinux_2_{minor}_{self.machine}"
             if minor in _LEGACY_NAMES:
@@ -47,7 +50,7 @@ class Target:
         yield f"linux_{self.machine}"
 
     def tags(self) -> frozenset[Tag]:
-        """Every wheel tag that runs there."""
+        """Return every supported wheel tag."""
         major, minor = (int(part) for part in self.python.split("."))
         version, interpreter = (major, minor), f"cp{major}{minor}"
         abis = (interpreter,)
@@ -57,10 +60,15 @@ class Target:
 
 
 def read_target(python: str, machine: str, libc: str) -> Target:
-    """The target of an interpreter that reports these (``libc`` as ``glibc 2.36``).
+    """Return the target of an interpreter, from what it reports.
+
+    Args:
+        python: ``MAJOR.MINOR``.
+        machine: The output of ``uname -m``.
+        libc: The C library, as ``glibc 2.36``.
 
     Raises:
-        UnavailableError: nothing is built for such a machine or C library.
+        UnavailableError: The machine or C library is not supported.
     """
     name, _, version = libc.partition(" ")
     major, _, minor = version.partition(".")
@@ -73,15 +81,15 @@ def read_target(python: str, machine: str, libc: str) -> Target:
 
 
 def running_python() -> str:
-    """The running interpreter's ``MAJOR.MINOR``."""
+    """Return ``MAJOR.MINOR`` of the running interpreter."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def host_target() -> Target:
-    """The target of the running interpreter.
+    """Return the target of the running interpreter.
 
     Raises:
-        UnavailableError: it runs on something that nothing is built for.
+        UnavailableError: The machine or C library is not supported.
     """
     if sys.platform != "linux" or sys.implementation.name != "cpython":
         raise UnavailableError(f"images are built by CPython on Linux, not {sys.implementation.name} on {sys.platform}")
@@ -96,7 +104,7 @@ _UNSOLVABLE_SIGNS = ("No matching distribution found", "ResolutionImpossible")
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """One wheel that a resolution chose; ``filename`` says version and tags (PEP 427)."""
+    """A wheel of a resolution; ``filename`` has its version and tags (PEP 427)."""
 
     name: NormalizedName
     version: str
@@ -106,12 +114,13 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """Where wheels come from, beyond the user's pip configuration."""
+    """Sources of wheels beyond the user's pip configuration."""
 
     find_links: tuple[str, ...] = ()
     index_url: str | None = None
 
     def arguments(self) -> list[str]:
+        """Return the arguments for pip."""
         links = [f"--find-links={folder}" for folder in self.find_links]
         return links if self.index_url is None else [*links, f"--index-url={self.index_url}"]
 
@@ -119,14 +128,18 @@ class IndexOptions:
 def resolve(
     requirements: Sequence[str], target: Target, index: IndexOptions, scratch: Path | None = None
 ) -> tuple[Wheel, ...]:
-    """The wheels that satisfy all ``requirements`` together on ``target``, sorted by name.
+    """Resolve wheels that satisfy all ``requirements`` together on ``target``, sorted by name.
 
-    What pip reports lies in ``scratch`` for a moment, by default in the system's folder for such files.
+    Args:
+        requirements: The requirements.
+        target: The platform.
+        index: The sources of wheels.
+        scratch: The folder for pip's report; None for the system's temporary folder.
 
     Raises:
-        InvalidInputError: no set of wheels does.
-        UnavailableError: pip or the index failed; or pip runs on another minor version of Python, which would evaluate
-            the packages' environment markers for the wrong interpreter.
+        InvalidInputError: No set of wheels satisfies the requirements.
+        UnavailableError: pip or the index failed; or pip runs on another minor version of Python, for which it would
+            evaluate environment markers.
     """
     if running_python() != target.python:
         raise UnavailableError(
@@ -146,11 +159,18 @@ def resolve(
 def fetch(
     wheels: Iterable[Wheel], folder: Path, target: Target, index: IndexOptions, store: BlobStore
 ) -> Mapping[Digest, int]:
-    """Put exactly ``wheels`` into ``folder``, from ``store`` or else the index; sizes by digest.
+    """Put exactly ``wheels`` into ``folder``, from ``store`` or else the index; return the sizes by digest.
+
+    Args:
+        wheels: The wheels of the resolution.
+        folder: The folder to fill.
+        target: The platform.
+        index: The sources of wheels.
+        store: The local store.
 
     Raises:
-        IntegrityError: a file has other bytes than the resolution promised.
-        UnavailableError: pip or the index failed, or gives a wheel another name than it was resolved by.
+        IntegrityError: The bytes of a file do not match the digest in the resolution.
+        UnavailableError: pip or the index failed, or downloaded a wheel under another name.
     """
     folder.mkdir(parents=True, exist_ok=True)
     wanted = list(wheels)
@@ -209,7 +229,7 @@ def _pip_error(messages: str, status: int) -> BenchlockError:
 
 
 def _read_entry(entry: Mapping[str, Any], target: Target) -> Wheel:
-    """One entry of pip's installation report (its format version 1)."""
+    """Read an entry of pip's installation report (format version 1)."""
     metadata, source = entry["metadata"], entry["download_info"]
     filename = unquote(urlsplit(source["url"]).path.rsplit("/", 1)[-1])
     name, version = canonicalize_name(metadata["name"]), metadata["version"]
@@ -228,10 +248,10 @@ def _read_entry(entry: Mapping[str, Any], target: Target) -> Wheel:
 
 
 def check_file(path: Path, expected: Digest) -> int:
-    """The size of the file at ``path``.
+    """Return the size of the file at ``path``.
 
     Raises:
-        IntegrityError: it has another digest.
+        IntegrityError: The file has another digest.
     """
     with path.open("rb") as stream:
         found = describe(stream)

@@ -1,10 +1,10 @@
 """Metrics over several runs, and equivalence tests of two locks.
 
-A run is one draw: where its process, its memory and its moment fell moves all of its calls together, so that no number
-of calls in one run says how another run will be. Times vary by factors, so ratios are averaged as logarithms.
+A run is one draw: the placement of its process, its memory layout and its time affect all of its calls together, so
+that no number of calls in one run predicts another run. Times vary by factors, so ratios are averaged as logarithms.
 
-That no difference was found is no evidence of equality: equivalence wants a margin that was stated before the runs, and
-the whole interval within it.
+A difference that was not found is no evidence of equality. Equivalence requires a margin that was stated before the
+runs, and an interval entirely within it.
 """
 
 import math
@@ -21,20 +21,26 @@ from benchlock.evaluator.statistics.paired_tests import SIGNIFICANT, PairedTest,
 from benchlock.registry.manifests.metric_definitions import is_quality
 
 FEWEST = 6
-"""Runs of which an interval can be had at all: with fewer, all may lie on one side of the median by chance."""
+"""The least number of runs for an interval: fewer may all lie on one side of the median by chance."""
 DRIFT = 7.0
-"""By how much the variance of the difference between runs at two times is inflated: a host drifts between them, and so
-few runs cannot tell by how much. Chosen by simulation, so that at most 5 % of the decisions are false."""
+"""Inflation of the variance of the difference between runs at two times.
+
+A host drifts between them, and so few runs cannot show by how much. The value was chosen by simulation, so that at most
+5 % of the decisions are false.
+"""
 ROUND_DRIFT = 1.1
-"""The same between neighbouring rounds of an interleaved comparison, which a drifting host makes alike."""
+"""The inflation between neighbouring rounds of an interleaved comparison, which drift affects alike."""
 MOST = 1000
-"""Runs beyond which nobody is told how many would decide."""
+"""The greatest number of runs that is reported as deciding."""
 _LOOKED_AT = 0.968
-"""The level of an interval by which runs are stopped: whoever stops where it is narrow stops at lucky spreads."""
+"""The level of an interval that stops the runs.
+
+A stop at a narrow interval favours runs that happen to have a small spread, hence a level above 95 %.
+"""
 
 
 def centre(values: Sequence[float]) -> float:
-    """Return the median: of an even number of positive values the geometric mean of the two in the middle."""
+    """Return the median; for an even number of positive values the geometric mean of the middle two."""
     ordered, half = sorted(values), len(values) // 2
     if len(ordered) % 2:
         return ordered[half]
@@ -43,13 +49,13 @@ def centre(values: Sequence[float]) -> float:
 
 
 def find_interval_over_runs(values: Sequence[float], *, watched: bool = False) -> Interval:
-    """Return the 95 % interval of the median over runs: between order statistics, whatever their distribution.
+    """Return the 95 % interval of the median over runs, between order statistics, for any distribution.
 
-    A mean and Student's t would miss the truth where a host has spikes: few runs show too few of them.
+    A mean with Student's t would miss the true value on a host with spikes, because few runs show too few of them.
 
     Args:
-        values: One value a run.
-        watched: Whether somebody looks at the interval after every run and stops where it is narrow; it is wider then.
+        values: One value per run.
+        watched: Whether the interval is checked after every run and a narrow one stops the runs; it is wider then.
     """
     ordered = sorted(values)
     low, high = quantile_ranks(len(ordered), 0.5, _LOOKED_AT if watched else LEVEL)
@@ -57,12 +63,12 @@ def find_interval_over_runs(values: Sequence[float], *, watched: bool = False) -
 
 
 def is_exact(metric: str, values: Sequence[float]) -> bool:
-    """Whether the runs know a metric exactly: one of quality, of the same samples, that each of them gives alike."""
+    """Whether the runs know a metric exactly: a quality metric with equal values in all runs."""
     return is_quality(metric) and len(set(values)) == 1
 
 
 def width(middle: float, ci: Interval) -> float:
-    """How far an interval reaches from ``middle``, as a fraction of it; infinite where an end is not bounded."""
+    """Return the reach of an interval from ``middle``, as a fraction of it; infinite for an unbounded end."""
     if ci.low is None or ci.high is None:
         return math.inf
     reach = max(ci.high - middle, middle - ci.low)
@@ -73,10 +79,10 @@ def width(middle: float, ci: Interval) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """What the second of two groups of runs is of the first: 1.05 is 5 % more.
+    """The ratio of the second of two groups of runs to the first: 1.05 is 5 % more.
 
-    ``ci`` is two-sided at 95 %; ``narrow`` at 90 %, whose two ends are the two one-sided tests of equivalence at 5 %.
-    ``paired`` where each value was held against its neighbour in time. ``value`` is None where a value is 0.
+    ``ci`` is two-sided at 95 %. ``narrow`` is two-sided at 90 %; its ends are the two one-sided tests of equivalence at
+    5 %. ``paired`` means that each value was compared with its neighbour in time. ``value`` is None where a value is 0.
     """
 
     value: float | None
@@ -89,12 +95,18 @@ class Ratio:
 def ratio(
     a: Sequence[float], b: Sequence[float], *, paired: bool, again: Sequence[float] = (), inflation: float = 1.0
 ) -> Ratio | None:
-    """How ``b`` compares with ``a``, of runs that took turns (``paired``: same place, same round) or did not.
+    """Compare the runs ``b`` with the runs ``a``; None where a value is not positive, so that there is no ratio.
 
-    Pairs: Student's t over the logarithms of the quotients, so that what slows both of a round drops out; where the
-    first had a second turn ``again`` in each round, the quotients are over the geometric mean of both, which halves
-    its part of the noise. Else Welch's t over the logarithms (Biometrika 34, 1947). The variance of the difference is
-    multiplied by ``inflation``. None where a value is not positive: there is no ratio to speak of.
+    Paired runs: Student's t over the logarithms of the quotients, so that an effect on both runs of a round cancels.
+    With a second turn ``again`` of the first in each round, the quotients are over the geometric mean of both turns,
+    which halves its part of the noise. Otherwise: Welch's t over the logarithms (Biometrika 34, 1947).
+
+    Args:
+        a: The values of the first, one per run.
+        b: The values of the second.
+        paired: Whether the runs were interleaved, with the same place in the same round.
+        again: The values of the first's second turn, one per round.
+        inflation: The factor of the variance of the difference.
     """
     if min(*a, *b, *again) <= 0:
         return None
@@ -115,7 +127,7 @@ def ratio(
 
 
 def _ratio(value: float, error: float, degrees: float, n: int, *, paired: bool) -> Ratio:
-    if n < 2:  # noqa: PLR2004 - one run says nothing of another
+    if n < 2:  # noqa: PLR2004 - one run has no spread
         return Ratio(math.exp(value), UNBOUNDED, UNBOUNDED, n, paired)
     reached = (_quantile(level, degrees) * error for level in (LEVEL, 2 * LEVEL - 1))
     ci, narrow = (Interval(math.exp(value - half), math.exp(value + half)) for half in reached)
@@ -123,25 +135,25 @@ def _ratio(value: float, error: float, degrees: float, n: int, *, paired: bool) 
 
 
 def _error(drawn: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float:
-    """The standard error of the mean."""
+    """Return the standard error of the mean."""
     return float(drawn.std(ddof=1)) / math.sqrt(len(drawn)) if len(drawn) > 1 else 0.0
 
 
 def _quantile(level: float, degrees: float) -> float:
-    """How many standard errors a two-sided interval of ``level`` reaches, by Student's t."""
+    """Return how many standard errors a two-sided interval of ``level`` reaches, by Student's t."""
     upper = (1 + level) / 2
     return float(special.ndtri(upper) if math.isinf(degrees) else special.stdtrit(degrees, upper))
 
 
 def runs_to_decide(found: Ratio, margin: float | None) -> int | None:
-    """Return how many runs a side would decide whether a ratio is within ``margin``, if it stays what it is.
+    """Return the number of runs per side that would decide whether a ratio is within ``margin``, if it stays the same.
 
     Args:
-        found: The ratio of so many runs, whose spread says how fast its interval narrows.
-        margin: The relative difference that counts as none; None where equality alone does.
+        found: The ratio of the runs so far, whose spread determines how fast its interval narrows.
+        margin: The relative difference that counts as none; None where only equality does.
 
     Returns:
-        The number; None where one run a side says nothing of the spread, or more than 1000 would be needed.
+        The number; None where there is only one run per side, or more than 1000 would be needed.
     """
     if found.ci.high is None or found.value is None:
         return None
@@ -153,21 +165,22 @@ def runs_to_decide(found: Ratio, margin: float | None) -> int | None:
 
 
 Answer = Literal["equal", "equivalent", "different", "undecided"]
-"""``equal`` is of quality alone: each sample adds the same to the metric of both."""
+"""The verdict; ``equal`` is only for quality: each sample contributes the same to the metric of both."""
 
 _EQUAL = 1e-12
-"""Relative: what is equal but for the last bits of a sum."""
+"""Relative difference of values that are equal except for the last bits of a sum."""
 _LEAST = 1e-4
-"""Relative: the least difference that is shown as a figure."""
+"""The least relative difference that is shown as a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one metric of two locks compares; ``reason`` says the answer in words.
+    """The comparison of one metric of two locks; ``reason`` states the verdict in words.
 
     ``control`` is the same comparison of the first lock with itself in the same rounds (A/A), None where it was not
-    made; ``margin`` what was stated beforehand, None where nothing was. ``self_reported``: code of a model could have
-    made a value, so that the finding is undecided. ``test``: how the two compare sample by sample, of quality alone.
+    made. ``margin`` is the margin stated beforehand, None without one. ``self_reported`` means that code of a model
+    could have made a value, so that the verdict is undecided. ``test`` compares the two sample by sample, only for
+    quality.
     """
 
     metric: str
@@ -181,16 +194,23 @@ class Finding:
 
     @property
     def noise_floor(self) -> float | None:
-        """How far from itself the first lock may seem to be. A fraction, which is reported and decides nothing."""
+        """The greatest difference of the first lock from itself, as a fraction; informational only."""
         return None if self.control is None else _farthest(self.control.ci)
 
 
 def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, margin: float | None) -> Finding:
-    """The finding on a metric, whose better ``direction`` is ``higher``, ``lower`` or neither.
+    """Return the finding on a metric.
 
     Equivalent: the 90 % interval of the ratio lies within ``[1 - margin, 1 + margin]``, which is two one-sided tests at
     5 % each (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987), and so does that of the control. Different: the whole
-    95 % interval lies beyond the margin, or without a margin beyond equality.
+    95 % interval lies beyond the margin or, without a margin, beyond equality.
+
+    Args:
+        metric: The name of the metric.
+        direction: ``higher`` or ``lower`` where that is better; another value where neither is.
+        ratio: The ratio of the second lock to the first.
+        control: The ratio of the first lock to itself; None where it was not measured.
+        margin: The margin stated beforehand; None without one.
     """
     assert ratio.value is not None
     told = format_change(ratio.value - 1)
@@ -201,7 +221,7 @@ def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, marg
 
 
 def find_no_ratio(metric: str, a: Sequence[float], b: Sequence[float], margin: float | None) -> Finding:
-    """Return the undecided finding on runs of which one has the value 0; its reason has the difference."""
+    """Return the undecided finding on runs with a value of 0; its reason has the difference."""
     reason = f"{centre(b) - centre(a):+.4g} between the medians, and no ratio since a run has 0"
     none = Ratio(None, UNBOUNDED, UNBOUNDED, min(len(a), len(b)), paired=False)
     return Finding(metric, none, None, margin, "undecided", reason)
@@ -219,17 +239,18 @@ _NO_TESTS = PairedTests()
 
 
 def judge_quality(a: Metric, b: Metric, n: int, margin: float | None, tests: PairedTests = _NO_TESTS) -> Finding:
-    """The finding on a quality metric that every run of a lock gives alike: on the samples that were seen it is exact.
+    """Return the finding on a quality metric with equal values in all runs of a lock.
 
-    So a margin is decided without an interval. Without one, values are called different where the test of the pairs of
-    samples says so, which speaks of other samples of the kind; where there is none, where their intervals do not meet.
+    The metric is exact on the same samples, so a margin is decided without an interval. Without a margin, values are
+    different where the test of pairs of samples says so, which generalizes to other samples; without such a test, where
+    their intervals do not overlap.
 
     Args:
-        a: The figure of the first lock.
-        b: That of the second one.
-        n: The number of runs a side.
-        margin: What counts as equivalent; None where nothing was stated.
-        tests: How the two compare sample by sample, or why they were not compared.
+        a: The metric of the first lock.
+        b: The metric of the second lock.
+        n: The number of runs per side.
+        margin: The margin of equivalence; None where nothing was stated.
+        tests: The comparison sample by sample, or why there is none.
 
     Returns:
         The finding; where the first value is 0, its ratio has no value and its reason has the difference.
@@ -258,7 +279,7 @@ def _judge_exact(a: Metric, b: Metric, n: int, margin: float | None, tests: Pair
 
 
 def _describe(test: PairedTest, direction: str) -> str:
-    """Return what a test of pairs says, in words."""
+    """Describe the result of a test of pairs in words."""
     if test.is_equal:
         return f"each of {test.n} samples counts alike for both"
     if test.method == "mcnemar":
@@ -281,7 +302,7 @@ def _describe(test: PairedTest, direction: str) -> str:
 
 
 def _describe_interval(ci: Interval, unit: str) -> str:
-    """Return the interval of a difference in words, of a share in percentage points; nothing where it has no width."""
+    """Describe the interval of a difference, in percentage points for a share; empty for no width."""
     if ci.low is None or ci.high is None or ci.low == ci.high:
         return ""
     factor, name = (100, "points") if unit == "fraction" else (1, unit)
@@ -290,7 +311,10 @@ def _describe_interval(ci: Interval, unit: str) -> str:
 
 
 def _moved(a: float, b: float, unit: str) -> str:
-    """How far ``b`` is from ``a``, in words where a figure would round to nothing; of a share in percentage points."""
+    """Describe the change from ``a`` to ``b``, in words where a number would round to zero.
+
+    Shares in percentage points.
+    """
     if math.isclose(a, b, rel_tol=_EQUAL):
         return "equal"
     if a <= 0:
@@ -330,7 +354,7 @@ def _answer(ratio: Ratio, control: Ratio | None, margin: float | None) -> tuple[
 
 
 def describe_runs_to_decide(ratio: Ratio, margin: float | None) -> str:
-    """Return how many runs would decide, in words."""
+    """Describe how many runs would decide."""
     number = runs_to_decide(ratio, margin)
     if number is None:
         return f"no {MOST} runs a side would decide at this spread"
@@ -338,7 +362,7 @@ def describe_runs_to_decide(ratio: Ratio, margin: float | None) -> str:
 
 
 def _farthest(ci: Interval) -> float | None:
-    """How far from 1 an interval of a ratio reaches; None where an end is not bounded."""
+    """Return how far from 1 the interval of a ratio reaches; None for an unbounded end."""
     return None if ci.low is None or ci.high is None else max(abs(ci.low - 1), abs(ci.high - 1))
 
 

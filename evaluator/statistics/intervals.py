@@ -1,13 +1,13 @@
 """Confidence intervals (95 %) of quantiles, means, autocorrelated series and clustered samples.
 
-A slow spell slows many calls, and a queue hands the wait of one call on to the next, so that n calls say less than n
-independent ones. The number of independent values that a series is worth is estimated by batch means (Law, Simulation
-Modeling and Analysis, section 9.5.3), and intervals are those of so many independent values.
+Series: a slow period slows many calls, and a queue passes the wait of one call on to the next, so that n calls are
+worth less than n independent ones. The number of independent values that a series is worth is estimated by batch means
+(Law, Simulation Modeling and Analysis, section 9.5.3), and intervals are those of that many independent values.
 
-What one sample adds hangs together, so that samples are what is drawn, and large ones weigh more than small ones. The
-variance is that of the linearised ratio. The residual of a sample is divided by one less its weight, as it is without
-that sample (HC3: MacKinnon and White, J. Econometrics 29, 1985); as many samples of equal weight as would
-weigh alike (Kish, Survey Sampling, section 11.7) give the degrees of freedom of Student's t.
+Clusters: the values of one sample are correlated, so that samples are the units drawn, and large samples weigh more.
+The variance is that of the linearised ratio. The residual of a sample is divided by one minus its weight, as if
+computed without that sample (HC3: MacKinnon and White, J. Econometrics 29, 1985). The effective number of samples of
+equal weight (Kish, Survey Sampling, section 11.7) gives the degrees of freedom of Student's t.
 """
 
 import math
@@ -24,10 +24,15 @@ Tensor = npt.NDArray[Any]
 
 
 def series(values: Tensor, shape: tuple[int | None, ...], kind: str) -> Tensor:
-    """``values``, which are finite, not negative, of 64 bits, of the ``kind`` of NumPy's types and of ``shape``.
+    """Return ``values`` after a check: finite, not negative, of 64 bits, of a kind and a shape.
+
+    Args:
+        values: The array.
+        shape: The expected shape; None accepts any size.
+        kind: The expected kind of NumPy's types.
 
     Raises:
-        ValueError: they are not.
+        ValueError: The array does not match.
     """
     sizes = zip(values.shape, shape, strict=True)
     if values.dtype.kind != kind or any(want not in (None, size) for size, want in sizes) or values.dtype.itemsize < 8:  # noqa: PLR2004 - 64 bits
@@ -46,7 +51,7 @@ UNBOUNDED = Interval(None, None)
 
 
 def fraction(successes: int, n: int) -> Interval:
-    """The exact interval of a binomial proportion (Clopper and Pearson, Biometrika 26, 1934).
+    """Return the exact interval of a binomial proportion (Clopper and Pearson, Biometrika 26, 1934).
 
     Its coverage is never below the level, also where every sample or none succeeds.
     """
@@ -58,11 +63,11 @@ def fraction(successes: int, n: int) -> Interval:
 
 
 def quantile_ranks(n: int, q: float, level: float = LEVEL) -> tuple[int | None, int | None]:
-    """The ranks (from 1) of the order statistics that bound the ``q``-quantile of ``n`` independent samples.
+    """Return the ranks (from 1) of the order statistics that bound the ``q``-quantile of ``n`` independent samples.
 
-    The number of samples below the quantile is binomial (n, q), whatever the distribution (David and Nagaraja, Order
-    Statistics, section 7.1). The low rank is the greatest whose chance of lying above the quantile is at most 2.5 %,
-    the high rank the smallest whose chance of lying below it is.
+    The number of samples below the quantile is binomial (n, q) for any distribution (David and Nagaraja, Order
+    Statistics, section 7.1). The low rank is the greatest whose probability of lying above the quantile is at most 2.5
+    %; the high rank is the smallest whose probability of lying below it is at most 2.5 %.
     """
     below = special.bdtr(np.arange(n), n, q)  # [k]: the chance of at most k samples below the quantile
     tail = (1 - level) / 2
@@ -77,9 +82,10 @@ def nearest_rank(n: int, q: float) -> int:
 
 
 def quantile(ordered: Sequence[float] | npt.NDArray[np.floating], q: float) -> tuple[float, Interval]:
-    """The ``q``-quantile by nearest rank (the least sample that at least ``q`` of them do not exceed), and bounds.
+    """Return the ``q``-quantile of samples by nearest rank, and its interval.
 
-    ``ordered`` holds the samples in ascending order. Bounds assume that samples are independent.
+    It is the least sample that at least ``q`` of them do not exceed. The samples in ``ordered`` are ascending, and the
+    bounds assume that they are independent.
     """
     n = len(ordered)
     if n == 0:
@@ -91,11 +97,11 @@ def quantile(ordered: Sequence[float] | npt.NDArray[np.floating], q: float) -> t
 
 
 def mean_in_blocks(values: npt.NDArray[np.floating]) -> Interval:
-    """The interval of the mean of a series in time order, by the method of batch means.
+    """Return the interval of the mean of a series in time order, by the method of batch means.
 
-    The series is cut into 20 contiguous blocks, whose means are nearly independent where single values are not (a slow
-    spell slows neighbours); Student's t over the block means (Law, Simulation Modeling and Analysis, section 9.5.3).
-    Fewer than two values a block bound nothing.
+    The series is cut into 20 contiguous blocks, whose means are nearly independent where single values are not, because
+    a slow period slows neighbours. Student's t applies to the block means (Law, Simulation Modeling and Analysis,
+    section 9.5.3). The interval is unbounded with fewer than two values per block.
     """
     if len(values) < 2 * BLOCKS:
         return UNBOUNDED
@@ -106,10 +112,16 @@ def mean_in_blocks(values: npt.NDArray[np.floating]) -> Interval:
 
 
 def rate(durations: npt.NDArray[np.floating], elapsed: float, units: float, mean: Interval) -> Interval:
-    """The interval of ``units * n / elapsed``, a rate over ``n`` calls in time order that took ``durations`` seconds.
+    """Return the interval of the rate ``units * n / elapsed`` over n calls.
 
-    The time between calls is shared equally among them, the calls vary as ``mean``, the interval of their mean, says.
-    An end where the mean duration would not be positive is unbounded.
+    The time between calls is shared equally among them. An end where the mean duration would not be positive is
+    unbounded.
+
+    Args:
+        durations: The seconds of each call, in time order.
+        elapsed: The seconds of all calls and the time between them.
+        units: The units per call.
+        mean: The interval of the mean duration.
     """
     if mean.low is None or mean.high is None:
         return UNBOUNDED
@@ -119,11 +131,11 @@ def rate(durations: npt.NDArray[np.floating], elapsed: float, units: float, mean
 
 
 FEWEST_CALLS = 200
-"""Fewer values say nothing of their dependence."""
+"""The least number of values that show their dependence."""
 FEWEST_INDEPENDENT = 10
-"""A series worth fewer independent values is too short: it may not have seen its slowest changes at all."""
+"""A series worth fewer independent values is too short: it may not show its slowest changes at all."""
 BATCHES = (8, 16)
-"""Numbers of batches; the one that finds more dependence counts."""
+"""Numbers of batches; the number that shows more dependence counts."""
 
 _UPPER = (1 + LEVEL) / 2
 _NORMAL = float(special.ndtri(_UPPER))
@@ -132,11 +144,11 @@ FloatSeries = npt.NDArray[np.floating]
 
 
 def count_independent(values: FloatSeries) -> float:
-    """Return how many independent values know the mean of a series as well as it does.
+    """Return the number of independent values whose mean is as precise as that of a series.
 
-    The variance of the mean is that of the means of contiguous batches over their number. It is made larger by as much
-    as Student's t with so few batches is wider than the normal distribution, so that intervals of independent values
-    apply to the number that is returned.
+    The variance of the mean is that of the means of contiguous batches, divided by their number. It is increased by the
+    ratio of Student's t for that few batches to the normal distribution, so that intervals of independent values apply
+    to the returned number.
 
     Args:
         values: The series in time order.
@@ -155,14 +167,14 @@ def quantile_of_series(values: FloatSeries, q: float) -> tuple[float, Interval]:
 
     The interval lies between the order statistics that bound the quantile of as many independent values as the series
     is worth (Woodruff, JASA 47, 1952). That number is the lesser of two: for the share of values up to the quantile,
-    and for the ranks of all values, since few values beyond the quantile show too little of their dependence.
+    and for the ranks of all values, because few values beyond the quantile show too little of their dependence.
 
     Args:
         values: The series in time order.
         q: A fraction between 0 and 1.
 
     Returns:
-        The quantile and its interval, both of whose ends are ``None`` where the series is too short to tell.
+        The quantile and its interval, which is unbounded for a series that is too short.
     """
     n, ordered = len(values), np.sort(values)
     value = float(ordered[nearest_rank(n, q) - 1])
@@ -181,7 +193,7 @@ def quantile_of_series(values: FloatSeries, q: float) -> tuple[float, Interval]:
 
 
 def mean_of_series(values: FloatSeries) -> Interval:
-    """Return the interval of the mean of a series in time order; without ends where the series is too short to tell."""
+    """Return the interval of the mean of a series in time order; unbounded for a series that is too short."""
     if len(values) < FEWEST_CALLS or (independent := count_independent(values)) < FEWEST_INDEPENDENT:
         return UNBOUNDED
     centre, half = float(values.mean()), _NORMAL * float(values.std()) / math.sqrt(independent)
@@ -198,7 +210,7 @@ def _variance_of_mean(values: FloatSeries, batches: int) -> float:
 Floats = npt.NDArray[np.float64]
 
 FEWEST_SAMPLES = 10
-"""Samples below which nothing is bounded: too few to show how samples differ."""
+"""The least number of samples for an interval; fewer do not show how samples differ."""
 
 _CLUSTER_TAIL = (1 - LEVEL) / 2
 _ALONE = 1 - 1e-12
@@ -206,18 +218,18 @@ _ALONE = 1 - 1e-12
 
 
 def share_interval(counts: Tensor) -> Interval:
-    """Return the interval of a share of decisions, several of each sample.
+    """Return the interval of a share of decisions, several per sample.
 
     After Korn and Graubard (Survey Methodology 24, 1998) it is the exact interval of a binomial proportion (Clopper and
-    Pearson) of as many independent decisions as the samples are worth: those that would vary as much, times the square
-    of the quotient of Student's t for as many decisions and for the samples, at most all decisions. Few samples seldom
-    show what happens seldom, so to the variance comes that of half a sample more, decided against most others.
+    Pearson) of the effective number of independent decisions: the number with the same variance, times the square of
+    the quotient of Student's t for all decisions and for the samples, at most all decisions. Few samples rarely show
+    rare events, so the variance of half a sample more, decided against most others, is added.
 
     Args:
-        counts: int64 [samples, 2]: right decisions and all of them.
+        counts: int64 [samples, 2]: correct decisions and all decisions.
 
     Returns:
-        The interval; no ends where fewer than 10 samples have a decision.
+        The interval; unbounded where fewer than 10 samples have a decision.
     """
     counts = counts[counts[:, 1] > 0]
     right, decided = (float(one) for one in counts.sum(axis=0))
@@ -236,26 +248,26 @@ def share_interval(counts: Tensor) -> Interval:
 
 
 def _exact(successes: float, n: float) -> Interval:
-    """Return the interval of Clopper and Pearson, of numbers that need not be whole."""
+    """Return the interval of Clopper and Pearson for numbers that need not be whole."""
     low = 0.0 if successes <= 0 else float(special.betaincinv(successes, n - successes + 1, _CLUSTER_TAIL))
     high = 1.0 if successes >= n else float(special.betaincinv(successes + 1, n - successes, 1 - _CLUSTER_TAIL))
     return Interval(low, high)
 
 
 def mean_iou_interval(rows: Tensor, samples: int) -> Interval:
-    """Return the interval of the mean over classes of the sum of intersections over that of unions.
+    """Return the interval of the mean over classes of summed intersections over summed unions.
 
-    Each end is the outer one of two: value and spread as they are, and on the logistic scale. Few samples seldom show
-    what goes wrong seldom, so to the variance comes, for the low end, that of half a sample more that is all wrong, for
-    the high end that of half a sample more that is all right. Of a class that one sample alone shows nothing is known
-    but how classes differ.
+    Each end is the outer one of two: value and spread as they are, and on the logistic scale. Few samples rarely show
+    rare faults, so variance is added: for the low end that of half a sample more that is all wrong, for the high end
+    that of half a sample more that is all correct. A class that only one sample shows contributes the variance between
+    classes.
 
     Args:
         rows: int64 [rows, 4]: sample, class, pixels of the intersection and of the union.
         samples: The number of samples.
 
     Returns:
-        The interval; no ends of fewer than 10 samples.
+        The interval; unbounded for fewer than 10 samples.
     """
     if samples < FEWEST_SAMPLES:
         return UNBOUNDED
@@ -279,7 +291,7 @@ def mean_iou_interval(rows: Tensor, samples: int) -> Interval:
 
 
 def _degrees(variances: Floats, alike: Floats, samples: int) -> float:
-    """Return the degrees of freedom of a sum of ``variances`` [classes], each of so many samples of equal weight."""
+    """Return the degrees of freedom of a sum of ``variances`` [classes], each of ``alike`` equal samples."""
     total = float(variances.sum())
     if total <= 0:
         return samples - 1.0
@@ -288,7 +300,7 @@ def _degrees(variances: Floats, alike: Floats, samples: int) -> float:
 
 
 def _lower(value: float, reach: float) -> float:
-    """Return the lower of two low ends: ``value`` less ``reach``, and the same on the logistic scale."""
+    """Return the lower of two low ends: ``value`` minus ``reach``, and the same on the logistic scale."""
     if not 0 < value < 1:
         return value - reach
     return min(value - reach, float(special.expit(special.logit(value) - reach / (value * (1 - value)))))

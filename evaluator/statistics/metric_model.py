@@ -11,17 +11,19 @@ from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, MetricDefinition, find_definition
 
 DISTURBED_AT_MOST = 0.05
-"""The share of pre-empted calls, and of the time in calls without the CPU, above which a run's times are flagged.
+"""The limit for both the share of pre-empted calls and the off-CPU share of call time.
 
-Others had the CPU too often, or seldom but too long.
+Above it a run's times are flagged.
+
+Other processes used the CPU too often, or rarely but too long.
 """
 DELAY_SHARE, DELAY_SECONDS = 0.1, 1e-4
-"""By how much, both together, the host's delay may raise a latency. LoadGen's clock has the same bounds."""
+"""Two bounds, a share and seconds, on the host's delay of a latency. LoadGen's clock has the same bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where the true value lies at the level, in the unit of the value; ``None`` for an end that n cannot bound."""
+    """The interval of the true value, in the unit of the value; None for an end that the samples cannot bound."""
 
     low: float | None
     high: float | None
@@ -29,10 +31,12 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``ci`` is two-sided at 95 %, in ``unit`` like ``value``; ``version`` is the definition's.
+    """A metric of a run.
 
-    ``batch``: samples a call, where one run measured several batches. ``self_reported``: code of the model ran in the
-    process that made the figure, which therefore decides nothing.
+    ``ci`` is two-sided at 95 %, in ``unit`` like ``value``; ``version`` is that of the definition.
+
+    ``batch`` is the number of samples per call, where one run measured several batch sizes. ``self_reported`` means
+    that code of the model ran in the process that made the value, which is therefore informational.
     """
 
     name: str
@@ -47,20 +51,20 @@ class Metric:
 
     @property
     def key(self) -> str:
-        """What tells it from the other metrics of its run: ``throughput``, ``throughput@8``."""
+        """The name that identifies the metric within its run: ``throughput``, ``throughput@8``."""
         return self.name if self.batch is None else f"{self.name}@{self.batch}"
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """How the calls of a performance phase were disturbed, and what they took apart from that.
+    """The disturbance of the calls of a performance phase, and their times without it.
 
-    ``preempted`` of the ``n`` calls lost the CPU to others. ``scope`` says whose CPU time and switches were counted:
-    those of the calling ``thread``, or of the whole ``process``. ``undisturbed`` are the latencies of the calls that
-    were not pre-empted, ``cpu_time`` the CPU seconds of all calls, both as percentiles. ``wall`` are the seconds in all
-    calls together and ``cpu`` those in which they had the CPU, of each call no more than it lasted, where the calling
-    thread does all the work on a CPU. ``undelayed`` are the reported latencies of ``server`` without the host's delay;
-    none of another scenario, or of a record from before they were computed.
+    ``preempted`` of the ``n`` calls lost the CPU to other processes. ``scope`` is the owner of the counted CPU time and
+    switches: the calling ``thread``, or the whole ``process``. ``undisturbed`` are the latencies of calls that were not
+    pre-empted, and ``cpu_time`` the CPU seconds of all calls, both as percentiles. ``wall`` are the seconds in all
+    calls together, and ``cpu`` those on the CPU, at most the duration of each call, where the calling thread does all
+    the work on a CPU. ``undelayed`` are the reported latencies of ``server`` without the host's delay; empty for other
+    scenarios and for records without them.
     """
 
     n: int
@@ -74,24 +78,24 @@ class Calls:
 
     @property
     def share(self) -> float:
-        """The fraction of calls that were pre-empted."""
+        """The share of calls that were pre-empted."""
         return self.preempted / self.n if self.n else 0.0
 
     @property
     def without_cpu(self) -> float | None:
-        """The fraction of the time in calls that they were without the CPU; None where nothing tells."""
+        """The off-CPU share of the time in calls; None where it was not measured."""
         if self.wall is None or self.cpu is None or self.wall <= 0:
             return None
         return max(0.0, 1 - self.cpu / self.wall)
 
     @property
     def flagged(self) -> bool:
-        """Whether calls were so often, or so long, without the CPU that the times say more of the machine."""
+        """Whether calls were off-CPU so often or so long that the times are unreliable."""
         return max(self.share, self.without_cpu or 0.0) > DISTURBED_AT_MOST
 
     @property
     def disturbance(self) -> str:
-        """Both shares in words, and what they may be: why a run is flagged."""
+        """Both shares and their limit in words: why a run is flagged."""
         often = f"{self.share:.1%} of its calls were pre-empted"
         if self.without_cpu is None:
             return f"{often}, more than {DISTURBED_AT_MOST:.0%}"
@@ -103,7 +107,7 @@ _MILLION = 1e6
 
 
 def format_value(value: float | None, unit: str) -> str:
-    """``231 µs``, ``0.7500``, ``84.6 queries/s``; ``-`` for what is not known."""
+    """Format a value with its unit: ``231 µs``, ``0.7500``, ``84.6 queries/s``; ``-`` for None."""
     if value is None:
         return "-"
     if unit == "s":
@@ -114,7 +118,7 @@ def format_value(value: float | None, unit: str) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """Seconds in the unit that keeps three digits: ``231 µs``, ``1.69 ms``, ``2.5 s``."""
+    """Format seconds with three digits in a suitable unit: ``231 µs``, ``1.69 ms``, ``2.5 s``."""
     if seconds is None:
         return "-"
     for unit, factor in (("µs", 1e6), ("ms", 1e3)):
@@ -125,13 +129,13 @@ def format_duration(seconds: float | None) -> str:
 
 
 def _rounded(value: float, digits: int) -> str:
-    """``value`` to so many digits, but whole rather than with an exponent up to a million."""
+    """Round ``value`` to ``digits`` digits, as a whole number rather than with an exponent up to a million."""
     text = f"{value:.{digits}g}"
     return f"{value:.0f}" if "e+" in text and abs(value) < _MILLION else text
 
 
 def format_change(share: float, digits: int = 1) -> str:
-    """A relative change: ``+1.8%``. One that rounds to nothing has no sign to speak of: ``0.0%``."""
+    """Format a relative change: ``+1.8%``; a change that rounds to zero has no sign: ``0.0%``."""
     text = f"{share:+.{digits}%}"
     return text if any(digit in text for digit in "123456789") else text[1:]
 
@@ -140,7 +144,7 @@ _LEAST: Final = {"fraction": 0.0, "s": 0.0, "label": 0.0, "samples": 1.0}
 """The least value of a unit; a rate is above 0."""
 _MOST: Final = {"fraction": 1.0}
 _CLOSE: Final = 1e-9
-"""Relative: an interval may miss its value by the last bits of a sum."""
+"""Relative tolerance: an interval may miss its value by the last bits of a sum."""
 
 
 def definitions_of(lock: Lock) -> tuple[MetricDefinition, ...]:
@@ -163,7 +167,7 @@ def definitions_of(lock: Lock) -> tuple[MetricDefinition, ...]:
 
 
 def metric_faults(metrics: Iterable[Metric]) -> Iterator[str]:
-    """Name each field of ``metrics`` that its definition does not allow: ``metrics.top1.unit (...)``."""
+    """Yield each field of ``metrics`` that its definition does not allow: ``metrics.top1.unit (...)``."""
     metrics = tuple(metrics)
     for key, count in Counter(metric.key for metric in metrics).items():
         if count > 1:

@@ -1,9 +1,9 @@
 """Paired tests of two models' quality, sample by sample.
 
-Both models saw the same samples, so that what is hard in a sample is hard for both and drops out of the difference.
-Where each sample is right or wrong, the exact test of McNemar says how likely so unequal a split of the samples is that
-only one of the two decided right. Any other metric is recomputed after the models' answers are exchanged at random,
-sample by sample; McNemar's test is the exact form of that.
+Both models saw the same samples, so that the difficulty of a sample affects both and cancels in the difference. Where
+each sample is right or wrong, McNemar's exact test gives the probability of the split of the samples that only one of
+the models decided right. Any other metric is recomputed after the models' answers are exchanged at random, sample by
+sample; McNemar's test is the exact form of that.
 """
 
 import math
@@ -22,41 +22,41 @@ from benchlock.evaluator.statistics.quality_metrics import THRESHOLDS, precision
 Floats = npt.NDArray[np.float64]
 Measures = Mapping[str, Tensor]
 Evaluate = Callable[[Floats], Floats]
-"""A metric [draws] of the answers of both models, each of which counts so often [draws, 2 * units]."""
+"""A function from the weights of both models' answers [draws, 2 * units] to the metric [draws]."""
 
 DRAWS: Final = 1000
 PRECISION_DRAWS: Final = 250
-"""Draws of average precision, each of which takes as long as hundreds of other metrics."""
+"""Draws for average precision, each of which takes as long as hundreds for other metrics."""
 _DRAWS_A_COMPARISON: Final = 40
-"""With fewer than 20, the least ``p`` that draws can give, times the number of comparisons, is never significant."""
+"""With fewer than 20, the least possible ``p``, times the number of comparisons, is never significant."""
 SEED: Final = 7
 SIGNIFICANT: Final = 1 - LEVEL
 GROUPS: Final = 64
-"""The most groups of pictures that average precision is recomputed from: each further one costs time and memory."""
+"""The most groups of images for recomputing average precision: each further one costs time and memory."""
 
 _AT_ONCE: Final = 2_000_000
-"""Weights that are in memory at a time."""
+"""The number of weights in memory at a time."""
 _TIE: Final = 1e-9
-"""Relative: differences that are equal but for the last bits of a sum."""
+"""Relative difference of values that are equal except for the last bits of a sum."""
 _ERRORS: Final = ("mae", "rmse")
 
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:
-    """How two models differ in one metric on the same samples.
+    """The difference of two models in one metric on the same samples.
 
     Attributes:
-        method: ``mcnemar``: exact, each sample is right or wrong. ``resampling``: ``p`` by exchange of the answers,
-            the interval by the bootstrap.
+        method: ``mcnemar``: exact, each sample is right or wrong. ``resampling``: ``p`` by exchange of the answers, the
+            interval by the bootstrap.
         n: The number of samples.
-        difference: The second model's value less the first one's.
+        difference: The second model's value minus the first one's.
         ci: The 95 % interval of the difference, for other samples of the same kind.
-        p: How likely a difference at least as large is if neither model is better; two-sided.
+        p: The probability of a difference at least as large if neither model is better; two-sided.
         only_first: The number of samples that only the first model decides right; None where samples are not right or
             wrong.
-        only_second: The same of the second model.
+        only_second: The same for the second model.
         comparisons: The number of locks that are compared with the first one.
-        adjusted: ``p`` by Holm's method for so many comparisons.
+        adjusted: ``p`` adjusted by Holm's method for that many comparisons.
     """
 
     method: Literal["mcnemar", "resampling"]
@@ -78,26 +78,26 @@ class PairedTest:
 
     @property
     def is_equal(self) -> bool:
-        """Whether each sample adds the same to both models' metric."""
+        """Whether each sample contributes the same to both models' metric."""
         return self.ci == Interval(0.0, 0.0) or self.only_first == self.only_second == 0
 
 
 @dataclass(frozen=True, slots=True)
 class PairedTests:
-    """The tests of two models by metric. ``reason`` says why there are none."""
+    """The tests of two models by metric; ``reason`` explains their absence."""
 
     tests: Mapping[str, PairedTest] = field(default_factory=dict)
     reason: str | None = None
 
 
 def compare_measures(metric: str, first: Measures, second: Measures, n: int, comparisons: int = 1) -> PairedTest:
-    """Compare what each of ``n`` samples adds to a metric of two models.
+    """Compare the contributions of ``n`` samples to a metric of two models.
 
     Args:
         metric: The name of the metric.
-        first: The measures of the first model, as the harness's tallies give them; of a metric that counts right
-            decisions int64 [n, 2], the right ones and all of a sample.
-        second: Those of the second model.
+        first: The measures of the first model, as the harness's tallies return them; for a metric that counts right
+            decisions int64 [n, 2], the right decisions and all decisions of each sample.
+        second: The measures of the second model.
         n: The number of samples.
         comparisons: The number of locks that are compared with the first one, for which ``adjust`` multiplies ``p``.
 
@@ -116,12 +116,12 @@ def compare_measures(metric: str, first: Measures, second: Measures, n: int, com
 def compare_decisions(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> PairedTest:
     """Test by McNemar's exact test (Psychometrika 12, 1947) whether one of two models is right more often.
 
-    Samples on which both are right, or both wrong, say nothing. Of the others each model has half if neither is
-    better: a binomial test. The interval excludes 0 wherever ``p`` is at most 5 %.
+    Only samples that exactly one model decides right count. If neither model is better, each has half of them: a
+    binomial test. The interval excludes 0 wherever ``p`` is at most 5 %.
 
     Args:
-        first: Whether the first model is right, of each sample.
-        second: The same of the second model.
+        first: Whether the first model is right, by sample.
+        second: Whether the second model is right, by sample.
     """
     from scipy.stats import binomtest  # noqa: PLC0415 - slow to import
 
@@ -135,10 +135,10 @@ def compare_decisions(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_
 
 
 def _largest_difference(only_first: int, only_second: int, n: int) -> float:
-    """Return the upper end of the interval of the second share less the first.
+    """Return the upper end of the interval of the second share minus the first.
 
     It is Tango's score interval (Statistics in Medicine 17, 1998): the largest difference that its test does not
-    reject. Without the continuity correction of half a sample its coverage falls to 93 % at times.
+    reject. Without the continuity correction of half a sample its coverage sometimes falls to 93 %.
 
     Args:
         only_first: The number of samples that only the first model decides right.
@@ -163,7 +163,7 @@ def _largest_difference(only_first: int, only_second: int, n: int) -> float:
 def adjust(tests: Sequence[PairedTest]) -> tuple[PairedTest, ...]:
     """Return the tests with ``p`` adjusted for their number (Holm, Scand. J. Statist. 6, 1979).
 
-    With it the chance of a single false difference among all of them is at most 5 %.
+    The probability of a single false difference among all of them is then at most 5 %.
     """
     adjusted, largest = dict[int, float](), 0.0
     for rank, place in enumerate(sorted(range(len(tests)), key=lambda one: tests[one].p)):
@@ -173,16 +173,16 @@ def adjust(tests: Sequence[PairedTest]) -> tuple[PairedTest, ...]:
 
 
 def _resample(units: int, evaluate: Evaluate, draws: int) -> PairedTest:
-    """Test by exchange (Noreen, Computer-Intensive Methods for Testing Hypotheses, 1989) and by the paired bootstrap.
+    """Test by exchange (Noreen, Computer-Intensive Methods for Testing Hypotheses, 1989) and paired bootstrap.
 
-    If neither model is better, their answers to a sample may be exchanged. ``p`` is the share of draws, the real one
-    among them, whose difference is at least as large. The interval is Student's t with the standard deviation of the
-    difference over samples that are drawn with replacement, the same ones of both models.
+    If neither model is better, their answers to a sample may be exchanged. ``p`` is the share of draws, including the
+    real one, whose difference is at least as large. The interval is Student's t with the standard deviation of the
+    difference over samples that are drawn with replacement, the same samples for both models.
     """
     whole = np.repeat(np.eye(2), units, axis=1)
     first, second = (float(one) for one in evaluate(whole))
     difference = second - first
-    random = np.random.RandomState(SEED)  # its numbers never change; a newer generator's may
+    random = np.random.RandomState(SEED)  # its numbers never change; those of a newer generator may
     exchanged, drawn = list[Floats](), list[Floats]()
     for start in range(0, draws, block := max(1, _AT_ONCE // (2 * units))):
         count = min(block, draws - start)
@@ -200,7 +200,7 @@ def _resample(units: int, evaluate: Evaluate, draws: int) -> PairedTest:
 
 
 def _draw(random: np.random.RandomState, count: int, units: int) -> Floats:
-    """Return how often each unit [count, units] is drawn, of as many draws with replacement as there are units."""
+    """Return how often each unit is drawn [count, units], in as many draws with replacement as there are units."""
     places = random.randint(0, units, (count, units)) + units * np.arange(count)[:, np.newaxis]
     weights: Floats = np.bincount(places.ravel(), minlength=count * units).reshape(count, units).astype(np.float64)
     return weights
@@ -208,7 +208,7 @@ def _draw(random: np.random.RandomState, count: int, units: int) -> Floats:
 
 def _interval(difference: float, drawn: Floats, units: int) -> Interval:
     drawn = drawn[np.isfinite(drawn)]
-    if units < 2 or not len(drawn):  # noqa: PLR2004 - one sample says nothing of another
+    if units < 2 or not len(drawn):  # noqa: PLR2004 - one sample has no spread
         return UNBOUNDED
     spread = float(drawn.std(ddof=1)) * math.sqrt(units / (units - 1))
     half = float(special.stdtrit(units - 1, (1 + LEVEL) / 2)) * spread
@@ -216,7 +216,7 @@ def _interval(difference: float, drawn: Floats, units: int) -> Interval:
 
 
 class _Metric(NamedTuple):
-    """``units``: the samples, or groups of them, that are drawn and exchanged."""
+    """A metric over ``units``: the samples, or groups of them, that are drawn and exchanged."""
 
     units: int
     evaluate: Evaluate
@@ -253,8 +253,11 @@ def _share(first: Tensor, second: Tensor) -> Evaluate:
 
 
 def _mean_iou(first: Tensor, second: Tensor, n: int) -> Evaluate:
-    """Of rows [sample, class, intersection, union]: the mean over classes of all intersections over all unions."""
-    from scipy.sparse import csr_array  # noqa: PLC0415 - for masks alone
+    """Return the mean over classes of summed intersections over summed unions.
+
+    The rows are [sample, class, intersection, union].
+    """
+    from scipy.sparse import csr_array  # noqa: PLC0415 - only for masks
 
     rows = np.concatenate([first, second])
     owners = np.concatenate([first[:, 0], second[:, 0] + n])
@@ -275,7 +278,7 @@ def _mean_iou(first: Tensor, second: Tensor, n: int) -> Evaluate:
 
 
 def _average_precision(metric: str, first: Measures, second: Measures, n: int) -> _Metric:
-    """Of the matches of both models: by picture, or by groups of pictures that are dealt at random."""
+    """Return average precision over images, or over random groups of images, from the matches of both models."""
     units = min(n, GROUPS)
     merged = {
         name: np.concatenate([first[name], _shift(name, second[name], n)])
@@ -294,7 +297,7 @@ def _average_precision(metric: str, first: Measures, second: Measures, n: int) -
 
 
 def _shift(name: str, values: Tensor, n: int) -> Tensor:
-    """Return the rows of the second model with the numbers of its samples after those of the first."""
+    """Return the rows of the second model with its sample numbers placed after those of the first."""
     if name not in ("map.rows", "map.labelled"):
         return values
     shifted = values.copy()
@@ -303,6 +306,6 @@ def _shift(name: str, values: Tensor, n: int) -> Tensor:
 
 
 def _divide(above: Floats, below: Floats) -> Floats:
-    """Return the quotients, NaN where nothing is below."""
+    """Return the quotients, NaN where the divisor is 0."""
     found: Floats = np.divide(above, below, out=np.full(np.shape(above), np.nan), where=np.asarray(below) > 0)
     return found

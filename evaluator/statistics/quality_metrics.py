@@ -19,25 +19,25 @@ Floats = npt.NDArray[np.float64]
 GROUPS = 32
 HALVES_SEED = 7
 THRESHOLDS: Mapping[str, slice] = {"map": slice(None), "map_50": slice(0, 1)}
-"""Of the thresholds of IoU, 0.5 to 0.95 in steps of 0.05, those that a metric is the mean over."""
+"""The part of the IoU thresholds, 0.5 to 0.95 in steps of 0.05, over which a metric is the mean."""
 
 _PRECISION_TAIL = (1 - LEVEL) / 2
 _LEAST_RANKED = 2
-_RECALLS = np.linspace(0.0, 1.00, 101)  # as COCO's evaluation makes them, to the bit
+_RECALLS = np.linspace(0.0, 1.00, 101)  # bit for bit as in COCO's evaluation
 _TRUE, _IGNORED = 1, 2
 _SLOW, _FAST = 1 / (math.sqrt(2) - 1), 1.0
-"""What a metric is above that of very many samples, over what its halves are above it.
+"""The excess of a metric over its limit for very many samples, relative to the excess of its halves over the metric.
 
-The first where that falls as the root of the samples, as it does where scores tell nothing, the second where it falls
-as their number.
+The first applies where the excess falls with the root of the number of samples, as it does for uninformative scores;
+the second where it falls with their number.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RankedDetections:
-    """The detections of one label, best first: of which sample, and [thresholds, D] whether right, whether wrong.
+    """The detections of one label, best first: their samples, and [thresholds, D] whether right and whether wrong.
 
-    ``to_find`` [samples]: how many boxes of the label.
+    ``to_find`` [samples] is the number of boxes of the label.
     """
 
     samples: Tensor
@@ -47,12 +47,17 @@ class RankedDetections:
 
 
 def average_precision(measures: Mapping[str, Tensor], samples: int, thresholds: slice) -> tuple[float | None, Interval]:
-    """The mean over the labels that have a box to find, None without one, and :func:`interval_of` it.
+    """Return the mean over the labels that have boxes, None without one, and its interval by ``interval_of``.
 
-    Boxes in fewer than two samples bound nothing.
+    The interval is unbounded with boxes in fewer than two samples.
+
+    Args:
+        measures: The measures of the harness.
+        samples: The number of samples.
+        thresholds: The part of the IoU thresholds.
 
     Raises:
-        ValueError, KeyError, TypeError: the measures are malformed or missing.
+        ValueError, KeyError, TypeError: The measures are malformed or missing.
     """
     ranked = [one for one in ranks(measures, samples, thresholds) if one.to_find.any()]
     if not ranked:
@@ -67,14 +72,20 @@ def average_precision(measures: Mapping[str, Tensor], samples: int, thresholds: 
 
 
 def interval_of(whole: Floats, halves: Floats) -> Interval:
-    """Of the mean of ``whole`` [labels], by ``halves`` [pairs, 2, labels] of its samples; NaN: a half without a box.
+    """Return the interval of the mean of ``whole`` by balanced half-samples.
 
-    Balanced half-samples (Wolter, Introduction to Variance Estimation, chapter 3) of the arcsine of the root. Half the
-    difference of two halves that complete each other varies as the metric does: the mean of its squares is the
-    variance, with Student's t. Halves lie above the whole as the whole does above the truth: the low end takes away
-    more of it than the high end. A label that a half does not show counts there as in the whole; the share of the pairs
-    in which that is so tells how little is known of it: for half of that share it is nothing at the low end, and so
-    much of the variance between labels is added. The interval is cut at 0 and 1 and widened to hold the value itself.
+    The method is that of Wolter, Introduction to Variance Estimation, chapter 3, on the arcsine of the root. Half the
+    difference of two complementary halves varies as the metric does: the mean of its squares is the variance, with
+    Student's t. Halves exceed the whole as the whole exceeds the true value, so the low end subtracts more of the
+    excess than the high end.
+
+    A label that is missing in a half counts there as in the whole. The share of pairs with a missing half measures the
+    uncertainty of a label: for half of that share the label counts as zero at the low end, and the same part of the
+    variance between labels is added. The interval is cut at 0 and 1 and widened to contain the value.
+
+    Args:
+        whole: The values [labels] on all samples.
+        halves: The values [pairs, 2, labels] on halves of the samples; NaN for a half without a box of the label.
     """
     value = float(whole.mean())
     missing = np.isnan(halves).any(axis=1).mean(axis=0)
@@ -102,10 +113,10 @@ def _precision_fraction(angle: float) -> float:
 
 
 def balanced_halves(samples: int) -> Floats:
-    """Which groups are in each half [halves, groups], pairs that complete each other after one another.
+    """Return which groups are in each half [halves, groups], with complementary halves in pairs.
 
-    There are as many groups as the greatest power of two up to 32 and ``samples``; the halves are the rows of a
-    Hadamard matrix, in which any two groups are as often in the same half as not.
+    The number of groups is the greatest power of two up to 32 and ``samples``. The halves are the rows of a Hadamard
+    matrix, in which any two groups are in the same half as often as not.
     """
     signs = np.ones((1, 1))
     while 2 * len(signs) <= min(samples, GROUPS):
@@ -115,9 +126,12 @@ def balanced_halves(samples: int) -> Floats:
 
 
 def precisions(ranked: Sequence[RankedDetections], group: Tensor, weights: Floats) -> Floats:
-    """Average precision [draws, labels] where each sample counts as often as ``weights`` [draws, groups] say.
+    """Return the average precision [draws, labels], NaN where no box of the label exists.
 
-    ``group`` [samples] is the group of each. NaN where no box of the label is to be found.
+    Args:
+        ranked: The detections of each label.
+        group: The group of each sample [samples].
+        weights: How often each sample of a group counts [draws, groups].
     """
     found = np.full((len(weights), len(ranked)), np.nan)
     for number, one in enumerate(ranked):
@@ -131,9 +145,9 @@ def precisions(ranked: Sequence[RankedDetections], group: Tensor, weights: Float
 
 
 def _precision(right: Tensor, wrong: Tensor, owners: Tensor, weights: Floats, to_find: Floats) -> Floats:
-    """[draws]: the mean of the best precision at a recall of at least each of COCO's, at one threshold.
+    """Return the mean [draws] of the best precision at a recall of at least each of COCO's, at one threshold.
 
-    Precision is best at a right detection: so wrong ones are counted up to each of these, group by group.
+    Precision is best at a right detection, so wrong detections are counted up to each of these, by group.
     """
     groups = weights.shape[1]
     hits = np.flatnonzero(right)
@@ -155,10 +169,10 @@ def _precision(right: Tensor, wrong: Tensor, owners: Tensor, weights: Floats, to
 
 
 def ranks(measures: Mapping[str, Tensor], samples: int, thresholds: slice) -> Iterator[RankedDetections]:
-    """Each label's detections, of what the harness keeps.
+    """Yield the detections of each label from the harness's measures.
 
     Raises:
-        ValueError, KeyError, TypeError: it is malformed, or part of it missing.
+        ValueError, KeyError, TypeError: The measures are malformed or missing.
     """
     scores, rows = measures["map.scores"], series(measures["map.rows"], (len(measures["map.scores"]), 2), "i")
     matches = measures["map.matches"]
@@ -181,11 +195,11 @@ SEED = 7
 
 Weights = npt.NDArray[np.int64]
 Statistic = Callable[[Weights], float | None]
-"""A metric of samples of which each counts so many times [samples]; None where it has no value."""
+"""A metric as a function of how often each sample counts [samples]; None where it has no value."""
 
 _TAIL = (1 - LEVEL) / 2
 _BOOTSTRAPPED = 1
-"""The version of ``miou`` and of ``top1`` and ``top5`` whose intervals are made by the bootstrap."""
+"""The version of ``miou``, ``top1`` and ``top5`` whose intervals come from the bootstrap."""
 _LATEST = 2
 _LEAST = 2
 _CLOSE = 1e-9
@@ -193,7 +207,7 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class QualityEstimate:
-    """A metric's value over ``n`` decisions, and the interval of its mean over samples like these."""
+    """The value of a metric over ``n`` decisions, and the interval of its mean over similar samples."""
 
     value: float
     n: int
@@ -203,21 +217,21 @@ class QualityEstimate:
 def estimate_quality(
     metric: str, value: float, n: int, measures: Mapping[str, Tensor], version: int = _LATEST
 ) -> QualityEstimate:
-    """Return ``metric`` with its interval, out of what the harness says that each sample adds to it.
+    """Return ``metric`` with its interval, from the contributions of each sample.
 
-    ``mae`` and ``rmse``: Student's t over the samples' absolute and squared errors, the root taken of the ends; ``map``
-    and ``map_50``: balanced half-samples; ``miou`` and decisions of calls: as :mod:`evaluator.statistics.clusters`
-    says, by version 1 of their definitions the bootstrap over samples.
+    ``mae`` and ``rmse``: Student's t over the absolute and squared errors of samples, with the root of the ends.
+    ``map`` and ``map_50``: balanced half-samples. ``miou`` and decisions of calls: clustered samples, as in
+    ``intervals``; by version 1 of their definitions the bootstrap over samples.
 
     Args:
         metric: The name of the metric.
-        value: What the harness says that it is.
+        value: The value that the harness reports.
         n: The number of decisions.
-        measures: What each sample adds to it.
+        measures: The contributions of each sample.
         version: The version of the definition.
 
     Raises:
-        InvalidInputError: the measures are missing or malformed, or another value follows from them.
+        InvalidInputError: The measures are missing or malformed, or do not give the reported value.
     """
     try:
         found, ci = _computed(metric, n, measures, version)
@@ -229,10 +243,10 @@ def estimate_quality(
 
 
 def read_measures(path: Path) -> dict[str, Tensor]:
-    """Every tensor of the safetensors file.
+    """Read every tensor of the safetensors file.
 
     Raises:
-        InvalidInputError: it is none.
+        InvalidInputError: The file is missing or malformed.
     """
     try:
         with safe_open(path, framework="numpy") as file:
@@ -242,9 +256,9 @@ def read_measures(path: Path) -> dict[str, Tensor]:
 
 
 def mean_of(values: Tensor) -> Interval:
-    """Student's t interval of the mean of independent values (Law, Simulation Modeling and Analysis, section 4.5).
+    """Return Student's t interval of the mean of independent values; unbounded for fewer than two.
 
-    Fewer than two bound nothing.
+    Source: Law, Simulation Modeling and Analysis, section 4.5.
     """
     if len(values) < _LEAST:
         return UNBOUNDED
@@ -254,17 +268,22 @@ def mean_of(values: Tensor) -> Interval:
 
 
 def bootstrap(statistic: Statistic, samples: int, draws: int = DRAWS) -> Interval:
-    """The basic interval of a fraction (Davison and Hinkley, Bootstrap Methods and their Application, section 5.2.1).
+    """Return the basic bootstrap interval of a fraction; unbounded for fewer than two samples.
 
-    ``samples`` samples are drawn with replacement ``draws`` times, always the same ones; draws without a value are left
-    out. The interval is between twice the value less the 97.5 and the 2.5 percentile of the draws: it takes away by how
-    much the draws lie higher than the value, and so the value than the truth. It is cut at 0 and 1 and widened to hold
-    the value itself. Fewer than two samples bound nothing.
+    The method is that of Davison and Hinkley, Bootstrap Methods and their Application, section 5.2.1. Samples are drawn
+    with replacement, always the same ones; draws without a value are left out. The interval is between twice the value
+    minus the 97.5 and the 2.5 percentile of the draws, which subtracts the excess of the draws over the value, and so
+    that of the value over the true value. It is cut at 0 and 1 and widened to contain the value.
+
+    Args:
+        statistic: The metric.
+        samples: The number of samples.
+        draws: The number of draws.
     """
     value = statistic(np.ones(samples, np.int64))
     if samples < _LEAST or value is None:
         return UNBOUNDED
-    random = np.random.RandomState(SEED)  # its numbers never change; a newer generator's may
+    random = np.random.RandomState(SEED)  # its numbers never change; those of a newer generator may
     drawn = (np.bincount(random.randint(0, samples, samples), minlength=samples) for _ in range(draws))
     found = [one for one in map(statistic, drawn) if one is not None]
     low, high = 2 * value - np.quantile(found, [1 - _TAIL, _TAIL])
@@ -296,7 +315,7 @@ def _computed(metric: str, n: int, measures: Mapping[str, Tensor], version: int)
 
 
 def _error(metric: str, errors: Tensor) -> tuple[float, Interval]:
-    """The mean of the errors, or its root; the interval of the mean, cut at 0, with the same done to its ends."""
+    """Return the mean of the errors or its root, and the interval of the mean, cut at 0, transformed likewise."""
     root: Callable[[float], float] = np.sqrt if metric == "rmse" else float
     found = mean_of(errors)
     if found.low is None or found.high is None:
@@ -305,7 +324,7 @@ def _error(metric: str, errors: Tensor) -> tuple[float, Interval]:
 
 
 def _fraction(counts: Tensor) -> Statistic:
-    """Of rows [right, decided]: how many of all decisions are right."""
+    """Return the share of right decisions as a function of weights; rows are [right, decided]."""
 
     def statistic(weights: Weights) -> float | None:
         right, decided = weights @ counts
@@ -315,7 +334,10 @@ def _fraction(counts: Tensor) -> Statistic:
 
 
 def _mean_iou(rows: Tensor, samples: int) -> Statistic:
-    """Of rows [sample, class, intersection, union]: the mean over classes of all intersections over all unions."""
+    """Return the mean over classes of summed intersections over summed unions, as a function of weights.
+
+    The rows are [sample, class, intersection, union].
+    """
     classes, numbers = np.unique(rows[:, 1], return_inverse=True)
     pixels = np.zeros((2, samples, len(classes)))
     for part in range(2):

@@ -1,4 +1,4 @@
-"""All metrics of a run, and statistics of its single calls."""
+"""All metrics of a run, and statistics of its individual calls."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,21 +24,28 @@ from benchlock.evaluator.statistics.time_metrics import (
 
 
 class Definition(Protocol):
-    """What a metric's name stands for."""
+    """The definition of a metric."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the metric."""
+
     @property
-    def unit(self) -> str: ...
+    def unit(self) -> str:
+        """The unit of its values."""
+
     @property
-    def direction(self) -> str: ...
+    def direction(self) -> str:
+        """``higher`` or ``lower`` where that is better; another value where neither is."""
+
     @property
-    def version(self) -> int: ...
+    def version(self) -> int:
+        """The version of the definition."""
 
 
 @dataclass(frozen=True, slots=True)
 class CorrectCount:
-    """How many of ``n`` samples were decided as labelled."""
+    """The number of samples, of ``n``, that were decided as labelled."""
 
     correct: int
     n: int
@@ -47,13 +54,13 @@ class CorrectCount:
 def summarise(
     definitions: Sequence[Definition], quality: Mapping[str, CorrectCount | QualityEstimate], phases: Phases
 ) -> tuple[Metric, ...]:
-    """The metrics of each definition, in their order; of a sweep one a batch.
+    """Return the metrics of each definition, in their order; for a sweep one per batch size.
 
-    * a fraction: correct / n, with the exact binomial interval; other quality metrics as they were judged;
-    * metrics of time: as :func:`evaluator.statistics.timing.timed` says.
+    * a fraction: correct / n, with the exact binomial interval; other quality metrics as estimated;
+    * time metrics: as ``list_time_metrics`` returns them.
 
     Raises:
-        InvalidInputError: the harness left nothing to compute a metric from.
+        InvalidInputError: The harness left nothing to compute a metric from.
     """
     return tuple(metric for definition in definitions for metric in _metrics(definition, quality, phases))
 
@@ -85,11 +92,17 @@ _TICK = 1e-3
 
 
 def describe_calls(samples: Samples, scope: str, device: str, version: int) -> Calls | None:
-    """The calls behind a run's times; None where nobody counted who had the CPU.
+    """Return the calls behind a run's times; None where preemption was not counted.
 
-    Percentiles are made like those of all calls beside which they stand, by the same ``version`` of the definitions; of
-    a sweep the median of each batch. What calls were without the CPU is known where the calling thread does all the
-    work, and on a CPU: elsewhere it waits for other threads, or for a device.
+    Percentiles are computed as those of all calls beside them, by the same ``version`` of the definitions; for a sweep
+    the median of each batch size. The off-CPU time is known only where the calling thread does all the work on a CPU;
+    otherwise it waits for other threads or for a device.
+
+    Args:
+        samples: The samples of the phase.
+        scope: The owner of the counted CPU time, ``thread`` or ``process``.
+        device: The device of the model.
+        version: The version of the definitions.
     """
     if samples.preempted is None or not len(samples.latency):
         return None
@@ -112,8 +125,8 @@ def find_undelayed(phases: Phases, metrics: Mapping[str, int]) -> Iterator[Metri
     """Yield each latency of ``server`` among the metrics, as it would be without the host's delay.
 
     Args:
-        phases: What was timed.
-        metrics: The versions of the definitions, by the names of the metrics.
+        phases: The timed phases.
+        metrics: The versions of the definitions by metric name.
     """
     for name, version in sorted(metrics.items()):
         phase = phases.pipeline if name.startswith(PIPELINE) else phases.performance
@@ -126,11 +139,11 @@ def find_undelayed(phases: Phases, metrics: Mapping[str, int]) -> Iterator[Metri
 
 
 def _without_delay(samples: Samples) -> npt.NDArray[np.float64]:
-    """Return the seconds of each query had it been issued at once where no earlier query was being answered.
+    """Return the seconds of each query as if issued immediately, where no earlier query was being answered.
 
-    Queries are answered one after the other. One that arrives while an earlier query is being answered waits for the
-    model. Any other waits for the host alone: that wait is taken away, and so is its share in the waits of the queries
-    behind it (Lindley, The theory of queues with a single server, 1952).
+    Queries are answered one after the other. A query that arrives while an earlier one is being answered waits for the
+    model. Any other query waits only for the host: that wait is removed, and so is its share in the waits of the
+    queries behind it (Lindley, The theory of queues with a single server, 1952).
     """
     start, end, delay = (samples.more[f"{name}_ns"] for name in ("start", "end", "issue_delay"))
     free = np.maximum.accumulate(np.concatenate((start[:1], end[:-1])))
@@ -141,16 +154,16 @@ def _without_delay(samples: Samples) -> npt.NDArray[np.float64]:
 
 
 def _served(samples: Samples) -> npt.NDArray[np.float64]:
-    """Seconds in each call: where a latency has the wait of a query in it, what was served."""
+    """Return the seconds in each call, without the wait of a query where its latency includes one."""
     served = samples.more.get("service_ns")
     return samples.latency if served is None else np.asarray(served, np.float64) * NANOSECONDS
 
 
 def _had(cpu: npt.NDArray[np.float64], served: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Of the seconds in each call those with the CPU: no more than all of them.
+    """Return the seconds on the CPU in each call, at most the duration of the call.
 
-    The CPU time is read outside the call's own clock, so that it has a little more in it; over all calls that would
-    hide what single ones lost. A CPU clock that ticks in milliseconds tells of all calls together alone.
+    The CPU time is read outside the call's own clock and includes slightly more, which would hide the losses of single
+    calls in the sum. A CPU clock with a resolution of milliseconds is valid only for all calls together.
     """
     coarse = bool((cpu - served).max() > _TICK)
     return cpu if coarse else np.minimum(cpu, served)
@@ -159,7 +172,7 @@ def _had(cpu: npt.NDArray[np.float64], served: npt.NDArray[np.float64]) -> npt.N
 def _percentiles(
     name: str, values: npt.NDArray[Any], samples: Samples, version: int, among: npt.NDArray[np.bool_] | None = None
 ) -> Iterator[Metric]:
-    """Of the values ``among`` all, or of all of them."""
+    """Yield percentiles of the values ``among`` all, or of all values."""
     counted = np.ones(len(values), np.bool_) if among is None else among
     batches = samples.more.get("batch")
     if batches is None:

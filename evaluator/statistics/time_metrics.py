@@ -24,9 +24,9 @@ _SERIES = ("latency_ns", "cpu_ns", "preempted")
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """One value a query, in the order in which they were issued.
+    """The samples of a phase, one value per query in the order of issue.
 
-    ``cpu`` and ``preempted`` are None of a harness that did not count them.
+    ``cpu`` and ``preempted`` are None for a harness that did not count them.
     """
 
     latency: npt.NDArray[np.float64]
@@ -34,27 +34,27 @@ class Samples:
     cpu: npt.NDArray[np.float64] | None = None
     """Seconds of CPU."""
     preempted: npt.NDArray[np.bool_] | None = None
-    """Whether others got the CPU in between."""
+    """Whether other processes got the CPU in between."""
     more: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
-    """Other columns of as many rows, by the names that the harness gave them; those in ``_ns`` are nanoseconds."""
+    """Other columns of the same length, by the harness's names; those in ``_ns`` are nanoseconds."""
 
 
 def read_samples(path: Path) -> Samples:
-    """The samples of a safetensors file: ``latency_ns``, and where they are there ``cpu_ns`` and ``preempted``.
+    """Read the samples of a safetensors file: ``latency_ns``, and ``cpu_ns`` and ``preempted`` where present.
 
     Times are int64 nanoseconds, ``preempted`` is 1 or 0.
 
     Raises:
-        InvalidInputError: no such file, no safetensors, a series that is none, or series of different lengths.
+        InvalidInputError: The file is missing or malformed, or its series differ in length.
     """
     return samples_of(read_columns(path))
 
 
 def read_columns(path: Path) -> dict[str, Column]:
-    """Read every column of a safetensors file, as the harness leaves it.
+    """Read every column of a safetensors file that the harness wrote.
 
     Raises:
-        InvalidInputError: The file is missing or no safetensors, ``latency_ns`` is missing, or a series is malformed.
+        InvalidInputError: The file is missing or malformed, ``latency_ns`` is missing, or a series is malformed.
     """
     try:
         with safe_open(path, framework="numpy") as file:
@@ -74,7 +74,7 @@ def read_columns(path: Path) -> dict[str, Column]:
 
 
 def samples_of(columns: Mapping[str, Column]) -> Samples:
-    """Return the samples that the columns of a file hold, in seconds."""
+    """Return the samples in the columns of a file, in seconds."""
     rows = len(columns["latency_ns"])
     return Samples(
         columns["latency_ns"] * NANOSECONDS,
@@ -92,17 +92,17 @@ QUANTILES: Mapping[str, float] = {"latency_p50": 0.50, "latency_p90": 0.90, "lat
 PIPELINE = "pipeline_"
 COLD_START = "cold_start"
 GAIN = 0.05
-"""A doubling of the batch that gains no more than this is not worth it."""
+"""The greatest relative gain at which doubling the batch size is not worthwhile."""
 
 Figure = tuple[float, int, Interval]
 """A value, n and the interval."""
 Batch = tuple[int, Figure]
-"""Samples a call, and the throughput."""
+"""The samples per call, and the throughput."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimators:
-    """How a version of the definitions makes a quantile, and the interval of a mean, of values in time order."""
+    """The estimators of a definition's version: a quantile, and the interval of a mean, in time order."""
 
     quantile: Callable[[npt.NDArray[np.floating], float], tuple[float, Interval]]
     mean: Callable[[npt.NDArray[np.floating]], Interval]
@@ -112,12 +112,12 @@ ESTIMATORS: Mapping[int, Estimators] = {
     1: Estimators(lambda values, q: quantile(np.sort(values), q), mean_in_blocks),
     2: Estimators(quantile_of_series, mean_of_series),
 }
-"""By version: the first takes values for independent of each other, the second allows for their dependence."""
+"""Estimators by version: the first assumes independent values, the second allows for their dependence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Performance:
-    """A phase that was timed: its samples in time order, and the seconds from its first issue to its last answer."""
+    """A timed phase: its samples in time order, and the seconds from its first issue to its last answer."""
 
     samples: Samples
     samples_per_query: int
@@ -126,7 +126,7 @@ class Performance:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Queries a second: the most that were answered within the bound, the least that were not, after ``probes``."""
+    """Rates in queries a second: the highest sustained and the lowest failed, after ``probes`` probes."""
 
     answered: float
     failed: float
@@ -135,7 +135,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """What was timed: prepared tensors, or processes; the whole pipeline; rates. None where that was not asked."""
+    """The timed phases: prepared tensors or processes, the whole pipeline, and rates; None if not requested."""
 
     performance: Performance | None = None
     pipeline: Performance | None = None
@@ -143,16 +143,24 @@ class Phases:
 
 
 def list_time_metrics(name: str, phases: Phases, version: int) -> Iterator[tuple[int | None, Figure]]:
-    """The figure that ``name`` stands for by a ``version`` of its definition; of a sweep one a batch.
+    """Yield the value of a metric by a version of its definition; for a sweep one per batch size.
 
     * ``latency_p*``: the nearest rank of the queries' latencies, between order statistics;
     * ``throughput``: samples / duration, with the interval of the mean time between answers;
-    * either with ``pipeline_`` before it: of the pipeline phase;
-    * ``optimal_batch``: the smallest batch whose doubling gains 5 % or less, see :func:`optimal_batch`;
+    * either with the prefix ``pipeline_``: the same of the pipeline phase;
+    * ``optimal_batch``: the smallest batch size whose doubling gains 5 % or less, see ``optimal_batch``;
     * ``cold_start*``: the median over processes, between order statistics;
-    * ``peak_qps``: the greatest rate that was answered; the interval is from it to the least that was not.
+    * ``peak_qps``: the highest sustained rate; the interval is from it to the lowest failed rate.
 
-    Nothing where the phase was not timed, or is of another kind.
+    Nothing is yielded where the phase was not timed, or is of another kind.
+
+    Args:
+        name: The name of the metric.
+        phases: The timed phases.
+        version: The version of the definition.
+
+    Yields:
+        The batch size, None without a sweep, and the value.
     """
     if name == "peak_qps":
         if phases.peak is not None:
@@ -173,11 +181,11 @@ def list_time_metrics(name: str, phases: Phases, version: int) -> Iterator[tuple
 
 
 def optimal_batch(throughputs: Sequence[Batch]) -> Figure:
-    """Of batches in ascending order with their throughputs: the smallest whose doubling gains 5 % or less.
+    """Return the smallest batch size whose doubling gains 5 % or less, from ascending sizes with throughputs.
 
-    Between neighbours that are no doubles the gain is that of one doubling, were it the same in all. Where every
-    step gains more, it is the greatest batch that was tried. The interval is from the batch that the throughputs'
-    intervals let it be at least, to that which they let it be at most, None where they do not say.
+    Between neighbours that are not doubles, the gain is that of one doubling, assumed equal for all. If every step
+    gains more, the result is the greatest size. The interval extends from the least to the greatest result that the
+    intervals of the throughputs allow, None where they do not bound it.
     """
     steps = list(pairwise(throughputs))
     greatest = throughputs[-1][0]
@@ -236,7 +244,7 @@ def _throughput(phase: Performance, estimators: Estimators) -> Figure:
 
 
 def _between(phase: Performance) -> npt.NDArray[np.float64]:
-    """Seconds from one answer to the next; of a harness that left no times of answers, what the calls took."""
+    """Return the seconds from one answer to the next; without times of answers, the durations of the calls."""
     more = phase.samples.more
     if "end_ns" not in more or "start_ns" not in more or "batch" in more:
         return phase.samples.latency
@@ -245,7 +253,7 @@ def _between(phase: Performance) -> npt.NDArray[np.float64]:
 
 
 def _by_batch(phase: Performance) -> Iterator[tuple[int | None, Performance]]:
-    """The phase itself; of a sweep its batches, whose turns alone are their time."""
+    """Yield the phase, or for a sweep each batch size, whose duration is only that of its turns."""
     samples = phase.samples
     if "batch" not in samples.more:
         yield None, phase

@@ -16,16 +16,16 @@ from benchlock.registry.text.yaml import Document, Todo, list_todos, read_yaml
 
 
 def find_certain_problems(document: Document) -> tuple[BenchlockError, ...]:
-    """Find the rules that are broken by values that are valid themselves.
+    """Find broken rules in a document that could not be read as a manifest.
 
-    A rule that reads a value that is missing or wrong, or that an unknown key may have been meant for, says nothing.
+    A rule reports nothing if it reads a value that is missing or invalid, or that an unknown key may stand for.
     """
     try:
         check(convert_known(document.value, inspect.type_info(Manifest), (TensorStep,)), document, published=False)
     except UnknownValueError:
         return ()
     except InvalidInputError as error:
-        problems, error.problems = error.problems or (error,), ()  # each stands for itself
+        problems, error.problems = error.problems or (error,), ()  # each problem is reported on its own
         return problems
     return ()
 
@@ -38,7 +38,7 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """A manifest as far as it could be read: None where its keys do not fit; and everything that is wrong with it."""
+    """A manifest as far as it could be read: None if its keys do not fit; with everything that is wrong."""
 
     document: Document
     manifest: Manifest | None
@@ -46,24 +46,27 @@ class ReadResult:
 
 
 def read_authored(text: bytes | str, name: str) -> Manifest:
-    """The manifest in ``text``, YAML 1.2, checked as far as it can be without its files; ``name`` is for errors.
+    """Parse and check the YAML 1.2 manifest in `text`, as far as possible without its files.
+
+    Args:
+        text: The manifest.
+        name: The name of the manifest in errors.
 
     Raises:
-        InvalidInputError: the first fault, with the path of the key (``inputs[0].steps[2].resize.size``) and the line;
-            with all the others that can be told. A comment line that begins ``# TODO`` is one, since such a manifest
-            is not finished.
+        InvalidInputError: the first problem, with the path of the key (`inputs[0].steps[2].resize.size`) and the line,
+            and all other problems. A comment line that begins with `# TODO` is one: such a manifest is unfinished.
     """
     reading = examine(text, name)
     reading.problems.refuse()
-    assert reading.manifest is not None  # what a TODO line asks for is passed over, and that line is a problem itself
+    assert reading.manifest is not None  # a missing key is ignored only where a TODO line is a problem itself
     return reading.manifest
 
 
 def examine(text: bytes | str, name: str) -> ReadResult:
-    """As ``read_authored``, of a manifest that may break rules.
+    """Read a manifest like `read_authored`, but return its problems.
 
     Raises:
-        InvalidInputError: the text is no YAML, or it is a request.
+        InvalidInputError: the text is not YAML, or it is a request.
     """
     document, problems = read_yaml(text, name), Problems()
     if isinstance(document.value, dict) and document.value.get("kind") == _REQUEST:
@@ -78,27 +81,28 @@ def examine(text: bytes | str, name: str) -> ReadResult:
         manifest = convert(document, Manifest)
         check(manifest, document, published=False)
     except InvalidInputError as error:
-        for one in error.problems or (error,):
-            if not _is_asked_for(one.what, todos):
-                problems.add(one)
+        for problem in error.problems or (error,):
+            if not _is_requested_by_todo(problem.what, todos):
+                problems.add(problem)
     if manifest is None:
-        for one in find_certain_problems(document):
-            if not _is_of_a_todo(one.where or "", todos):
-                problems.add(one)
+        for problem in find_certain_problems(document):
+            if not _concerns_todo(problem.where or "", todos):
+                problems.add(problem)
     return ReadResult(document, manifest, problems)
 
 
 def files_in(document: Document) -> tuple[File, ...]:
-    """The files of a manifest whose other keys may be wrong; none where they cannot be read themselves."""
-    listed = document.value.get("files") if isinstance(document.value, dict) else None
+    """Return the files of a manifest whose other keys may be invalid; none if the files themselves cannot be read."""
+    listed_files = document.value.get("files") if isinstance(document.value, dict) else None
     try:
-        files: tuple[File, ...] = convert(Document(listed, document.name), tuple[File, ...])
+        files: tuple[File, ...] = convert(Document(listed_files, document.name), tuple[File, ...])
     except InvalidInputError:
         return ()
     return files
 
 
 def _unfinished(todo: Todo, name: str) -> InvalidInputError:
+    """Return the error about a TODO line."""
     return InvalidInputError(
         f"not finished: TODO {todo.text}".rstrip(),
         where=f"{name}, line {todo.line}",
@@ -106,17 +110,18 @@ def _unfinished(todo: Todo, name: str) -> InvalidInputError:
     )
 
 
-def _is_asked_for(what: str, todos: tuple[Todo, ...]) -> bool:
-    """Whether a key is missing because a TODO line stands in its place, and asks for it."""
+def _is_requested_by_todo(what: str, todos: tuple[Todo, ...]) -> bool:
+    """Return whether the key is missing because a TODO line stands in its place."""
     missing = _MISSING.fullmatch(what)
     return missing is not None and _is_subject(missing[1], todos)
 
 
-def _is_of_a_todo(where: str, todos: tuple[Todo, ...]) -> bool:
-    """Whether a TODO line asks for the key that a place ends in."""
+def _concerns_todo(where: str, todos: tuple[Todo, ...]) -> bool:
+    """Return whether a TODO line asks for the key at the end of a path."""
     words = _WORD.findall(where.partition(" (")[0])
     return bool(words) and _is_subject(words[-1], todos)
 
 
 def _is_subject(key: str, todos: tuple[Todo, ...]) -> bool:
+    """Return whether a TODO line names the key before its colon."""
     return any(key in _WORD.findall(todo.text.partition(":")[0]) for todo in todos)

@@ -28,9 +28,15 @@ _OF_NUMBERS = ("max", "mean")
 
 
 def check_calls(model: Model, place: Place, problems: Problems) -> None:
-    """``place`` is the manifest's; what breaks a rule goes to ``problems``."""
+    """Check the constants, states and outputs of a model's calls.
+
+    Args:
+        model: The model.
+        place: The place of the manifest.
+        problems: Receives every broken rule.
+    """
     with problems.noted():
-        if not any(_is_fed(port) for port in model.inputs):
+        if not any(_takes_sample(port) for port in model.inputs):
             raise place.at("inputs").error("no input takes anything of a sample", "give one that is fed by the dataset")
     for index, port in enumerate(model.inputs):
         here = place.at("inputs", index)
@@ -49,25 +55,26 @@ def check_calls(model: Model, place: Place, problems: Problems) -> None:
             )
 
 
-def _is_fed(port: Input) -> bool:
+def _takes_sample(port: Input) -> bool:
+    """Return whether the dataset feeds the input."""
     return isinstance(port, ImageInput | AudioInput | TextInput | TensorInput)
 
 
 def has_several_calls(port: Input) -> bool:
-    """Whether a sample takes a call for each of its frames."""
+    """Return whether each frame of a sample is a call of its own."""
     return isinstance(port, AudioInput) and any(
         isinstance(step.frame, Frame) and step.frame.calls == "each" for step in port.steps
     )
 
 
 def _check_constant(port: ConstantInput, place: Place) -> None:
-    """``value`` is one sample of the constant: of its shape, and of numbers that its dtype has."""
+    """Check that `value` has the shape of one sample, and numbers that the dtype can represent."""
     here = place.at("value")
     _check_lists(port.value, here)
     wanted = declare_tensor(port, place).sizes or ()
-    found = _sizes(port.value)
-    if not _alike(wanted, found):
-        what = f"the value is {format_sizes(found)}, the shape says {format_sizes(wanted)} a sample"
+    sizes = _sizes(port.value)
+    if not _are_compatible(wanted, sizes):
+        what = f"the value is {format_sizes(sizes)}, the shape says {format_sizes(wanted)} a sample"
         raise here.error(what, "write lists as deep and as long as the shape, or change the shape")
     for number in _numbers(port.value):
         if not _fits(number, port.dtype):
@@ -75,7 +82,7 @@ def _check_constant(port: ConstantInput, place: Place) -> None:
 
 
 def _check_lists(value: object, place: Place) -> None:
-    """A number, or lists of equal form."""
+    """Check that a value is a number, or lists of equal form."""
     if isinstance(value, list):
         for index, inner in enumerate(value):
             _check_lists(inner, place.at(index))
@@ -86,12 +93,14 @@ def _check_lists(value: object, place: Place) -> None:
 
 
 def _sizes(value: object) -> tuple[int, ...]:
+    """Return the sizes of nested lists."""
     if not isinstance(value, list):
         return ()
     return (len(value), *(_sizes(value[0]) if value else ()))
 
 
 def _numbers(value: object) -> Sequence[float]:
+    """Return the numbers in nested lists."""
     if isinstance(value, list):
         return [number for inner in value for number in _numbers(inner)]
     assert isinstance(value, int | float)
@@ -99,7 +108,7 @@ def _numbers(value: object) -> Sequence[float]:
 
 
 def _fits(number: float, dtype: str) -> bool:
-    """Whether ``dtype`` has the number; a floating type has the nearest one."""
+    """Return whether `dtype` can represent the number; a floating-point type has the nearest one."""
     if dtype.startswith("float"):
         return True
     if dtype == "bool":
@@ -110,7 +119,7 @@ def _fits(number: float, dtype: str) -> bool:
 
 
 def _check_state(model: Model, port: StateInput, place: Place) -> None:
-    """It begins with zeros, and goes on as an output of type state: of the same shape and dtype."""
+    """Check that an output of type `state` with the same shape and dtype feeds the state, which begins with zeros."""
     outputs = {output.name: (index, output) for index, output in enumerate(model.outputs) if output.type == "state"}
     if port.from_ not in outputs:
         raise place.at("from").error(f"no output of type state is called {port.from_!r}", "name one that is")
@@ -123,35 +132,39 @@ def _check_state(model: Model, port: StateInput, place: Place) -> None:
     if output.dtype != port.dtype:
         what = f"the state is {port.dtype}, and outputs[{index}], which it comes from, is {output.dtype}"
         raise place.at("dtype").error(what, "give both the same dtype")
-    given = declare_tensor(output, place).sizes
-    if given is not None and not _alike(wanted.sizes or (), given):
-        source = f"outputs[{index}], which it comes from, {format_sizes(given)}"
+    sizes = declare_tensor(output, place).sizes
+    if sizes is not None and not _are_compatible(wanted.sizes or (), sizes):
+        source = f"outputs[{index}], which it comes from, {format_sizes(sizes)}"
         what = f"the state is {format_sizes(wanted.sizes or ())} a sample, {source}"
         raise place.at("shape").error(what, "give both the same shape")
 
 
-def _alike(wanted: Sizes, given: Sizes) -> bool:
-    """Whether two shapes can be the same."""
-    if len(wanted) != len(given):
+def _are_compatible(wanted: Sizes, sizes: Sizes) -> bool:
+    """Return whether two shapes can be equal."""
+    if len(wanted) != len(sizes):
         return False
-    pairs = zip(wanted, given, strict=True)
-    return all(not isinstance(is_, int) or not isinstance(must, int) or is_ == must for is_, must in pairs)
+    pairs = zip(wanted, sizes, strict=True)
+    return all(
+        not isinstance(size, int) or not isinstance(wanted_size, int) or size == wanted_size
+        for size, wanted_size in pairs
+    )
 
 
 def _check_output(model: Model, output: Output, place: Place) -> None:
+    """Check an output against the number of calls per sample."""
     if output.type == "state":
         for key in ("steps", "reduce", "tolerance"):
             if getattr(output, key) is not UNSET:
                 what = f"a state has no {key}: it is fed back as it is, and is no prediction"
                 raise place.at(key).error(what, "leave it out")
         return
-    several = any(has_several_calls(port) for port in model.inputs)
+    has_calls = any(has_several_calls(port) for port in model.inputs)
     if output.reduce is UNSET:
-        if several and output.type in _ANSWERS:
+        if has_calls and output.type in _ANSWERS:
             what = "the key 'reduce' is missing: a sample has several calls, and as many answers"
             raise place.at("reduce").error(what, "write max, mean, last, or none for a label a call")
         return
-    if not several:
+    if not has_calls:
         what = "a sample has one call, so there is nothing to reduce"
         raise place.at("reduce").error(what, "leave it out, or give a frame calls: each")
     if output.type in _INDICES and output.reduce in _OF_NUMBERS:
@@ -159,16 +172,22 @@ def _check_output(model: Model, output: Output, place: Place) -> None:
 
 
 def check_batches(model: Model, place: Place, problems: Problems) -> None:
-    """Add to ``problems`` each output whose shape fixes another batch than a call has, and each axis of no shape."""
+    """Check that the shapes of outputs have the same batch size as a call, and that each batch axis exists.
+
+    Args:
+        model: The model.
+        place: The place of the manifest.
+        problems: Receives every broken rule.
+    """
     for kind, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
         for index, port in enumerate(ports):
             with problems.noted():
                 if port.shape == () and isinstance(port.batch_axis, int):
-                    there = place.at(kind, index, "batch_axis")
-                    raise there.error(f"the shape has no axis {port.batch_axis}", "write batch_axis: none")
+                    axis_place = place.at(kind, index, "batch_axis")
+                    raise axis_place.error(f"the shape has no axis {port.batch_axis}", "write batch_axis: none")
     try:
         size = _call_size(model, place)
-    except InvalidInputError:  # a port that breaks a rule of its own, which is another problem
+    except InvalidInputError:  # a broken rule of a single port is reported elsewhere
         return
     for index, output in enumerate(model.outputs):
         with problems.noted():
@@ -176,6 +195,7 @@ def check_batches(model: Model, place: Place, problems: Problems) -> None:
 
 
 def _check_batch_output(output: Output, size: int | None, place: Place) -> None:
+    """Check that the batch size in an output's shape is the number of samples per call."""
     axis, fixed = batch_axis(output, place), fixed_batch(output, place)
     if axis is None or fixed in (None, size):
         return
@@ -186,21 +206,25 @@ def _check_batch_output(output: Output, size: int | None, place: Place) -> None:
 
 
 def _call_size(model: Model, place: Place) -> int | None:
-    """Return the samples a call, as the harness decides them; None if the scenario does.
+    """Return the number of samples per call, as the harness decides it; None if the scenario decides.
 
     Raises:
-        InvalidInputError: an input or output does not say its batch axis.
+        InvalidInputError: an input or output has no batch axis and does not say so.
     """
     inputs = [(port, place.at("inputs", index)) for index, port in enumerate(model.inputs)]
-    fixed = [size for size in (fixed_batch(port, there) for port, there in inputs) if size is not None]
+    fixed = [size for size in (fixed_batch(port, port_place) for port, port_place in inputs) if size is not None]
     if fixed:
         return min(fixed)
-    fed = [batch_axis(port, there) for port, there in inputs if not isinstance(port, ConstantInput | StateInput)]
-    answers = [
+    sample_axes = [
+        batch_axis(port, port_place) for port, port_place in inputs if not isinstance(port, ConstantInput | StateInput)
+    ]
+    output_axes = [
         batch_axis(output, place.at("outputs", index))
         for index, output in enumerate(model.outputs)
         if output.type != "state"
     ]
     stateful = any(isinstance(port, StateInput) for port in model.inputs)
-    alone = stateful or None in (*fed, *answers) or any(has_several_calls(port) for port in model.inputs)
-    return 1 if alone else None
+    is_single = (
+        stateful or None in (*sample_axes, *output_axes) or any(has_several_calls(port) for port in model.inputs)
+    )
+    return 1 if is_single else None

@@ -1,6 +1,6 @@
 """Base class and checked scalar types of manifest fields, with their JSON Schema descriptions.
 
-A key that may be absent is ``UNSET`` when it is: it stays absent in the content, and a value that was written stays.
+An optional key that is absent is `UNSET`: it stays absent in the content, and an explicit value stays too.
 """
 
 from typing import Annotated, Literal
@@ -21,21 +21,21 @@ PathText = Annotated[str, Meta(description="a path of `files`, or inside a tree 
 HexText = Annotated[str, Meta(description="SHA-256 as 64 hex digits", extra_json_schema={"pattern": "^[0-9a-f]{64}$"})]
 DigestText = Annotated[str, Meta(extra_json_schema={"pattern": "^sha256:[0-9a-f]{64}$"})]
 MOST_FILES = 10_000
-"""Files and trees that a manifest lists."""
+"""Maximum number of files and trees of a manifest."""
 MOST_PORTS = 256
-"""Inputs, and outputs, of a model; claims too."""
+"""Maximum number of inputs, of outputs, and of claims of a model."""
 MOST_STEPS = 64
-"""Steps of one input or output."""
+"""Maximum number of steps of one input or output."""
 MOST_AXES = 32
-"""Axes of a tensor."""
+"""Maximum number of axes of a tensor."""
 MOST_CHANNELS = 4096
-"""Values of one step, one a channel."""
+"""Maximum number of values of one step, one per channel."""
 MOST_SPLITS = 64
-"""Splits of a dataset; fields of one, too."""
+"""Maximum number of splits of a dataset, and of fields of a split."""
 MOST_PLATFORMS = 64
-"""Platforms of an image, and distributions of a framework."""
+"""Maximum number of platforms of an image, and of distributions of a framework."""
 MOST_LAYERS = 512
-"""Layers of an image for one platform."""
+"""Maximum number of layers of an image for one platform."""
 
 Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=1)]

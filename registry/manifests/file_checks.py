@@ -17,7 +17,7 @@ ROLES: dict[Kind, tuple[str, ...]] = {
     "model": ("graph", "weights", "labels", "vocabulary", "code", "golden", "card"),
     "image": ("wheels", "layer", "config"),
 }
-"""The roles of the kinds whose files must have one."""
+"""The roles of files, for the kinds whose files need one."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _REMOTE = ("https", "http", "hf", "dvc")
@@ -25,7 +25,15 @@ _LOCAL = "file"
 
 
 def check_files(files: Sequence[File], kind: Kind, place: Place, problems: Problems, *, published: bool) -> None:
-    """``place`` is that of ``files``; what breaks a rule goes to ``problems``."""
+    """Check the files of a manifest.
+
+    Args:
+        files: The files and trees.
+        kind: The kind of the manifest.
+        place: The place of the key `files`.
+        problems: Receives every broken rule.
+        published: Whether the manifest has digests instead of sources.
+    """
     for index, file in enumerate(files):
         here = place.at(index)
         with problems.noted():
@@ -36,18 +44,20 @@ def check_files(files: Sequence[File], kind: Kind, place: Place, problems: Probl
             _check_bytes(file, here, published=published)
     paths, before = [file.path for file in files], len(problems.found)
     _check_apart(paths, place, problems)
-    if not published and len(problems.found) == before:  # a manifest that is published stays readable
+    if not published and len(problems.found) == before:  # a published manifest must stay readable
         with problems.noted():
             _check_spellings(paths, place)
 
 
 def contains_path(files: Iterable[File], path: str) -> bool:
-    """Whether ``path`` is one of ``files``, or lies inside a tree of theirs."""
+    """Return whether `path` is one of `files`, or lies inside one of their trees."""
     return any(path == file.path or (file.path.endswith("/") and path.startswith(file.path)) for file in files)
 
 
 def check_file_reference(files: Iterable[File], path: str | UnsetType, place: Place) -> None:
-    """A path that a manifest names must lead to a file of it; one inside a tree is looked up when the tree is read.
+    """Check that a path in a manifest refers to one of its files.
+
+    A path inside a tree is looked up when the tree is read.
 
     Raises:
         InvalidInputError: it does not.
@@ -60,10 +70,12 @@ def check_file_reference(files: Iterable[File], path: str | UnsetType, place: Pl
 
 
 def _check_path(path: str, place: Place) -> None:
+    """Check that a path is valid; a tree ends in a slash."""
     place.parsed(check_path, path.removesuffix("/"))
 
 
 def _check_role(file: File, kind: Kind, place: Place) -> None:
+    """Check that a file has a role that its kind of manifest knows."""
     roles = ROLES.get(kind)
     if roles is None:
         return
@@ -76,6 +88,7 @@ def _check_role(file: File, kind: Kind, place: Place) -> None:
 
 
 def _check_bytes(file: File, place: Place, *, published: bool) -> None:
+    """Check the digest and the source of a file."""
     if file.sha256 is not UNSET:
         place.at("sha256").parsed(from_hex, file.sha256)
     if published:
@@ -85,6 +98,7 @@ def _check_bytes(file: File, place: Place, *, published: bool) -> None:
 
 
 def _check_published(file: File, place: Place) -> None:
+    """Check that a published file has a digest and a size, and no source."""
     if file.source is not UNSET:
         raise place.at("source").error("a published manifest has no sources, only digests")
     for key, value in (("sha256", file.sha256), ("size", file.size)):
@@ -93,6 +107,7 @@ def _check_published(file: File, place: Place) -> None:
 
 
 def _check_source(file: File, place: Place) -> None:
+    """Check that an authored file has a source, and a remote one its digest."""
     if file.source is UNSET:
         raise place.at("source").error("the key 'source' is missing", "write where the file comes from")
     scheme = _SCHEME.match(file.source)
@@ -107,7 +122,7 @@ def _check_source(file: File, place: Place) -> None:
 
 
 def _check_apart(paths: Sequence[str], place: Place, problems: Problems) -> None:
-    """No path twice, and none below another: they are laid out in one folder."""
+    """Check that no path stands twice or below another one: all are laid out in one folder."""
     seen: dict[str, int] = {}
     for index, path in enumerate(paths):
         bare = path.removesuffix("/")
@@ -121,9 +136,9 @@ def _check_apart(paths: Sequence[str], place: Place, problems: Problems) -> None
 
 
 def _inside_others(paths: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """The index of each path that lies inside another one, and that of the first one around it.
+    """Yield the index of each path inside another one, and the index of the outermost path around it.
 
-    In this order a path follows those around it, with nothing but what lies inside them between.
+    In the sorted order a path follows those around it, with nothing but their contents in between.
     """
     around, first = "", -1
     for path, index in sorted((path.removesuffix("/").replace("/", "\0"), index) for index, path in enumerate(paths)):
@@ -134,7 +149,7 @@ def _inside_others(paths: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _check_spellings(paths: Sequence[str], place: Place) -> None:
-    """No two paths that are one name on a file system that ignores case or Unicode form."""
+    """Check that no two paths are equal on a file system that ignores case or Unicode form."""
     try:
         check_collisions(paths)
     except InvalidInputError as error:

@@ -36,16 +36,21 @@ _SPLIT_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "parquet": (("file", "fields"), ()),
     "coco": (("annotations", "images"), ()),
 }
-"""The keys that a split must and may have beside ``samples``, by the dataset's format."""
+"""The required and the optional keys of a split beside `samples`, by format of the dataset."""
 
 _LABEL = "label"
 
 
 def check(manifest: Manifest, document: Document, *, published: bool) -> None:
-    """Every rule; a published manifest has digests where an authored one has sources.
+    """Check every rule of a manifest.
+
+    Args:
+        manifest: The manifest.
+        document: Its text, for the places of problems.
+        published: Whether the manifest has digests instead of sources.
 
     Raises:
-        InvalidInputError: the first rule that is broken, with its path; with all the others that are.
+        InvalidInputError: the first broken rule, with its path, and all others.
     """
     place, problems = Place(document), Problems()
     for key, parse in (("name", parse_name), ("version", parse_version)):
@@ -62,7 +67,7 @@ def _check_kind(manifest: Manifest, place: Place, problems: Problems, *, publish
     """Check the rules of the manifest's kind."""
     if isinstance(manifest, Model):
         check_model(manifest, place, problems)
-        if not published:  # what was published before these rules is read all the same
+        if not published:  # manifests that were published before these rules must stay readable
             with problems.noted():
                 check_geometry(manifest, place)
             with problems.noted():
@@ -76,6 +81,7 @@ def _check_kind(manifest: Manifest, place: Place, problems: Problems, *, publish
 
 
 def _check_rates(model: Model, place: Place, problems: Problems) -> None:
+    """Check that each audio input is resampled where its rate is known."""
     for index, port in enumerate(model.inputs):
         with problems.noted():
             if isinstance(port, AudioInput):
@@ -83,6 +89,7 @@ def _check_rates(model: Model, place: Place, problems: Problems) -> None:
 
 
 def _check_dataset(dataset: Dataset, place: Place, problems: Problems) -> None:
+    """Check the labels and splits of a dataset."""
     with problems.noted():
         check_file_reference(dataset.files, dataset.labels, place.at("labels"))
     for name, split in dataset.splits.items():
@@ -98,6 +105,7 @@ def _check_dataset(dataset: Dataset, place: Place, problems: Problems) -> None:
 
 
 def _check_split_keys(split: Split, form: str, place: Place, problems: Problems) -> None:
+    """Check that a split has the keys of its format and no others."""
     required, optional = _SPLIT_KEYS[form]
     for key in required:
         if getattr(split, key) is UNSET:
@@ -110,6 +118,7 @@ def _check_split_keys(split: Split, form: str, place: Place, problems: Problems)
 
 
 def _check_image(image: Image, place: Place, problems: Problems, *, published: bool) -> None:
+    """Check the framework and the platforms of an image."""
     with problems.noted():
         place.at("provides", "framework").parsed(parse_name, image.provides.framework)
     with problems.noted():
@@ -132,10 +141,10 @@ def _check_image(image: Image, place: Place, problems: Problems, *, published: b
 
 
 def _check_environment(image: Image, platform: Platform, place: Place, *, published: bool) -> None:
-    """Either a finished image by digest, or wheels; layers of them and a configuration come together."""
+    """Check that a platform is either a finished image by digest, or wheels with an optional config and layers."""
     if platform.reference is not UNSET:
-        name, at, digest = platform.reference.partition("@")
-        if not name or not at:
+        name, separator, digest = platform.reference.partition("@")
+        if not name or not separator:
             raise place.at("reference").error("a finished image is named by digest", "write NAME@sha256:DIGEST")
         place.at("reference").parsed(parse_digest, digest)
         for key in ("wheels", "config", "layers"):
@@ -160,6 +169,6 @@ def _check_environment(image: Image, platform: Platform, place: Place, *, publis
 
 
 def _check_listed(listed: set[Any] | None, role: str, digest: str, place: Place) -> None:
-    """A published image carries the bytes of its configuration and layers as files."""
+    """Check that a published image has its configuration and layers among its files."""
     if listed is not None and (role, to_hex(parse_digest(digest))) not in listed:
         raise place.error(f"{digest} is no file of the image with the role {role}", "add it to files")

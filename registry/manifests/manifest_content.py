@@ -18,46 +18,47 @@ from benchlock.registry.text.yaml import Document
 from benchlock.registry.versions.semantic_version import parse_version
 
 _LAST: tuple[Manifest | None, bytes] = (None, b"")
-"""The manifest whose content was asked for last, with it: who publishes one asks several times in a row."""
+"""The last manifest with its content: publishing needs the same content several times in a row."""
 
 MOST_VALUES = 400_000
-"""Values of a manifest that is read again. A service takes fewer from whoever publishes."""
+"""Maximum number of values in a stored manifest; the service accepts fewer from publishers."""
 
 _LONG = re.compile(rb"[0-9]{16}")
-"""Where a number may be beyond 2**53 - 1; digests match, too."""
+"""Matches where a number may be beyond 2**53 - 1; digests match too."""
 _SLICE = 1 << 16
-"""Bytes that are searched at once: no other thread runs meanwhile."""
+"""Number of bytes per search: no other thread runs during a search."""
 
 
 def reference_of(manifest: Manifest) -> Reference:
+    """Return kind, name and version of a manifest."""
     return Reference(manifest.kind, parse_name(manifest.name), parse_version(manifest.version))
 
 
 def content(manifest: Manifest) -> bytes:
-    """The RFC 8785 JSON of a manifest whose files all have a digest and a size, and no source.
+    """Return the RFC 8785 JSON of a manifest whose files all have a digest and a size, and no source.
 
     Raises:
-        InvalidInputError: a file still has a source, or no digest or size yet; a number is too large to be read again.
+        InvalidInputError: a file still has a source, or no digest or size; or a number is too large to be parsed again.
     """
     last, text = _LAST
-    return text if last is manifest else _remembered(manifest, encode_canonical(_published(manifest)))
+    return text if last is manifest else _remember(manifest, encode_canonical(_published(manifest)))
 
 
 def _published(manifest: Manifest) -> Any:  # noqa: ANN401 - JSON
-    """It as JSON values. Raises as ``content``."""
+    """Return the manifest as JSON values. Raises as `content`."""
     for index, file in enumerate(files_of(manifest)):
         if file.source is not UNSET or file.sha256 is UNSET or file.size is UNSET:
             raise InvalidInputError(f"the file {file.path} is not published yet", where=f"files[{index}]")
     return plain(manifest)
 
 
-def _remembered(manifest: Manifest, text: bytes) -> bytes:
-    """``text``, which is the content of ``manifest`` where it can be read again. Raises as ``content``."""
+def _remember(manifest: Manifest, text: bytes) -> bytes:
+    """Return `text`, the content of `manifest`, after a check that it can be parsed again. Raises as `content`."""
     global _LAST  # noqa: PLW0603 - one assignment, of a pair that is whole
     if _may_have_large_number(text):
         try:
             encode_canonical(decode_untyped(text))
-        except InvalidInputError as error:  # RFC 8785 writes 1e16 as a whole number, and has none as large as that
+        except InvalidInputError as error:  # RFC 8785 writes 1e16 as an integer, but no parser accepts one that large
             raise InvalidInputError(
                 f"a number of the manifest is beyond 2**53 - 1, and could not be read again: {error.what}",
                 where=str(reference_of(manifest)),
@@ -68,23 +69,24 @@ def _remembered(manifest: Manifest, text: bytes) -> bytes:
 
 
 def _may_have_large_number(text: bytes) -> bool:
+    """Return whether a number of 16 digits or more may be in the text."""
     return any(_LONG.search(text, start, start + _SLICE + 15) for start in range(0, len(text), _SLICE))
 
 
 def manifest_digest(manifest: Manifest) -> Digest:
-    """The SHA-256 of the content. Raises as ``content``."""
+    """Return the SHA-256 of the content. Raises as `content`."""
     return digest_bytes(content(manifest))
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - any part of a manifest
-    """A manifest, or a part of one, as JSON values; absent keys stay absent."""
+    """Return a manifest, or a part of one, as JSON values; absent keys stay absent."""
     return decode_untyped(msgspec.json.encode(value))
 
 
 def with_files(manifest: Manifest, stored: Mapping[str, Descriptor]) -> Manifest:
-    """The manifest as it is published: each file's source replaced by the digest and size found for its path.
+    """Return the published form of a manifest, with digests and sizes instead of sources.
 
-    A file of which nothing was found stays as it is.
+    Files whose path is not in `stored` stay as they are.
 
     Raises:
         InvalidInputError: the author stated another digest or size.
@@ -99,10 +101,10 @@ def with_files(manifest: Manifest, stored: Mapping[str, Descriptor]) -> Manifest
 
 
 def parse_published(text: bytes) -> Manifest:
-    """The manifest whose content is ``text``.
+    """Return the manifest whose content is `text`.
 
     Raises:
-        InvalidInputError: it is no canonical JSON, or breaks a rule of manifests.
+        InvalidInputError: the text is not canonical JSON, or breaks a rule of manifests.
     """
     digest = digest_bytes(text)
     if sum(text.count(mark) for mark in (b",", b"[", b"{")) > MOST_VALUES:
@@ -117,27 +119,30 @@ def parse_published(text: bytes) -> Manifest:
 
 
 def parse_content(value: Mapping[str, Any]) -> Manifest:
-    """The manifest whose content, as RFC 8785 writes it, is ``value``.
+    """Return the manifest whose content is the RFC 8785 form of `value`.
 
     Raises:
-        InvalidInputError: it is no JSON, breaks a rule of manifests, or has a number too large to be read again.
+        InvalidInputError: the value is not JSON, breaks a rule of manifests, or has a number too large to be parsed
+            again.
     """
     text = encode_canonical(value)
     document = Document(decode_untyped(text), digest_bytes(text))
     manifest = _checked(document)
-    if _published(manifest) == document.value:  # as nearly always: then this is its content
-        _remembered(manifest, text)
+    if _published(manifest) == document.value:  # nearly always; the text is then its content
+        _remember(manifest, text)
     return manifest
 
 
 def _checked(document: Document) -> Manifest:
+    """Convert and check a published manifest."""
     manifest: Manifest = convert(document, Manifest)
     check(manifest, document, published=True)
     return manifest
 
 
-def _with_bytes(file: File, found: Descriptor, where: str) -> File:
-    for key, stated, is_ in (("sha256", file.sha256, to_hex(found.digest)), ("size", file.size, found.size)):
-        if stated not in (UNSET, is_):
-            raise InvalidInputError(f"{file.path} has the {key} {is_}, not {stated}", where=f"{where}.{key}")
-    return msgspec.structs.replace(file, source=UNSET, sha256=to_hex(found.digest), size=found.size)
+def _with_bytes(file: File, blob: Descriptor, where: str) -> File:
+    """Replace the source of a file by its digest and size."""
+    for key, stated, actual in (("sha256", file.sha256, to_hex(blob.digest)), ("size", file.size, blob.size)):
+        if stated not in (UNSET, actual):
+            raise InvalidInputError(f"{file.path} has the {key} {actual}, not {stated}", where=f"{where}.{key}")
+    return msgspec.structs.replace(file, source=UNSET, sha256=to_hex(blob.digest), size=blob.size)

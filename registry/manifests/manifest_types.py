@@ -57,7 +57,7 @@ BatchAxis = Annotated[int | Literal["none"], Meta(description="the batch axis of
 
 
 class File(Part, frozen=True, kw_only=True):
-    """A file or tree: with ``source`` as an author writes it, with ``sha256`` and ``size`` once published."""
+    """A file or tree; an authored one has a `source`, a published one `sha256` and `size`."""
 
     path: Annotated[PathText, Meta(description="relative, inside the artifact; a tree ends in /")]
     role: Role | UnsetType = UNSET
@@ -70,19 +70,21 @@ class File(Part, frozen=True, kw_only=True):
 
 
 class FrameworkRequirement(Part, frozen=True, kw_only=True):
+    """The framework of a model, and the versions of it that fit."""
+
     name: NameText
     version: ConstraintText
 
 
 class Tolerance(Part, frozen=True, kw_only=True):
-    """What two values may differ by: ``|a - b| <= absolute + relative * |b|``."""
+    """The allowed difference of two values: `|a - b| <= absolute + relative * |b|`."""
 
     absolute: NotNegative
     relative: NotNegative
 
 
 class Input(Part, frozen=True, kw_only=True, tag_field="type"):
-    """What every input has: the tensor that the model is given."""
+    """A tensor that the model is fed; the keys that all types of input have."""
 
     type: ClassVar[str]
 
@@ -95,6 +97,8 @@ class Input(Part, frozen=True, kw_only=True, tag_field="type"):
 
 
 class ImageInput(Input, frozen=True, kw_only=True, tag="image"):
+    """An image of the dataset."""
+
     type: ClassVar[str] = "image"
 
     field: Text | UnsetType = UNSET
@@ -102,6 +106,8 @@ class ImageInput(Input, frozen=True, kw_only=True, tag="image"):
 
 
 class AudioInput(Input, frozen=True, kw_only=True, tag="audio"):
+    """A sound of the dataset."""
+
     type: ClassVar[str] = "audio"
 
     field: Text | UnsetType = UNSET
@@ -109,6 +115,8 @@ class AudioInput(Input, frozen=True, kw_only=True, tag="audio"):
 
 
 class TextInput(Input, frozen=True, kw_only=True, tag="text"):
+    """A text of the dataset."""
+
     type: ClassVar[str] = "text"
 
     field: Text | UnsetType = UNSET
@@ -116,6 +124,8 @@ class TextInput(Input, frozen=True, kw_only=True, tag="text"):
 
 
 class TensorInput(Input, frozen=True, kw_only=True, tag="tensor"):
+    """An array or a list of numbers of the dataset."""
+
     type: ClassVar[str] = "tensor"
 
     field: Text | UnsetType = UNSET
@@ -123,7 +133,7 @@ class TensorInput(Input, frozen=True, kw_only=True, tag="tensor"):
 
 
 class ConstantInput(Input, frozen=True, kw_only=True, tag="constant"):
-    """The same at every call."""
+    """A value that is the same in every call."""
 
     type: ClassVar[str] = "constant"
 
@@ -131,7 +141,7 @@ class ConstantInput(Input, frozen=True, kw_only=True, tag="constant"):
 
 
 class StateInput(Input, frozen=True, kw_only=True, tag="state"):
-    """Fed back from an output of type ``state``."""
+    """A value that is fed back from an output of type `state`."""
 
     type: ClassVar[str] = "state"
 
@@ -144,7 +154,10 @@ AnyInput = ImageInput | AudioInput | TextInput | TensorInput | ConstantInput | S
 
 
 class Output(Part, frozen=True, kw_only=True):
-    """``dtype`` and ``shape`` are what the model returns; ``tolerance`` is of the value after the steps."""
+    """A tensor that the model returns, and its postprocessing steps.
+
+    `dtype` and `shape` are those of the model; `tolerance` applies to the value after the steps.
+    """
 
     name: Text
     type: Literal["class-scores", "class-index", "tensor", "value", "mask", "boxes", "box-scores", "state"]
@@ -165,14 +178,14 @@ class Output(Part, frozen=True, kw_only=True):
 
 
 class Suppression(Part, frozen=True, kw_only=True):
-    """Non-maximum suppression: a box goes when its overlap with a better one is above ``iou``."""
+    """Non-maximum suppression: a box is removed if its overlap with a better one is above `iou`."""
 
     iou: Fraction
     per_class: bool
 
 
 class Detections(Part, frozen=True, kw_only=True, tag_field="type", tag="detections"):
-    """Which outputs make boxes, and how."""
+    """The outputs that make up the detected boxes, and their meaning."""
 
     boxes: Text
     scores: Text
@@ -190,20 +203,22 @@ class Detections(Part, frozen=True, kw_only=True, tag_field="type", tag="detecti
 
 
 class Code(Part, frozen=True, kw_only=True):
-    """``function(weights) -> torch.nn.Module``."""
+    """A function of the model's author that builds the network: `function(weights) -> torch.nn.Module`."""
 
     file: PathText
     function: Text
 
 
 class ClaimDataset(Part, frozen=True, kw_only=True):
+    """The dataset and the split that a claim is about."""
+
     name: NameText
     version: ConstraintText
     split: Text
 
 
 class Claim(Part, frozen=True, kw_only=True):
-    """A metric's value that the author states."""
+    """The value of a metric as stated by the author."""
 
     metric: Text
     value: float
@@ -212,6 +227,8 @@ class Claim(Part, frozen=True, kw_only=True):
 
 
 class Model(Part, frozen=True, kw_only=True, tag_field="kind", tag="model"):
+    """The manifest of a model."""
+
     kind: ClassVar[Kind] = "model"
 
     schema: Literal[1]
@@ -239,7 +256,7 @@ PredictorName = Literal["onnxruntime", "pytorch", "tensorflow", "litert"]
 
 
 class Split(Part, frozen=True, kw_only=True):
-    """Part of a dataset. Which keys it has depends on the dataset's format."""
+    """A part of a dataset; the format of the dataset determines its keys."""
 
     samples: Count
     index: (
@@ -261,6 +278,8 @@ class Split(Part, frozen=True, kw_only=True):
 
 
 class Dataset(Part, frozen=True, kw_only=True, tag_field="kind", tag="dataset"):
+    """The manifest of a dataset."""
+
     kind: ClassVar[Kind] = "dataset"
 
     schema: Literal[1]
@@ -277,6 +296,8 @@ class Dataset(Part, frozen=True, kw_only=True, tag_field="kind", tag="dataset"):
 
 
 class Framework(Part, frozen=True, kw_only=True, tag_field="kind", tag="framework"):
+    """The manifest of a framework."""
+
     kind: ClassVar[Kind] = "framework"
 
     schema: Literal[1]
@@ -300,7 +321,7 @@ class Provision(Part, frozen=True, kw_only=True):
 
 
 class Platform(Part, frozen=True, kw_only=True):
-    """An environment for one kind of host: wheels and the layers made of them, or a finished image by digest."""
+    """An environment for one kind of host: wheels with the layers built from them, or a finished image by digest."""
 
     os: Text
     arch: Text
@@ -319,6 +340,8 @@ class Platform(Part, frozen=True, kw_only=True):
 
 
 class Image(Part, frozen=True, kw_only=True, tag_field="kind", tag="image"):
+    """The manifest of an image."""
+
     kind: ClassVar[Kind] = "image"
 
     schema: Literal[1]
@@ -336,7 +359,7 @@ Manifest = Model | Dataset | Framework | Image
 
 
 def files_of(manifest: Manifest) -> tuple[File, ...]:
-    """The files of any manifest; a framework has none."""
+    """Return the files of any manifest; a framework has none."""
     if isinstance(manifest, Framework) or manifest.files is UNSET:
         return ()
     return manifest.files

@@ -21,10 +21,16 @@ _QUERIED = ("single_stream", "multi_stream", "server", "batch_sweep")
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """``tasks`` and ``scenarios`` that give the metric, None for all; ``version`` grows when its meaning changes.
+    """The definition of a metric; its meaning and its interval are described in `docs/metrics.md`.
 
-    ``bracketed``: beside the value of one run stand values tried on either side of it, no confidence interval. What
-    each means, and how its interval is made, is in ``docs/metrics.md``.
+    Attributes:
+        name: The name in requests and results.
+        unit: The unit of the value.
+        direction: Whether higher or lower values are better.
+        version: Incremented when the meaning of the metric changes.
+        tasks: The tasks with this metric; None for all.
+        scenarios: The scenarios with this metric; None for all.
+        bracketed: Whether one run reports neighbouring tested values beside its value instead of a confidence interval.
     """
 
     name: str
@@ -37,25 +43,28 @@ class MetricDefinition:
 
     @property
     def is_quality(self) -> bool:
-        """Whether it is of the predictions, and so needs labels, rather than of time."""
+        """Whether the metric judges predictions, and so needs labels, rather than time."""
         return self.scenarios is None
 
 
 _DEPENDENT: Final = 2
-"""The version whose intervals allow for calls that depend on each other; version 1 took them for independent."""
+"""The version whose intervals allow for calls that depend on each other; version 1 assumed independent calls."""
 
 
 _CLUSTERED: Final = 2
-"""The version whose intervals hold the truth of few samples that add several decisions, or many pixels, each; version 1
-drew samples with replacement."""
+"""The version whose intervals stay correct for few samples with several decisions or many pixels each.
+
+Version 1 drew samples with replacement.
+"""
 
 
 def _quality(name: str, unit: str, direction: Direction, *tasks: str, version: int = 1) -> MetricDefinition:
+    """Return the definition of a metric of predictions."""
     return MetricDefinition(name, unit, direction, version, tasks=tasks)
 
 
 def _times(prefix: str) -> tuple[MetricDefinition, ...]:
-    """A query's latency, and the samples of the whole performance phase."""
+    """Return the definitions of a query's latency, and of the throughput of the performance phase."""
     percentiles = (
         MetricDefinition(f"{prefix}latency_{percentile}", "s", "lower", _DEPENDENT, scenarios=_QUERIED)
         for percentile in ("p50", "p90", "p99")
@@ -78,7 +87,7 @@ _ALL = (
     *(MetricDefinition(name, "s", "lower", scenarios=("cold_start",)) for name in _COLD),
 )
 DEFINITIONS: dict[str, MetricDefinition] = {definition.name: definition for definition in _ALL}
-"""Every metric by its name."""
+"""Every metric by name."""
 
 _PERCENTILES = ("latency_p50", "latency_p90", "latency_p99")
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -90,34 +99,40 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 def find_definition(name: str, version: int) -> MetricDefinition | None:
-    """Return a version of a metric's definition; None where there is none.
+    """Return one version of the definition of a metric; None if there is none.
 
-    Earlier versions are kept: a lock names the one that its runs are computed, and recomputed, by.
+    Earlier versions are kept: a lock names the version that its runs are computed and recomputed by.
     """
     newest = DEFINITIONS.get(name)
     return None if newest is None or not 1 <= version <= newest.version else replace(newest, version=version)
 
 
 def is_quality(name: str) -> bool:
-    """Whether ``name`` is a metric of the predictions; one that is not known is none."""
+    """Return whether `name` is a metric of predictions; False for an unknown name."""
     return name in DEFINITIONS and DEFINITIONS[name].is_quality
 
 
 def is_bracketed(name: str) -> bool:
-    """Whether no confidence interval stands beside ``name`` of one run; beside one that is not known there is one."""
+    """Return whether one run reports `name` without a confidence interval; False for an unknown name."""
     return name in DEFINITIONS and DEFINITIONS[name].bracketed
 
 
 def expand(names: Iterable[str]) -> tuple[str, ...]:
-    """The metrics that ``names`` stand for, each once, in the order of first mention."""
+    """Return the metrics that `names` stand for, each once, in the order of first mention."""
     return tuple(dict.fromkeys(metric for name in names for metric in GROUPS.get(name, (name,))))
 
 
 def check_metrics(task: str | None, scenario: str | None, names: Sequence[str]) -> None:
-    """``names``, groups among them, are metrics that ``task`` and ``scenario`` can give; None is any.
+    """Check that the task and the scenario can report all metrics and groups in `names`.
+
+    Args:
+        task: The task of the model; None for any.
+        scenario: The scenario of the request; None for any.
+        names: Names of metrics and of groups.
 
     Raises:
-        InvalidInputError: one is not, with all others that are not; ``where`` is its index: ``metrics[1]``.
+        InvalidInputError: a metric is unknown or not reported, with all others like it; `where` is its index:
+            `metrics[1]`.
     """
     problems = Problems()
     for index, name in enumerate(names):
@@ -127,27 +142,30 @@ def check_metrics(task: str | None, scenario: str | None, names: Sequence[str]) 
 
 
 def _check_metric(task: str | None, scenario: str | None, name: str, where: str) -> None:
+    """Check one name of a metric or group."""
     for metric in GROUPS.get(name, (name,)):
         definition = DEFINITIONS.get(metric)
         if definition is None:
             raise InvalidInputError(f"no metric is called {name!r}", where=where, next_step=_nearest(name))
-        _check_given(definition, "task", task, definition.tasks, where)
-        _check_given(definition, "scenario", scenario, definition.scenarios, where)
+        _check_reported_by(definition, "task", task, definition.tasks, where)
+        _check_reported_by(definition, "scenario", scenario, definition.scenarios, where)
 
 
-def _check_given(
-    definition: MetricDefinition, what: str, by: str | None, givers: Sequence[str] | None, where: str
+def _check_reported_by(
+    definition: MetricDefinition, what: str, value: str | None, supported: Sequence[str] | None, where: str
 ) -> None:
-    if by is None or givers is None or by in givers:
+    """Raise unless the metric is reported by the task or scenario `value`."""
+    if value is None or supported is None or value in supported:
         return
     raise InvalidInputError(
-        f"the {what} {by} does not give the metric {definition.name}",
+        f"the {what} {value} does not give the metric {definition.name}",
         where=where,
-        next_step=f"leave it out, or choose the {what} {' or '.join(givers)}",
+        next_step=f"leave it out, or choose the {what} {' or '.join(supported)}",
     )
 
 
 def _nearest(name: str) -> str:
+    """Return the next step for an unknown metric."""
     known = sorted({*DEFINITIONS, *GROUPS})
     close = find_close(name, known)
     return f"did you mean {close[0]!r}?" if close else f"the metrics are {', '.join(known)}"

@@ -8,15 +8,18 @@ from benchlock.registry.manifests import Manifest, files_of
 from benchlock.registry.text.problems import printable
 
 LARGEST = 1 << 20
-"""Bytes of the largest card that is published."""
+"""Maximum size of a published card, in bytes."""
 
 SHOWN = 1 << 14
-"""Characters of a card that are shown."""
+"""Number of characters of a card that are displayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """``text`` has no character that a terminal would obey; ``cut`` is the number of characters left out at its end."""
+    """A card as it is displayed.
+
+    `text` has no control characters that a terminal would act on. `cut` is the number of characters omitted at the end.
+    """
 
     path: str
     text: str
@@ -24,15 +27,15 @@ class Card:
 
 
 def card_path(manifest: Manifest) -> str | None:
-    """The path of the first file of the role ``card``; None where there is none."""
+    """Return the path of the first file with the role `card`; None if there is none."""
     return next((file.path for file in files_of(manifest) if file.role == "card"), None)
 
 
 def read_card(manifest: Manifest, store: BlobStore) -> Card | None:
-    """The card of a published manifest, verified; None where there is none.
+    """Return the verified card of a published manifest; None if it has none.
 
     Raises:
-        IntegrityError: its bytes are not what the manifest says.
+        IntegrityError: its bytes do not match the digest in the manifest.
     """
     file = next((file for file in files_of(manifest) if file.role == "card"), None)
     if file is None or file.path.endswith("/"):

@@ -1,7 +1,8 @@
 """Validation rules of model manifests: format, inputs, outputs, steps, and the geometry of boxes.
 
-Code of the model's author may change values, and nothing says where it moved them; so it must leave the size. Where the
-size before it depends on the sample, the run looks at each picture.
+Boxes are mapped back to the original picture. Code of the model's author may change values, but nothing states how it
+moves them, so it must keep the size of a picture. Where the size before it depends on the sample, the run checks each
+picture.
 """
 
 from collections.abc import Sequence
@@ -36,41 +37,47 @@ _INSTEAD = "resize, pad and crop by steps of these names, which are followed; co
 
 
 def check_geometry(model: Model, place: Place) -> None:
-    """Of a model whose boxes are taken back to its first picture.
+    """Check that the steps of a detection model's first picture can be traced back to the original.
 
     Raises:
-        InvalidInputError: a step certainly makes another size of it, in a way that cannot be followed.
+        InvalidInputError: a step certainly changes the size of the picture in a way that cannot be traced.
     """
-    pictures = ((port, place.at("inputs", index)) for index, port in enumerate(model.inputs))
-    port, there = next((pair for pair in pictures if isinstance(pair[0], ImageInput)), (None, place))
+    ports = ((port, place.at("inputs", index)) for index, port in enumerate(model.inputs))
+    port, port_place = next((pair for pair in ports if isinstance(pair[0], ImageInput)), (None, place))
     if model.predictions is UNSET or not isinstance(port, ImageInput):
         return
     for index, step in enumerate(port.steps):
         if len(step.present()) != 1:
-            return  # which is a fault of its own
-        here = there.at("steps", index, step.name)
+            return  # reported as a problem of the step
+        here = port_place.at("steps", index, step.name)
         if isinstance(step.arguments, Pad) and step.arguments.length is not UNSET:
             what = "a picture whose first axis is cut or padded to a length cannot be laid over the original any more"
             raise here.at("length").error(what, "write top, bottom, left, right, which are followed")
         if isinstance(step.arguments, Python):
             try:
-                given, wanted = (
-                    apply_steps(Tensor(), port.steps[:index], there.at("steps")),
-                    declare_tensor(port, there),
+                before, after = (
+                    apply_steps(Tensor(), port.steps[:index], port_place.at("steps")),
+                    declare_tensor(port, port_place),
                 )
             except InvalidInputError:
-                return  # the same
-            _check_code_geometry(given, wanted, here)
-            return  # nothing is known of what comes behind it
+                return  # reported as a problem of the steps
+            _check_code_geometry(before, after, here)
+            return  # the steps after the code are not traced
 
 
-def _check_code_geometry(given: Tensor, wanted: Tensor, place: Place) -> None:
-    """``given`` is what the code takes, ``wanted`` what the model does, and nothing after code changes a size."""
-    sides = [(given.size(letter), wanted.size(letter)) for letter in "HW"]
-    if not any(isinstance(is_, int) and isinstance(must, int) and must != is_ for is_, must in sides):
+def _check_code_geometry(before: Tensor, after: Tensor, place: Place) -> None:
+    """Check that code keeps the size of a picture.
+
+    Args:
+        before: The tensor before the code.
+        after: The tensor that the model takes; no step after the code changes a size.
+        place: The place of the step.
+    """
+    sides = [(before.size(letter), after.size(letter)) for letter in "HW"]
+    if not any(isinstance(old, int) and isinstance(new, int) and new != old for old, new in sides):
         return
-    before, after = (" x ".join("?" if size is None else str(size) for size in one) for one in zip(*sides, strict=True))
-    what = f"code makes {after} pixels of {before}, and nothing says where in the original picture its boxes are then"
+    old, new = (" x ".join("?" if size is None else str(size) for size in pair) for pair in zip(*sides, strict=True))
+    what = f"code makes {new} pixels of {old}, and nothing says where in the original picture its boxes are then"
     raise place.error(what, _INSTEAD)
 
 
@@ -86,7 +93,7 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "frozen-graph": ("tensorflow",),
     "tflite": ("tensorflow", "litert"),
 }
-"""The frameworks that read a format."""
+"""The frameworks that can load each format."""
 
 WEIGHTS_ALONE = ("safetensors", "state-dict")
 """Formats without a graph: code builds the network around the weights."""
@@ -105,7 +112,13 @@ _ANSWERS: dict[str, tuple[str, ...]] = {
 
 
 def check_model(model: Model, place: Place, problems: Problems) -> None:
-    """``place`` is the manifest's; what breaks a rule goes to ``problems``."""
+    """Check the rules of a model's manifest.
+
+    Args:
+        model: The model.
+        place: The place of the manifest.
+        problems: Receives every broken rule.
+    """
     with problems.noted():
         if model.family is not UNSET:
             place.at("family").parsed(parse_name, model.family)
@@ -137,6 +150,7 @@ def check_model(model: Model, place: Place, problems: Problems) -> None:
 
 
 def _check_format(model: Model, place: Place, problems: Problems) -> None:
+    """Check that the framework loads the format, and that the format has its keys."""
     readers = FRAMEWORKS[model.format]
     if model.framework.name not in readers:
         what = f"{model.framework.name} does not read {model.format}: {' or '.join(readers)} does"
@@ -153,11 +167,13 @@ def _check_format(model: Model, place: Place, problems: Problems) -> None:
 
 
 def _check_code(model: Model, place: Place) -> None:
+    """Check that the code is one of the files."""
     if model.code is not UNSET:
         check_file_reference(model.files, model.code.file, place.at("code", "file"))
 
 
 def _check_pickles(model: Model, place: Place, problems: Problems) -> None:
+    """Check that the manifest declares pickles as unsafe."""
     for index, file in enumerate(model.files):
         with problems.noted():
             if file.path.endswith(_PICKLES) and model.unsafe is not True:
@@ -167,20 +183,21 @@ def _check_pickles(model: Model, place: Place, problems: Problems) -> None:
 
 
 def _check_graph(model: Model, place: Place) -> None:
-    """The file that the framework is given: one graph, or weights for code."""
+    """Check the file that the framework loads: one graph, or weights for code."""
     role = "weights" if model.format in WEIGHTS_ALONE else "graph"
-    found = [index for index, file in enumerate(model.files) if file.role == role]
-    if not found or (len(found) > 1 and model.format != "safetensors"):
-        what = f"a model in {model.format} has one file of the role {role}, found {len(found)}"
+    indices = [index for index, file in enumerate(model.files) if file.role == role]
+    if not indices or (len(indices) > 1 and model.format != "safetensors"):
+        what = f"a model in {model.format} has one file of the role {role}, found {len(indices)}"
         raise place.at("files").error(what, f"give one file the role {role}")
-    path = model.files[found[0]].path
+    path = model.files[indices[0]].path
     if path.endswith("/") != (model.format == "savedmodel") and not path.endswith("/saved_model.pb"):
         what = "a SavedModel is a folder" if model.format == "savedmodel" else f"a graph in {model.format} is one file"
         step = "end the path of a folder, and only of one, in /"
-        raise place.at("files", found[0], "path").error(what, step)
+        raise place.at("files", indices[0], "path").error(what, step)
 
 
 def _check_unique(ports: Sequence[Input | Output], place: Place, problems: Problems) -> None:
+    """Check that no two inputs or outputs have the same name."""
     names = set[str]()
     for index, port in enumerate(ports):
         with problems.noted():
@@ -190,6 +207,7 @@ def _check_unique(ports: Sequence[Input | Output], place: Place, problems: Probl
 
 
 def _check_inputs(model: Model, place: Place, problems: Problems) -> None:
+    """Check each input."""
     _check_unique(model.inputs, place, problems)
     for index, port in enumerate(model.inputs):
         with problems.noted():
@@ -197,12 +215,14 @@ def _check_inputs(model: Model, place: Place, problems: Problems) -> None:
 
 
 def _check_outputs(model: Model, place: Place, problems: Problems) -> None:
+    """Check each output."""
     _check_unique(model.outputs, place, problems)
     for index, output in enumerate(model.outputs):
         _check_output(model, output, place.at(index), problems)
 
 
 def _check_input(model: Model, port: Input, place: Place) -> None:
+    """Check that the steps of an input give the declared tensor."""
     wanted = declare_tensor(port, place)
     if isinstance(port, ImageInput | AudioInput | TextInput | TensorInput):
         steps = () if port.steps is UNSET else port.steps
@@ -213,7 +233,7 @@ def _check_input(model: Model, port: Input, place: Place) -> None:
 
 
 def _check_batches(model: Model, place: Place) -> None:
-    """The inputs of a call hold as many samples each."""
+    """Check that all inputs with a fixed batch size have the same one."""
     sizes = {index: fixed_batch(port, place.at(index)) for index, port in enumerate(model.inputs)}
     fixed = {index: size for index, size in sizes.items() if size is not None}
     for index, size in fixed.items():
@@ -224,7 +244,8 @@ def _check_batches(model: Model, place: Place) -> None:
 
 
 def _check_steps(model: Model, steps: tuple[Step, ...], place: Place) -> None:
-    several: list[int] = []
+    """Check that each step has one name, that at most one makes several calls, and that their files exist."""
+    steps_with_calls: list[int] = []
     for index, step in enumerate(steps):
         here = place.at(index)
         present = step.present()
@@ -233,9 +254,9 @@ def _check_steps(model: Model, steps: tuple[Step, ...], place: Place) -> None:
             raise here.error(what, "write each step as an element of its own")
         arguments = step.arguments
         if isinstance(arguments, Frame) and arguments.calls == "each":
-            several.append(index)
-        if len(several) > 1:
-            what = f"calls: each stands in steps[{several[0]}] too, and a sample is cut into calls once"
+            steps_with_calls.append(index)
+        if len(steps_with_calls) > 1:
+            what = f"calls: each stands in steps[{steps_with_calls[0]}] too, and a sample is cut into calls once"
             raise here.at(step.name, "calls").error(what, "write calls: one in one of them")
         if isinstance(arguments, Words):
             check_file_reference(model.files, arguments.vocabulary, here.at(step.name, "vocabulary"))
@@ -244,6 +265,7 @@ def _check_steps(model: Model, steps: tuple[Step, ...], place: Place) -> None:
 
 
 def _check_decode(kind: str, steps: tuple[Step, ...], place: Place) -> None:
+    """Check that the first step, and no other, decodes."""
     names = [step.name for step in steps]
     if names[:1] != ["decode"]:
         raise place.at(0).error(f"the first step of an input of type {kind} is decode", "put it first")
@@ -252,6 +274,7 @@ def _check_decode(kind: str, steps: tuple[Step, ...], place: Place) -> None:
 
 
 def _check_output(model: Model, output: Output, place: Place, problems: Problems) -> None:
+    """Check the labels, the steps and the type of an output."""
     with problems.noted():
         check_file_reference(model.files, output.labels, place.at("labels"))
     with problems.noted():
@@ -267,6 +290,7 @@ def _check_output(model: Model, output: Output, place: Place, problems: Problems
 
 
 def _check_offset(output: Output, place: Place) -> None:
+    """Check that an output of classes, and no other, has a label offset."""
     if output.type in _CLASSES:
         if output.label_offset is UNSET:
             what = f"the key 'label_offset' is missing: an output of type {output.type} needs it"
@@ -278,7 +302,7 @@ def _check_offset(output: Output, place: Place) -> None:
 
 
 def _check_scores(output: Output, found: Tensor, place: Place) -> None:
-    """Scores are a list for each sample; one score alone needs a threshold, and only one alone."""
+    """Check that scores are one list per sample; a single score, and nothing else, needs a threshold."""
     if output.type != "class-scores":
         if output.threshold is not UNSET:
             raise place.at("threshold").error(f"an output of type {output.type} has no threshold", "leave it out")
@@ -298,7 +322,7 @@ def _check_scores(output: Output, found: Tensor, place: Place) -> None:
 
 
 def _check_answers(model: Model, place: Place) -> None:
-    """The task's answer is in exactly one output, or in ``predictions``."""
+    """Check that exactly one output, or `predictions`, has the answer of the task."""
     if (model.predictions is not UNSET) != (model.task == "object-detection"):
         what = "a model for object-detection, and no other, has predictions"
         step = f"change the task, or write predictions, {describe_key(Model, 'predictions')}, with type: detections"
@@ -308,14 +332,14 @@ def _check_answers(model: Model, place: Place) -> None:
     if model.predictions is not UNSET:
         _check_detections(model, model.predictions, place)
     types = _ANSWERS.get(model.task)
-    found = [output.name for output in model.outputs if types and output.type in types]
-    if types and len(found) != 1:
-        what = f"a model for {model.task} has one output of type {' or '.join(types)}, found {len(found)}"
+    answers = [output.name for output in model.outputs if types and output.type in types]
+    if types and len(answers) != 1:
+        what = f"a model for {model.task} has one output of type {' or '.join(types)}, found {len(answers)}"
         raise place.at("outputs").error(what, "give the output that answers this type, and others the type tensor")
 
 
 def _check_detections(model: Model, predictions: Detections, place: Place) -> None:
-    """Boxes are made of outputs that are there, and the one that has them has four numbers for each."""
+    """Check that the outputs of detections exist, and that boxes have four numbers."""
     outputs = {output.name: (index, output) for index, output in enumerate(model.outputs)}
     for key in ("boxes", "scores", "classes", "count"):
         name = getattr(predictions, key)
@@ -332,6 +356,7 @@ def _check_detections(model: Model, predictions: Detections, place: Place) -> No
 
 
 def _check_claim(model: Model, claim: Claim, place: Place, problems: Problems) -> None:
+    """Check the metric and the dataset of a claim."""
     with problems.noted():
         place.at("metric").parsed(lambda metric: check_metrics(model.task, None, [metric]), claim.metric)
     with problems.noted():

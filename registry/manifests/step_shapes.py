@@ -67,7 +67,7 @@ def _mfcc(step: vocabulary.Mfcc, tensor: Tensor, place: Place) -> Tensor:
             f"mfcc takes a spectrogram, here it gets {format_sizes(tensor.sizes)}", "add spectrogram before it"
         )
     if tensor.fft_length is not None and tensor.fft_length % 2:
-        # The last bin of an odd one is below half of the rate, where the filters take it to be.
+        # For an odd length the last bin is below half of the rate, where the filters expect it.
         what = f"the bins of a spectrogram with fft_length {tensor.fft_length} do not end at half of the rate"
         raise place.error(what, "write an even fft_length")
     if step.high <= step.low:
@@ -90,10 +90,10 @@ SOUNDS: Mapping[type[object], Callable[..., Tensor]] = {
 
 
 def check_rates(steps: Sequence[Step], place: Place) -> None:
-    """Check that the rate of a sound is known where it is resampled.
+    """Check that a sound is resampled only where its rate is known.
 
     Raises:
-        InvalidInputError: Code comes before, which says no rate.
+        InvalidInputError: a `python` step before it leaves the rate unknown.
     """
     names = [step.name for step in steps if len(step.present()) == 1]
     if len(names) == len(steps) and "python" in names and "resample" in names[names.index("python") :]:
@@ -135,10 +135,15 @@ _OF_TEXTS = (vocabulary.Words, vocabulary.TokenizerJson, vocabulary.Python)
 
 
 def apply_steps(tensor: Tensor, steps: tuple[Step, ...] | UnsetType, place: Place) -> Tensor:
-    """``tensor`` after ``steps``, which stand at ``place``.
+    """Return `tensor` after `steps`.
+
+    Args:
+        tensor: The tensor before the first step.
+        steps: The steps in their order.
+        place: The place of the steps.
 
     Raises:
-        InvalidInputError: at the first step that cannot be done.
+        InvalidInputError: a step does not fit its input.
     """
     for index, step in enumerate(() if steps is UNSET else steps):
         here = place.at(index, step.name)
@@ -155,6 +160,7 @@ def _decode_image(step: vocabulary.DecodeImage, tensor: Tensor, place: Place) ->
 
 
 def _picture(tensor: Tensor, place: Place) -> None:
+    """Raise unless the tensor has the layout of a picture."""
     if tensor.layout is None:
         raise place.error(f"{place.path.rpartition('.')[2]} needs a picture: a tensor with a layout")
 
@@ -289,11 +295,12 @@ def _topk(step: vocabulary.TopK, tensor: Tensor, place: Place) -> Tensor:
 
 
 def _unknown(step: object, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG001
+    """Return a tensor of which nothing is known."""
     return Tensor()
 
 
 def _axis(axis: int, tensor: Tensor, place: Place) -> int | None:
-    """``axis`` counted from the first; None if the number of axes is unknown."""
+    """Return `axis` counted from the first one; None if the number of axes is unknown."""
     if tensor.sizes is None:
         return None
     rank = len(tensor.sizes)
@@ -303,6 +310,7 @@ def _axis(axis: int, tensor: Tensor, place: Place) -> int | None:
 
 
 def _one_of(place: Place, **choices: object) -> None:
+    """Raise unless exactly one of the choices is set."""
     present = [key for key, value in choices.items() if value is not UNSET]
     if len(present) != 1:
         wanted = " or ".join(choices)

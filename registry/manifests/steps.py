@@ -1,7 +1,7 @@
 """The step vocabulary: preprocessing of a sample before the model, and postprocessing of outputs.
 
-A step is a mapping with one key, its name; the arguments say everything that changes a result, so none has a default.
-Steps see one sample, without the batch axis: the layout ``NCHW`` means C, H, W here. Rounding is half to even.
+A step is a mapping with one key, its name. Its arguments state everything that changes a result, so none has a default.
+Steps see one sample without the batch axis: the layout `NCHW` means C, H, W here. Rounding is half to even.
 """
 
 from typing import Annotated, Literal
@@ -38,7 +38,10 @@ Rounding = Literal["down", "half_even"]
 
 
 class DecodeImage(Part, frozen=True, kw_only=True):
-    """A file as Pillow's ``convert`` decodes it, alpha dropped; an array is only converted. Gives uint8 H, W, C."""
+    """Decoding of a picture as by Pillow's `convert`, without alpha; the result is uint8 in H, W, C.
+
+    An array is only converted.
+    """
 
     color: Literal["RGB", "BGR", "L"]
     exif: Annotated[
@@ -54,7 +57,7 @@ class DecodeImage(Part, frozen=True, kw_only=True):
 
 
 class Resize(Part, frozen=True, kw_only=True):
-    """To ``size``, or the shorter side to ``shorter``. On 8 bits before ``cast``, on float32 after it."""
+    """Resizing to `size`, or of the shorter side to `shorter`; on 8 bits before `cast`, on float32 after it."""
 
     size: Size | UnsetType = UNSET
     shorter: (
@@ -80,7 +83,7 @@ class Resize(Part, frozen=True, kw_only=True):
 
 
 class CenterCrop(Part, frozen=True, kw_only=True):
-    """The centre, of ``size`` or of a ``fraction`` of each side."""
+    """The centre of a picture, of `size` or of a `fraction` of each side."""
 
     size: Size | UnsetType = UNSET
     fraction: Annotated[Fraction, Meta(description="of each side")] | UnsetType = UNSET
@@ -94,38 +97,38 @@ class CenterCrop(Part, frozen=True, kw_only=True):
 
 
 class Cast(Part, frozen=True, kw_only=True):
-    """Converts each element."""
+    """Conversion of each element to `dtype`."""
 
     dtype: DType
 
 
 class Scale(Part, frozen=True, kw_only=True):
-    """Multiplies. Integers become float32."""
+    """Multiplication of each element by `factor`; integers become float32."""
 
     factor: float
 
 
 class Normalize(Part, frozen=True, kw_only=True):
-    """``(x - mean) / std``, one value a channel. Integers become float32."""
+    """`(x - mean) / std` with one value, or one per channel; integers become float32."""
 
     mean: Annotated[tuple[float, ...], Meta(min_length=1, max_length=MOST_CHANNELS)]
     std: Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=MOST_CHANNELS)]
 
 
 class Transpose(Part, frozen=True, kw_only=True):
-    """Orders the axes as ``layout`` says."""
+    """The order of axes given by `layout`."""
 
     layout: Layout
 
 
 class Reshape(Part, frozen=True, kw_only=True):
-    """Gives the elements another shape, in row-major order; the layout is lost."""
+    """Another shape for the elements, in row-major order; the layout is lost."""
 
     shape: Annotated[tuple[Dimension, ...], Meta(max_length=MOST_AXES)]
 
 
 class Pad(Part, frozen=True, kw_only=True):
-    """Images: margins. Others: the first axis is padded or cut to ``length`` at ``side``."""
+    """Margins of a picture; or padding or cutting of the first axis of any tensor to `length` at `side`."""
 
     top: Margin | UnsetType = UNSET
     bottom: Margin | UnsetType = UNSET
@@ -137,7 +140,7 @@ class Pad(Part, frozen=True, kw_only=True):
 
 
 class Quantize(Part, frozen=True, kw_only=True):
-    """``clip(round(x / scale) + zero_point)`` to the range of ``dtype``."""
+    """`round(x / scale) + zero_point`, clipped to the range of `dtype`."""
 
     scale: Positive
     zero_point: int
@@ -145,7 +148,7 @@ class Quantize(Part, frozen=True, kw_only=True):
 
 
 class Dequantize(Part, frozen=True, kw_only=True):
-    """``(x - zero_point) * scale``, as ``dtype``."""
+    """`(x - zero_point) * scale` as `dtype`."""
 
     scale: Positive
     zero_point: int
@@ -153,27 +156,30 @@ class Dequantize(Part, frozen=True, kw_only=True):
 
 
 class Python(Part, frozen=True, kw_only=True):
-    """``function(value: ndarray) -> ndarray`` on one sample; ``file`` may import its siblings."""
+    """A call of `function(value: ndarray) -> ndarray` on one sample; `file` may import its siblings."""
 
     file: PathText
     function: Text
 
 
 class DecodeAudio(Part, frozen=True, kw_only=True):
-    """A WAV file as float32 in [-1, 1): int16 / 32768. ``mono`` is the mean, [time]; ``keep`` is [time, channels]."""
+    """Decoding of a WAV file to float32 in [-1, 1): int16 / 32768.
+
+    `mono` is the mean, [time]; `keep` is [time, channels].
+    """
 
     channels: Literal["mono", "keep"]
 
 
 class Resample(Part, frozen=True, kw_only=True):
-    """To another sampling rate: a sinc under a Kaiser window (beta 5), ten zero crossings to each side."""
+    """Another sampling rate: a sinc under a Kaiser window (beta 5), ten zero crossings on each side."""
 
     rate: Hertz
     method: Literal["polyphase"]
 
 
 class Frame(Part, frozen=True, kw_only=True):
-    """Cuts the first axis; with ``calls: each`` every frame of a sample is one call, in order."""
+    """Frames of the first axis; with `calls: each` every frame of a sample is one call, in order."""
 
     length: Samples
     step: Samples
@@ -185,9 +191,9 @@ class Frame(Part, frozen=True, kw_only=True):
 
 
 class Spectrogram(Part, frozen=True, kw_only=True):
-    """Of overlapping full frames, no centring: [frames, fft_length // 2 + 1].
+    """The spectrogram of overlapping full frames without centring: [frames, fft_length // 2 + 1].
 
-    ``hann`` and ``hamming`` are symmetric, with equal ends.
+    `hann` and `hamming` are symmetric, with equal ends.
     """
 
     frame_length: Samples
@@ -200,7 +206,7 @@ class Spectrogram(Part, frozen=True, kw_only=True):
 class Mfcc(Part, frozen=True, kw_only=True):
     """Mel-frequency cepstral coefficients of a spectrogram: [frames, coefficients].
 
-    ``htk``: triangles in mel, of height 1, as tf.signal. ``slaney``: triangles in hertz, of area 1, as librosa.
+    `htk`: triangles in mel, of height 1, like tf.signal. `slaney`: triangles in hertz, of area 1, like librosa.
     """
 
     rate: Hertz
@@ -214,13 +220,13 @@ class Mfcc(Part, frozen=True, kw_only=True):
 
 
 class DecodeText(Part, frozen=True, kw_only=True):
-    """Bytes to text."""
+    """Decoding of bytes to text."""
 
     encoding: Literal["utf-8"]
 
 
 class Words(Part, frozen=True, kw_only=True, tag_field="kind", tag="words"):
-    """Splits by a pattern and looks words up: a vocabulary line is TOKEN, numbered from 0 on, or TOKEN ID."""
+    """Words between matches of a pattern, looked up in a vocabulary of lines TOKEN, numbered from 0, or TOKEN ID."""
 
     vocabulary: PathText
     pattern: Annotated[Text, Meta(description="a regular expression of Python that splits")]
@@ -235,7 +241,7 @@ class Words(Part, frozen=True, kw_only=True, tag_field="kind", tag="words"):
 
 
 class TokenizerJson(Part, frozen=True, kw_only=True, tag_field="kind", tag="tokenizer-json"):
-    """Tokens as a tokenizer.json file says; special tokens are never cut off."""
+    """Tokens of a text by a tokenizer.json file; special tokens are never cut off."""
 
     file: PathText
     length: Tokens
@@ -246,21 +252,29 @@ class TokenizerJson(Part, frozen=True, kw_only=True, tag_field="kind", tag="toke
 
 
 class Softmax(Part, frozen=True, kw_only=True):
+    """The softmax along `axis`."""
+
     axis: Axis
 
 
 class Sigmoid(Part, frozen=True, kw_only=True):
-    """Of each element."""
+    """The sigmoid of each element."""
 
 
 class Argmax(Part, frozen=True, kw_only=True):
-    """The index of the greatest element along ``axis``, as int64, without that axis; ties go to the lowest index."""
+    """The index of the greatest element along `axis`, as int64, without that axis.
+
+    Ties go to the lowest index.
+    """
 
     axis: Axis
 
 
 class TopK(Part, frozen=True, kw_only=True):
-    """The indices of the ``k`` greatest of the last axis, greatest first, as int64; ties go to the lowest index."""
+    """The indices of the `k` greatest elements of the last axis, greatest first, as int64.
+
+    Ties go to the lowest index.
+    """
 
     k: Count
 
@@ -280,17 +294,17 @@ class TensorStep(Part, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The step's name: the one key that is present."""
+        """The name of the step: the one key that is present."""
         return self.present()[0]
 
     @property
     def arguments(self) -> Part:
-        """What the step's name stands for."""
+        """The arguments of the step."""
         arguments: Part = getattr(self, self.name)
         return arguments
 
     def present(self) -> tuple[str, ...]:
-        """The keys that are present; one, once the manifest is checked."""
+        """Return the keys that are present; exactly one in a checked manifest."""
         return tuple(field for field in self.__struct_fields__ if getattr(self, field) is not UNSET)
 
 
@@ -320,7 +334,7 @@ class TextStep(TensorStep, frozen=True, kw_only=True):
 
 
 class OutputStep(TensorStep, frozen=True, kw_only=True):
-    """One step on what a model returns."""
+    """One step on an output of the model."""
 
     softmax: Softmax | UnsetType = UNSET
     sigmoid: Sigmoid | UnsetType = UNSET

@@ -1,7 +1,7 @@
 """Shapes and dtypes of tensors, as far as a manifest declares them.
 
-Steps see one sample, so these are the shapes of a sample. A size is None where it depends on the sample, a name where
-it is a free axis.
+Steps see one sample, so these are shapes of a sample. A size is None where it depends on the sample, and a name where
+the axis is free.
 """
 
 from dataclasses import dataclass, replace
@@ -13,14 +13,18 @@ from benchlock.registry.text.yaml import Place
 
 Sizes = tuple[int | str | None, ...]
 TEXT = "text"
-"""Stands as the dtype of a text that no step has made numbers of."""
+"""The dtype of a text before tokenization."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What is known of a tensor; None is unknown. ``layout`` names the axes of a sample: ``HWC``.
+    """The known properties of a tensor; None is unknown.
 
-    ``fft_length`` is that of the spectrogram which it was made of.
+    Attributes:
+        sizes: The sizes of the axes of a sample.
+        dtype: The type of the elements.
+        layout: The axes of a sample by letter: `HWC`.
+        fft_length: The FFT length of the spectrogram that the tensor was made of.
     """
 
     sizes: Sizes | None = None
@@ -29,14 +33,16 @@ class Tensor:
     fft_length: int | None = None
 
     def axis(self, letter: str) -> int | None:
+        """Return the index of an axis; None without a layout."""
         return self.layout.index(letter) if self.layout else None
 
     def size(self, letter: str) -> int | str | None:
+        """Return the size of an axis; None if it is unknown."""
         axis = self.axis(letter)
         return self.sizes[axis] if self.sizes and axis is not None else None
 
     def with_sizes(self, **sizes: int | str | None) -> "Tensor":
-        """Another size for each axis that is named by its letter."""
+        """Return the tensor with other sizes of the axes with these letters."""
         if self.sizes is None:
             return self
         changed = list(self.sizes)
@@ -47,18 +53,18 @@ class Tensor:
         return replace(self, sizes=tuple(changed))
 
     def floating(self) -> "Tensor":
-        """As what computes with fractions leaves it: integers have become float32."""
+        """Return the tensor after floating-point arithmetic: integers become float32."""
         whole = self.dtype is not None and not self.dtype.startswith("float")
         return replace(self, dtype="float32") if whole else self
 
 
 def batch_axis(port: Input | Output, place: Place) -> int | None:
-    """The batch axis of a shape: where null stands, else what ``batch_axis`` says; None if there is none.
+    """Return the batch axis of a shape: the axis with null, else the key `batch_axis`; None if there is none.
 
-    Where neither says, an input is refused, and of an output it is axis 0. The harness reads them by the same rule.
+    Without either, an input is rejected, and an output has axis 0. The harness follows the same rule.
 
     Raises:
-        InvalidInputError: the two disagree, or neither says, where an input needs it.
+        InvalidInputError: null and `batch_axis` disagree, or an input has neither.
     """
     shape = () if port.shape is UNSET else port.shape
     for index, size in enumerate(shape):
@@ -87,14 +93,14 @@ def batch_axis(port: Input | Output, place: Place) -> int | None:
 
 
 def fixed_batch(port: Input | Output, place: Place) -> int | None:
-    """The number of samples that the shape fixes for each call; None if it is free. Raises as ``batch_axis``."""
+    """Return the number of samples per call that the shape fixes; None if it is free. Raises as `batch_axis`."""
     axis = batch_axis(port, place)
     size = None if axis is None or not port.shape else port.shape[axis]
     return size if isinstance(size, int) else None
 
 
 def declare_tensor(port: Input | Output, place: Place) -> Tensor:
-    """One sample of the tensor that an input or output declares."""
+    """Return one sample of the tensor that an input or output declares."""
     axis = batch_axis(port, place)
     layout = None if isinstance(port, Output) or port.layout is UNSET else port.layout.replace("N", "")
     if port.shape is UNSET:
@@ -106,10 +112,10 @@ def declare_tensor(port: Input | Output, place: Place) -> Tensor:
 
 
 def check_result(found: Tensor, wanted: Tensor, place: Place) -> None:
-    """The steps' result must have exactly the declared shape, dtype and layout.
+    """Check that the result of the steps has exactly the declared shape, dtype and layout.
 
     Raises:
-        InvalidInputError: it certainly has another.
+        InvalidInputError: it certainly differs.
     """
     if found.dtype == TEXT:
         raise place.at("steps").error("the steps leave a text, and a model takes numbers", "add tokenize as a step")
@@ -123,11 +129,15 @@ def check_result(found: Tensor, wanted: Tensor, place: Place) -> None:
     if found.sizes is None or wanted.sizes is None:
         return
     pairs = zip(found.sizes, wanted.sizes, strict=False)
-    fitting = all(not isinstance(is_, int) or not isinstance(must, int) or is_ == must for is_, must in pairs)
+    fitting = all(
+        not isinstance(size, int) or not isinstance(wanted_size, int) or size == wanted_size
+        for size, wanted_size in pairs
+    )
     if len(found.sizes) != len(wanted.sizes) or not fitting:
         what = f"the steps give {format_sizes(found.sizes)} a sample, the shape says {format_sizes(wanted.sizes)}"
         raise place.at("shape").error(what, "change the shape or the steps")
 
 
 def format_sizes(sizes: Sizes) -> str:
+    """Write the sizes of a sample; `?` is an unknown size."""
     return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"

@@ -29,11 +29,19 @@ _LABEL = "label"
 _LINES = "write one object a line"
 _NUMBERS = "biuf"
 _READ = "biufcSU"
-"""What an array of samples may be of: NumPy's letters for numbers, byte strings and texts."""
+"""The kinds of array elements that samples may have, as letters of NumPy: numbers, byte strings and texts."""
 
 
 def check_npz(split: Split, content: DraftContent, where: str) -> int:
-    """The number of samples: every field is an array with as many elements, none of objects."""
+    """Check the arrays of the fields, and return the number of samples.
+
+    Every field must be an array of the same length without Python objects.
+
+    Args:
+        split: The split.
+        content: The files of the draft.
+        where: The place of the split in the manifest.
+    """
     path, keys = str(split.file), _keys(split)
     with content.open(path, f"{where}.file") as stream:
         try:
@@ -51,13 +59,13 @@ def check_npz(split: Split, content: DraftContent, where: str) -> int:
             raise content.error(f"the array {key!r} of {path} {fault}", place, "save it with another type or shape")
     counts = {key: arrays[key].shape[0] if arrays[key].shape else 0 for key in keys.values()}
     if len(set(counts.values())) > 1:
-        found = ", ".join(f"{key} {count}" for key, count in counts.items())
-        raise content.error(f"the fields of {path} differ in their number of samples: {found}", f"{where}.fields")
+        lengths = ", ".join(f"{key} {count}" for key, count in counts.items())
+        raise content.error(f"the fields of {path} differ in their number of samples: {lengths}", f"{where}.fields")
     return next(iter(counts.values()), 0)
 
 
 def _array_fault(array: ArrayHeader, field: str) -> str | None:
-    """Why an array cannot be a field, as a predicate."""
+    """Return why an array cannot be a field, as a predicate; None if it can."""
     kind = array.descr.lstrip("<>|=")[:1] if isinstance(array.descr, str) else "V"
     if not array.shape:
         return "has no axis of samples"
@@ -70,7 +78,16 @@ def _array_fault(array: ArrayHeader, field: str) -> str | None:
 
 
 def check_jsonl(split: Split, content: DraftContent, classes: Classes | None, where: str) -> int:
-    """The number of lines, each of which has every field, and a label if one of them has."""
+    """Check each line, and return their number.
+
+    Every line must have every field, and either all lines or none a label.
+
+    Args:
+        split: The split.
+        content: The files of the draft.
+        classes: The classes of the dataset; None if it names no labels.
+        where: The place of the split in the manifest.
+    """
     path, keys, count = str(split.file), _keys(split), 0
     labelled: bool | None = None
     try:
@@ -78,9 +95,9 @@ def check_jsonl(split: Split, content: DraftContent, classes: Classes | None, wh
             for number, line in enumerate(read_lines(stream, BUDGET.line), start=1):
                 if line.strip():
                     count += 1
-                    found = _read_line(line, number, keys, classes, content.where(path))
-                    labelled = found if labelled is None else labelled
-                    if labelled != found:
+                    has_label = _read_line(line, number, keys, classes, content.where(path))
+                    labelled = has_label if labelled is None else labelled
+                    if labelled != has_label:
                         what = f"line {number}: some samples have a label, and some have none"
                         raise content.error(what, path, "label all of them, or none")
     except (OSError, EOFError, zlib.error) as error:
@@ -89,7 +106,11 @@ def check_jsonl(split: Split, content: DraftContent, classes: Classes | None, wh
 
 
 def _read_line(line: bytes, number: int, keys: Mapping[str, str], classes: Classes | None, where: str) -> bool:
-    """Whether the line has a label; ``InvalidInputError`` if it is no sample."""
+    """Check one line, and return whether it has a label.
+
+    Raises:
+        InvalidInputError: the line is not a sample.
+    """
     try:
         record = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -107,7 +128,13 @@ def _read_line(line: bytes, number: int, keys: Mapping[str, str], classes: Class
 
 
 def check_parquet(split: Split, content: DraftContent, where: str) -> int:
-    """The number of rows, as the footer says it, which also has every column that a field names."""
+    """Check that the footer has the columns of all fields, and return its number of rows.
+
+    Args:
+        split: The split.
+        content: The files of the draft.
+        where: The place of the split in the manifest.
+    """
     path = str(split.file)
     with content.open(path, f"{where}.file") as stream:
         try:
@@ -118,7 +145,7 @@ def check_parquet(split: Split, content: DraftContent, where: str) -> int:
         place = f"{where}.fields.{name}"
         column = footer.column(key)
         if column is None:
-            known = ", ".join(one.name for one in footer.columns)
+            known = ", ".join(each.name for each in footer.columns)
             raise content.error(f"{path} has no column {key!r}", place, f"it has {known or 'none'}")
         if column.parts:
             step = f"name one of {', '.join(f'{key}.{part.name}' for part in column.parts)}"
@@ -127,11 +154,12 @@ def check_parquet(split: Split, content: DraftContent, where: str) -> int:
 
 
 def _keys(split: Split) -> dict[str, str]:
+    """Return the key in the file of each field."""
     return {} if split.fields is UNSET else split.fields
 
 
 SHOWN = 20
-"""Lines of one index that are told one by one."""
+"""Number of problems of one index that are reported one by one."""
 
 _COLUMNS = ("path", "label", "mask")
 _NEAR = 0.8  # of difflib: ``lable`` is a misspelt label, and ``part`` and ``task`` are columns of their own
@@ -140,7 +168,7 @@ _WAV = 12  # bytes of a wav file's beginning
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """An index of ``form``, and what its rows are held against."""
+    """An index of the format `form`, and the files and classes that its rows are compared with."""
 
     path: str
     form: str
@@ -149,7 +177,8 @@ class _Index:
     sounds: set[Digest] = field(default_factory=set)
 
     def faults(self, row: dict[str, str], line: str) -> Iterator[InvalidInputError]:
-        # A path is taken as it stands, a mask without the spaces around it: so does the harness.
+        """Yield the problems of one row."""
+        # Like the harness: a path is used verbatim, a mask without surrounding spaces.
         yield from self._file_faults(row["path"], line)
         if self.form == "image-index" and (mask := (row.get("mask") or "").strip()):
             yield from self._file_faults(mask, line)
@@ -157,14 +186,15 @@ class _Index:
         if label and (fault := label_fault(label, self.classes)):
             yield self.content.error(fault, line, "correct the label")
 
-    def _file_faults(self, named: str, line: str) -> Iterator[InvalidInputError]:
-        sample = posixpath.normpath(posixpath.join(posixpath.dirname(self.path), named))
+    def _file_faults(self, name: str, line: str) -> Iterator[InvalidInputError]:
+        """Yield the problems of one file that a row names."""
+        sample = posixpath.normpath(posixpath.join(posixpath.dirname(self.path), name))
         if sample not in self.content.files:
             if not self.content.is_untaken(sample):
                 yield self.content.error(f"{sample} is none of the files", line, "correct the path, or add the file")
         elif self.form == "wav-index":
             digest = self.content.files[sample].digest
-            if digest in self.sounds:  # of many samples that are one file, it is read once
+            if digest in self.sounds:  # a file that many samples share is read once
                 return
             with self.content.open(sample, line) as stream:
                 start = stream.read(_WAV)
@@ -175,30 +205,38 @@ class _Index:
 
 
 def check_index(
-    form: str, split: Split, content: DraftContent, classes: Classes | None, found_at: tuple[str, Problems]
+    form: str, split: Split, content: DraftContent, classes: Classes | None, report: tuple[str, Problems]
 ) -> int:
-    """The number of rows, each of which names files and a label that exist."""
-    where, problems = found_at
+    """Check the files and labels of each row, and return the number of rows.
+
+    Args:
+        form: The format of the dataset: `image-index` or `wav-index`.
+        split: The split.
+        content: The files of the draft.
+        classes: The classes of the dataset; None if it names no labels.
+        report: The place of the split in the manifest, and the problems that receive the first wrong rows.
+    """
+    where, problems = report
     index = _Index(str(split.index), form, classes, content)
-    count, wrong, before = 0, 0, dict[str, bool]()
+    count, wrong, presence = 0, 0, dict[str, bool]()
     for count, row in enumerate(_rows(index.path, content, f"{where}.index"), start=1):
         line = f"{index.path}, line {count + 1}"
-        found = list(index.faults(row, line))
+        errors = list(index.faults(row, line))
         for column in ("label", "mask"):
-            there = bool((row.get(column) or "").strip())
-            if before.setdefault(column, there) != there:
+            is_present = bool((row.get(column) or "").strip())
+            if presence.setdefault(column, is_present) != is_present:
                 what = f"some samples have a {column}, and some have none"
-                found.append(content.error(what, line, "label all of them, or none"))
-        for error in found[: max(SHOWN - wrong, 0)]:
+                errors.append(content.error(what, line, "label all of them, or none"))
+        for error in errors[: max(SHOWN - wrong, 0)]:
             problems.add(error)
-        wrong += len(found)
+        wrong += len(errors)
     if wrong > SHOWN:
         problems.add(content.error(f"{wrong - SHOWN} more lines of {index.path} are wrong", f"{where}.index"))
     return count
 
 
 def _meant_column(name: str, names: tuple[str, ...]) -> str | None:
-    """Return the column that an unknown one is written almost like; None if it is known, or like none."""
+    """Return the column that an unknown one may be a misspelling of; None if it is known or similar to none."""
     if name in _COLUMNS:
         return None
     plain = name.strip().lower()
@@ -207,6 +245,7 @@ def _meant_column(name: str, names: tuple[str, ...]) -> str | None:
 
 
 def _rows(path: str, content: DraftContent, where: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of an index."""
     with content.open(path, where) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
         try:
             reader = csv.DictReader(read_text_lines(text, BUDGET.line))
@@ -229,31 +268,33 @@ _UBYTE = 0x08
 
 
 def check_dataset(dataset: Dataset, content: DraftContent, problems: Problems) -> None:
-    """Count the samples of each split, and look at what its index names.
+    """Check the samples, files and labels of every split of a dataset.
 
-    What is wrong goes to ``problems``: ``samples`` is not their number, an index is malformed, a file or label that it
-    names does not exist.
+    Args:
+        dataset: The manifest.
+        content: The files of the draft.
+        problems: Receives what is wrong: a number of samples, a malformed index, a missing file or label.
     """
     classes: Classes | None = Classes(unread=True)
     with problems.noted():
         classes = _classes(dataset, content)
     for name, split in dataset.splits.items():
         where = f"splits.{name}"
-        found: int | None = None
+        count: int | None = None
         with problems.noted():
-            found = _count(dataset.format, split, content, classes, (where, problems))
-        if found not in (None, split.samples):
-            what = f"the split has {format_count(found, 'sample')}, not {split.samples}"
-            problems.add(content.error(what, f"{where}.samples", f"write samples: {found}"))
+            count = _count(dataset.format, split, content, classes, (where, problems))
+        if count not in (None, split.samples):
+            what = f"the split has {format_count(count, 'sample')}, not {split.samples}"
+            problems.add(content.error(what, f"{where}.samples", f"write samples: {count}"))
 
 
 def _count(
-    form: str, split: Split, content: DraftContent, classes: Classes | None, found_at: tuple[str, Problems]
+    form: str, split: Split, content: DraftContent, classes: Classes | None, report: tuple[str, Problems]
 ) -> int | None:
-    """The number of samples of a split."""
-    where, problems = found_at
+    """Check a split, and return its number of samples; None if it is unknown."""
+    where, problems = report
     if form in ("image-index", "wav-index"):
-        return check_index(form, split, content, classes, found_at)
+        return check_index(form, split, content, classes, report)
     if form == "idx":
         return _check_idx(split, content, where)
     if form == "npz":
@@ -266,6 +307,7 @@ def _count(
 
 
 def _classes(dataset: Dataset, content: DraftContent) -> Classes | None:
+    """Return the classes in the labels file of a dataset, if it has one."""
     if dataset.labels is UNSET:
         return None
     with content.open(dataset.labels, "labels") as stream:
@@ -276,7 +318,7 @@ def _classes(dataset: Dataset, content: DraftContent) -> Classes | None:
 
 
 def _check_idx(split: Split, content: DraftContent, where: str) -> int:
-    """The number of pictures, of which there are as many labels."""
+    """Check that there are as many labels as pictures, and return the number of pictures."""
     if split.images is UNSET:
         return 0
     pictures = _idx_sizes(split.images, content, f"{where}.images")
@@ -288,6 +330,7 @@ def _check_idx(split: Split, content: DraftContent, where: str) -> int:
 
 
 def _idx_sizes(path: str, content: DraftContent, where: str) -> tuple[int, ...]:
+    """Return the sizes in the header of an idx file of the draft."""
     with content.unpacked(path, where) as stream:
         try:
             return idx_sizes(stream)
@@ -296,10 +339,12 @@ def _idx_sizes(path: str, content: DraftContent, where: str) -> tuple[int, ...]:
 
 
 def idx_sizes(stream: BinaryIO) -> tuple[int, ...]:
-    """The sizes that the header of an idx file announces (two zero bytes, a type, their number, big-endian sizes).
+    """Return the sizes in the header of an idx file.
+
+    The header has two zero bytes, a type, the number of sizes, and the sizes in big-endian order.
 
     Raises:
-        MalformedError: it is none.
+        MalformedError: the file is not in idx format.
     """
     try:
         zero, of_type, count = struct.unpack(">HBB", stream.read(4))

@@ -17,11 +17,11 @@ _GZIP = b"\x1f\x8b"
 
 
 def with_trees(listed: Mapping[str, Descriptor], store: BlobReader) -> dict[str, Descriptor]:
-    """Add to the files and trees of a manifest the files inside its trees.
+    """Add the files inside its trees to the files and trees of a manifest.
 
     Raises:
-        InvalidInputError: a tree's listing is malformed, or exceeds the limits of trees.
-        IntegrityError: a tree's listing is absent, has other bytes or another sum of sizes.
+        InvalidInputError: the listing of a tree is malformed, or exceeds the limits of trees.
+        IntegrityError: the listing of a tree is absent or damaged, or its sizes have another sum.
     """
     files: dict[str, Descriptor] = {}
     for path, blob in listed.items():
@@ -33,14 +33,17 @@ def with_trees(listed: Mapping[str, Descriptor], store: BlobReader) -> dict[str,
 
 
 class UnavailableFileError(InvalidInputError):
-    """A file of the manifest could not be taken in, which is a problem of its own: nothing can be said of it."""
+    """A file of the manifest could not be ingested, so it cannot be inspected; another problem reports the reason."""
 
     code = "untaken"
 
 
 @dataclass(frozen=True, slots=True)
 class DraftContent:
-    """The blobs of one draft. ``name`` is what errors call its manifest; ``untaken`` are paths that have no bytes."""
+    """The blobs of one draft.
+
+    `name` is the name of its manifest in errors. `untaken` has the paths that could not be ingested.
+    """
 
     name: str
     store: BlobReader
@@ -48,41 +51,42 @@ class DraftContent:
     untaken: frozenset[str] = frozenset()
 
     def where(self, path: str) -> str:
-        """How an error names a place in the manifest or in one of its files."""
+        """Return a place in the manifest, or in one of its files, as errors name it."""
         return f"{path} ({self.name})"
 
     def error(self, what: str, path: str, next_step: str | None = None) -> InvalidInputError:
+        """Return an error about a place in the manifest."""
         return InvalidInputError(what, where=self.where(path), next_step=next_step)
 
     def inside(self, path: str) -> tuple[str, ...]:
-        """The path itself, or those of all files in a tree, in their order."""
+        """Return the path itself, or the sorted paths of all files in a tree."""
         if not path.endswith("/"):
             return () if path in self.untaken else (path,)
         return tuple(sorted(name for name in self.files if name.startswith(path) and name != path))
 
     def is_untaken(self, path: str) -> bool:
-        """Whether the path could not be taken in, or lies in such a tree."""
-        return any(path == one or (one.endswith("/") and path.startswith(one)) for one in self.untaken)
+        """Return whether the path, or a tree around it, could not be ingested."""
+        return any(path == untaken or (untaken.endswith("/") and path.startswith(untaken)) for untaken in self.untaken)
 
     def refuse_untaken(self, path: str) -> None:
-        """Nothing, unless the path could not be taken in, which is told already."""
+        """Raise `UnavailableFileError` if the path could not be ingested."""
         if self.is_untaken(path):
             raise UnavailableFileError(f"{path} was not taken in", where=self.where(path))
 
     def path_of(self, digest: Digest) -> str | None:
-        """The path of a file with these bytes; None if there is none."""
-        return next((path for path, found in self.files.items() if found.digest == digest), None)
+        """Return the path of a file with these bytes; None if there is none."""
+        return next((path for path, blob in self.files.items() if blob.digest == digest), None)
 
     def size(self, path: str) -> int:
+        """Return the size of a file in bytes."""
         return self.files[path].size
 
     @contextmanager
     def open(self, path: str, wanted_by: str) -> Iterator[BinaryIO]:
-        """The bytes of ``path``.
+        """Open the file at `path`; `wanted_by` is the place in the manifest that refers to it.
 
         Raises:
-            InvalidInputError: no file of the draft has that path; ``wanted_by`` is where the manifest names it. Or what
-                is done with the bytes exceeds the budget of a file.
+            InvalidInputError: no file of the draft has that path, or reading it exceeds the budget of a file.
         """
         if path not in self.files:
             self.refuse_untaken(path)
@@ -97,7 +101,7 @@ class DraftContent:
 
     @contextmanager
     def unpacked(self, path: str, wanted_by: str) -> Iterator[BinaryIO]:
-        """As ``open``, with gzip undone where the bytes begin like it."""
+        """Open a file like `open`, decompressed if it begins like gzip."""
         with self.open(path, wanted_by) as stream:
             packed = stream.read(len(_GZIP)) == _GZIP
             stream.seek(0)

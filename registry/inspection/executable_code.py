@@ -1,9 +1,7 @@
 """Detection of code that a file would execute when it is loaded: pickles, Keras layers, graph operations.
 
-TensorFlow and TorchScript execute such operations in any model. A model without code runs as a process of the host,
-where they could read labels or write any file of the user.
-
-Nothing is loaded to find out.
+TensorFlow and TorchScript execute such operations in any model. A model without code may run as a process of the host,
+where such operations could read labels or write any file of the user. Detection loads nothing.
 """
 
 import builtins
@@ -34,17 +32,20 @@ _TENSORFLOW = re.compile(
     r"|Save|SaveSlices|Restore|RestoreSlice|DTensorRestoreV2|DistributedSave|CalibrationStatisticsSaver"
     r"|PrintV2|LoadAndRemapMatrix|RecordInput|FixedUnigramCandidateSampler|XlaCustomCall.*"
 )
-"""``SaveV2``, ``RestoreV2`` and what goes with them are in every SavedModel, and read and write checkpoints alone."""
+"""Operations of TensorFlow that reach files, processes or Python.
+
+`SaveV2`, `RestoreV2` and related operations are in every SavedModel, and only read and write checkpoints.
+"""
 _FLEX = "Flex"
-"""What TFLite says before the name of an operation of TensorFlow."""
+"""The prefix of an operation of TensorFlow in TFLite."""
 _DOT = rb"(?:\s|\\|#[^\n]*+\n)*+\.(?:\s|\\|#[^\n]*+\n)*+"
-"""A dot, and what may stand around it."""
+"""A dot, and what may surround it."""
 _TORCHSCRIPT = re.compile(
     rb"\b(?:from_file|load_tensor|rpc_sync|rpc_async|rpc_remote|_c10d_functional|symm_mem)\b"
     rb"|\btorch" + _DOT + rb"classes\b(?!" + _DOT + rb"(?:quantized|xnnpack)\b)"
     rb"|\b(?:torch|aten)" + _DOT + rb"save\b"
 )
-"""Names that make TorchScript code. Packed weights of quantized layers are classes of PyTorch's own."""
+"""Names that make TorchScript code executable; the packed weights of quantized layers are classes of PyTorch itself."""
 _INSIDE: dict[str, dict[int, str]] = {
     "saved_model": {2: "meta_graph"},
     "meta_graph": {2: "graph"},
@@ -52,37 +53,39 @@ _INSIDE: dict[str, dict[int, str]] = {
     "library": {1: "function"},
     "function": {3: "node"},
 }
-"""In which fields of a message of TensorFlow there are messages that lead to nodes."""
+"""The fields of TensorFlow's messages that lead to nodes, by message."""
 
 
 def tensorflow_operations(stream: BinaryIO, size: int, *, saved_model: bool) -> tuple[str, ...]:
-    """Return the operations of a SavedModel, or of a frozen graph, that make it code.
+    """Return the operations of a SavedModel, or of a frozen graph, that execute code.
 
     Raises:
-        MalformedError: The file is neither.
+        MalformedError: the file is neither.
     """
     return _select(_operations(whole_message(stream, size), "saved_model" if saved_model else "graph"))
 
 
 def tflite_operations(stream: BinaryIO, size: int) -> tuple[str, ...]:
-    """Return the operations of TensorFlow in a TFLite graph that make it code.
+    """Return the operations of TensorFlow in a TFLite graph that execute code.
 
     Raises:
-        MalformedError: The file is no TFLite graph.
+        MalformedError: the file is not a TFLite graph.
     """
     return _select(name.removeprefix(_FLEX) for name in custom_operations(stream, size))
 
 
 def _select(operations: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of operations that reach files, processes or Python, each once, sorted."""
     return tuple(sorted({name for name in operations if _TENSORFLOW.fullmatch(name)}))
 
 
 def torchscript_operations(source: bytes) -> tuple[str, ...]:
-    """Return the names in a source file of TorchScript that make it code."""
+    """Return the names in a source file of TorchScript that execute code."""
     return tuple(sorted({re.sub(_DOT, b".", match.group()).decode() for match in _TORCHSCRIPT.finditer(source)}))
 
 
 def _operations(message: Message, of_type: str) -> Iterator[str]:
+    """Yield the names of all operations in a message."""
     if of_type == "node":
         yield message.text(2)
         return
@@ -98,7 +101,7 @@ _LAMBDA = re.compile(rb'"(?:class_name|registered_name)"\s*:\s*"(?:Lambda|__lamb
 _REACHING = r"io\.[^\"]*|[^\"]*(?:file|py_func|numpy_function|load_)[^\"]*"
 _FUNCTION = re.compile(_REACHING)
 _FUNCTION_IN_HDF5 = re.compile(rb'"function"\s*:\s*"(?:' + _REACHING.encode() + rb')"')
-"""Functions of TensorFlow that reach files or Python, which a layer ``TFOpLambda`` calls by their name."""
+"""Functions of TensorFlow that reach files or Python, which a layer `TFOpLambda` calls by name."""
 _ESCAPED = re.compile(rb"\\u00[2-6][0-9a-fA-F]")
 _OVERLAP = 256
 _LARGEST_UNPACKED = 1 << 26  # bytes
@@ -110,7 +113,7 @@ GRAPH_FORMS: Final = {
     "frozen-graph": "frozen graph",
     **dict.fromkeys(ZIPPED, "zip archive"),
 }
-"""What messages call the graph of a format whose files are looked into."""
+"""The name in messages of the graph of each inspected format."""
 _UNREAD_SAVED_MODELS = ("saved_model.pbtxt", "saved_model.cpb")
 _UNREADABLE = (
     *(OSError, EOFError, ValueError, RuntimeError, NotImplementedError, SyntaxError, KeyError),
@@ -123,14 +126,14 @@ _UNPACKERS: dict[bytes, Callable[[], Any]] = {
     b"BZh": bz2.BZ2Decompressor,
     **dict.fromkeys((b"\xfd7zXZ\x00", b"\x5d\x00\x00"), lzma.LZMADecompressor),
 }
-"""How compressed files begin, and what unpacks them: 47 is zlib's word for gzip or its own form, whichever is there."""
+"""How compressed files begin, and their decompressors; 47 makes zlib detect gzip or its own format."""
 
 
 def list_code_reasons(stream: BinaryIO, *, torchscript: bool = False) -> tuple[str, ...]:
-    """Why reading the file would run code, as sentences without a subject; empty where it would not.
+    """Return why reading the file would execute code, as sentences without a subject; empty if it would not.
 
-    A PyTorch archive is a zip file with a pickle inside. TorchScript has an archive of that form too, but an unpickler
-    of its own, which calls nothing: with ``torchscript`` an archive with code is passed.
+    A PyTorch archive is a zip file with a pickle inside. TorchScript has an archive of that form too, but its unpickler
+    calls nothing: with `torchscript` such an archive passes.
     """
     return tuple(dict.fromkeys(_reasons(meter_stream(stream), torchscript=torchscript, depth=0)))
 
@@ -138,36 +141,37 @@ def list_code_reasons(stream: BinaryIO, *, torchscript: bool = False) -> tuple[s
 def list_model_code_reasons(
     stream: BinaryIO, path: str, size: int, model_format: str, *, is_graph: bool = True
 ) -> tuple[str, ...]:
-    """Return why a file of a model would run code, when it is read or as an operation of its graph.
+    """Return why a file of a model would execute code, when it is read or as an operation of its graph.
 
     Args:
         stream: The file.
-        path: Where it lies inside the model.
-        size: Its bytes.
-        model_format: The model's ``format``.
-        is_graph: Whether the framework takes the file, or a tree that it lies in, for the model's graph.
+        path: Its path inside the model.
+        size: Its size in bytes.
+        model_format: The model's `format`.
+        is_graph: Whether the framework loads the file, or a tree around it, as the model's graph.
 
     Raises:
-        MalformedError: It is a graph, and not of its format; ``GRAPH_FORMS`` says of which.
+        MalformedError: the file is a graph, but not of its format; `GRAPH_FORMS` has the name of the format.
     """
-    found = list(list_code_reasons(stream, torchscript=model_format == "torchscript"))
+    reasons = list(list_code_reasons(stream, torchscript=model_format == "torchscript"))
     try:
         operations = _code_operations(stream, path, size, model_format) if is_graph else ()
     except MalformedError:
-        if not found:
+        if not reasons:
             raise
         operations = ()
     except _UNREADABLE as error:
         operations = ()
-        found.append(f"has operations that cannot be looked into: {error}")
+        reasons.append(f"has operations that cannot be looked into: {error}")
     if operations:
-        found.append(f"has operations that reach files, processes or Python: {', '.join(operations)}")
+        reasons.append(f"has operations that reach files, processes or Python: {', '.join(operations)}")
     if is_graph and posixpath.basename(path) in _UNREAD_SAVED_MODELS:
-        found.append("is a SavedModel in a form that nobody looks into")
-    return tuple(found)
+        reasons.append("is a SavedModel in a form that nobody looks into")
+    return tuple(reasons)
 
 
 def _code_operations(stream: BinaryIO, path: str, size: int, model_format: str) -> tuple[str, ...]:
+    """Return the operations of a graph that execute code."""
     stream.seek(0)
     if model_format == "torchscript":
         return _torchscript_operations(stream)
@@ -179,10 +183,11 @@ def _code_operations(stream: BinaryIO, path: str, size: int, model_format: str) 
 
 
 def _torchscript_operations(stream: BinaryIO) -> tuple[str, ...]:
+    """Return the names in all sources of a TorchScript archive that execute code."""
     archive = _zip(stream)
     if archive is None:
         return ()
-    found: list[str] = []
+    names: list[str] = []
     with archive:
         for member in archive.infolist():
             if member.filename.endswith("/model.json"):
@@ -190,16 +195,17 @@ def _torchscript_operations(stream: BinaryIO) -> tuple[str, ...]:
             if member.filename.endswith(".py"):
                 with archive.open(member) as content:
                     source = read_whole(meter_stream(cast("BinaryIO", content)), BUDGET.document)
-                    found.extend(torchscript_operations(source))
-    return tuple(dict.fromkeys(found))
+                    names.extend(torchscript_operations(source))
+    return tuple(dict.fromkeys(names))
 
 
 def _reasons(stream: BinaryIO, *, torchscript: bool = False, depth: int) -> Iterator[str]:
+    """Yield why reading a file, or a member of an archive, would execute code."""
     if depth > BUDGET.depth:
         yield f"holds archives inside one another, more than {BUDGET.depth} deep, which nobody looks into"
         return
     start = stream.read(len(_HDF5))
-    # A file is read as an archive by its end too; what lies in an archive, by its beginning alone.
+    # A file counts as an archive by its end too, a member of an archive only by its beginning.
     archive = _zip(stream) if not depth or start.startswith(_ZIP) else None
     if archive is not None:
         yield from _in_zip(archive, torchscript=torchscript, depth=depth)
@@ -217,13 +223,14 @@ def _reasons(stream: BinaryIO, *, torchscript: bool = False, depth: int) -> Iter
 
 
 def _in_pickle(stream: BinaryIO) -> Iterator[str]:
-    found = foreign_globals(stream)
-    if found:
-        yield f"calls {', '.join(sorted(found))}"
+    """Yield the functions that pickles would call."""
+    names = foreign_globals(stream)
+    if names:
+        yield f"calls {', '.join(sorted(names))}"
 
 
 def _zip(stream: BinaryIO) -> zipfile.ZipFile | None:
-    """The zip file that ends where the stream does, whatever it begins with: readers differ in where they look."""
+    """Return the zip file that ends with the stream, whatever it begins with: readers differ in where they look."""
     try:
         return zipfile.ZipFile(stream) if zipfile.is_zipfile(stream) else None
     except _UNREADABLE:
@@ -231,6 +238,7 @@ def _zip(stream: BinaryIO) -> zipfile.ZipFile | None:
 
 
 def _in_zip(archive: zipfile.ZipFile, *, torchscript: bool, depth: int) -> Iterator[str]:
+    """Yield the reasons in the members of a zip file."""
     with archive:
         members = archive.infolist()
         check_count(len(members), BUDGET.members, "members")
@@ -250,6 +258,7 @@ def _in_zip(archive: zipfile.ZipFile, *, torchscript: bool, depth: int) -> Itera
 
 
 def _in_tar(stream: BinaryIO, depth: int) -> Iterator[str]:
+    """Yield the reasons in the members of a tar file."""
     try:
         with tarfile.open(fileobj=stream, mode="r:") as archive:
             for number, member in enumerate(archive):
@@ -258,11 +267,11 @@ def _in_tar(stream: BinaryIO, depth: int) -> Iterator[str]:
                 if content is not None:
                     yield from _reasons(cast("BinaryIO", content), depth=depth + 1)
     except _UNREADABLE:
-        return  # it is none, or breaks off: nothing after this can be read
+        return  # not a tar file, or truncated: no reader can read further
 
 
 def _in_compressed(unpacker: Any, stream: BinaryIO, depth: int) -> Iterator[str]:  # noqa: ANN401 - of three libraries
-    """What is inside, as far as it can be unpacked."""
+    """Yield the reasons in compressed bytes, as far as they can be decompressed."""
     try:
         content = unpacker.decompress(stream.read(_LARGEST_UNPACKED), _LARGEST_UNPACKED)
     except _UNREADABLE:
@@ -274,6 +283,7 @@ def _in_compressed(unpacker: Any, stream: BinaryIO, depth: int) -> Iterator[str]
 
 
 def _in_array(stream: BinaryIO) -> Iterator[str]:
+    """Yield the reason in an array of objects."""
     try:
         array = read_array(stream, "it")
     except MalformedError:
@@ -284,11 +294,12 @@ def _in_array(stream: BinaryIO) -> Iterator[str]:
 
 
 def _in_config(stream: BinaryIO) -> Iterator[str]:
-    """The layers of a Keras file: those that hold code, and functions that are looked up in any module."""
+    """Yield layers of a Keras file that contain code, and functions that are looked up in any module."""
     yield from _in_layers(msgspec.json.decode(read_whole(stream, BUDGET.document)))
 
 
 def _in_layers(value: object) -> Iterator[str]:
+    """Yield the reasons in a Keras configuration, at any depth."""
     if isinstance(value, dict):
         if {value.get("class_name"), value.get("registered_name")} & {"Lambda", "__lambda__"}:
             yield "has a Lambda layer, which holds code"
@@ -302,20 +313,23 @@ def _in_layers(value: object) -> Iterator[str]:
             names = (value.get("class_name"), value.get("config"), value.get("registered_name"))
             yield from (f"looks up {name} in the module builtins" for name in names if _is_builtin_function(name))
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for one in inner:
-        yield from _in_layers(one)
+    for nested in inner:
+        yield from _in_layers(nested)
 
 
 def _is_builtin_function(name: object) -> bool:
-    """Return whether Python has a function of this name everywhere, as ``eval``: no function of Keras is called so."""
+    """Return whether Python has a built-in function of this name, such as `eval`; Keras has none with such a name."""
     return isinstance(name, str) and isinstance(getattr(builtins, name, None), BuiltinFunctionType)
 
 
 def _in_hdf5(stream: BinaryIO) -> Iterator[str]:
-    """Keras keeps its configuration as JSON, which HDF5 does not compress; spelled otherwise than usual, it hides."""
-    kept = b""
+    """Yield the reasons in the configuration of Keras, which HDF5 stores as uncompressed JSON.
+
+    Escaped letters are a reason too: they could hide the others.
+    """
+    overlap = b""
     while chunk := stream.read(1 << 20):
-        window = kept + chunk
+        window = overlap + chunk
         if _LAMBDA.search(window):
             yield "has a Lambda layer, which holds code"
             return
@@ -325,4 +339,4 @@ def _in_hdf5(stream: BinaryIO) -> Iterator[str]:
         if _ESCAPED.search(window):
             yield "spells letters of its configuration as escapes, which hide what it is"
             return
-        kept = window[-_OVERLAP:]
+        overlap = window[-_OVERLAP:]

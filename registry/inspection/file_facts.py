@@ -9,9 +9,14 @@ from benchlock.registry.names import Kind
 
 @dataclass(frozen=True, slots=True)
 class ComparedLabels:
-    """Labels files of an output and of the dataset, and the class index less the label.
+    """The labels files of an output and of the dataset, to be compared.
 
-    The dataset's may be COCO's annotations, whose ``categories`` name labels too.
+    Attributes:
+        output: The index of the output.
+        model: The path of the model's labels file.
+        dataset: The path of the dataset's labels file.
+        offset: Class index minus dataset label.
+        categories: Whether the dataset's file has COCO annotations, whose `categories` name the labels.
     """
 
     output: int
@@ -23,7 +28,7 @@ class ComparedLabels:
 
 @dataclass(frozen=True, slots=True)
 class ResampledField:
-    """A field of the dataset that the input ``index`` of the model resamples: its file, of ``format``, and its key."""
+    """A field of the dataset that the input `index` of the model resamples: its file, the key in it, and its format."""
 
     index: int
     path: str
@@ -33,13 +38,13 @@ class ResampledField:
 
 @dataclass(frozen=True, slots=True)
 class FileQuestions:
-    """What a lock asks of the files of its artifacts. Paths may lie inside trees.
+    """The questions of a lock about the files of its artifacts; paths may lie inside trees.
 
     Attributes:
-        index: The index of the split, where somebody has to know whether its samples have labels.
+        index: The index of the split, if the lock depends on its labels.
         compared: Labels files that must agree.
-        wheels: Locks of wheels of the image.
-        resampled: Fields that must not be sounds as numbers, which say no rate.
+        wheels: Locks of the wheels of the image.
+        resampled: Fields that must not be sounds as numbers, which have no sampling rate.
     """
 
     index: str | None = None
@@ -48,19 +53,19 @@ class FileQuestions:
     resampled: tuple[ResampledField, ...] = ()
 
     def files(self) -> tuple[tuple[Kind, str], ...]:
-        """Return kind and path of every file that is read."""
+        """Return kind and path of every file to be read."""
         index: list[tuple[Kind, str]] = [] if self.index is None else [("dataset", self.index)]
         labels: list[tuple[Kind, str]] = []
-        for one in self.compared:
-            labels += [("model", one.model), ("dataset", one.dataset)]
+        for question in self.compared:
+            labels += [("model", question.model), ("dataset", question.dataset)]
         wheels: list[tuple[Kind, str]] = [("image", path) for path in self.wheels]
-        resampled: list[tuple[Kind, str]] = [("dataset", one.path) for one in self.resampled]
+        resampled: list[tuple[Kind, str]] = [("dataset", question.path) for question in self.resampled]
         return tuple(dict.fromkeys((*index, *labels, *wheels, *resampled)))
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A name that stands at ``expected`` in the dataset, and in the model, less its offset, at ``found``."""
+    """A name at index `expected` in the dataset, and at `found` in the model after subtraction of the offset."""
 
     name: str
     expected: int
@@ -69,11 +74,11 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class LabelComparison:
-    """How two labels files differ.
+    """The difference of two labels files.
 
     Attributes:
-        count: The number of names that stand at other places.
-        shift: The distance that all of them share; None where they share none, or where there are none.
+        count: The number of names at different indices.
+        shift: The distance that all of them share; None if they share none.
         shown: The first of them.
     """
 
@@ -84,11 +89,11 @@ class LabelComparison:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """The answers to ``FileQuestions``.
+    """The answers to `FileQuestions`.
 
     Attributes:
-        label_columns: The columns ``label`` and ``mask``, as far as the first sample of the index fills them.
-        compared: One comparison for each question.
+        label_columns: Which of the columns `label` and `mask` have a value in the first sample of the index.
+        compared: One comparison per question.
         wheels: The wheels of each lock of wheels, by its path.
         without_rate: The inputs that would resample sounds as numbers.
     """

@@ -21,17 +21,17 @@ from benchlock.registry.text.problems import Problems
 from benchlock.registry.text.yaml import Document
 
 OTHERS = ("various", "proprietary")
-"""Words of our own: of several parts with a licence each, and of terms that SPDX has no name for."""
+"""Licence identifiers beside SPDX: of several parts with a licence each, and of terms without an SPDX identifier."""
 
 _ABSENT = ("", "todo", "unknown", "none", "n/a", "na", "tbd", "unlicensed", "-", "?")
 
 
 @lru_cache(256)
 def check_license(text: str) -> str | None:
-    """What is odd about a licence, for a person to read; None where it is an SPDX expression or one of ours.
+    """Return what is unusual about a licence; None for a canonical SPDX expression or an identifier in `OTHERS`.
 
     Raises:
-        InvalidInputError: it says that there is none.
+        InvalidInputError: the text says that there is no licence.
     """
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression  # noqa: PLC0415 - a table
 
@@ -52,44 +52,50 @@ def check_license(text: str) -> str | None:
 def inspect_manifest(
     manifest: Manifest, content: DraftContent, problems: Problems, *, ask: Ask | None, warn: Callable[[str], None]
 ) -> None:
-    """Hold a manifest against its files; what is wrong goes to ``problems``, what is odd to ``warn``.
+    """Compare a manifest with its files.
 
-    ``ask`` looks finished images up.
+    Args:
+        manifest: The manifest.
+        content: The files of the draft.
+        problems: Receives what is wrong.
+        ask: Looks up the configuration of finished images; None if that is not allowed.
+        warn: Receives what is unusual.
     """
-    found = Problems()
-    with found.noted():
+    inspection_problems = Problems()
+    with inspection_problems.noted():
         _check_license(manifest, content, warn)
-    with found.noted():
+    with inspection_problems.noted():
         if isinstance(manifest, Dataset):
-            check_dataset(manifest, content, found)
+            check_dataset(manifest, content, inspection_problems)
         elif isinstance(manifest, Model):
-            check_model(manifest, content, found)
+            check_model(manifest, content, inspection_problems)
         elif isinstance(manifest, Image):
-            check_image(manifest, content, found, warn=warn)
+            check_image(manifest, content, inspection_problems, warn=warn)
             if ask is not None:
-                check_finished(manifest, content, found, ask)
-    for error in found.found:
-        if not isinstance(error, UnavailableFileError):  # that file has a problem of its own, which says it
+                check_finished(manifest, content, inspection_problems, ask)
+    for error in inspection_problems.found:
+        if not isinstance(error, UnavailableFileError):  # another problem reports that file
             problems.add(error)
 
 
 def _check_license(manifest: Manifest, content: DraftContent, warn: Callable[[str], None]) -> None:
+    """Check the licence, and warn about an unusual one."""
     try:
-        odd = check_license(manifest.license)
+        remark = check_license(manifest.license)
     except InvalidInputError as error:
         raise content.error(error.what, "license", error.next_step) from error
-    if odd:
-        warn(f"{odd} ({content.name})")
+    if remark:
+        warn(f"{remark} ({content.name})")
 
 
 _MAX_REPORTED: Final = 1000
-"""Number of problems, and of warnings, that are reported; each has at most ``_MAX_TEXT`` characters."""
+"""Maximum number of problems, and of warnings, that are reported; each has at most `_MAX_TEXT` characters."""
 _MAX_TEXT: Final = 4096
 _SHOWN: Final = 3
 
 
 def inspect_files(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any]:
-    """Compare a manifest with its files; its problems, warnings and missing files as plain values."""
+    """Compare a manifest with its files, and return problems, warnings and missing files as plain values."""
     manifest, content = _read(arguments, blobs)
     problems, warnings = Problems(), list[str]()
     missing: dict[str, Any] = {"paths": [], "digests": [], "count": 0}
@@ -105,26 +111,27 @@ def inspect_files(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, An
 
 
 def find_code(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any] | None:
-    """Find the first file that runs code when it is read; the error about it as plain values."""
+    """Return the error about the first file that executes code when it is read, as plain values; None if none does."""
     model, content = _read(arguments, blobs)
     assert isinstance(model, Model)
-    for path in (path for named in arguments["paths"] for path in content.inside(named)):
+    for path in (path for listed in arguments["paths"] for path in content.inside(listed)):
         step = "ask its author for the weights alone, or for unsafe: true in the manifest"
         with content.open(path, path) as stream:
             try:
-                found = list_model_code_reasons(
+                reasons = list_model_code_reasons(
                     stream, path, content.size(path), model.format, is_graph=is_graph(model, path)
                 )
             except MalformedError as error:
                 what = f"{path} of {content.name} {describe_mismatch(stream, GRAPH_FORMS[model.format], error)}"
                 return pack_error(_shorten(InvalidInputError(what, where=path, next_step="ask its author for it")))
-        if found:
-            what = f"{path} of {content.name} executes code when it is read: it {'; it '.join(found)}"
+        if reasons:
+            what = f"{path} of {content.name} executes code when it is read: it {'; it '.join(reasons)}"
             return pack_error(_shorten(InvalidInputError(what, where=path, next_step=step)))
     return None
 
 
 def _read(arguments: dict[str, Any], blobs: CallerBlobs) -> tuple[Manifest, DraftContent]:
+    """Decode the manifest and the files of a draft."""
     name = arguments["name"]
     manifest: Manifest = convert(Document(arguments["manifest"], name), Manifest)
     listed = {path: Descriptor(Digest(digest), size) for path, digest, size in arguments["files"]}
@@ -132,20 +139,20 @@ def _read(arguments: dict[str, Any], blobs: CallerBlobs) -> tuple[Manifest, Draf
 
 
 def _check_sent(content: DraftContent, blobs: CallerBlobs) -> dict[str, Any]:
-    """Find files that are absent; all that are there have the sizes that are written down for them.
+    """Find absent files, and check the sizes of the others.
 
-    Of a tree the sum was compared when it was read.
+    The sum of the sizes in a tree was checked when the tree was read.
 
     Raises:
         InvalidInputError: a file has another size.
-        IntegrityError: because it is damaged.
+        IntegrityError: a file is damaged.
     """
     files = [(path, blob) for path, blob in content.files.items() if not path.endswith("/")]
     sizes = blobs.sizes([blob.digest for _, blob in files])
     missing = {blob.digest: path for (path, blob), size in zip(files, sizes, strict=True) if size is None}
     for (path, blob), size in zip(files, sizes, strict=True):
         if size not in (None, blob.size):
-            verify(blobs, blob.digest, name=path)  # of a damaged blob the size is no fault of the manifest
+            verify(blobs, blob.digest, name=path)  # the wrong size of a damaged blob is not a fault of the manifest
             raise InvalidInputError(
                 f"{path} has {size} bytes, and {blob.size} are written down for it",
                 where=path,

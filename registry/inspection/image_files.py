@@ -20,11 +20,11 @@ from benchlock.registry.text.problems import Problems
 from benchlock.registry.versions.semantic_version import from_pep440, key, parse_version
 
 Ask = Callable[[str, str, str], bytes | None]
-"""The configuration of the image that a reference names, for an os and an arch; None where it cannot be looked up."""
+"""A function from reference, os and arch to the configuration of that image; None if it cannot be looked up."""
 
 CPU = "cpu"
 _MACHINES = {"amd64": ("x86_64", "amd64", "x64"), "arm64": ("aarch64", "arm64"), "ppc64le": ("ppc64le",)}
-"""What an architecture is called in the tags of wheels and of images."""
+"""The names of an architecture in the tags of wheels and of images."""
 _SYSTEMS = {"linux": ("manylinux", "musllinux", "linux"), "darwin": ("macosx",), "windows": ("win",)}
 _ACCELERATED_LABEL = re.compile(r"\+(cu|cuda|rocm|xpu)[0-9.]*")
 _ACCELERATED = re.compile(r"(.*-)?(gpu|cuda[0-9]*|rocm[0-9]*)(-.*)?|nvidia-.*|triton")
@@ -34,7 +34,14 @@ _BETWEEN_WORDS = re.compile(r"[^a-z0-9_]+")
 
 
 def check_image(image: Image, content: DraftContent, problems: Problems, *, warn: Callable[[str], None]) -> None:
-    """Compare each platform with its configuration, its wheels or its reference; what is wrong goes to ``problems``."""
+    """Compare each platform with its configuration, its wheels or its reference.
+
+    Args:
+        image: The manifest.
+        content: The files of the draft.
+        problems: Receives what is wrong.
+        warn: Receives what is unusual.
+    """
     for index, platform in enumerate(image.platforms):
         where = f"platforms[{index}]"
         if platform.reference is not UNSET:
@@ -48,7 +55,14 @@ def check_image(image: Image, content: DraftContent, problems: Problems, *, warn
 
 
 def check_finished(image: Image, content: DraftContent, problems: Problems, ask: Ask) -> None:
-    """Compare each finished image with what ``ask`` finds; what is wrong goes to ``problems``."""
+    """Compare each finished image with its configuration.
+
+    Args:
+        image: The manifest.
+        content: The files of the draft.
+        problems: Receives what is wrong.
+        ask: Looks up configurations.
+    """
     for index, platform in enumerate(image.platforms):
         if platform.reference is not UNSET:
             with problems.noted():
@@ -56,49 +70,52 @@ def check_finished(image: Image, content: DraftContent, problems: Problems, ask:
 
 
 def _check_finished(platform: Platform, ask: Ask, content: DraftContent, where: str) -> None:
-    """Compare architecture and system of a finished image with its configuration, where that can be looked up."""
+    """Compare os and arch of a finished image with its configuration, if that can be looked up."""
     try:
         text = ask(str(platform.reference), platform.os, platform.arch)
-        found = None if text is None else parse_configuration(text)
+        configuration = None if text is None else parse_configuration(text)
     except InvalidInputError as error:
         raise content.error(error.what, f"{where}.reference", error.next_step) from error
-    if found is not None:
-        _check_made_for(platform, found, content, where)
+    if configuration is not None:
+        _check_made_for(platform, configuration, content, where)
 
 
 def _check_config(platform: Platform, content: DraftContent, problems: Problems, where: str) -> None:
+    """Compare a platform with its configuration."""
     path = content.path_of(parse_digest(str(platform.config)))
     if path is None:
-        return  # the rules of manifests name a configuration that is no file
+        return  # the rules of manifests report a configuration that is not a file
     with content.open(path, f"{where}.config") as stream:
         try:
-            found = parse_configuration(read_whole(stream, BUDGET.document))
+            configuration = parse_configuration(read_whole(stream, BUDGET.document))
         except InvalidInputError as error:
             raise content.error(error.what, f"{where}.config") from error
     with problems.noted():
-        _check_made_for(platform, found, content, where)
+        _check_made_for(platform, configuration, content, where)
     declared = () if platform.layers is UNSET else platform.layers
-    if declared != found.layers:
+    if declared != configuration.layers:
         raise content.error(
-            f"the image has {len(found.layers)} layers, other than the {len(declared)} written here",
+            f"the image has {len(configuration.layers)} layers, other than the {len(declared)} written here",
             f"{where}.layers",
             "write the digests of the uncompressed layers in the order of the configuration",
         )
 
 
-def _check_made_for(platform: Platform, found: Configuration, content: DraftContent, where: str) -> None:
+def _check_made_for(platform: Platform, configuration: Configuration, content: DraftContent, where: str) -> None:
+    """Check that an image is made for the os and arch of the platform."""
     for name in ("os", "arch"):
-        if getattr(platform, name) != getattr(found, name):
+        if getattr(platform, name) != getattr(configuration, name):
             raise content.error(
-                f"the image is made for {getattr(found, name)}, not {getattr(platform, name)}",
+                f"the image is made for {getattr(configuration, name)}, not {getattr(platform, name)}",
                 f"{where}.{name}",
-                f"write {name}: {getattr(found, name)}",
+                f"write {name}: {getattr(configuration, name)}",
             )
 
 
 def _check_wheels(
     image: Image, platform: Platform, content: DraftContent, problems: Problems, where: str, warn: Callable[[str], None]
 ) -> None:
+    """Check the wheels of a platform."""
     wheels: tuple[ListedWheel, ...] = ()
     with problems.noted():
         wheels = _read_lock(str(platform.wheels), content, where)
@@ -112,20 +129,21 @@ def _check_wheels(
 
 
 def _read_lock(path: str, content: DraftContent, where: str) -> tuple[ListedWheel, ...]:
+    """Read the lock of the wheels."""
     with content.open(path, f"{where}.wheels") as stream:
         return read_wheels(read_whole(stream, BUDGET.document), path)
 
 
 def _check_wheel(wheel: ListedWheel, platform: Platform, content: DraftContent, where: str) -> None:
-    """A wheel of the lock is a file of the image, with these bytes, and for this Python, system and machine."""
+    """Check that a wheel is a file of the image with these bytes, and fits Python, system and machine."""
     path, place = wheel.path, f"{where}.wheels"
     if path not in content.files:
         content.refuse_untaken(path)
         what = f"{platform.wheels} lists {path}, which is none of the files: no lock could be made"
         raise content.error(what, place, "add the wheel to files, with the role wheels")
-    found = content.files[path]
-    if wheel.sha256 != to_hex(found.digest) or wheel.size not in (None, found.size):
-        what = f"{path} is not the wheel that {platform.wheels} lists: it has the sha256 {to_hex(found.digest)}"
+    blob = content.files[path]
+    if wheel.sha256 != to_hex(blob.digest) or wheel.size not in (None, blob.size):
+        what = f"{path} is not the wheel that {platform.wheels} lists: it has the sha256 {to_hex(blob.digest)}"
         raise content.error(what, place, "write the lock again, or name the wheel that it lists")
     if not _runs_on(wheel.filename, platform):
         what = f"{wheel.filename} is not for {platform.os}/{platform.arch} and Python {platform.python}"
@@ -133,7 +151,7 @@ def _check_wheel(wheel: ListedWheel, platform: Platform, content: DraftContent, 
 
 
 def _runs_on(filename: str, platform: Platform) -> bool:
-    """Whether one of the wheel's tags (PEP 425) is of the platform."""
+    """Return whether one of the wheel's tags (PEP 425) fits the platform."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415 - only images need it
 
     try:
@@ -145,6 +163,7 @@ def _runs_on(filename: str, platform: Platform) -> bool:
 
 
 def _fits_python(interpreter: str, abi: str, minor: int) -> bool:
+    """Return whether a wheel with these tags runs on Python 3.`minor`."""
     if interpreter in (f"cp3{minor}", f"py3{minor}", "py3"):
         return True
     older = re.fullmatch(r"(cp|py)3([0-9]+)", interpreter)
@@ -152,6 +171,7 @@ def _fits_python(interpreter: str, abi: str, minor: int) -> bool:
 
 
 def _fits_machine(tag: str, platform: Platform) -> bool:
+    """Return whether a platform tag fits the system and the machine."""
     if tag == "any":
         return True
     systems, machines = _SYSTEMS.get(platform.os), _MACHINES.get(platform.arch)
@@ -163,30 +183,29 @@ def _fits_machine(tag: str, platform: Platform) -> bool:
 def _check_device(
     wheels: Sequence[ListedWheel], platform: Platform, content: DraftContent, where: str, warn: Callable[[str], None]
 ) -> None:
-    """CPU and accelerator are not crossed: wheels that are for the other alone say so in their names or versions."""
+    """Check that names and versions of the wheels do not mark them as made only for the other sort of device."""
     labelled = [wheel for wheel in wheels if _ACCELERATED_LABEL.search(wheel.version)]
-    of_cpu = [wheel for wheel in wheels if wheel.version.endswith("+cpu") or _CPU_ALONE.fullmatch(wheel.distribution)]
+    cpu_only = [wheel for wheel in wheels if wheel.version.endswith("+cpu") or _CPU_ALONE.fullmatch(wheel.distribution)]
     if platform.device == CPU:
-        alone = [*labelled, *(wheel for wheel in wheels if _ACCELERATED_ALONE.fullmatch(wheel.distribution))]
-        brought = [wheel for wheel in wheels if _ACCELERATED.fullmatch(wheel.distribution)]
-        if alone and not of_cpu:
-            what = f"the device is cpu, and {_called(alone)} is for an accelerator"
+        accelerator_only = [*labelled, *(wheel for wheel in wheels if _ACCELERATED_ALONE.fullmatch(wheel.distribution))]
+        gpu = [wheel for wheel in wheels if _ACCELERATED.fullmatch(wheel.distribution)]
+        if accelerator_only and not cpu_only:
+            what = f"the device is cpu, and {_format_first(accelerator_only)} is for an accelerator"
             raise content.error(what, f"{where}.device", "name the device, or lock wheels for CPUs")
-        if brought:
-            warn(
-                f"{where}: the device is cpu, and the wheels bring {len(brought)} for accelerators: {_called(brought)}"
-            )
-    elif of_cpu:
-        what = f"the device is {platform.device}, and {_called(of_cpu)} is for CPUs alone"
+        if gpu:
+            warn(f"{where}: the device is cpu, and the wheels bring {len(gpu)} for accelerators: {_format_first(gpu)}")
+    elif cpu_only:
+        what = f"the device is {platform.device}, and {_format_first(cpu_only)} is for CPUs alone"
         raise content.error(what, f"{where}.device", "write device: cpu, or lock wheels for the device")
 
 
-def _called(wheels: Sequence[ListedWheel]) -> str:
+def _format_first(wheels: Sequence[ListedWheel]) -> str:
+    """Return name and version of the first wheel."""
     return f"{wheels[0].distribution} {wheels[0].version}"
 
 
 def _check_provided(image: Image, wheels: Sequence[ListedWheel], content: DraftContent, where: str) -> None:
-    """One of the wheels has the version that the image provides of its framework."""
+    """Check that one of the wheels has the framework version that the image provides."""
     provided = key(parse_version(image.provides.version))
     if wheels and not any(_mapped(wheel.version) == provided for wheel in wheels):
         what = f"none of the wheels has the version {image.provides.version} of {image.provides.framework}"
@@ -194,6 +213,7 @@ def _check_provided(image: Image, wheels: Sequence[ListedWheel], content: DraftC
 
 
 def _mapped(version: str) -> str:
+    """Return the sort key of a PEP 440 version; empty if it has none."""
     try:
         return key(from_pep440(version))
     except InvalidInputError:
@@ -201,7 +221,7 @@ def _mapped(version: str) -> str:
 
 
 def _check_reference(platform: Platform, content: DraftContent, where: str) -> None:
-    """What a finished image is called does not contradict the platform; its bytes are compared when it is pulled."""
+    """Check that the name of a finished image does not contradict the platform; its bytes are compared on pull."""
     words = set(_BETWEEN_WORDS.split(str(platform.reference).partition("@")[0].lower()))
     accelerated = any(re.fullmatch(r"gpu|cuda[0-9]*|rocm[0-9]*", word) for word in words)
     if platform.device == CPU and accelerated and CPU not in words:
@@ -210,7 +230,7 @@ def _check_reference(platform: Platform, content: DraftContent, where: str) -> N
     if platform.device != CPU and CPU in words and not accelerated:
         what = f"the device is {platform.device}, and {platform.reference} calls itself one for CPUs"
         raise content.error(what, f"{where}.device", "write device: cpu, or name the image that is meant")
-    other = next((arch for arch, called in _MACHINES.items() if words & set(called)), platform.arch)
+    other = next((arch for arch, names in _MACHINES.items() if words & set(names)), platform.arch)
     if other != platform.arch:
         what = f"the architecture is {platform.arch}, and {platform.reference} calls itself one for {other}"
         raise content.error(what, f"{where}.arch", f"write arch: {other}, or name the image that is meant")

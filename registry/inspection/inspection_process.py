@@ -25,7 +25,10 @@ _CHILD: Final = "benchlock.registry.inspection.file_inspection"
 
 @dataclass(frozen=True, slots=True)
 class InspectionTarget:
-    """The files of one version. ``name`` is what errors call its manifest; ``untaken`` are paths without bytes."""
+    """The files of one version.
+
+    `name` is the name of its manifest in errors. `untaken` has the paths that could not be ingested.
+    """
 
     manifest: Manifest
     name: str
@@ -36,7 +39,7 @@ class InspectionTarget:
 
 @dataclass(frozen=True, slots=True)
 class MissingFiles:
-    """Files inside trees that the store does not have: the first paths, and all digests that were listed."""
+    """Files inside trees that the store lacks: the first paths, all digests, and their number."""
 
     paths: tuple[str, ...] = ()
     digests: tuple[Digest, ...] = ()
@@ -46,22 +49,22 @@ class MissingFiles:
 def inspect_version(
     version: InspectionTarget, problems: Problems, *, ask: Ask | None, warn: Callable[[str], None], present: bool = True
 ) -> MissingFiles:
-    """Compare a manifest with its files, in a child process where there are any.
+    """Compare a manifest with its files, in a child process if there are any.
 
     Args:
         version: The manifest, and its files and trees by path.
-        problems: What is wrong goes there.
-        ask: Looks finished images up, in this process; None where it may not.
-        warn: Is told what is odd.
-        present: Whether the files inside trees are known to be in the store. Where they are not, their presence and
-            sizes are checked first, and nothing else is if one is missing.
+        problems: Receives what is wrong.
+        ask: Looks up the configuration of finished images, in this process; None if that is not allowed.
+        warn: Receives what is unusual.
+        present: Whether the files inside trees are known to be in the store. Otherwise their presence and sizes are
+            checked first, and nothing else if one is missing.
 
     Returns:
         The files inside trees that are not in the store.
 
     Raises:
         UnavailableError: no child process can be started, or the store failed.
-        InvalidInputError, IntegrityError: a tree is malformed, or a file has another size than it says.
+        InvalidInputError, IntegrityError: a tree is malformed, or a file has another size than declared.
     """
     manifest = version.manifest
     if not files_of(manifest):
@@ -70,30 +73,31 @@ def inspect_version(
     if isinstance(manifest, Image) and ask is not None:
         check_finished(manifest, DraftContent(version.name, version.store, {}), problems, ask)
     try:
-        found = _run("inspect_files", version, {"present": present})
+        report = _run("inspect_files", version, {"present": present})
     except (LimitExceededError, IsolatedFaultError) as error:
         problems.add(error)
         return MissingFiles()
-    for packed in found["problems"]:
+    for packed in report["problems"]:
         problems.add(unpack_error(packed))
-    for warning in found["warnings"]:
+    for warning in report["warnings"]:
         warn(warning)
-    missing = found["missing"]
+    missing = report["missing"]
     return MissingFiles(tuple(missing["paths"]), tuple(map(Digest, missing["digests"])), missing["count"])
 
 
 def find_code(version: InspectionTarget, paths: Collection[str]) -> BenchlockError | None:
-    """Find the first of the files at ``paths``, and in trees there, that runs code when it is read.
+    """Return the error about the first file at `paths`, or in a tree there, that executes code when it is read.
 
     Raises:
-        LimitExceededError: a file is too large or too deep to be looked into.
+        LimitExceededError: a file is too large or too deeply nested to be inspected.
         UnavailableError: no child process can be started, or the store failed.
     """
-    found = _run("find_code", version, {"paths": list(paths)})
-    return None if found is None else unpack_error(found)
+    packed = _run("find_code", version, {"paths": list(paths)})
+    return None if packed is None else unpack_error(packed)
 
 
 def _run(function: str, version: InspectionTarget, more: dict[str, Any]) -> Any:  # noqa: ANN401 - plain values
+    """Call a function of `file_inspection` in a child process."""
     arguments = {
         "manifest": plain(version.manifest),
         "name": version.name,

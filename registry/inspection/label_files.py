@@ -30,16 +30,16 @@ class _Category(msgspec.Struct):
 
 @prepare_decoder
 class _Annotations(msgspec.Struct):
-    """The part of COCO's annotations that names labels."""
+    """The part of COCO annotations that names labels."""
 
     categories: list[_Category] = msgspec.field(default_factory=list)
 
 
 def parse_labels(content: bytes, where: str) -> tuple[str, ...]:
-    """The names of a labels file: line i is index i.
+    """Return the names in a labels file: line i is index i.
 
     Raises:
-        InvalidInputError: it is not UTF-8.
+        InvalidInputError: the file is not UTF-8.
     """
     try:
         return tuple(content.decode("utf-8").splitlines())
@@ -48,48 +48,52 @@ def parse_labels(content: bytes, where: str) -> tuple[str, ...]:
 
 
 def read_categories(stream: BinaryIO, where: str) -> dict[int, str]:
-    """Read the names of the categories of COCO's annotations by their ids.
+    """Return the names of the categories in COCO annotations by their ids.
 
     Args:
-        stream: The annotations, unpacked.
-        where: What messages call them.
+        stream: The annotations, decompressed.
+        where: Their name in messages.
 
     Raises:
-        InvalidInputError: They are none.
-        OverBudgetError: They have more bytes than the budget of annotations.
+        InvalidInputError: the file has no COCO annotations.
+        OverBudgetError: the file has more bytes than the budget of annotations.
     """
     try:
         content = read_buffer(stream, BUDGET.annotations)
-        return {one.id: one.name for one in msgspec.json.decode(content, type=_Annotations).categories}
+        return {category.id: category.name for category in msgspec.json.decode(content, type=_Annotations).categories}
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError, zlib.error, RecursionError) as error:
         raise InvalidInputError(f"{where} holds no annotations of COCO's: {error}", where=where) from error
 
 
 def normalize_label(name: str) -> str:
-    """Without surrounding space, case, and a WordNet id in front: ``n01440764 Tench`` is ``tench``."""
+    """Remove surrounding space, case and a leading WordNet id: `n01440764 Tench` becomes `tench`."""
     return _WORDNET_ID.sub("", name.strip(), count=1).strip().casefold()
 
 
 def find_disagreements(
     model: Sequence[str], dataset: Sequence[str] | Mapping[int, str], offset: int
 ) -> tuple[Disagreement, ...]:
-    """The names that both have, at other positions; ``offset`` is class index minus dataset label.
+    """Return the names that both labels files have at different indices.
 
-    ``dataset`` has the name of each label, in their order or by the label.
+    Names in only one of the files, and names that stand twice and agree once, are ignored.
 
-    Names that only one of them has say nothing. A name that stands twice agrees if either side has no place of its own.
+    Args:
+        model: The name of each class index.
+        dataset: The name of each label, in order or by label.
+        offset: Class index minus dataset label.
     """
     places = _places(enumerate(model), offset)
     labels = dataset.items() if isinstance(dataset, Mapping) else enumerate(dataset)
-    found = []
+    disagreements = []
     for name, expected in _places(labels, 0).items():
-        only_dataset, only_model = expected - places.get(name, expected), places.get(name, expected) - expected
-        if only_dataset and only_model:
-            found.append(Disagreement(name, min(only_dataset), min(only_model)))
-    return tuple(sorted(found, key=lambda one: one.expected))
+        dataset_only, model_only = expected - places.get(name, expected), places.get(name, expected) - expected
+        if dataset_only and model_only:
+            disagreements.append(Disagreement(name, min(dataset_only), min(model_only)))
+    return tuple(sorted(disagreements, key=lambda disagreement: disagreement.expected))
 
 
 def _places(names: Iterable[tuple[int, str]], offset: int) -> dict[str, set[int]]:
+    """Return the labels of each name, after subtraction of the offset."""
     places: defaultdict[str, set[int]] = defaultdict(set)
     for index, name in names:
         if plain := normalize_label(name):
@@ -102,7 +106,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 @dataclass(frozen=True)
 class Classes:
-    """The names of a labels file, trimmed, and how many there are; ``unread`` if the file cannot be read."""
+    """The trimmed names in a labels file and their number; `unread` if the file cannot be read."""
 
     names: frozenset[str] = frozenset()
     count: int = 0
@@ -110,24 +114,28 @@ class Classes:
 
     @cached_property
     def folded(self) -> frozenset[str]:
-        """The names, whatever their case."""
+        """The case-folded names."""
         return frozenset(name.casefold() for name in self.names)
 
     def has(self, name: str) -> bool:
-        """Whether a category is one of them, whatever its case."""
+        """Return whether a category is one of the names, whatever its case."""
         return self.unread or name.strip().casefold() in self.folded
 
 
 def read_classes(content: bytes, where: str) -> Classes:
-    """The classes of a labels file. Raises as ``parse_labels``."""
+    """Return the classes of a labels file. Raises as `parse_labels`."""
     names = tuple(name.strip() for name in parse_labels(content, where))
     return Classes(frozenset(names), len(names))
 
 
 def label_fault(label: object, classes: Classes | None) -> str | None:
-    """Why ``label`` is none, as a sentence; None if it is one. Without ``classes`` the dataset names no labels.
+    """Return why `label` is not a label, as a sentence; None if it is one.
 
-    A list may be a mask or the labels of several calls, which nobody looks into here.
+    A list may be a mask, or the labels of several calls, and is not inspected.
+
+    Args:
+        label: The value in the dataset.
+        classes: The classes of the dataset; None if it names no labels.
     """
     if isinstance(label, list) or (classes is not None and classes.unread):
         return None
@@ -143,7 +151,7 @@ def label_fault(label: object, classes: Classes | None) -> str | None:
 
 
 def is_number(label: object) -> bool:
-    """Whether it is a number, or the text of one; infinity and NaN are none."""
+    """Return whether a label is a finite number, or the text of one."""
     try:
         return isinstance(label, str | float) and math.isfinite(float(label))
     except ValueError:
@@ -172,7 +180,7 @@ class _CocoCategory(msgspec.Struct):
 
 @prepare_decoder
 class _Coco(msgspec.Struct):
-    """The part of COCO's annotations that says which pictures and boxes there are."""
+    """The part of COCO annotations with the pictures and boxes."""
 
     images: list[_Picture]
     annotations: list[_Annotation] = msgspec.field(default_factory=list)
@@ -180,38 +188,44 @@ class _Coco(msgspec.Struct):
 
 
 def check_coco(split: Split, content: DraftContent, classes: Classes | None, where: str, problems: Problems) -> int:
-    """The number of pictures, each of which is a file; annotations are boxes in them, of categories that are listed.
+    """Check the pictures, boxes and categories of COCO annotations, and return the number of pictures.
 
-    With ``classes``, each category of an annotation has its name there.
+    Args:
+        split: The split.
+        content: The files of the draft.
+        classes: The classes of the dataset, which must include all used categories; None if it names no labels.
+        where: The place of the split in the manifest.
+        problems: Receives the first wrong entries.
     """
     path, place = str(split.annotations), f"{where}.annotations"
     with content.unpacked(path, place) as stream:
         try:
-            found = msgspec.json.decode(read_buffer(stream, BUDGET.annotations), type=_Coco)
+            annotations = msgspec.json.decode(read_buffer(stream, BUDGET.annotations), type=_Coco)
         except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError, zlib.error, RecursionError) as error:
             raise content.error(f"{path} holds no annotations of COCO's: {error}", place) from error
     folder = f"{str(split.images).rstrip('/')}/"
     count = 0
-    for count, fault in enumerate(_all_faults(found, folder, path, content, classes), start=1):
+    for count, fault in enumerate(_all_faults(annotations, folder, path, content, classes), start=1):
         if count <= _SHOWN:
             problems.add(fault)
     if count > _SHOWN:
         problems.add(content.error(f"{count - _SHOWN} more entries of {path} are wrong", place))
-    return len(found.images)
+    return len(annotations.images)
 
 
 def _all_faults(
-    found: _Coco, folder: str, path: str, content: DraftContent, classes: Classes | None
+    annotations: _Coco, folder: str, path: str, content: DraftContent, classes: Classes | None
 ) -> Iterator[InvalidInputError]:
-    for picture in found.images:
+    """Yield every problem of the pictures and annotations."""
+    for picture in annotations.images:
         if fault := _picture_error(picture, folder, path, content):
             yield fault
-    for what, step in _faults(found, classes):
+    for what, step in _faults(annotations, classes):
         yield content.error(what, path, step)
 
 
 def _picture_error(picture: _Picture, folder: str, path: str, content: DraftContent) -> InvalidInputError | None:
-    """Why a picture is not there; a name that leaves the folder of the pictures is none of them."""
+    """Return why a picture is missing; a name that leaves the folder of pictures is invalid."""
     try:
         inside = folder + check_path(picture.file_name)
     except InvalidInputError as error:
@@ -221,22 +235,22 @@ def _picture_error(picture: _Picture, folder: str, path: str, content: DraftCont
     return content.error(f"{inside} is none of the files", path, "correct file_name, or add the file")
 
 
-def _faults(found: _Coco, classes: Classes | None) -> Iterator[tuple[str, str]]:
-    """What is wrong with the annotations, the first of each sort, and what to do."""
-    pictures, names = {picture.id for picture in found.images}, {one.id: one.name for one in found.categories}
-    if len(pictures) < len(found.images):
+def _faults(coco: _Coco, classes: Classes | None) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the annotations, the first of each sort, and the next step."""
+    pictures, names = {picture.id for picture in coco.images}, {entry.id: entry.name for entry in coco.categories}
+    if len(pictures) < len(coco.images):
         yield "two images have one id", "give each its own"
-    if len(names) < len(found.categories):
+    if len(names) < len(coco.categories):
         yield "two categories have one id", "give each its own"
-    for one in found.annotations:
-        if one.image_id not in pictures:
-            yield f"an annotation is of the image {one.image_id}, which is not listed", "list it"
+    for entry in coco.annotations:
+        if entry.image_id not in pictures:
+            yield f"an annotation is of the image {entry.image_id}, which is not listed", "list it"
             break
-    for one in found.annotations:
-        if len(one.bbox) != _BOX or not all(map(math.isfinite, one.bbox)) or min(one.bbox[2:]) < 0:
-            yield f"an annotation has the box {one.bbox}", "write [x, y, width, height], in pixels"
+    for entry in coco.annotations:
+        if len(entry.bbox) != _BOX or not all(map(math.isfinite, entry.bbox)) or min(entry.bbox[2:]) < 0:
+            yield f"an annotation has the box {entry.bbox}", "write [x, y, width, height], in pixels"
             break
-    for category in sorted({one.category_id for one in found.annotations}):
+    for category in sorted({entry.category_id for entry in coco.annotations}):
         if category not in names:
             yield f"an annotation is of the category {category}, which is not listed", "list it in categories"
         elif classes is not None and not classes.has(names[category]):

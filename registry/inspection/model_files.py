@@ -34,7 +34,7 @@ _UNIX = 3
 
 
 def find_unsafe_members(stream: BinaryIO) -> Iterator[str]:
-    """Why the file should not be unpacked, as sentences without a subject; none where it is no zip file."""
+    """Yield why an archive should not be unpacked, as sentences without a subject; nothing if it is not a zip file."""
     stream = meter_stream(stream)
     stream.seek(0)
     if not zipfile.is_zipfile(stream):
@@ -55,9 +55,9 @@ def find_unsafe_members(stream: BinaryIO) -> Iterator[str]:
         if member.create_system == _UNIX and stat.S_ISLNK(member.external_attr >> 16):
             yield f"holds a symbolic link, {member.filename!a}"
     seen: set[str] = set()
-    twice = next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
-    if twice is not None:
-        yield f"holds {twice!a} twice"
+    duplicate = next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
+    if duplicate is not None:
+        yield f"holds {duplicate!a} twice"
     try:
         check_collisions(name for name in names if not name.endswith("/"))
     except InvalidInputError as error:
@@ -69,7 +69,13 @@ _DYNAMIC = frozenset({"globals", "exec", "eval", "setattr", "vars"})
 
 
 def check_functions(model: Model, content: DraftContent, problems: Problems) -> None:
-    """Check that the file of each step ``python`` defines its function; what is wrong goes to ``problems``."""
+    """Check that the file of each `python` step defines its function.
+
+    Args:
+        model: The manifest.
+        content: The files of the draft.
+        problems: Receives what is wrong.
+    """
     for side, ports in (("inputs", model.inputs), ("outputs", model.outputs)):
         for number, port in enumerate(ports):
             steps = getattr(port, "steps", ())
@@ -81,6 +87,7 @@ def check_functions(model: Model, content: DraftContent, problems: Problems) -> 
 
 
 def _check_function(step: Python, content: DraftContent, where: str) -> None:
+    """Check that the file of one step defines its function."""
     names = _names_in(step.file, content, where)
     if names is not None and step.function not in names:
         raise content.error(
@@ -91,9 +98,9 @@ def _check_function(step: Python, content: DraftContent, where: str) -> None:
 
 
 def _names_in(path: str, content: DraftContent, where: str) -> set[str] | None:
-    """Return the names that a module defines; None if its text alone does not tell them.
+    """Return the names that a module defines; None if its text alone does not determine them.
 
-    It does not where the module imports everything of another, defines names at run time, or is written for another
+    That is the case if the module imports everything from another one, defines names at run time, or needs another
     version of Python.
     """
     with content.open(path, where) as stream:
@@ -110,7 +117,7 @@ def _names_in(path: str, content: DraftContent, where: str) -> set[str] | None:
 
 
 def _bound_by(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a node binds, in whatever scope."""
+    """Yield the names that a node binds, in any scope."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.alias):
@@ -122,11 +129,17 @@ def _bound_by(node: ast.AST) -> Iterator[str]:
 T = TypeVar("T")
 
 _CODELESS = ("code", "card", "labels", "vocabulary")
-"""Roles of files that no framework unpickles: text, and code that says so."""
+"""Roles of files that no framework unpickles: text, and declared code."""
 
 
 def check_model(model: Model, content: DraftContent, problems: Problems) -> None:
-    """Look at every file that is read as more than text; what is wrong goes to ``problems``."""
+    """Inspect every file of a model that is more than text.
+
+    Args:
+        model: The manifest.
+        content: The files of the draft.
+        problems: Receives what is wrong.
+    """
     for index, file in enumerate(model.files):
         if file.role == "card":
             with problems.noted():
@@ -149,10 +162,10 @@ def check_model(model: Model, content: DraftContent, problems: Problems) -> None
 
 
 def read_graph(model: Model, content: DraftContent) -> GraphSignature | None:
-    """What the model's graph says of its inputs and outputs; None where its format does not say it.
+    """Return the inputs and outputs in the model's graph; None if its format does not declare them.
 
     Raises:
-        InvalidInputError: it is not of its format, or has no such signature.
+        InvalidInputError: the graph is not of its format, or lacks the signature.
     """
     index = next((index for index, file in enumerate(model.files) if file.role == "graph"), None)
     if index is None:
@@ -179,26 +192,27 @@ def is_graph(model: Model, path: str) -> bool:
 
 
 def _check_file(model: Model, path: str, content: DraftContent, where: str) -> None:
+    """Check that a file executes no code, and is safe to unpack."""
     if path.endswith(".safetensors"):
         _read(read_header, (path, "safetensors file"), content, where)
         return
-    called = (path, GRAPH_FORMS.get(model.format, model.format))
-    found = _read(partial(_find_reasons, model, path), called, content, where)
+    target = (path, GRAPH_FORMS.get(model.format, model.format))
+    reasons = _read(partial(_find_reasons, model, path), target, content, where)
     with content.open(path, where) as stream:
-        broken = next(find_unsafe_members(stream), None)
-    if found:
-        what = f"{path} executes code when it is read: it {'; it '.join(found)}"
+        unsafe = next(find_unsafe_members(stream), None)
+    if reasons:
+        what = f"{path} executes code when it is read: it {'; it '.join(reasons)}"
         step = "export the weights alone (a state_dict, safetensors), or write unsafe: true"
         raise content.error(what, where, step)
-    if broken:
-        raise content.error(f"{path} {broken}", where, "write the archive again, with plain names")
+    if unsafe:
+        raise content.error(f"{path} {unsafe}", where, "write the archive again, with plain names")
 
 
 def _find_reasons(model: Model, path: str, stream: BinaryIO, size: int) -> tuple[str, ...]:
-    """Return why a file would run code, nothing where the manifest says that it does.
+    """Return why a file would execute code; nothing if the manifest declares it.
 
     Raises:
-        MalformedError: It is a graph, and not of the model's format.
+        MalformedError: the file is a graph, but not of the model's format.
     """
     graph = is_graph(model, path)
     if graph and model.format in ZIPPED and not zipfile.is_zipfile(stream):
@@ -207,7 +221,7 @@ def _find_reasons(model: Model, path: str, stream: BinaryIO, size: int) -> tuple
 
 
 def _check_card(path: str, content: DraftContent, where: str) -> None:
-    """A card is a text of bounded size: it is printed."""
+    """Check that a card is UTF-8 text of bounded size, since it is displayed."""
     with content.open(path, where) as stream:
         text = stream.read(LARGEST + 1)
     if len(text) > LARGEST:
@@ -219,12 +233,12 @@ def _check_card(path: str, content: DraftContent, where: str) -> None:
 
 
 def _check_external(model: Model, content: DraftContent, problems: Problems) -> None:
-    """Weights that an ONNX graph keeps in other files: each lies where the graph looks for it, and is long enough."""
+    """Check that external weights of an ONNX graph lie where the graph looks for them, and are long enough."""
     index, file = next((index, file) for index, file in enumerate(model.files) if file.role == "graph")
     where, folder = f"files[{index}]", posixpath.dirname(file.path)
-    named = _read(model_graphs.external_files, (file.path, "ONNX model"), content, where)
+    tensors = _read(model_graphs.external_files, (file.path, "ONNX model"), content, where)
     needed: dict[str, int] = {}
-    for tensor in named:
+    for tensor in tensors:
         end = tensor.offset + (tensor.length or 0)
         needed[tensor.location] = max(needed.get(tensor.location, 0), end)
         if tensor.offset < 0 or (tensor.length or 0) < 0:
@@ -235,6 +249,7 @@ def _check_external(model: Model, content: DraftContent, problems: Problems) -> 
 
 
 def _check_location(location: str, path: str, end: int, content: DraftContent, where: str) -> None:
+    """Check one file of external weights."""
     try:
         check_path(location)
     except InvalidInputError as error:
@@ -249,17 +264,24 @@ def _check_location(location: str, path: str, end: int, content: DraftContent, w
         raise content.error(what, where, "name the file that belongs to the graph")
 
 
-def _read(reader: Callable[[BinaryIO, int], T], called: tuple[str, str], content: DraftContent, where: str) -> T:
-    """What ``reader`` finds in a file; ``called`` is its path, and what it must be."""
-    path, form = called
+def _read(reader: Callable[[BinaryIO, int], T], target: tuple[str, str], content: DraftContent, where: str) -> T:
+    """Return the result of `reader` for a file.
+
+    Args:
+        reader: A function of the stream and its size.
+        target: The path of the file, and the name of its format.
+        content: The files of the draft.
+        where: The place in the manifest.
+    """
+    path, form = target
     with content.open(path, where) as stream:
         try:
-            found = reader(stream, content.size(path))
+            result = reader(stream, content.size(path))
         except MalformedError as error:
             step = f"name the {form}, or write the manifest of what the file is (`benchlock init model` does)"
             if recognize(stream, form) is None:
                 step = "write it again"
             raise content.error(f"{path} {describe_mismatch(stream, form, error)}", where, step) from error
-        if isinstance(found, GraphSignature):
-            check_count(max(len(found.inputs), len(found.outputs)), BUDGET.ports, "inputs or outputs")
-        return found
+        if isinstance(result, GraphSignature):
+            check_count(max(len(result.inputs), len(result.outputs)), BUDGET.ports, "inputs or outputs")
+        return result

@@ -20,13 +20,20 @@ from benchlock.registry.text.problems import Problems
 from benchlock.registry.text.yaml import Document, Place
 
 _RESIZED = ("tflite",)
-"""Formats whose batch axis the predictor sets, whatever the graph was made for."""
+"""Formats whose batch axis the predictor sets, whatever size the graph has."""
 
 
 def check_ports(model: Model, graph: GraphSignature, content: DraftContent, problems: Problems) -> None:
-    """Names, types and shapes; an input that the graph needs and the manifest leaves out, too."""
-    for kind, ports, found in (("input", model.inputs, graph.inputs), ("output", model.outputs, graph.outputs)):
-        known = {tensor.name: tensor for tensor in found}
+    """Compare names, dtypes and shapes with the graph; every input of the graph must be declared.
+
+    Args:
+        model: The manifest.
+        graph: The inputs and outputs of the graph.
+        content: The files of the draft.
+        problems: Receives what is wrong.
+    """
+    for kind, ports, tensors in (("input", model.inputs, graph.inputs), ("output", model.outputs, graph.outputs)):
+        known = {tensor.name: tensor for tensor in tensors}
         for index, port in enumerate(ports):
             place = Place(Document(None, content.name)).at(f"{kind}s", index)
             if port.name in known:
@@ -35,34 +42,35 @@ def check_ports(model: Model, graph: GraphSignature, content: DraftContent, prob
                 near = find_close(port.name, known)
                 step = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
                 problems.add(place.at("name").error(f"the graph has no {kind} {port.name!r}", step))
-    fed = {port.name for port in model.inputs}
+    declared = {port.name for port in model.inputs}
     for tensor in graph.inputs:
-        if tensor.name not in fed:
+        if tensor.name not in declared:
             what = f"the graph has an input {tensor.name!r}, which the manifest does not feed"
             problems.add(content.error(what, "inputs", "add it, as a constant if it never changes"))
 
 
-def _check_port(port: Input | Output, found: GraphTensor, place: Place, problems: Problems, *, resized: bool) -> None:
-    if found.other is not None:
-        what = f"{found.name!r} is {found.other} in the graph, and no tensor"
+def _check_port(port: Input | Output, tensor: GraphTensor, place: Place, problems: Problems, *, resized: bool) -> None:
+    """Compare one input or output with the graph."""
+    if tensor.other is not None:
+        what = f"{tensor.name!r} is {tensor.other} in the graph, and no tensor"
         problems.add(
             place.at("type").error(what, "export it as a tensor; converters of scikit-learn take zipmap=False")
         )
-    if found.dtype is not None and port.dtype != found.dtype:
-        what = f"the graph has {found.dtype}, not {port.dtype}"
-        problems.add(place.at("dtype").error(what, f"write dtype: {found.dtype}"))
-    if found.sizes is None or port.shape is UNSET:
+    if tensor.dtype is not None and port.dtype != tensor.dtype:
+        what = f"the graph has {tensor.dtype}, not {port.dtype}"
+        problems.add(place.at("dtype").error(what, f"write dtype: {tensor.dtype}"))
+    if tensor.sizes is None or port.shape is UNSET:
         return
     batch = _batch_axis(port, place) if resized else None
-    sizes = zip(port.shape, found.sizes, strict=False)
+    sizes = zip(port.shape, tensor.sizes, strict=False)
     fitting = all(axis == batch or _fits(written, size) for axis, (written, size) in enumerate(sizes))
-    if len(port.shape) != len(found.sizes) or not fitting:
-        what = f"the graph has the shape {format_graph_sizes(found.sizes)}, not {format_graph_sizes(port.shape)}"
-        problems.add(place.at("shape").error(what, _shape_step(_unfixed(found.sizes, batch))))
+    if len(port.shape) != len(tensor.sizes) or not fitting:
+        what = f"the graph has the shape {format_graph_sizes(tensor.sizes)}, not {format_graph_sizes(port.shape)}"
+        problems.add(place.at("shape").error(what, _shape_step(_unfixed(tensor.sizes, batch))))
 
 
 def _shape_step(sizes: tuple[Size, ...]) -> str:
-    """Return what to write for the shape of a graph: one null, for the batch axis, and names for other free axes."""
+    """Return the advice for the shape of a graph: null for the batch axis, and names for other free axes."""
     free = [axis for axis, size in enumerate(sizes) if not isinstance(size, int)]
     written = [
         size if isinstance(size, int) else None if axis == free[0] else size or f"axis_{axis}"
@@ -79,26 +87,37 @@ def _unfixed(sizes: tuple[Size, ...], batch: int | None) -> tuple[Size, ...]:
     return tuple(None if axis == batch else size for axis, size in enumerate(sizes))
 
 
-def _fits(written: Size, found: Size) -> bool:
-    """A number in the graph is fixed; an axis that it leaves free, a manifest may fix."""
-    return written == found if isinstance(found, int) else True
+def _fits(declared: Size, size: Size) -> bool:
+    """Return whether a size fits the graph's: a number is fixed, and a manifest may fix a free axis."""
+    return declared == size if isinstance(size, int) else True
 
 
 def format_graph_sizes(sizes: tuple[Size, ...]) -> str:
+    """Write sizes as in a manifest; `null` is a free axis."""
     return f"[{', '.join('null' if size is None else str(size) for size in sizes)}]"
 
 
 def check_labels(model: Model, graph: GraphSignature | None, content: DraftContent, problems: Problems) -> None:
-    """As many labels as an output has classes, where its width is known from the manifest or the graph."""
-    found = {tensor.name: tensor for tensor in graph.outputs} if graph else {}
+    """Check that labels files have as many names as their output has classes, if that number is known.
+
+    Args:
+        model: The manifest.
+        graph: The inputs and outputs of the graph; None if they are unknown.
+        content: The files of the draft.
+        problems: Receives what is wrong.
+    """
+    tensors = {tensor.name: tensor for tensor in graph.outputs} if graph else {}
     for index, output in enumerate(model.outputs):
         if output.labels is UNSET:
             continue
         with problems.noted():
-            _check_names(output, _classes(output, found.get(output.name), content), content, f"outputs[{index}].labels")
+            _check_names(
+                output, _classes(output, tensors.get(output.name), content), content, f"outputs[{index}].labels"
+            )
 
 
 def _check_names(output: Output, classes: int | None, content: DraftContent, where: str) -> None:
+    """Check the number of names in a labels file."""
     path = str(output.labels)
     with content.open(path, where) as stream:
         names = parse_labels(read_whole(stream, BUDGET.document), path)
@@ -107,18 +126,18 @@ def _check_names(output: Output, classes: int | None, content: DraftContent, whe
         raise content.error(what, where, "name every class in the order of the output, one a line")
 
 
-def _classes(output: Output, found: GraphTensor | None, content: DraftContent) -> int | None:
-    """How many classes the scores are of; None where that is not known."""
+def _classes(output: Output, graph_tensor: GraphTensor | None, content: DraftContent) -> int | None:
+    """Return the number of classes of scores; None if it is unknown."""
     if output.type != "class-scores":
         return None
     place = Place(Document(None, content.name))
     try:
         tensor = declare_tensor(output, place)
-        if tensor.sizes is None and found is not None and found.sizes is not None:
+        if tensor.sizes is None and graph_tensor is not None and graph_tensor.sizes is not None:
             axis = batch_axis(output, place)
-            tensor = Tensor(tuple(size for index, size in enumerate(found.sizes) if index != axis), output.dtype)
+            tensor = Tensor(tuple(size for index, size in enumerate(graph_tensor.sizes) if index != axis), output.dtype)
         sizes = apply_steps(tensor, () if output.steps is UNSET else output.steps, place).sizes
-    except InvalidInputError:  # told where the rules of manifests are checked
+    except InvalidInputError:  # reported by the rules of manifests
         return None
     if sizes is None or not all(isinstance(size, int) for size in sizes):
         return None
@@ -127,9 +146,10 @@ def _classes(output: Output, found: GraphTensor | None, content: DraftContent) -
 
 
 def _batch_axis(port: Input | Output, place: Place) -> int | None:
+    """Return the batch axis; None if it is invalid."""
     try:
         return batch_axis(port, place)
-    except InvalidInputError:  # told where the rules of manifests are checked
+    except InvalidInputError:  # reported by the rules of manifests
         return None
 
 
@@ -137,13 +157,19 @@ _MAKE = "benchlock golden MANIFEST writes such a file"
 _TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64", "|b1": "bool", "|u1": "uint8", "|i1": "int8"} | {
     f"<{kind}{size}": f"{name}{8 * size}" for kind, name in (("i", "int"), ("u", "uint")) for size in (2, 4, 8)
 }
-"""NumPy's words for the types of tensors."""
+"""The dtypes of tensors by NumPy's names."""
 
 Arrays = dict[str, ArrayHeader]
 
 
 def check_goldens(model: Model, content: DraftContent, problems: Problems) -> None:
-    """Whether each golden file can be held against a run of the model; what is wrong goes to ``problems``."""
+    """Check that the golden file can be compared with a run of the model.
+
+    Args:
+        model: The manifest.
+        content: The files of the draft.
+        problems: Receives what is wrong.
+    """
     files = [(index, file) for index, file in enumerate(model.files) if file.role == "golden"]
     for index, _ in files[1:]:
         what = "a second golden file: a model has one"
@@ -156,6 +182,7 @@ def check_goldens(model: Model, content: DraftContent, problems: Problems) -> No
 
 
 def _read(path: str, content: DraftContent, where: str) -> Arrays:
+    """Return the headers of the arrays in a golden file."""
     with content.open(path, where) as stream:
         try:
             return {array.name: array for array in read_arrays(stream)}
@@ -164,8 +191,9 @@ def _read(path: str, content: DraftContent, where: str) -> Arrays:
 
 
 def _faults(model: Model, path: str, arrays: Arrays, content: DraftContent, where: str) -> Iterator[InvalidInputError]:
-    fed = [port.name for port in model.inputs if not isinstance(port, ConstantInput | StateInput)]
-    counts = {name: _count(name, arrays) for name in fed}
+    """Yield what is wrong with a golden file."""
+    names = [port.name for port in model.inputs if not isinstance(port, ConstantInput | StateInput)]
+    counts = {name: _count(name, arrays) for name in names}
     samples = max(counts.values(), default=0)
     for name, count in counts.items():
         if count != samples or not count:
@@ -178,12 +206,13 @@ def _faults(model: Model, path: str, arrays: Arrays, content: DraftContent, wher
 
 
 def _keys(model: Model) -> set[str]:
-    """What tensors are called that may be expected."""
+    """Return the names of the tensors that a golden file may expect."""
     inputs = {f"input/{port.name}" for port in model.inputs if not isinstance(port, ConstantInput | StateInput)}
     return inputs | {f"output/{port.name}" for port in model.outputs if port.type != "state"}
 
 
 def _count(name: str, arrays: Mapping[str, object]) -> int:
+    """Return the number of golden samples of an input."""
     count = 0
     while f"raw/{name}/{count}" in arrays:
         count += 1
@@ -191,10 +220,10 @@ def _count(name: str, arrays: Mapping[str, object]) -> int:
 
 
 def _expected(
-    model: Model, path: str, arrays: Arrays, samples: int, found_at: tuple[DraftContent, str]
+    model: Model, path: str, arrays: Arrays, samples: int, target: tuple[DraftContent, str]
 ) -> Iterator[InvalidInputError]:
-    """What is wrong with the tensors that are expected of the samples."""
-    content, where = found_at
+    """Yield what is wrong with the expected tensors."""
+    content, where = target
     if not _keys(model) & arrays.keys():
         yield content.error(f"{path} expects nothing of its samples: it has no input/ and no output/", where, _MAKE)
     for kind, ports in (("input", model.inputs), ("output", model.outputs)):
@@ -214,17 +243,17 @@ def _expected(
 
 
 def _wanted(port: Input | Output, content: DraftContent) -> Tensor:
-    """One sample, as declared; of an output after its steps. Nothing where the rules of manifests refuse it."""
+    """Return one sample as declared, of an output after its steps; an empty tensor if the declaration is invalid."""
     place = Place(Document(None, content.name))
     try:
         tensor = declare_tensor(port, place)
         return apply_steps(tensor, port.steps, place) if isinstance(port, Output) else tensor
-    except InvalidInputError:  # told where those rules are checked
+    except InvalidInputError:  # reported by the rules of manifests
         return Tensor()
 
 
 def _misfit(array: ArrayHeader, wanted: Tensor, samples: int) -> str:
-    """Why an array is not the tensor of all samples; several calls a sample are one axis more."""
+    """Return why an array is not the tensor of all samples; several calls per sample are an additional axis."""
     if array.shape[:1] != (samples,):
         return f"has the shape {list(array.shape)}, and there are {samples} samples"
     dtype = _TYPES.get(str(array.descr), str(array.descr))
@@ -237,5 +266,8 @@ def _misfit(array: ArrayHeader, wanted: Tensor, samples: int) -> str:
 
 
 def _sizes_fit(sizes: tuple[int, ...], wanted: Sizes) -> bool:
+    """Return whether sizes equal the declared ones, as far as these are known."""
     pairs = zip(sizes, wanted, strict=False)
-    return len(sizes) == len(wanted) and all(not isinstance(must, int) or must == is_ for is_, must in pairs)
+    return len(sizes) == len(wanted) and all(
+        not isinstance(wanted_size, int) or wanted_size == size for size, wanted_size in pairs
+    )

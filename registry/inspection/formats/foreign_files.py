@@ -1,6 +1,6 @@
 """Reading of foreign files: budgets of bytes, members, fields and depth, and recognition of formats.
 
-Time and memory are limits of the process in which the readers run: see ``calls.py``.
+Time and memory are limited by the process that runs the readers: see `inspection_process`.
 """
 
 import io
@@ -12,7 +12,7 @@ _CHUNK: Final = 1 << 20
 
 
 class OverBudgetError(Exception):
-    """A file needs more than its budget. The text is a predicate: ``has a line of more than 16 MiB``."""
+    """A file needs more than its budget; the text is a predicate: `has a line of more than 16 MiB`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +20,20 @@ class Budget:
     """Limits of one file.
 
     Attributes:
-        document: Bytes of a text or JSON document that is held whole: labels, locks, configurations.
-        annotations: Bytes of COCO annotations, unpacked.
+        document: Bytes of a text or JSON document that is held in memory: labels, locks, configurations.
+        annotations: Bytes of COCO annotations after decompression.
         line: Bytes of a line of JSON or CSV.
-        unpacked: Bytes that come out of a compressed file or archive, all members together.
-        header: Bytes of a header of JSON or Thrift: safetensors, parquet.
-        array_header: Bytes of the header of a NumPy array; what NumPy itself reads.
-        read: Bytes of any other single read: an archive's directory, a text in a pickle.
+        unpacked: Bytes of all members of a compressed file or archive together, after decompression.
+        header: Bytes of a JSON or Thrift header: safetensors, parquet.
+        array_header: Bytes of the header of a NumPy array; the limit of NumPy itself.
+        read: Bytes of any other single read: the directory of an archive, a text in a pickle.
         members: Members of an archive.
         names: Bytes of one name in a pickle.
         fields: Fields of protocol buffers.
         ports: Inputs, and outputs, of a graph.
         columns: Elements of a parquet schema.
         axes: Axes of a tensor in a header.
-        depth: Archives inside one another.
+        depth: Nesting of archives.
     """
 
     document: int = 16 << 20
@@ -56,19 +56,19 @@ BUDGET: Final = Budget()
 
 
 def read_whole(stream: BinaryIO, largest: int) -> bytes:
-    """Read the rest of a stream of at most ``largest`` bytes.
+    """Read the rest of a stream of at most `largest` bytes.
 
     Raises:
-        OverBudgetError: There are more.
+        OverBudgetError: there are more.
     """
     return bytes(read_buffer(stream, largest))
 
 
 def read_buffer(stream: BinaryIO, largest: int) -> bytearray:
-    """Read the rest of a stream as ``read_whole``, without a second copy of its bytes.
+    """Read the rest of a stream like `read_whole`, without a second copy of its bytes.
 
     Raises:
-        OverBudgetError: There are more than ``largest`` bytes.
+        OverBudgetError: there are more than `largest` bytes.
     """
     content = bytearray()
     while chunk := stream.read(min(_CHUNK, largest + 1 - len(content))):
@@ -79,7 +79,7 @@ def read_buffer(stream: BinaryIO, largest: int) -> bytearray:
 
 
 def read_lines(stream: BinaryIO, longest: int) -> Iterator[bytes]:
-    """Yield the lines of a stream. Raises ``OverBudgetError`` at one that is longer than ``longest`` bytes."""
+    """Yield the lines of a stream. Raises `OverBudgetError` at one longer than `longest` bytes."""
     while line := stream.readline(longest + 1):
         if len(line) > longest:
             raise OverBudgetError(f"has a line of more than {in_units(longest)}")
@@ -87,7 +87,7 @@ def read_lines(stream: BinaryIO, longest: int) -> Iterator[bytes]:
 
 
 def read_text_lines(text: TextIO, longest: int) -> Iterator[str]:
-    """Yield the lines of a text. Raises ``OverBudgetError`` at one of more than ``longest`` characters."""
+    """Yield the lines of a text. Raises `OverBudgetError` at one longer than `longest` characters."""
     while line := text.readline(longest + 1):
         if len(line) > longest:
             raise OverBudgetError(f"has a line of more than {in_units(longest)}")
@@ -95,13 +95,13 @@ def read_text_lines(text: TextIO, longest: int) -> Iterator[str]:
 
 
 def check_count(count: int, most: int, of: str) -> None:
-    """Raise ``OverBudgetError`` if ``count`` exceeds ``most``; ``of`` is the plural of what is counted."""
+    """Raise `OverBudgetError` if `count` exceeds `most`; `of` is the plural of the counted things."""
     if count > most:
         raise OverBudgetError(f"has more than {most} {of}")
 
 
 def in_units(size: int) -> str:
-    """Write a number of bytes for an error: ``16 MiB``."""
+    """Write a number of bytes for an error: `16 MiB`."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit and not size % unit:
             return f"{size // unit} {name}"
@@ -109,12 +109,13 @@ def in_units(size: int) -> str:
 
 
 class Meter(io.RawIOBase):
-    """A stream whose single reads are bounded by ``largest``, and all of them together by ``most``, where given.
+    """A stream that limits each read to `largest` bytes, and all reads together to `most` bytes.
 
-    Libraries read as many bytes as a header tells them to: a stream that refuses is what bounds them.
+    Libraries read as many bytes as a header tells them to; a stream that refuses limits them.
     """
 
     def __init__(self, stream: BinaryIO, *, largest: int | None = None, most: int | None = None) -> None:
+        """Limit the reads of `stream`; None is no limit."""
         super().__init__()
         self._stream = stream
         self._largest = largest
@@ -122,11 +123,11 @@ class Meter(io.RawIOBase):
         self._read = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read bytes; ``OverBudgetError`` where they are too many."""
+        """Read bytes; `OverBudgetError` if there are too many."""
         return self._count_bytes(self._stream.read(self._bound_size(size)))
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """Read a line, as long as a single read may be."""
+        """Read a line, limited like any read."""
         return self._count_bytes(self._stream.readline(self._bound_size(size)))
 
     def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override] # a buffer of bytes
@@ -136,7 +137,7 @@ class Meter(io.RawIOBase):
         return len(content)
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Move in the stream."""
+        """Move to a position in the stream."""
         return self._stream.seek(offset, whence)
 
     def tell(self) -> int:
@@ -148,16 +149,18 @@ class Meter(io.RawIOBase):
         return True
 
     def seekable(self) -> bool:
-        """Return whether the stream is."""
+        """Return whether the stream behind it is seekable."""
         return self._stream.seekable()
 
     def _bound_size(self, size: int | None) -> int:
+        """Return the size of a read, at most one byte above the limit; -1 for everything."""
         everything = size is None or size < 0
         if self._largest is None:
             return -1 if everything or size is None else size
         return self._largest + 1 if everything or size is None else min(size, self._largest + 1)
 
     def _count_bytes(self, content: bytes) -> bytes:
+        """Add bytes to the total; `OverBudgetError` if they exceed a limit."""
         if self._largest is not None and len(content) > self._largest:
             raise OverBudgetError(f"has a part of more than {in_units(self._largest)}, which would be read at once")
         self._read += len(content)
@@ -167,7 +170,7 @@ class Meter(io.RawIOBase):
 
 
 def meter_stream(stream: BinaryIO, *, most: int | None = None) -> BinaryIO:
-    """Bound the single reads of a stream, and all of them together where ``most`` is given."""
+    """Limit each read of a stream, and all reads together if `most` is set."""
     return cast("BinaryIO", Meter(stream, largest=BUDGET.read, most=most))
 
 
@@ -187,7 +190,7 @@ _LENGTH: Final = 32
 
 
 def recognize(stream: BinaryIO, form: str) -> str | None:
-    """Return what a file is in words; None if its beginning does not tell, or is that of a ``form``."""
+    """Return what a file is in words; None if its beginning does not tell, or is that of a `form`."""
     stream.seek(0)
     start = stream.read(_LENGTH)
     seems = next((name for offset, sign, name in _BEGINNINGS if start[offset:].startswith(sign)), None)
@@ -195,6 +198,6 @@ def recognize(stream: BinaryIO, form: str) -> str | None:
 
 
 def describe_mismatch(stream: BinaryIO, form: str, error: ValueError) -> str:
-    """Say that a file is no ``form``, and what it is, else why it is none."""
+    """Describe that a file is not a `form`: the recognised format, or else the error."""
     seems = recognize(stream, form)
     return f"is no {form}: {error if seems is None else f'it is {seems}'}"

@@ -14,7 +14,10 @@ from benchlock.registry.text import toml
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """``layers`` are the diff ids, the lowest first; ``environment`` is what its processes get, as ``NAME=value``."""
+    """The configuration of an OCI image.
+
+    `layers` has the diff ids, the lowest first. `environment` has the variables of its processes as `NAME=value`.
+    """
 
     os: str
     arch: str
@@ -39,25 +42,30 @@ class _Written(msgspec.Struct):
 
 
 def parse_configuration(text: bytes) -> Configuration:
-    """The configuration that ``text`` is.
+    """Parse the configuration of an OCI image.
 
     Raises:
-        InvalidInputError: it is that of no image.
+        InvalidInputError: the text is not such a configuration.
     """
     try:
-        found = msgspec.json.decode(text, type=_Written)
-        layers = tuple(parse_digest(layer) for layer in found.rootfs.diff_ids)
+        document = msgspec.json.decode(text, type=_Written)
+        layers = tuple(parse_digest(layer) for layer in document.rootfs.diff_ids)
     except (msgspec.MsgspecError, InvalidInputError) as error:
         raise InvalidInputError(f"the configuration is that of no image: {error}") from error
-    environment = () if found.config is None else found.config.env or ()
-    return Configuration(found.os, found.architecture, layers, environment)
+    environment = () if document.config is None else document.config.env or ()
+    return Configuration(document.os, document.architecture, layers, environment)
 
 
 @dataclass(frozen=True, slots=True)
 class ListedWheel:
-    """A wheel as its lock lists it: its path among the image's files, its bytes, and of which distribution it is.
+    """A wheel in a lock of wheels.
 
-    ``version`` is as in PEP 440; ``sha256`` and ``version`` are empty, and ``size`` None, where the lock does not say.
+    Attributes:
+        path: The path among the image's files.
+        sha256: The digest as hex digits; empty if the lock has none.
+        size: The size in bytes; None if the lock has none.
+        distribution: The name of the distribution.
+        version: The PEP 440 version; empty if the lock has none.
     """
 
     path: str
@@ -68,19 +76,21 @@ class ListedWheel:
 
     @property
     def filename(self) -> str:
+        """The name of the file."""
         return posixpath.basename(self.path)
 
 
 def read_wheels(text: bytes, path: str) -> tuple[ListedWheel, ...]:
-    """What the lock at ``path`` lists, in its order.
+    """Return the wheels in the lock at `path`, in its order.
 
     Raises:
-        InvalidInputError: it is no such lock, or lists a package without a wheel, or one by URL alone.
+        InvalidInputError: the text is not a lock of wheels, or has a package without a wheel or with one by URL only.
     """
     return tuple(_wheels(text, path))
 
 
 def _wheels(text: bytes, path: str) -> Iterator[ListedWheel]:
+    """Yield the wheels in a lock. Raises as `read_wheels`."""
     from packaging.pylock import Pylock, PylockValidationError  # noqa: PLC0415 - only making a lock reads one
 
     try:

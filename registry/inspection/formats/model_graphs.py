@@ -8,12 +8,12 @@ from typing import BinaryIO
 from benchlock.registry.inspection.formats.protobuf import MalformedError, Message, to_signed, whole_message
 
 Size = int | str | None
-"""A size of a tensor: a number, the name of a free axis, None for a free axis without a name."""
+"""A size of a tensor: a number, the name of a free axis, or None for a free axis without a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How integers stand for numbers: ``(x - zero_point) * scale``."""
+    """The meaning of quantized integers: `(x - zero_point) * scale`."""
 
     scale: float
     zero_point: int
@@ -21,9 +21,9 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class GraphTensor:
-    """An input or output as a graph declares it; None where it does not say, or where manifests have no word for it.
+    """An input or output as a graph declares it; None where it is not stated, or manifests cannot express it.
 
-    ``other`` is what it is where it is no tensor: ``a sequence``.
+    `other` is the type in words if it is not a tensor: `a sequence`.
     """
 
     name: str
@@ -35,7 +35,7 @@ class GraphTensor:
 
 @dataclass(frozen=True, slots=True)
 class GraphSignature:
-    """What a framework must be fed, and what it can be asked for; ``producer`` is the tool that wrote the graph."""
+    """The inputs and outputs of a graph; `producer` is the tool that wrote it."""
 
     inputs: tuple[GraphTensor, ...]
     outputs: tuple[GraphTensor, ...]
@@ -47,7 +47,7 @@ _ONNX_DTYPES = {
     9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
 }  # fmt: skip
 _OTHERS = {4: "a sequence", 5: "a map", 8: "a sparse tensor", 9: "optional"}
-"""What a type may be that is no tensor's, by the field that says so."""
+"""Types other than tensors, by the field that declares them."""
 _PRODUCER = 2
 _GRAPH = 7
 _EXTERNAL = 1
@@ -60,12 +60,12 @@ _INSIDE: dict[str, dict[int, str]] = {
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
 }
-"""In which fields of a message there are messages that hold tensors."""
+"""The fields of messages that lead to tensors, by message."""
 
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """Where the values of a tensor lie outside the graph: a file, from the graph's folder, and the bytes in it."""
+    """The location of a tensor's values outside the graph: a path from the graph's folder, and the bytes there."""
 
     tensor: str
     location: str
@@ -74,10 +74,10 @@ class External:
 
 
 def read_onnx_graph(stream: BinaryIO, size: int) -> GraphSignature:
-    """The inputs that must be fed, those with a default value left out, and the outputs.
+    """Return the outputs of an ONNX model, and the inputs without a default value.
 
     Raises:
-        MalformedError: it is no ONNX model.
+        MalformedError: the file is not an ONNX model.
     """
     model = whole_message(stream, size)
     graph = _graph(model)
@@ -88,10 +88,10 @@ def read_onnx_graph(stream: BinaryIO, size: int) -> GraphSignature:
 
 
 def external_files(stream: BinaryIO, size: int) -> tuple[External, ...]:
-    """The tensors of a model whose values lie in other files: initial values, attributes, those of inner graphs too.
+    """Return all tensors with values in other files: initial values and attributes, in inner graphs too.
 
     Raises:
-        MalformedError: it is no ONNX model, or does not say where such values lie.
+        MalformedError: the file is not an ONNX model, or does not state where such values are.
     """
     return tuple(
         _external(tensor) for tensor in _tensors(whole_message(stream, size), "model") if tensor.value(14) == _EXTERNAL
@@ -99,33 +99,38 @@ def external_files(stream: BinaryIO, size: int) -> tuple[External, ...]:
 
 
 def _graph(model: Message) -> Message:
-    found = None
+    """Return the last graph of a model."""
+    graph = None
     for field in model.fields():
         if field.number == _GRAPH:
-            found = model.inside(field)
-    if found is None:
+            graph = model.inside(field)
+    if graph is None:
         raise MalformedError("it holds no graph")
-    return found
+    return graph
 
 
 def _read_onnx_tensor(declared: Message) -> GraphTensor:
-    """A ValueInfoProto: its type is a tensor's, or one for which manifests have no word."""
-    of_type = declared.first(2)
-    tensor = of_type.first(1) if of_type else None
+    """Read a ValueInfoProto, whose type is a tensor's or one that manifests cannot express."""
+    type_message = declared.first(2)
+    tensor = type_message.first(1) if type_message else None
     if tensor is None:
-        numbers = [] if of_type is None else [field.number for field in of_type.fields()]
-        return GraphTensor(declared.text(1), other=next((_OTHERS[one] for one in numbers if one in _OTHERS), None))
+        numbers = [] if type_message is None else [field.number for field in type_message.fields()]
+        return GraphTensor(
+            declared.text(1), other=next((_OTHERS[number] for number in numbers if number in _OTHERS), None)
+        )
     shape = tensor.first(2)
     sizes = None if shape is None else tuple(_read_onnx_size(axis) for axis in shape.all(1))
     return GraphTensor(declared.text(1), _ONNX_DTYPES.get(tensor.value(1)), sizes)
 
 
 def _read_onnx_size(axis: Message) -> Size:
+    """Return a positive size, else the name of the axis, if it has one."""
     number, name = to_signed(axis.value(1, -1 % (1 << 64))), axis.text(2)
     return number if number > 0 else name or None
 
 
 def _tensors(message: Message, of_type: str) -> Iterator[Message]:
+    """Yield all tensors in a message."""
     if of_type == "tensor":
         yield message
         return
@@ -136,39 +141,42 @@ def _tensors(message: Message, of_type: str) -> Iterator[Message]:
 
 
 def _external(tensor: Message) -> External:
-    said = {entry.text(1): entry.text(2) for entry in tensor.all(13)}
+    """Return the location of a tensor's values."""
+    values = {entry.text(1): entry.text(2) for entry in tensor.all(13)}
     name = tensor.text(8)
     try:
-        length = int(said["length"]) if "length" in said else None
-        return External(name, said["location"], int(said.get("offset", "0")), length)
+        length = int(values["length"]) if "length" in values else None
+        return External(name, values["location"], int(values.get("offset", "0")), length)
     except (KeyError, ValueError) as error:
         raise MalformedError(f"the tensor {name!r} does not say where its values lie") from error
 
 
 FILE = "saved_model.pb"
+"""The name of the graph's file in a SavedModel."""
 
 _SAVEDMODEL_DTYPES = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 9: "int64", 10: "bool",
     17: "uint16", 19: "float16", 22: "uint32", 23: "uint64",
 }  # fmt: skip
 _MARKER = "__saved_model_init_op"
-"""A signature that initialises, and predicts nothing."""
+"""A signature that initialises the model, and predicts nothing."""
 
 
 def read_signatures(stream: BinaryIO, size: int) -> Mapping[str, GraphSignature]:
-    """The signatures by name; inputs and outputs sorted by name, since the file keeps no order.
+    """Return the signatures by name, with inputs and outputs sorted by name, since the file keeps no order.
 
     Raises:
-        MalformedError: it is no SavedModel.
+        MalformedError: the file is not a SavedModel.
     """
     graphs = list(whole_message(stream, size).all(2))
     if not graphs:
         raise MalformedError("it holds no graph")
     signatures = {key: value for graph in graphs for key, value in _entries(graph, 5)}
-    return {name: _signature(found) for name, found in sorted(signatures.items()) if name != _MARKER}
+    return {name: _signature(signature) for name, signature in sorted(signatures.items()) if name != _MARKER}
 
 
 def _signature(signature: Message) -> GraphSignature:
+    """Return the inputs and outputs of a signature."""
     inputs, outputs = (
         tuple(
             _read_savedmodel_tensor(name, tensor)
@@ -180,17 +188,18 @@ def _signature(signature: Message) -> GraphSignature:
 
 
 def _entries(message: Message, number: int) -> list[tuple[str, Message]]:
-    """The entries of a map of messages."""
-    found = []
+    """Return the entries of a map of messages."""
+    entries = []
     for entry in message.all(number):
         value = entry.first(2)
         if value is None:
             raise MalformedError("an entry of a map has no value")
-        found.append((entry.text(1), value))
-    return found
+        entries.append((entry.text(1), value))
+    return entries
 
 
 def _read_savedmodel_tensor(name: str, tensor: Message) -> GraphTensor:
+    """Read a TensorInfo."""
     shape = tensor.first(3)
     known = shape is not None and not shape.value(3)
     sizes = tuple(_read_savedmodel_size(axis) for axis in shape.all(2)) if shape is not None and known else None
@@ -198,6 +207,7 @@ def _read_savedmodel_tensor(name: str, tensor: Message) -> GraphTensor:
 
 
 def _read_savedmodel_size(axis: Message) -> Size:
+    """Return a positive size; None for a free axis."""
     size = to_signed(axis.value(1))
     return size if size > 0 else None
 
@@ -211,10 +221,10 @@ _LONGEST = 1 << 16  # elements of a vector that is read: names, sizes, tensors o
 
 
 def read_tflite_graph(stream: BinaryIO, size: int) -> GraphSignature:
-    """The inputs and outputs of the first graph, in its order.
+    """Return the inputs and outputs of the first graph, in its order.
 
     Raises:
-        MalformedError: it is no TFLite file.
+        MalformedError: the file is not a TFLite graph.
     """
     file = _File(stream, size)
     if file.read(4, 4) != _IDENTIFIER:
@@ -223,15 +233,17 @@ def read_tflite_graph(stream: BinaryIO, size: int) -> GraphSignature:
     if not graphs:
         raise MalformedError("it holds no graph")
     tensors = graphs[0].tables(0)
-    inputs, outputs = (tuple(_named(tensors, index) for index in graphs[0].numbers(slot, "i")) for slot in (1, 2))
+    inputs, outputs = (
+        tuple(_read_tflite_tensor(tensors, index) for index in graphs[0].numbers(slot, "i")) for slot in (1, 2)
+    )
     return GraphSignature(inputs, outputs)
 
 
 def custom_operations(stream: BinaryIO, size: int) -> tuple[str, ...]:
-    """Return the names of the operations that are not TFLite's own.
+    """Return the names of the operations that are not part of TFLite.
 
     Raises:
-        MalformedError: The file is no TFLite graph.
+        MalformedError: the file is not a TFLite graph.
     """
     file = _File(stream, size)
     if file.read(4, 4) != _IDENTIFIER:
@@ -241,43 +253,49 @@ def custom_operations(stream: BinaryIO, size: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _File:
+    """A FlatBuffers file of `size` bytes."""
+
     stream: BinaryIO
     size: int
 
     def read(self, at: int, count: int) -> bytes:
+        """Read `count` bytes at a position."""
         if at < 0 or count < 0 or at + count > self.size:
             raise MalformedError("it points outside itself")
         self.stream.seek(at)
         return self.stream.read(count)
 
     def number(self, at: int, form: str) -> int:
-        """One number, little-endian, of a form of ``struct``."""
+        """Read a little-endian number; `form` is a format character of `struct`."""
         value: int
         (value,) = struct.unpack(f"<{form}", self.read(at, struct.calcsize(f"<{form}")))
         return value
 
-    def followed(self, at: int) -> int:
-        """Where the offset at a place leads."""
+    def target(self, at: int) -> int:
+        """Return the position that the offset at `at` points to."""
         return at + self.number(at, "I")
 
     def vector(self, at: int) -> tuple[int, int]:
-        """How many elements the vector at a place has, and where they begin."""
+        """Return the number of elements of the vector at `at`, and the position of the first."""
         count = self.number(at, "I")
         if count > _LONGEST:
             raise MalformedError(f"it lists {count} elements where few are expected")
         return count, at + 4
 
     def root(self) -> "_Table":
-        return _Table(self, self.followed(0))
+        """Return the root table."""
+        return _Table(self, self.target(0))
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
+    """A table at a position of a FlatBuffers file."""
+
     file: _File
     at: int
 
     def _slot(self, index: int) -> int | None:
-        """Where the field of a slot is; None if it is absent."""
+        """Return the position of the field in a slot; None if it is absent."""
         described = self.at - self.file.number(self.at, "i")
         place = 4 + 2 * index
         if place >= self.file.number(described, "H"):
@@ -286,39 +304,45 @@ class _Table:
         return self.at + offset if offset else None
 
     def scalar(self, index: int, form: str) -> int:
+        """Return a number; 0 if it is absent."""
         at = self._slot(index)
         return 0 if at is None else self.file.number(at, form)
 
     def text(self, index: int) -> str:
+        """Return a text; empty if it is absent."""
         at = self._slot(index)
         if at is None:
             return ""
-        count, start = self.file.vector(self.file.followed(at))
+        count, start = self.file.vector(self.file.target(at))
         try:
             return self.file.read(start, count).decode()
         except UnicodeDecodeError as error:
             raise MalformedError("a name is not UTF-8") from error
 
     def numbers(self, index: int, form: str) -> tuple[int, ...]:
+        """Return a vector of numbers; empty if it is absent."""
         at = self._slot(index)
         if at is None:
             return ()
-        count, start = self.file.vector(self.file.followed(at))
+        count, start = self.file.vector(self.file.target(at))
         return struct.unpack(f"<{count}{form}", self.file.read(start, count * struct.calcsize(f"<{form}")))
 
     def table(self, index: int) -> "_Table | None":
+        """Return an inner table; None if it is absent."""
         at = self._slot(index)
-        return None if at is None else _Table(self.file, self.file.followed(at))
+        return None if at is None else _Table(self.file, self.file.target(at))
 
     def tables(self, index: int) -> "tuple[_Table, ...]":
+        """Return a vector of tables; empty if it is absent."""
         at = self._slot(index)
         if at is None:
             return ()
-        count, start = self.file.vector(self.file.followed(at))
-        return tuple(_Table(self.file, self.file.followed(start + 4 * place)) for place in range(count))
+        count, start = self.file.vector(self.file.target(at))
+        return tuple(_Table(self.file, self.file.target(start + 4 * place)) for place in range(count))
 
 
-def _named(tensors: tuple[_Table, ...], index: int) -> GraphTensor:
+def _read_tflite_tensor(tensors: tuple[_Table, ...], index: int) -> GraphTensor:
+    """Return one of the tensors of a graph."""
     if not 0 <= index < len(tensors):
         raise MalformedError(f"it names a tensor {index} that there is not")
     tensor = tensors[index]
@@ -326,10 +350,10 @@ def _named(tensors: tuple[_Table, ...], index: int) -> GraphTensor:
 
 
 def _sizes(tensor: _Table) -> tuple[Size, ...] | None:
-    """Return the sizes, or None where the graph does not say how many axes there are.
+    """Return the sizes; None if the graph does not state the number of axes.
 
-    The signature has -1 for a free axis, where there is one; without it, the shape is fixed. An empty shape is that of
-    a scalar only if ``has_rank`` says so: converters leave the shape of what custom operators return empty, too.
+    The signature has -1 for a free axis. Without a signature the shape is fixed. An empty shape is that of a scalar
+    only if `has_rank` is set: converters also leave the shape empty for results of custom operators.
     """
     sizes = tensor.numbers(7, "i") or tensor.numbers(0, "i")
     if not sizes and not tensor.scalar(8, "b"):
@@ -338,8 +362,8 @@ def _sizes(tensor: _Table) -> tuple[Size, ...] | None:
 
 
 def _quantization(tensor: _Table) -> Quantization | None:
-    """Of the whole tensor; None where there is none, or one a channel."""
-    found = tensor.table(4)
-    scales = found.numbers(2, "f") if found else ()
-    points = found.numbers(3, "q") if found else ()
-    return Quantization(float(scales[0]), points[0]) if found and len(scales) == len(points) == 1 else None
+    """Return the quantization of the whole tensor; None if there is none, or one per channel."""
+    parameters = tensor.table(4)
+    scales = parameters.numbers(2, "f") if parameters else ()
+    points = parameters.numbers(3, "q") if parameters else ()
+    return Quantization(float(scales[0]), points[0]) if parameters and len(scales) == len(points) == 1 else None

@@ -1,7 +1,9 @@
 """Parquet footers in Thrift's compact form: the number of rows, and the columns.
 
-A footer is a struct ``FileMetaData``: 2 is the schema, depth first as a list of elements, 3 the number of rows. Of an
-element 1 is the physical type, 4 the name, 5 the number of children, 6 the converted type.
+A footer is a struct `FileMetaData`: field 2 is the schema, a list of elements in depth-first order, and field 3 is the
+number of rows. In an element field 1 is the physical type, 4 the name, 5 the number of children, 6 the converted type.
+
+Source: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
 
 import struct
@@ -25,9 +27,9 @@ _LONG_LIST = 15
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, whose ``parts`` are columns too; a list or map has none to be named.
+    """A column, whose `parts` are columns too; a list or map has none that can be named.
 
-    ``holds_sounds``: its values are floats or integers of 16 bits, or lists of them: sounds as numbers.
+    `holds_sounds` is true if the values are floats or integers of 16 bits, or lists of them: sounds as numbers.
     """
 
     name: str
@@ -37,28 +39,29 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a parquet file says of itself."""
+    """The number of rows and the columns of a parquet file."""
 
     rows: int
     columns: tuple[Column, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns by name, and the parts of those that have some in their place."""
-        return tuple(key for one in self.columns for key in _keys(one, ""))
+        """The names of columns; a column with parts is replaced by the paths of its parts."""
+        return tuple(key for column in self.columns for key in _keys(column, ""))
 
     def column(self, key: str) -> Column | None:
-        """The column called ``key``, else the one that is so deep in the parts of another; None if there is none."""
-        found = next((one for one in self.columns if one.name == key), None)
+        """Return the column named `key`, else the part of a column with this path; None if there is none."""
+        column = next((each for each in self.columns if each.name == key), None)
         top, *names = key.split(".")
-        if found is None and names:
-            found = next((one for one in self.columns if one.name == top), None)
+        if column is None and names:
+            column = next((each for each in self.columns if each.name == top), None)
             for name in names:
-                found = next((one for one in found.parts if one.name == name), None) if found else None
-        return found
+                column = next((each for each in column.parts if each.name == name), None) if column else None
+        return column
 
 
 def _keys(column: Column, above: str) -> Iterator[str]:
+    """Yield the paths of a column's parts, or its own."""
     if not column.parts:
         yield above + column.name
     for part in column.parts:
@@ -66,10 +69,10 @@ def _keys(column: Column, above: str) -> Iterator[str]:
 
 
 def read_footer(stream: BinaryIO) -> Footer:
-    """The footer of a parquet file.
+    """Return the footer of a parquet file.
 
     Raises:
-        MalformedError: there is none.
+        MalformedError: the file has none.
     """
     size = stream.seek(0, 2)
     stream.seek(0)
@@ -91,7 +94,7 @@ def read_footer(stream: BinaryIO) -> Footer:
 
 
 def _footer(reader: "_Compact") -> Footer:
-    """Rows come before the groups of rows, which are most of a footer, and are not read."""
+    """Return the schema and the number of rows, which precede the row groups; these are not read."""
     elements: list[dict[int, Any]] | None = None
     for field, value in reader.fields(0):
         if field == _SCHEMA:
@@ -104,6 +107,7 @@ def _footer(reader: "_Compact") -> Footer:
 
 
 def _column(elements: Iterator[dict[int, Any]], depth: int) -> Column:
+    """Return the next column of the schema, with its parts."""
     element = next(elements, None)
     if element is None or depth > _DEEPEST:
         raise MalformedError("its schema breaks off")
@@ -116,14 +120,15 @@ def _column(elements: Iterator[dict[int, Any]], depth: int) -> Column:
 
 
 class _Compact:
-    """Thrift's compact protocol: values in the order in which they were written. ``IndexError`` where it breaks off."""
+    """A reader of Thrift's compact protocol; raises `IndexError` where the bytes end too early."""
 
     def __init__(self, content: bytes) -> None:
+        """Start at the first byte of `content`."""
         self._content = content
         self._at = 0
 
     def fields(self, depth: int) -> Iterator[tuple[int, Any]]:
-        """Number and value of each field of a struct."""
+        """Yield number and value of each field of a struct."""
         if depth > _DEEPEST:
             raise MalformedError("its footer is too deep")
         number = 0
@@ -133,6 +138,7 @@ class _Compact:
             yield number, (kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth))
 
     def _value(self, kind: int, depth: int) -> Any:  # noqa: ANN401 - whatever stands there
+        """Return the value of a type."""
         if kind in _INTEGERS:
             return self._integer()
         if kind == _BINARY:
@@ -148,6 +154,7 @@ class _Compact:
         raise MalformedError("its footer has a map or an unknown type")
 
     def _list(self, depth: int) -> list[Any]:
+        """Return a list."""
         if depth > _DEEPEST:
             raise MalformedError("its footer is too deep")
         head = self._byte()
@@ -156,26 +163,29 @@ class _Compact:
         return [self._value(head & 0x0F, depth + 1) for _ in range(count)]
 
     def _bytes(self, count: int) -> bytes:
-        found = self._content[self._at : self._at + count]
-        if len(found) < count:
+        """Return the next `count` bytes."""
+        content = self._content[self._at : self._at + count]
+        if len(content) < count:
             raise IndexError
         self._at += count
-        return found
+        return content
 
     def _byte(self) -> int:
+        """Return the next byte."""
         self._at += 1
         return self._content[self._at - 1]
 
     def _varint(self) -> int:
-        found = shift = 0
+        """Return a number of seven bits per byte, the lowest first."""
+        value = shift = 0
         while True:
             byte = self._byte()
-            found |= (byte & 0x7F) << shift
+            value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80 or shift > 70:  # noqa: PLR2004 - the last byte's sign; no more than 64 bits
-                return found
+                return value
 
     def _integer(self) -> int:
-        """Zigzag: 0, -1, 1, -2, …."""
-        found = self._varint()
-        return (found >> 1) ^ -(found & 1)
+        """Return a zigzag-encoded integer: 0, -1, 1, -2, …."""
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)

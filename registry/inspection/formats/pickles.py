@@ -1,8 +1,8 @@
 """Pickles: the globals that a pickle would call, found without loading it.
 
-A pickle runs whatever function it names. A dictionary of PyTorch weights names a few harmless ones, which
-``torch.load(weights_only=True)`` admits; any other is code. This finds carelessness and plain attacks; what a
-determined one could hide still meets the container.
+A pickle runs any function that it names. A dictionary of PyTorch weights names a few harmless ones, which
+`torch.load(weights_only=True)` accepts; any other counts as code. Detection finds carelessness and simple attacks. What
+a determined attacker could hide still runs inside the container.
 """
 
 import pickletools
@@ -25,7 +25,7 @@ _HARMLESS = re.compile(
     r"|_codecs encode"
 )
 _PICKLE = b"\x80"
-"""How a pickle of protocol 2 or later begins; those before begin as text may."""
+"""The first byte of a pickle of protocol 2 or later; earlier ones may begin like text."""
 _UNKNOWN = "a name that is made while it is read"
 _GLOBALS = ("GLOBAL", "INST")
 _EXTENSIONS = ("EXT1", "EXT2", "EXT4")
@@ -36,49 +36,50 @@ _CALLS = ("REDUCE", "BUILD", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX")
 
 
 def foreign_globals(stream: BinaryIO) -> frozenset[str]:
-    """The functions that reading the rest of the stream as pickles would call, but for the harmless ones."""
+    """Return the functions, other than harmless ones, that reading the rest of the stream as pickles would call."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of odd escapes, in what is no pickle
-        found = set(_globals(meter_stream(stream)))
-    return frozenset(name.replace(" ", ".") for name in found if not _HARMLESS.fullmatch(name))
+        warnings.simplefilter("ignore")  # about invalid escapes in files that are not pickles
+        names = set(_globals(meter_stream(stream)))
+    return frozenset(name.replace(" ", ".") for name in names if not _HARMLESS.fullmatch(name))
 
 
 def _globals(stream: BinaryIO) -> Iterator[str]:
-    """``module name`` of every global in the pickles that follow one another; PyTorch's old format has five."""
+    """Yield `module name` of every global in consecutive pickles; PyTorch's old format has five."""
     while start := stream.read(len(_PICKLE)):
         stream.seek(-len(_PICKLE), 1)
-        found: set[str] = set()
-        called = start == _PICKLE  # of bytes that may be text, names count once something is done with them
-        whole = False
+        names: set[str] = set()
+        has_calls = start == _PICKLE  # of bytes that may be text, names count once something is done with them
+        is_complete = False
         try:
             for operation, name in _operations(stream):
-                called = called or operation in _CALLS
-                whole = operation == "STOP"
-                found |= {_clipped(name)} if name else set()
+                has_calls = has_calls or operation in _CALLS
+                is_complete = operation == "STOP"
+                names |= {_clipped(name)} if name else set()
         except (ValueError, EOFError, UnicodeDecodeError, IndexError, OverflowError):
-            whole = False  # the raw values of tensors follow, or it is no pickle: nothing after this can be read
-        yield from found if called else ()
-        if not whole:
+            is_complete = False  # the raw values of tensors follow, or it is no pickle: nothing after this can be read
+        yield from names if has_calls else ()
+        if not is_complete:
             return
 
 
 def _operations(stream: BinaryIO) -> Iterator[tuple[str, str]]:
-    """Each operation of one pickle, with the global that it names, empty where it names none.
+    """Yield each operation of one pickle, with the global that it names; empty if it names none.
 
-    A name from the stack counts only where its two words were pushed right before: else nobody can tell. An operation
-    that takes more than was ever pushed, or back to a mark where none was set, ends it, as every unpickler does there:
-    so words in a text call nothing. INST alone may look its name up before it misses its mark.
+    A name from the stack counts only if its two words were pushed immediately before: otherwise it cannot be
+    determined. The pickle ends at an operation that takes more values than were pushed, or needs a mark that was not
+    set; every unpickler stops there too. So words in a text call nothing. Only INST may look up its name before it
+    misses its mark.
     """
-    marked, most = False, 0  # values that the stack can have, at the most: what a mark sets apart is never subtracted
+    has_mark, most = False, 0  # values that the stack can have, at the most: what a mark sets apart is never subtracted
     words: list[str] = []  # pushed since the last operation that is neither a push of text nor a note of one
     memo: dict[int, str] = {}
     for operation, argument, _ in pickletools.genops(stream):
-        sliced = pickletools.stackslice in operation.stack_before
-        if not (marked or operation.name == "INST" if sliced else len(operation.stack_before) <= most):
+        takes_mark = pickletools.stackslice in operation.stack_before
+        if not (has_mark or operation.name == "INST" if takes_mark else len(operation.stack_before) <= most):
             return
-        marked = marked or operation.name == "MARK"
-        most += len(operation.stack_after) - (0 if sliced else len(operation.stack_before))
-        named = ""
+        has_mark = has_mark or operation.name == "MARK"
+        most += len(operation.stack_after) - (0 if takes_mark else len(operation.stack_before))
+        global_name = ""
         if operation.name == "MEMOIZE":
             memo[len(memo)] = words[-1] if words else _UNKNOWN
         elif operation.name in _STORES:
@@ -88,17 +89,18 @@ def _operations(stream: BinaryIO) -> Iterator[tuple[str, str]]:
         elif operation.name in _TEXTS:
             words = [*words[-1:], _clipped(str(argument))]
         else:
-            named = _named(operation.name, argument, words)
+            global_name = _named(operation.name, argument, words)
             words = []
-        yield operation.name, named
+        yield operation.name, global_name
 
 
 def _clipped(name: str) -> str:
-    """A name of bounded length; one that was cut ends as no harmless one does."""
+    """Return a name of bounded length; a clipped one never equals a harmless one."""
     return name if len(name) <= BUDGET.names else f"{name[: BUDGET.names]}…"
 
 
 def _named(operation: str, argument: object, words: list[str]) -> str:
+    """Return the global that an operation names; empty if it names none."""
     if operation in _GLOBALS:
         return str(argument)
     if operation in _EXTENSIONS:

@@ -1,6 +1,8 @@
 """Protocol buffers: a streaming reader of the wire format that needs no schema.
 
-What is long (weights, most of all) is passed over and never held: a graph of many gigabytes is read in little memory.
+Long fields, above all weights, are skipped and never held in memory: a graph of many gigabytes needs little memory.
+
+Source: https://protobuf.dev/programming-guides/encoding/
 """
 
 import dataclasses
@@ -17,12 +19,12 @@ _DEEPEST = 64
 
 
 class MalformedError(ValueError):
-    """The bytes do not follow their format; says how."""
+    """The bytes violate their format; the text says how."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a message: its number, and its value, or where its bytes are."""
+    """One field of a message: its number, and its value or the position of its bytes."""
 
     number: int
     value: int = 0
@@ -32,12 +34,12 @@ class Field:
 
 @dataclass(slots=True)
 class FieldCounter:
-    """How many fields of a file were looked at."""
+    """The number of fields of a file that were read."""
 
     fields: int = 0
 
     def count(self) -> None:
-        """Count one. Raises ``OverBudgetError`` where there were too many."""
+        """Count one field. Raises `OverBudgetError` if there are too many."""
         self.fields += 1
         check_count(self.fields, BUDGET.fields, "fields to look at")
 
@@ -53,42 +55,43 @@ class Message:
     visits: "FieldCounter" = dataclasses.field(default_factory=FieldCounter)
 
     def fields(self) -> Iterator[Field]:
-        """Its fields, in their order.
+        """Yield the fields in their order.
 
         Raises:
-            MalformedError: the bytes are no message.
+            MalformedError: the bytes are not a message.
         """
         at = self.start
         while at < self.end:
             self.stream.seek(at)
             self.visits.count()
-            found = self._field(self._varint())
-            at = self.stream.tell() if found.size is None else found.start + found.size
+            field = self._field(self._varint())
+            at = self.stream.tell() if field.size is None else field.start + field.size
             if at > self.end:
                 raise MalformedError("a field is longer than what holds it")
-            yield found
+            yield field
 
     def all(self, number: int) -> Iterator["Message"]:
-        """The messages in the fields of this number."""
+        """Yield the messages in the fields of this number."""
         return (self.inside(field) for field in self.fields() if field.number == number and field.size is not None)
 
     def first(self, number: int) -> "Message | None":
+        """Return the message in the first field of this number; None if there is none."""
         return next(self.all(number), None)
 
     def value(self, number: int, default: int = 0) -> int:
-        """The last number in a field of this number, as the format wants it."""
+        """Return the last number in a field of this number, as the format requires."""
         return [default, *(field.value for field in self.fields() if field.number == number)][-1]
 
     def text(self, number: int) -> str:
-        """The last text in a field of this number; empty if there is none."""
-        found = ""
+        """Return the last text in a field of this number; empty if there is none."""
+        text = ""
         for field in self.fields():
             if field.number == number and field.size is not None:
-                found = self.read(field)
-        return found
+                text = self.read(field)
+        return text
 
     def read(self, field: Field) -> str:
-        """The text of a field."""
+        """Return the text of a field."""
         if field.size is None or field.size > _LONGEST_TEXT:
             raise MalformedError("there is no text, or a far too long one, where a name should be")
         self.stream.seek(field.start)
@@ -98,7 +101,7 @@ class Message:
             raise MalformedError("a name is not UTF-8") from error
 
     def inside(self, field: Field) -> "Message":
-        """The message in a field of bytes."""
+        """Return the message in a field of bytes."""
         if field.size is None:
             raise MalformedError("a number stands where a message should be")
         if self.depth >= _DEEPEST:
@@ -106,6 +109,7 @@ class Message:
         return Message(self.stream, field.start, field.start + field.size, self.depth + 1, self.visits)
 
     def _field(self, tag: int) -> Field:
+        """Read the value of a field, or the position of its bytes."""
         number, kind = tag >> 3, tag & 7
         if number < 1:
             raise MalformedError("a field has no number")
@@ -123,7 +127,7 @@ class Message:
         return Field(number, value=int.from_bytes(content, "little"))
 
     def _varint(self) -> int:
-        """A number of seven bits a byte, the lowest first; a negative one has ten."""
+        """Read a number of seven bits per byte, the lowest first; a negative one has ten bytes."""
         value = 0
         for position in range(_LONGEST_VARINT):
             byte = self.stream.read(1)
@@ -136,10 +140,10 @@ class Message:
 
 
 def to_signed(value: int) -> int:
-    """A 64-bit number with its sign."""
+    """Return a 64-bit number with its sign."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def whole_message(stream: BinaryIO, size: int) -> Message:
-    """The message that is a whole file of ``size`` bytes."""
+    """Return the message that is a whole file of `size` bytes."""
     return Message(stream, 0, size)

@@ -1,4 +1,8 @@
-"""Headers of NumPy and safetensors files: names, dtypes and shapes of arrays."""
+"""Headers of NumPy and safetensors files: names, dtypes and shapes of arrays.
+
+Sources: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html and
+https://huggingface.co/docs/safetensors
+"""
 
 import ast
 import json
@@ -22,12 +26,12 @@ from benchlock.registry.inspection.formats.protobuf import MalformedError
 MAGIC = b"\x93NUMPY"
 _SUFFIX = ".npy"
 _ROWS_OF_BYTES = 2
-"""Axes of an array whose rows are bytes."""
+"""Number of axes of an array whose rows are bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayHeader:
-    """An array as its header describes it. ``descr`` is NumPy's word, or a list of fields; ``name`` its key."""
+    """The header of an array; `descr` is NumPy's dtype, or a list of fields, and `name` is the key of the array."""
 
     name: str
     descr: object
@@ -35,7 +39,7 @@ class ArrayHeader:
 
     @property
     def holds_objects(self) -> bool:
-        """Whether its elements are a pickle."""
+        """Whether its elements are pickled."""
         return _holds_objects(self.descr)
 
     @property
@@ -46,10 +50,10 @@ class ArrayHeader:
 
 
 def read_array(stream: BinaryIO, name: str) -> ArrayHeader:
-    """The header of one array.
+    """Return the header of one array.
 
     Raises:
-        MalformedError: there is none.
+        MalformedError: the stream does not begin with one.
     """
     start = stream.read(8)
     if not start.startswith(MAGIC) or len(start) < 8:  # noqa: PLR2004 - the magic and two bytes of version
@@ -68,10 +72,10 @@ def read_array(stream: BinaryIO, name: str) -> ArrayHeader:
 
 
 def read_arrays(stream: BinaryIO) -> tuple[ArrayHeader, ...]:
-    """The arrays of an ``.npz`` file by their names.
+    """Return the headers of the arrays in an `.npz` file.
 
     Raises:
-        MalformedError: it is none.
+        MalformedError: the file is not in npz format.
     """
     try:
         with zipfile.ZipFile(meter_stream(stream)) as archive:
@@ -84,12 +88,16 @@ def read_arrays(stream: BinaryIO) -> tuple[ArrayHeader, ...]:
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> ArrayHeader:
+    """Return the header of the array in a member of the archive."""
     with archive.open(member) as stream:
         return read_array(cast("BinaryIO", stream), member.filename.removesuffix(_SUFFIX))
 
 
 def _holds_objects(descr: object) -> bool:
-    """The element types of a list of fields are their second parts, the first are names; subarrays are tuples."""
+    """Return whether a dtype contains objects.
+
+    The second part of each field is its type. A subarray is a tuple of its type and shape.
+    """
     if isinstance(descr, str):
         return "O" in descr
     if isinstance(descr, tuple) and descr:
@@ -99,7 +107,7 @@ def _holds_objects(descr: object) -> bool:
 
 
 LONGEST_HEADER = 100_000_000
-"""Bytes of the longest header that the format allows."""
+"""Maximum size of a header in the format, in bytes."""
 
 _TOO_MANY = 1 << 63
 
@@ -113,7 +121,7 @@ _BITS = {
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor as the header describes it; ``dtype`` is the format's word."""
+    """A tensor as the header describes it; `dtype` is the format's name."""
 
     name: str
     dtype: str
@@ -121,10 +129,10 @@ class StoredTensor:
 
 
 def read_header(stream: BinaryIO, size: int) -> tuple[StoredTensor, ...]:
-    """The tensors of a file of ``size`` bytes, in the order of their values.
+    """Return the tensors of a file of `size` bytes, in the order of their values.
 
     Raises:
-        MalformedError: it breaks the format's rules: a JSON header of tensors that fill the rest of the file, without a
+        MalformedError: the file violates the format: a JSON header of tensors that fill the rest of the file without a
             gap or an overlap.
     """
     try:
@@ -136,6 +144,7 @@ def read_header(stream: BinaryIO, size: int) -> tuple[StoredTensor, ...]:
 
 
 def _tensors(stream: BinaryIO, size: int) -> tuple[StoredTensor, ...]:
+    """Return the tensors of a file. Raises as `read_header`, or any error of decoding."""
     (length,) = struct.unpack("<Q", stream.read(8))
     room = size - 8 - length
     if length > LONGEST_HEADER or room < 0:
@@ -157,7 +166,7 @@ def _tensors(stream: BinaryIO, size: int) -> tuple[StoredTensor, ...]:
 
 
 def _elements(name: str, shape: list[Any]) -> int:
-    """The product of the sizes, whose number and values are bounded before they are multiplied."""
+    """Return the product of the sizes, after a check of their number and values."""
     check_count(len(shape), BUDGET.axes, f"axes, of the tensor {name[:100]!r}")
     if not all(isinstance(size, int) and 0 <= size < _TOO_MANY for size in shape):
         raise MalformedError(f"the tensor {name[:100]} has a shape of no sizes")
@@ -166,8 +175,8 @@ def _elements(name: str, shape: list[Any]) -> int:
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Readers differ in which of two equal names they take."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Return a JSON object; raise if a name stands twice, since readers differ in which value they take."""
+    distinct = dict(pairs)
+    if len(distinct) < len(pairs):
         raise MalformedError("a name stands twice in its header")
-    return found
+    return distinct

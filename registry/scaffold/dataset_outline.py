@@ -31,55 +31,56 @@ _LARGEST = 1 << 31  # bytes of JSON
 _SHOWN = 10
 
 
-def dataset_lines(given: ScaffoldSource | None, notes: ImportNotes) -> Lines:
-    """The manifest of the dataset in a file or folder; a bare one where nothing is given."""
-    if given is None:
+def dataset_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
+    """Return the manifest of the dataset in a file or folder; only TODO lines without a source."""
+    if source is None:
         return [*heading("dataset", None, "", notes), *_bare("no file was named", notes)]
-    path, ending = given.path, given.path.name.removesuffix(".gz").rpartition(".")[2].lower()
+    path, ending = source.path, source.path.name.removesuffix(".gz").rpartition(".")[2].lower()
     lines = heading("dataset", name_of(path), path.name, notes)
     if path.is_dir():
-        return lines + _folder(given)
+        return lines + _folder(source)
     readers: dict[str, Callable[[ScaffoldSource], Lines]] = {
-        "csv": lambda given: _index(given, given.path),
+        "csv": lambda source: _index(source, source.path),
         "npz": _arrays,
         "jsonl": _records,
         "ndjson": _records,
         "json": _coco,
         "parquet": _parquet,
     }
-    return lines + (readers[ending](given) if ending in readers else _idx(given))
+    return lines + (readers[ending](source) if ending in readers else _idx(source))
 
 
-def _folder(given: ScaffoldSource) -> Lines:
-    """A folder with an index of its pictures; without one, the index is asked for."""
-    files = walk_tree(given.path)
+def _folder(source: ScaffoldSource) -> Lines:
+    """Return the manifest of a folder with an index of its samples; without an index, a TODO line asks for one."""
+    files = walk_tree(source.path)
     indices = [place for path, place in files if path.lower().endswith(".csv") and _has_paths(place)]
     if len(indices) == 1:
-        return _index(given, indices[0])
+        return _index(source, indices[0])
     if indices:
-        what = f"{given.path.name} has {len(indices)} indices: {', '.join(place.name for place in indices[:_SHOWN])}"
-        raise InvalidInputError(what, where=str(given.path), next_step="name the index itself")
-    kinds = {form: [path for path, _ in files if path.lower().endswith(ends)] for form, ends in
+        what = f"{source.path.name} has {len(indices)} indices: {', '.join(place.name for place in indices[:_SHOWN])}"
+        raise InvalidInputError(what, where=str(source.path), next_step="name the index itself")
+    kinds = {form: [path for path, _ in files if path.lower().endswith(endings)] for form, endings in
              (("image-index", PICTURES), ("wav-index", SOUNDS))}  # fmt: skip
-    form = max(kinds, key=lambda one: len(kinds[one]))
+    form = max(kinds, key=lambda candidate: len(kinds[candidate]))
     if not kinds[form]:
         if found := [place.name for _, place in files if _is_pictures(place)]:
-            what = f"{given.path.name} holds idx files of pictures: {', '.join(found[:_SHOWN])}"
-            raise InvalidInputError(what, where=str(given.path), next_step="name one of these files itself")
-        return [*_bare(f"{given.path.name} holds no pictures, no sounds and no index", given.notes)]
-    samples, notes = kinds[form], given.notes
+            what = f"{source.path.name} holds idx files of pictures: {', '.join(found[:_SHOWN])}"
+            raise InvalidInputError(what, where=str(source.path), next_step="name one of these files itself")
+        return [*_bare(f"{source.path.name} holds no pictures, no sounds and no index", source.notes)]
+    samples, notes = kinds[form], source.notes
     classes = sorted({path.split("/")[0] for path in samples if "/" in path})
-    what = f"{given.path.name} holds {len(samples)} files of samples and no index of them"
+    what = f"{source.path.name} holds {len(samples)} files of samples and no index of them"
     if classes:
-        named = f"{', '.join(map(format_original, classes[:_SHOWN]))}{' and others' if len(classes) > _SHOWN else ''}"
-        what += f", in the folders {named}, which may be their labels"
+        listed = f"{', '.join(map(format_original, classes[:_SHOWN]))}{' and others' if len(classes) > _SHOWN else ''}"
+        what += f", in the folders {listed}, which may be their labels"
     ask = "write a CSV with the columns path and label, list it in files, and name it here: "
     ask += f"{{NAME: {{index: FILE, samples: {len(samples)}}}}}"
     todo = notes.todo("splits", "splits", "splits", what, ask)
-    return [*entry_lines("format", form), todo, *block_lines("files", given.file(given.path))]
+    return [*entry_lines("format", form), todo, *block_lines("files", source.file(source.path))]
 
 
 def _is_pictures(path: Path) -> bool:
+    """Return whether a file is an idx file of pictures."""
     with _unpacked(path) as stream:
         try:
             return len(idx_sizes(stream)) > 1
@@ -87,9 +88,9 @@ def _is_pictures(path: Path) -> bool:
             return False
 
 
-def _index(given: ScaffoldSource, path: Path) -> Lines:
-    """An index of samples: they are counted, and the folders in which they lie are trees."""
-    rows, notes = list(_rows(path)), given.notes
+def _index(source: ScaffoldSource, path: Path) -> Lines:
+    """Return the manifest of an index: its samples are counted, and the folders around them become trees."""
+    rows, notes = list(_rows(path)), source.notes
     require_samples(path, len(rows))
     endings = {PurePosixPath(row[0]).suffix.lower() for row in rows}
     form = "image-index" if endings <= set(PICTURES) else "wav-index" if endings <= set(SOUNDS) else None
@@ -98,22 +99,33 @@ def _index(given: ScaffoldSource, path: Path) -> Lines:
     ]  # fmt: skip
     folder = path.parent
     if any("/" not in row[0] for row in rows):  # beside the index, so that the folder is one tree
-        inside, files = f"{folder.name}/{path.name}", given.file(folder)
+        index_path, files = f"{folder.name}/{path.name}", source.file(folder)
     else:
-        tops = dict.fromkeys(name.split("/")[0] for row in rows for name in (row[0], row[2]) if "/" in name)
-        inside, files = path.name, given.file(path)
-        files += [line for top in tops for line in given.file(folder / top, called=f"{top}/")]
-    lines += block_lines("splits", [f"{_split(path, notes)}: {format_flow({'index': inside, 'samples': len(rows)})}"])
-    labels, more = _labels(given, folder, [row[1] for row in rows], tree=inside != path.name)
+        top_folders = dict.fromkeys(name.split("/")[0] for row in rows for name in (row[0], row[2]) if "/" in name)
+        index_path, files = path.name, source.file(path)
+        files += [line for top in top_folders for line in source.file(folder / top, called=f"{top}/")]
+    lines += block_lines(
+        "splits", [f"{_split(path, notes)}: {format_flow({'index': index_path, 'samples': len(rows)})}"]
+    )
+    labels, more = _labels(source, folder, [row[1] for row in rows], tree=index_path != path.name)
     return [*lines, *labels, *block_lines("files", [*files, *more])]
 
 
-def _labels(given: ScaffoldSource, folder: Path, labels: list[str], *, tree: bool) -> tuple[Lines, Lines]:
-    """The key ``labels`` and its file: needed where labels are names, found where a file beside has all of them."""
+def _labels(source: ScaffoldSource, folder: Path, labels: list[str], *, tree: bool) -> tuple[Lines, Lines]:
+    """Return the key `labels` and the entry of its file.
+
+    They are required if labels are names, and found if a file beside the samples has all of them.
+
+    Args:
+        source: The file or folder of the dataset.
+        folder: The folder that may have a labels file.
+        labels: The labels of the samples.
+        tree: Whether the folder is listed as a tree.
+    """
     names = sorted({label for label in labels if label and not (label.isascii() and label.isdigit())})
     beside = next((folder / name for name in _LABEL_FILES if (folder / name).is_file()), None)
     if beside is not None and set(names) <= {line.strip() for line in beside.read_text("utf-8").splitlines()}:
-        path, notes = f"{folder.name}/{beside.name}" if tree else beside.name, given.notes
+        path, notes = f"{folder.name}/{beside.name}" if tree else beside.name, source.notes
         lines = entry_lines("labels", path)
         if names:
             notes.tell("labels", "labels", f"{beside.name} lies beside and has every label", "taken as the labels")
@@ -121,36 +133,38 @@ def _labels(given: ScaffoldSource, folder: Path, labels: list[str], *, tree: boo
             what = f"{beside.name} lies beside, and labels are indices"
             ask = "check that its line i names class i, then delete this line; or delete both, and the file"
             lines.insert(0, notes.todo("labels", "labels", "confirm", what, ask))
-        return lines, [] if tree else given.file(beside)
+        return lines, [] if tree else source.file(beside)
     if not names or all(map(is_number, names)):
         return [], []
     what = f"the index names {len(names)} labels: {', '.join(map(format_original, names[:_SHOWN]))}"
     ask = "write a file of them, one a line, line i being index i; list it in files, and write labels: FILE"
-    return [given.notes.todo("labels", "labels", "labels", what, ask)], []
+    return [source.notes.todo("labels", "labels", "labels", what, ask)], []
 
 
-def _arrays(given: ScaffoldSource) -> Lines:
-    notes = given.notes
-    arrays = given.read(given.path, lambda stream, _: read_arrays(stream), "npz file")
+def _arrays(source: ScaffoldSource) -> Lines:
+    """Return the manifest of an npz file."""
+    notes = source.notes
+    arrays = source.read(source.path, lambda stream, _: read_arrays(stream), "npz file")
     counts = {array.shape[0] if array.shape else 0 for array in arrays}
     listed = ", ".join(f"{printable(array.name)} {array.descr} {list(array.shape)}" for array in arrays)
-    what = f"{given.path.name} holds {listed or 'no array'}"
-    return _one_file(given, "npz", what, next(iter(counts)) if len(counts) == 1 else None, notes)
+    what = f"{source.path.name} holds {listed or 'no array'}"
+    return _one_file(source, "npz", what, next(iter(counts)) if len(counts) == 1 else None, notes)
 
 
-def _records(given: ScaffoldSource) -> Lines:
-    """Lines of JSON."""
+def _records(source: ScaffoldSource) -> Lines:
+    """Return the manifest of a file with one JSON object per line."""
     count, keys = 0, list[str]()
-    with _unpacked(given.path) as stream:
+    with _unpacked(source.path) as stream:
         for line in stream:
             if line.strip():
                 count += 1
-                keys = keys or _keys(line, given.path)
+                keys = keys or _keys(line, source.path)
     what = f"the first line has the keys {', '.join(map(format_original, keys)) or 'none'}"
-    return _one_file(given, "jsonl", what, count, given.notes)
+    return _one_file(source, "jsonl", what, count, source.notes)
 
 
 def _keys(line: bytes, path: Path) -> list[str]:
+    """Return the keys of a line."""
     try:
         record = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -158,16 +172,25 @@ def _keys(line: bytes, path: Path) -> list[str]:
     return list(record) if isinstance(record, dict) else []
 
 
-def _parquet(given: ScaffoldSource) -> Lines:
-    footer = given.read(given.path, lambda stream, _: read_footer(stream), "parquet file")
-    what = f"{given.path.name} has the columns {', '.join(map(format_original, footer.keys)) or 'none'}"
-    return _one_file(given, "parquet", what, footer.rows, given.notes)
+def _parquet(source: ScaffoldSource) -> Lines:
+    """Return the manifest of a parquet file."""
+    footer = source.read(source.path, lambda stream, _: read_footer(stream), "parquet file")
+    what = f"{source.path.name} has the columns {', '.join(map(format_original, footer.keys)) or 'none'}"
+    return _one_file(source, "parquet", what, footer.rows, source.notes)
 
 
-def _one_file(given: ScaffoldSource, form: str, what: str, samples: int | None, notes: ImportNotes) -> Lines:
-    """A split that is one file, whose fields its author knows."""
-    require_samples(given.path, samples)
-    split = [f"file: {format_flow(given.path.name)}"]
+def _one_file(source: ScaffoldSource, form: str, what: str, samples: int | None, notes: ImportNotes) -> Lines:
+    """Return the manifest of a split in one file, whose fields only its author knows.
+
+    Args:
+        source: The file.
+        form: The format of the dataset.
+        what: What is known about the fields.
+        samples: The number of samples; None if it is unknown.
+        notes: Receives the findings.
+    """
+    require_samples(source.path, samples)
+    split = [f"file: {format_flow(source.path.name)}"]
     ask = (
         "write fields: {FIELD: KEY, label: KEY}, such as {image: x_test, label: y_test}; without label if there is none"
     )
@@ -176,12 +199,13 @@ def _one_file(given: ScaffoldSource, form: str, what: str, samples: int | None, 
         split.append(notes.todo("splits.samples", "samples", "samples", "their number does not follow", "count them"))
     else:
         split.append(f"samples: {samples}")
-    splits = block_lines("splits", block_lines(_split(given.path, notes), split))
-    return [*entry_lines("format", form), *splits, *block_lines("files", given.file(given.path))]
+    splits = block_lines("splits", block_lines(_split(source.path, notes), split))
+    return [*entry_lines("format", form), *splits, *block_lines("files", source.file(source.path))]
 
 
-def _coco(given: ScaffoldSource) -> Lines:
-    notes, path = given.notes, given.path
+def _coco(source: ScaffoldSource) -> Lines:
+    """Return the manifest of COCO annotations."""
+    notes, path = source.notes, source.path
     with open_regular(path) as stream:
         try:
             images = json.loads(stream.read(_LARGEST))["images"]
@@ -191,24 +215,27 @@ def _coco(given: ScaffoldSource) -> Lines:
             raise InvalidInputError(what, where=str(path), next_step="name another file") from error
     require_samples(path, len(names))
     folders = [folder for folder in (path.parent, *sorted(path.parent.iterdir())) if folder.is_dir()]
-    found = next((folder for folder in folders if names and (folder / names[0]).is_file()), None)
+    picture_folder = next((folder for folder in folders if names and (folder / names[0]).is_file()), None)
     split = [f"annotations: {format_flow(path.name)}"]
-    files = given.file(path)
-    if found is None or found == path.parent:
+    files = source.file(path)
+    if picture_folder is None or picture_folder == path.parent:
         what = (
-            "no folder beside the annotations holds the pictures" if found is None else "the pictures lie beside them"
+            "no folder beside the annotations holds the pictures"
+            if picture_folder is None
+            else "the pictures lie beside them"
         )
         ask = "put the pictures into a folder, list it in files, and write images: FOLDER/"
         split.append(notes.todo("splits.images", "splits", "images", what, ask))
     else:
-        split.append(f"images: {format_flow(f'{found.name}/')}")
-        files += given.file(found)
+        split.append(f"images: {format_flow(f'{picture_folder.name}/')}")
+        files += source.file(picture_folder)
     splits = block_lines("splits", block_lines(_split(path, notes), [*split, f"samples: {len(names)}"]))
     return ["format: coco", *splits, *block_lines("files", files)]
 
 
-def _idx(given: ScaffoldSource) -> Lines:
-    path = given.path
+def _idx(source: ScaffoldSource) -> Lines:
+    """Return the manifest of an idx file of pictures."""
+    path = source.path
     with _unpacked(path) as stream:
         try:
             sizes = idx_sizes(stream)
@@ -219,7 +246,7 @@ def _idx(given: ScaffoldSource) -> Lines:
     if len(sizes) == 1:
         what = f"{path.name} holds {sizes[0]} labels, and no pictures"
         raise InvalidInputError(what, where=str(path), next_step="name the file of the pictures")
-    split, files, notes = [f"images: {format_flow(path.name)}"], given.file(path), given.notes
+    split, files, notes = [f"images: {format_flow(path.name)}"], source.file(path), source.notes
     labels = _labels_of(path, sizes[0])
     if labels is None:
         what = f"no file of {sizes[0]} labels lies beside"
@@ -228,14 +255,14 @@ def _idx(given: ScaffoldSource) -> Lines:
     else:
         notes.tell("splits.labels", "labels", f"{labels.name} lies beside, with as many labels", "taken as the labels")
         split.append(f"labels: {format_flow(labels.name)}")
-        files += given.file(labels)
-    names, more = _labels(given, path.parent, [], tree=False)
+        files += source.file(labels)
+    names, more = _labels(source, path.parent, [], tree=False)
     splits = block_lines("splits", block_lines(_split(path, notes), [*split, f"samples: {sizes[0]}"]))
     return ["format: idx", *splits, *names, *block_lines("files", [*files, *more])]
 
 
 def _labels_of(path: Path, count: int) -> Path | None:
-    """The file called as the pictures' is, but for the words that MNIST's files differ in."""
+    """Return the labels file whose name differs from the pictures' like MNIST's files, if it has as many labels."""
     beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
     if beside == path or not beside.is_file():
         return None
@@ -247,15 +274,15 @@ def _labels_of(path: Path, count: int) -> Path | None:
 
 
 def _split(path: Path, notes: ImportNotes) -> str:
-    """What a split is called: a usual name that stands in the file's, else ``all``."""
+    """Return the name of a split: a usual name that is part of the file's, else `all`."""
     words = path.name.lower().replace("-", ".").replace("_", ".").split(".")
-    found = next((split for split in _SPLITS if split in words), "all")
-    notes.tell("splits", "splits", f"one split, of {path.name}", f"called {found}")
-    return found
+    name = next((split for split in _SPLITS if split in words), "all")
+    notes.tell("splits", "splits", f"one split, of {path.name}", f"called {name}")
+    return name
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Path, label and mask of every row of an index."""
+    """Yield path, label and mask of every row of an index."""
     with open_regular(path) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
         try:
             reader = csv.DictReader(text)
@@ -269,6 +296,7 @@ def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _has_paths(path: Path) -> bool:
+    """Return whether a CSV file is an index."""
     try:
         next(_rows(path), None)
     except InvalidInputError:
@@ -278,6 +306,7 @@ def _has_paths(path: Path) -> bool:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[BinaryIO]:
+    """Open a file, decompressed if it is gzip."""
     with open_regular(path) as stream:
         packed = stream.read(2) == b"\x1f\x8b"
         stream.seek(0)
@@ -288,6 +317,7 @@ def _unpacked(path: Path) -> Iterator[BinaryIO]:
 
 
 def _bare(what: str, notes: ImportNotes) -> Lines:
+    """Return the TODO lines of a dataset about which nothing is known."""
     forms = "image-index, wav-index, idx, npz, jsonl, parquet or coco"
     return [
         notes.todo("format", "format", "format", what, f"write {forms}"),

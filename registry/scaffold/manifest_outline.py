@@ -1,4 +1,4 @@
-"""Entry point of ``init``: a commented manifest of any kind, and those of frameworks and images."""
+"""Entry point of `init`: a commented manifest of any kind, and those of frameworks and images."""
 
 import posixpath
 from collections.abc import Callable
@@ -24,20 +24,20 @@ _PREDICTORS = {
     "tensorflow": ("tensorflow", "tensorflow"), "tensorflow-cpu": ("tensorflow", "tensorflow"),
     "ai-edge-litert": ("litert", "litert"),
 }  # fmt: skip
-"""The framework and its predictor that a distribution is."""
+"""The framework and its predictor, by Python distribution."""
 
 
-def framework_lines(given: ScaffoldSource | None, notes: ImportNotes) -> Lines:
-    """The manifest of the framework whose wheel is given; a bare one where nothing is."""
-    if given is None:
+def framework_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
+    """Return the manifest of the framework in a wheel; only TODO lines without a source."""
+    if source is None:
         return [*heading("framework", None, "", notes), *_bare_framework(notes)]
     try:
-        distribution, version, _, _ = parse_wheel_filename(given.path.name)
+        distribution, version, _, _ = parse_wheel_filename(source.path.name)
     except InvalidWheelFilename as error:
-        what = f"{given.path.name} is no name of a wheel: {error}"
-        raise InvalidInputError(what, where=str(given.path), next_step="name a wheel (.whl), or no file") from error
+        what = f"{source.path.name} is no name of a wheel: {error}"
+        raise InvalidInputError(what, where=str(source.path), next_step="name a wheel (.whl), or no file") from error
     name, predictor = _PREDICTORS.get(distribution, (str(distribution), None))
-    lines = heading("framework", name, given.path.name, notes, version=str(from_pep440(str(version))))
+    lines = heading("framework", name, source.path.name, notes, version=str(from_pep440(str(version))))
     if predictor is None:
         ask = "write onnxruntime, pytorch, tensorflow or litert"
         lines.append(
@@ -48,32 +48,33 @@ def framework_lines(given: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     return [*lines, *entry_lines("distributions", [str(distribution)])]
 
 
-def image_lines(given: ScaffoldSource | None, notes: ImportNotes) -> Lines:
-    """The manifest of the image whose lock of wheels (PEP 751) is given; a bare one where nothing is."""
-    lines = heading("image", None, "" if given is None else given.path.name, notes)
+def image_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
+    """Return the manifest of the image with a lock of wheels (PEP 751); only TODO lines without a source."""
+    lines = heading("image", None, "" if source is None else source.path.name, notes)
     what = "no file says of which framework it is an environment"
     ask = "write framework: NAME and version: VERSION; benchlock image build writes all of this"
     lines.append(notes.todo("provides", "provides", "provides", what, ask))
-    if given is None:
+    if source is None:
         platform = "write os, arch, device, python and wheels for each"
         return [
             *lines,
             notes.todo("platforms", "platforms", "platforms", "no lock of wheels was named", platform),
             notes.todo("files", "no-files", "files", "no lock of wheels was named", "list the lock and the wheels"),
         ]
-    with open_regular(given.path) as stream:
-        wheels = read_wheels(stream.read(), given.path.name)
+    with open_regular(source.path) as stream:
+        wheels = read_wheels(stream.read(), source.path.name)
     ask = 'write os, arch, device and python, such as linux, amd64, cpu and "3.11"'
-    unsaid = notes.todo("platforms[0]", "platforms", "os, arch, device, python", "the lock is of one platform", ask)
-    lines += block_lines("platforms", element_lines([*entry_lines("wheels", given.path.name), unsaid]))
-    files = given.file(given.path, "wheels")
+    todo = notes.todo("platforms[0]", "platforms", "os, arch, device, python", "the lock is of one platform", ask)
+    lines += block_lines("platforms", element_lines([*entry_lines("wheels", source.path.name), todo]))
+    files = source.file(source.path, "wheels")
     for wheel in wheels:
-        place = Path(posixpath.join(given.path.parent.as_posix(), wheel.path))
-        files += given.file(place, "wheels", called=wheel.path)
+        wheel_path = Path(posixpath.join(source.path.parent.as_posix(), wheel.path))
+        files += source.file(wheel_path, "wheels", called=wheel.path)
     return [*lines, *block_lines("files", files)]
 
 
 def _bare_framework(notes: ImportNotes) -> Lines:
+    """Return the TODO lines of a framework about which nothing is known."""
     what = "no wheel was named"
     return [
         notes.todo("predictor", "no-predictor", "predictor", what, "write onnxruntime, pytorch, tensorflow or litert"),
@@ -93,21 +94,27 @@ _KINDS: dict[Kind, Callable[[ScaffoldSource | None, ImportNotes], Lines]] = {
 
 @dataclass(frozen=True, slots=True)
 class ManifestOutline:
-    """A manifest as it was written, and what its author should know; the TODO lines are what they must finish."""
+    """A generated manifest, and the findings for its author; TODO lines are what the author must complete."""
 
     text: str
     findings: tuple[Finding, ...]
 
     @property
     def todos(self) -> int:
+        """The number of TODO lines."""
         return sum(finding.todo for finding in self.findings)
 
 
 def outline_manifest(kind: Kind, path: Path | None, folder: Path) -> ManifestOutline:
-    """The manifest of ``kind`` of a file or folder, to be written into ``folder``; both are absolute.
+    """Generate the manifest of a file or folder.
+
+    Args:
+        kind: The kind of the manifest.
+        path: The absolute path of the file or folder; None for a manifest of TODO lines.
+        folder: The absolute path of the folder that the manifest will be written to.
 
     Raises:
-        InvalidInputError: nothing is there, it is not what its name says, or nothing is known of its like.
+        InvalidInputError: the path does not exist, is not what its name says, or is of no known sort.
     """
     if path is not None and not path.exists():
         raise InvalidInputError(f"{path} does not exist", where=str(path), next_step="name a file or folder")

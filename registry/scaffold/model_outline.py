@@ -34,11 +34,11 @@ TORCHVISION = (
     "where torchvision's Resize(SIDE) and CenterCrop prepared the pictures: resize: {shorter: SIDE, rounding: down, "
     "method: bilinear, antialias: true} and center_crop: {size: [HEIGHT, WIDTH], offset: half_even}"
 )
-"""The steps that give torchvision's pixels, of its transforms for evaluation."""
+"""The steps that reproduce the pixels of torchvision's transforms for evaluation."""
 
 
 def port_lines(graph: GraphSignature, notes: ImportNotes, *, resized: bool) -> Lines:
-    """``inputs`` and ``outputs``; ``resized`` says that the predictor can set a fixed batch axis."""
+    """Return the keys `inputs` and `outputs`; `resized` says that the predictor can change a fixed batch size."""
     inputs = (
         _input(tensor, f"inputs[{index}]", notes, resized=resized, producer=graph.producer)
         for index, tensor in enumerate(graph.inputs)
@@ -52,6 +52,7 @@ def port_lines(graph: GraphSignature, notes: ImportNotes, *, resized: bool) -> L
 
 
 def _listed(key: str, ports: Iterable[Lines], notes: ImportNotes) -> Lines:
+    """Return a key with its inputs or outputs; a TODO line if there are none."""
     lines = [line for port in ports for line in port]
     if lines:
         return block_lines(key, lines)
@@ -59,33 +60,36 @@ def _listed(key: str, ports: Iterable[Lines], notes: ImportNotes) -> Lines:
 
 
 def _input(tensor: GraphTensor, path: str, notes: ImportNotes, *, resized: bool, producer: str) -> Lines:
-    unsaid = "the graph does not say what the tensor holds"
+    """Return the lines of an input."""
+    missing = "the graph does not say what the tensor holds"
     lines = entry_lines("name", tensor.name)
-    lines.append(notes.todo(f"{path}.type", "input-type", "type", unsaid, _INPUT_TYPE))
+    lines.append(notes.todo(f"{path}.type", "input-type", "type", missing, _INPUT_TYPE))
     lines += [*_dtype(tensor, path, notes), *_shape(tensor, path, notes), *_batch(tensor, path, notes, resized=resized)]
     if tensor.sizes is not None and len(tensor.sizes) == _PICTURE_AXES:
         what = "four axes, which may be a picture's"
         lines.append(
             notes.todo(f"{path}.layout", "layout", "layout", what, "write NHWC or NCHW for one, else delete this line")
         )
-    unsaid = "the graph does not say how a sample becomes this tensor"
+    missing = "the graph does not say how a sample becomes this tensor"
     if tensor.quantization is not None:
         scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
-        unsaid += f", only that its values stand for (x - {zero}) * {scale}"
+        missing += f", only that its values stand for (x - {zero}) * {scale}"
     ask = f"{_STEPS}; {TORCHVISION}" if producer == _PYTORCH and _is_color_picture(tensor) else _STEPS
-    return element_lines([*lines, notes.todo(f"{path}.steps", "steps", "steps", unsaid, ask)])
+    return element_lines([*lines, notes.todo(f"{path}.steps", "steps", "steps", missing, ask)])
 
 
 def _is_color_picture(tensor: GraphTensor) -> bool:
+    """Return whether a tensor has the shape of RGB pictures."""
     return (
         tensor.sizes is not None and len(tensor.sizes) == _PICTURE_AXES and _RGB in (tensor.sizes[1], tensor.sizes[3])
     )
 
 
 def _output(tensor: GraphTensor, path: str, notes: ImportNotes) -> Lines:
+    """Return the lines of an output."""
     lines = entry_lines("name", tensor.name)
-    unsaid = "the graph does not say what the tensor means"
-    lines.append(notes.todo(f"{path}.type", "output-type", "type", unsaid, _OUTPUT_TYPE))
+    missing = "the graph does not say what the tensor means"
+    lines.append(notes.todo(f"{path}.type", "output-type", "type", missing, _OUTPUT_TYPE))
     lines += _dtype(tensor, path, notes)
     if tensor.sizes is not None:
         lines += _shape(tensor, path, notes)
@@ -96,6 +100,7 @@ def _output(tensor: GraphTensor, path: str, notes: ImportNotes) -> Lines:
 
 
 def _dtype(tensor: GraphTensor, path: str, notes: ImportNotes) -> Lines:
+    """Return the line of the dtype."""
     if tensor.dtype is not None:
         return entry_lines("dtype", tensor.dtype)
     what = "the graph has a type for which manifests have no word, or says none"
@@ -103,41 +108,45 @@ def _dtype(tensor: GraphTensor, path: str, notes: ImportNotes) -> Lines:
 
 
 def _shape(tensor: GraphTensor, path: str, notes: ImportNotes) -> Lines:
+    """Return the line of the shape."""
     if tensor.sizes is None:
         what = "the graph does not say the number of its axes"
         return [notes.todo(f"{path}.shape", "shape", "shape", what, "write a number, null or a name for each axis")]
     batch = 1 if _is_like_a_state(tensor) else 0
     sizes = [
-        None if axis == batch and not isinstance(size, int) else _named(size, axis)
+        None if axis == batch and not isinstance(size, int) else _axis_size(size, axis)
         for axis, size in enumerate(tensor.sizes)
     ]
     return [f"shape: {format_flow(sizes)}"]
 
 
 def _is_like_a_state(tensor: GraphTensor) -> bool:
-    """Whether a tensor has the shape of a recurrent state, [layers, batch, width], with the batch alone free."""
+    """Return whether a tensor has the shape of a recurrent state, [layers, batch, width], with only the batch free."""
     sizes = tensor.sizes or ()
     free = [axis for axis, size in enumerate(sizes) if not isinstance(size, int)]
     return len(sizes) == _STATE_AXES and free == [1]
 
 
 def _with_sizes_of_state(tensor: GraphTensor, states: Sequence[GraphTensor]) -> GraphTensor:
-    """Return an output with the sizes of the state that it can be fed back to, where the graph leaves its own free."""
+    """Return an output with the sizes of the state that it may feed, where its own are free."""
     sizes = tensor.sizes or ()
     for state in states:
-        of_state = state.sizes or ()
-        alike = all(not isinstance(size, int) or size == wanted for size, wanted in zip(sizes, of_state, strict=False))
-        if tensor.dtype == state.dtype and len(sizes) == len(of_state) and alike:
-            return replace(tensor, sizes=of_state)
+        state_sizes = state.sizes or ()
+        is_compatible = all(
+            not isinstance(size, int) or size == wanted for size, wanted in zip(sizes, state_sizes, strict=False)
+        )
+        if tensor.dtype == state.dtype and len(sizes) == len(state_sizes) and is_compatible:
+            return replace(tensor, sizes=state_sizes)
     return tensor
 
 
-def _named(size: Size, axis: int) -> int | str:
+def _axis_size(size: Size, axis: int) -> int | str:
+    """Return a size, or a name for an axis without one."""
     return f"axis_{axis}" if size is None else size
 
 
 def _batch(tensor: GraphTensor, path: str, notes: ImportNotes, *, resized: bool) -> Lines:
-    """What follows of the batch axis: nothing certain, since a graph knows only sizes."""
+    """Return the lines about the batch axis; none of them is certain, since a graph only has sizes."""
     if tensor.sizes is None:
         return []
     if not tensor.sizes:
@@ -147,8 +156,8 @@ def _batch(tensor: GraphTensor, path: str, notes: ImportNotes, *, resized: bool)
         return [notes.todo(f"{path}.shape", "inferred", "confirm", what, "check, then delete this line")]
     first = tensor.sizes[0]
     if not isinstance(first, int):
-        called = f", and calls it {format_original(first)}" if first else ""
-        what = f"the graph leaves axis 0 free{called}: null says that it is the batch axis"
+        name = f", and calls it {format_original(first)}" if first else ""
+        what = f"the graph leaves axis 0 free{name}: null says that it is the batch axis"
         return [notes.todo(f"{path}.shape", "inferred", "confirm", what, "check, then delete this line")]
     what = f"the graph fixes axis 0 at {first}"
     ask = f"write batch_axis: 0 if it is a batch of {first}, or batch_axis: none"
@@ -164,13 +173,13 @@ _BY_ENDING = {
     ".h5": "hdf5", ".hdf5": "hdf5", ".pb": "frozen-graph", ".pt2": "torch-export",
 }  # fmt: skip
 _TORCHVISION = "/code/__torch__/torchvision/models/"
-"""Where a TorchScript archive holds the code of a network of torchvision."""
+"""The folder in a TorchScript archive with the code of a torchvision network."""
 _TORCH = (".pt", ".pth", ".th", ".bin", ".ckpt")
 
 
 @dataclass(frozen=True, slots=True)
-class _Described:
-    """What a file says: its format if that follows, its graph if that is read, and its own keys and files."""
+class _ModelFacts:
+    """What a file states: its format and graph if these are known, and its own keys and files."""
 
     form: str | None
     graph: GraphSignature | None
@@ -178,25 +187,25 @@ class _Described:
     files: Lines
 
 
-def model_lines(given: ScaffoldSource | None, notes: ImportNotes) -> Lines:
-    """The manifest of the model in a file or folder; a bare one where nothing is given."""
-    if given is None:
+def model_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
+    """Return the manifest of the model in a file or folder; only TODO lines without a source."""
+    if source is None:
         return [*heading("model", None, "", notes), *_bare(notes)]
-    found = _describe(given)
-    lines = heading("model", name_of(given.path), given.path.name, notes)
+    facts = _describe(source)
+    lines = heading("model", name_of(source.path), source.path.name, notes)
     lines.append(_task(notes))
-    lines += [*_framework(found.form, notes), *_format(found.form, given.path.name, notes), *found.lines]
-    if found.graph is not None:
-        lines += port_lines(found.graph, notes, resized=found.form == "tflite")
+    lines += [*_framework(facts.form, notes), *_format(facts.form, source.path.name, notes), *facts.lines]
+    if facts.graph is not None:
+        lines += port_lines(facts.graph, notes, resized=facts.form == "tflite")
     else:
-        what = f"a file in {found.form} is not asked for them" if found.form else "nothing reads the file"
+        what = f"a file in {facts.form} is not asked for them" if facts.form else "nothing reads the file"
         for key in ("inputs", "outputs"):
             lines.append(_ports(key, what, notes))
-    return [*lines, *block_lines("files", found.files)]
+    return [*lines, *block_lines("files", facts.files)]
 
 
 def detect_format(path: Path) -> str | None:
-    """The format of a model's file or folder, by its content where it is certain, else by its ending."""
+    """Return the format of a model's file or folder, by content where that is certain, else by file name extension."""
     if path.is_dir():
         if (path / model_graphs.FILE).is_file():
             return "savedmodel"
@@ -209,12 +218,15 @@ def detect_format(path: Path) -> str | None:
 
 
 def _torch_form(path: Path) -> str:
-    """A TorchScript archive holds its constants; what else ``torch.save`` writes is a pickle of weights, or of code."""
+    """Return the format of a PyTorch file.
+
+    A TorchScript archive has constants. Anything else that `torch.save` writes is a pickle of weights or of code.
+    """
     return "torchscript" if any(name.endswith("/constants.pkl") for name in _members(path)) else "state-dict"
 
 
 def _members(path: Path) -> list[str]:
-    """The names in an archive; none where it is no archive."""
+    """Return the names in an archive; none if the file is not an archive."""
     if not zipfile.is_zipfile(path):
         return []
     try:
@@ -224,63 +236,68 @@ def _members(path: Path) -> list[str]:
         return []
 
 
-def _describe(given: ScaffoldSource) -> _Described:
-    form = detect_format(given.path)
-    readers: dict[str, Callable[[ScaffoldSource], _Described]] = {
+def _describe(source: ScaffoldSource) -> _ModelFacts:
+    """Read what a model's file or folder states."""
+    form = detect_format(source.path)
+    readers: dict[str, Callable[[ScaffoldSource], _ModelFacts]] = {
         "onnx": _onnx,
         "tflite": _tflite,
         "savedmodel": _savedmodel,
         "safetensors": _safetensors,
     }
     if form in readers:
-        return readers[form](given)
-    lines = _code(given.notes) if form in WEIGHTS_ALONE else []
-    if form == "torchscript" and any(_TORCHVISION in name for name in _members(given.path)):
+        return readers[form](source)
+    lines = _code(source.notes) if form in WEIGHTS_ALONE else []
+    if form == "torchscript" and any(_TORCHVISION in name for name in _members(source.path)):
         lines = [f"# the network is torchvision's; {TORCHVISION}"]
     role = "weights" if form in WEIGHTS_ALONE else "graph"
-    return _Described(form, None, lines, given.file(given.path, role))
+    return _ModelFacts(form, None, lines, source.file(source.path, role))
 
 
-def _onnx(given: ScaffoldSource) -> _Described:
-    path = given.path
-    graph = given.read(path, model_graphs.read_onnx_graph, "ONNX model")
-    files = given.file(path, "graph")
-    outside = given.read(path, model_graphs.external_files, "ONNX model")
+def _onnx(source: ScaffoldSource) -> _ModelFacts:
+    """Read an ONNX model."""
+    path = source.path
+    graph = source.read(path, model_graphs.read_onnx_graph, "ONNX model")
+    files = source.file(path, "graph")
+    outside = source.read(path, model_graphs.external_files, "ONNX model")
     for location in dict.fromkeys(tensor.location for tensor in outside):
-        files += given.file(path.parent / location, "weights", called=posixpath.normpath(location))
-    return _Described("onnx", graph, [], files)
+        files += source.file(path.parent / location, "weights", called=posixpath.normpath(location))
+    return _ModelFacts("onnx", graph, [], files)
 
 
-def _tflite(given: ScaffoldSource) -> _Described:
-    graph = given.read(given.path, model_graphs.read_tflite_graph, "TFLite graph")
-    return _Described("tflite", graph, [], given.file(given.path, "graph"))
+def _tflite(source: ScaffoldSource) -> _ModelFacts:
+    """Read a TFLite graph."""
+    graph = source.read(source.path, model_graphs.read_tflite_graph, "TFLite graph")
+    return _ModelFacts("tflite", graph, [], source.file(source.path, "graph"))
 
 
-def _savedmodel(given: ScaffoldSource) -> _Described:
-    folder = given.path if given.path.is_dir() else given.path.parent
-    signatures = given.read(folder / model_graphs.FILE, model_graphs.read_signatures, "SavedModel")
-    files = given.file(folder, "graph")
+def _savedmodel(source: ScaffoldSource) -> _ModelFacts:
+    """Read a SavedModel."""
+    folder = source.path if source.path.is_dir() else source.path.parent
+    signatures = source.read(folder / model_graphs.FILE, model_graphs.read_signatures, "SavedModel")
+    files = source.file(folder, "graph")
     if not signatures:
-        todo = given.notes.todo("signature", "signature", "signature", "the SavedModel has none", "export it with one")
-        return _Described("savedmodel", None, [todo], files)
+        todo = source.notes.todo("signature", "signature", "signature", "the SavedModel has none", "export it with one")
+        return _ModelFacts("savedmodel", None, [todo], files)
     chosen = "serving_default" if "serving_default" in signatures else next(iter(signatures))
     lines = entry_lines("signature", chosen)
     if len(signatures) > 1:
         what = f"the SavedModel also has {', '.join(printable(name) for name in signatures if name != chosen)}"
         ask = "check which one is meant, then delete this line"
-        lines.insert(0, given.notes.todo("signature", "signature", "confirm", what, ask))
-    return _Described("savedmodel", signatures[chosen], lines, files)
+        lines.insert(0, source.notes.todo("signature", "signature", "confirm", what, ask))
+    return _ModelFacts("savedmodel", signatures[chosen], lines, files)
 
 
-def _safetensors(given: ScaffoldSource) -> _Described:
-    found = sorted(given.path.glob("*.safetensors")) if given.path.is_dir() else [given.path]
-    tensors = [tensor for path in found for tensor in given.read(path, read_header, "safetensors file")]
-    files = [line for path in found for line in given.file(path, "weights")]
-    return _Described("safetensors", None, [*_listing(tensors), *_code(given.notes)], files)
+def _safetensors(source: ScaffoldSource) -> _ModelFacts:
+    """Read one safetensors file, or all in a folder."""
+    paths = sorted(source.path.glob("*.safetensors")) if source.path.is_dir() else [source.path]
+    tensors = [tensor for path in paths for tensor in source.read(path, read_header, "safetensors file")]
+    files = [line for path in paths for line in source.file(path, "weights")]
+    return _ModelFacts("safetensors", None, [*_listing(tensors), *_code(source.notes)], files)
 
 
 def _listing(tensors: list[StoredTensor]) -> Lines:
-    """The weights as comments: what the code must build around."""
+    """Return the weights as comments, for the author of the code."""
     count = sum(math.prod(tensor.shape) for tensor in tensors)
     lines = [f"# {len(tensors)} tensors of {count} elements:"]
     lines += [f"#   {printable(tensor.name)} {tensor.dtype} {list(tensor.shape)}" for tensor in tensors[:_SHOWN]]
@@ -289,6 +306,7 @@ def _listing(tensors: list[StoredTensor]) -> Lines:
 
 
 def _format(form: str | None, called: str, notes: ImportNotes) -> Lines:
+    """Return the line of the format."""
     if form is not None:
         return entry_lines("format", form)
     ask = f"write one of {', '.join(FRAMEWORKS)}"
@@ -296,6 +314,7 @@ def _format(form: str | None, called: str, notes: ImportNotes) -> Lines:
 
 
 def _framework(form: str | None, notes: ImportNotes) -> Lines:
+    """Return the lines of the framework."""
     names = FRAMEWORKS[form] if form else ()
     ask = 'the set that you have tried, such as ">=1.20 <2"'
     if len(names) != 1:
@@ -308,12 +327,14 @@ def _framework(form: str | None, notes: ImportNotes) -> Lines:
 
 
 def _task(notes: ImportNotes) -> str:
+    """Return the TODO line of the task."""
     ask = "write image-classification, object-detection, semantic-segmentation, audio-classification, "
     ask += "text-classification, regression or tensor"
     return notes.todo("task", "task", "task", "no file says what the model is for", ask)
 
 
 def _ports(key: str, what: str, notes: ImportNotes) -> str:
+    """Return the TODO line of the inputs or outputs."""
     ask = (
         "write each with name, type, dtype, shape and steps"
         if key == "inputs"
@@ -323,12 +344,14 @@ def _ports(key: str, what: str, notes: ImportNotes) -> str:
 
 
 def _code(notes: ImportNotes) -> Lines:
+    """Return the TODO line of the code."""
     what = "weights alone do not say their network"
     ask = "write code: {file: FILE.py, function: NAME}, and add the file with the role code"
     return [notes.todo("code", "code", "code", what, ask)]
 
 
 def _bare(notes: ImportNotes) -> Lines:
+    """Return the TODO lines of a model about which nothing is known."""
     what = "no file was named"
     ask = "list each with path, role and source; one has the role graph, or weights"
     return [

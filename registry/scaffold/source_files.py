@@ -21,22 +21,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ScaffoldSource:
-    """A file or folder, both absolute; the manifest will lie in ``folder``. What is told of it goes to ``notes``."""
+    """The absolute path of a file or folder, and of the folder for its manifest; `notes` receives the findings."""
 
     path: Path
     folder: Path
     notes: ImportNotes
 
     def beside(self, path: Path) -> str:
-        """How the manifest names a path as a source."""
+        """Return a path as a source in the manifest."""
         relative = Path(os.path.relpath(path, self.folder)).as_posix()
         return relative if relative.startswith("../") else f"./{relative}"
 
     def read(self, path: Path, reader: Callable[[BinaryIO, int], T], form: str) -> T:
-        """What ``reader`` finds in a file.
+        """Return the result of `reader` for a file; `form` is the name of the expected format.
 
         Raises:
-            InvalidInputError: it is not of the form that ``form`` calls.
+            InvalidInputError: the file is not of that format.
         """
         with open_regular(path) as stream:
             try:
@@ -50,7 +50,7 @@ class ScaffoldSource:
                 raise InvalidInputError(what, where=str(path), next_step="name another file") from error
 
     def file(self, path: Path, role: str | None = None, *, called: str | None = None) -> Lines:
-        """The entry of ``files`` for a file or folder: it keeps its name, unless it is ``called`` another way."""
+        """Return the entry in `files` of a file or folder, by its own name or as `called`."""
         name = called or (f"{path.name}/" if path.is_dir() else path.name)
         lines = entry_lines("path", check_path(name.removesuffix("/")) + ("/" if name.endswith("/") else ""))
         lines += entry_lines("role", role) if role else []
@@ -58,7 +58,7 @@ class ScaffoldSource:
 
 
 def heading(kind: str, name: str | None, called: str, notes: ImportNotes, *, version: str = "") -> Lines:
-    """The first keys of any manifest; the version is a first one, unless a file says it."""
+    """Return the first keys of any manifest; the version is 1.0.0 unless a file states it."""
     lines = ["schema: 1", f"kind: {kind}"]
     if name is None:
         lines.append(notes.todo("name", "no-name", "name", "no file gives one", "write lower-case letters and digits"))
@@ -73,7 +73,7 @@ def heading(kind: str, name: str | None, called: str, notes: ImportNotes, *, ver
 
 
 def name_of(path: Path) -> str | None:
-    """A name after a file: ``ResNet8 (int8).onnx`` is ``resnet8-int8``; of ``saved_model.pb``, after its folder."""
+    """Return a name from a file: `resnet8-int8` from `ResNet8 (int8).onnx`; from the folder of `saved_model.pb`."""
     if path.is_file() and path.name != FILE:
         return native_name(Path(path.name.removesuffix(".gz")).stem)
     folder = path if path.is_dir() else path.parent
@@ -81,10 +81,10 @@ def name_of(path: Path) -> str | None:
 
 
 def require_samples(path: Path, samples: int | None) -> None:
-    """Nothing, where there are samples, or their number is unknown.
+    """Check that there are samples, or that their number is unknown.
 
     Raises:
-        InvalidInputError: there is none, of which no split can be.
+        InvalidInputError: there are none, and a split cannot be empty.
     """
     if samples == 0:
         what = f"{path.name} has no samples"

@@ -1,7 +1,8 @@
 """Entry point of the MLModelScope import, for both forms of its manifests, with a list of unused keys.
 
-The *paper's* form lists ordered steps for inputs and outputs; the *program's* has flat parameters, one ``output`` and
-MD5 checksums. What the program's code did with the flat parameters is read as an inference, which the author confirms.
+The form of the *paper* lists ordered steps for inputs and outputs. The form of the *program* has flat parameters, one
+`output` and MD5 checksums. The effect of flat parameters follows from the program's code; such an inference is marked,
+and the author confirms it.
 """
 
 import re
@@ -58,18 +59,19 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "outputs.steps": ("argsort", "softmax"),
     "outputs.steps.argsort": ("labels_url",),
 }
-"""The keys of the paper's form and of the program's, by section."""
+"""The keys of both forms, by section."""
 
 _AMBIGUOUS = frozenset(".[]")
 
 
 def list_leftovers(value: dict[str, Any], notes: ImportNotes) -> None:
-    """List every key below the top that is not accounted for, as a whole where nothing in it was used."""
+    """List every unused key below the top level; a mapping of which nothing was used is listed as a whole."""
     above = {path[:end] for path in notes.used for end in range(len(path)) if path[end] in ".["}
     _walk(value, "", "", above, notes)
 
 
 def _walk(value: Any, path: str, section: str, above: set[str], notes: ImportNotes) -> None:  # noqa: ANN401
+    """List the unused keys of one mapping or list."""
     keyed = value.items() if isinstance(value, dict) else enumerate(value)
     for key, inner in keyed:
         below = child_path(path, key)
@@ -88,6 +90,7 @@ def _walk(value: Any, path: str, section: str, above: set[str], notes: ImportNot
 
 
 def _section(section: str, key: str) -> str:
+    """Return the section of a key in `KNOWN`."""
     name = "outputs" if key == "output" and not section else key
     return f"{section}.{name}" if section else name
 
@@ -104,7 +107,7 @@ _FORMATS = {
     ("pytorch", "pt"): "torchscript",
     ("pytorch", "pth"): "torchscript",
 }
-"""What a graph file most likely is, by framework and ending."""
+"""The most likely format of a graph file, by framework and file name extension."""
 
 _ENDING = re.compile(r"\.([A-Za-z0-9]+)(\?.*)?$")
 _CERTAIN = ("onnx", "tflite", "keras")
@@ -112,9 +115,9 @@ _CERTAIN = ("onnx", "tflite", "keras")
 
 @dataclass(frozen=True, slots=True)
 class ImportedManifest:
-    """A native manifest as it was written, its name if it has one, and what was found in the original.
+    """A native manifest, its name if it has one, and the findings about the original.
 
-    ``used`` are the paths of the original that are said by the text, or by findings of other paths.
+    `used` has the paths of the original that the text, or findings of other paths, cover.
     """
 
     name: str | None
@@ -124,37 +127,39 @@ class ImportedManifest:
 
     @property
     def todos(self) -> int:
+        """The number of TODO lines."""
         return sum(finding.todo for finding in self.findings)
 
 
 @dataclass(frozen=True, slots=True)
 class ImportFailure:
-    """A text that is no manifest of MLModelScope's: ``error`` says why; ``broken`` that it is no readable YAML."""
+    """The error of a text that is not an MLModelScope manifest; `broken` if it is not readable YAML."""
 
     error: InvalidInputError
     broken: bool
 
 
 def import_all(originals: "dict[str, bytes]") -> "dict[str, ImportedManifest | ImportFailure]":
-    """Each original, by what it is called: in order, so that the second of two equal names is told of the first."""
-    taken: dict[tuple[str, str], str] = {}
-    return {called: _import_one(text, called, taken) for called, text in originals.items()}
+    """Import originals by name, in order, so that the second of two equal model names refers to the first."""
+    seen: dict[tuple[str, str], str] = {}
+    return {source: _import_one(text, source, seen) for source, text in originals.items()}
 
 
-def _import_one(text: bytes, called: str, taken: dict[tuple[str, str], str]) -> ImportedManifest | ImportFailure:
+def _import_one(text: bytes, source: str, seen: dict[tuple[str, str], str]) -> ImportedManifest | ImportFailure:
+    """Import one original."""
     try:
-        document, oddities = read_yaml_tolerantly(text, called)
+        document, oddities = read_yaml_tolerantly(text, source)
     except InvalidInputError as error:
         return ImportFailure(error, broken=True)
-    reason = _other(document.value)
+    reason = _reject_reason(document.value)
     if reason:
         ask = "name a model manifest of MLModelScope's: it has framework, inputs, output or outputs, and model"
-        return ImportFailure(InvalidInputError(reason, where=called, next_step=ask), broken=False)
-    return _imported(document, oddities, called, taken)
+        return ImportFailure(InvalidInputError(reason, where=source, next_step=ask), broken=False)
+    return _convert(document, oddities, source, seen)
 
 
-def _other(value: object) -> str:
-    """Why a document is no manifest of MLModelScope's; empty if it is one."""
+def _reject_reason(value: object) -> str:
+    """Return why a document is not an MLModelScope manifest; empty if it is one."""
     if isinstance(value, dict) and "schema" in value and "kind" in value:
         return "this is a manifest of benchlock itself"
     if not isinstance(value, dict) or "framework" not in value or not any(key in value for key in _PORTS):
@@ -162,21 +167,22 @@ def _other(value: object) -> str:
     return ""
 
 
-def _imported(
-    document: Document, oddities: tuple[Oddity, ...], called: str, taken: dict[tuple[str, str], str]
+def _convert(
+    document: Document, oddities: tuple[Oddity, ...], source: str, seen: dict[tuple[str, str], str]
 ) -> ImportedManifest:
+    """Convert an MLModelScope manifest."""
     notes = ImportNotes()
-    for odd in oddities:
+    for oddity in oddities:
         ask = "check what was meant, then delete this line"
-        what = f"{printable(odd.what)} (line {odd.line})"
-        if odd.passed is not None:
-            what += f", passing over {format_original(odd.passed)}"
-        notes.todo_unplaced(odd.path, "yaml", what, ask)
+        what = f"{printable(oddity.what)} (line {oddity.line})"
+        if oddity.passed is not None:
+            what += f", passing over {format_original(oddity.passed)}"
+        notes.todo_unplaced(oddity.path, "yaml", what, ask)
     top = OriginalMapping(Place(document), document.value, notes)
-    name, lines = _lines(top, called, taken)
+    name, lines = _lines(top, source, seen)
     list_leftovers(document.value, notes)
     head: Lines = [
-        f"# From the MLModelScope manifest {printable(called)}.",
+        f"# From the MLModelScope manifest {printable(source)}.",
         "# What it leaves unsaid is left out under a TODO line: do what each asks for, and delete it.",
         *notes.unplaced,
     ]
@@ -184,26 +190,34 @@ def _imported(
     return ImportedManifest(name, text, tuple(notes.findings), frozenset(notes.used))
 
 
-def _lines(top: OriginalMapping, called: str, taken: dict[tuple[str, str], str]) -> tuple[str | None, Lines]:
-    """The native manifest from its first key on."""
-    name, named = name_lines(top, taken, called)
-    heading = [*named, *version_lines(top), *license_lines(top), *description_lines(top)]
-    framework, framed = framework_lines(top)
+def _lines(top: OriginalMapping, source: str, seen: dict[tuple[str, str], str]) -> tuple[str | None, Lines]:
+    """Return the name and the lines of the native manifest."""
+    name, name_part = name_lines(top, seen, source)
+    heading = [*name_part, *version_lines(top), *license_lines(top), *description_lines(top)]
+    framework, framework_part = framework_lines(top)
     list_images(top)
     list_code(top)
     files = Files(top.notes, [], set())
-    form, formatted = _format_lines(top, framework, model_files(top, files))
+    form, format_part = _format_lines(top, framework, model_files(top, files))
     network = Network(form)
     inputs = inputs_lines(top, network)
-    answers = read_outputs(top, network, files)
-    body = [*answers.task, *framed, *formatted, *inputs, *answers.outputs, *answers.predictions, *files_lines(files)]
+    outputs = read_outputs(top, network, files)
+    body = [
+        *outputs.task,
+        *framework_part,
+        *format_part,
+        *inputs,
+        *outputs.outputs,
+        *outputs.predictions,
+        *files_lines(files),
+    ]
     return name, ["schema: 1", "kind: model", *heading, *body, *attribute_lines(top)]
 
 
 def _format_lines(top: OriginalMapping, framework: str | None, graph: str) -> tuple[str | None, Lines]:
-    """The format of the graph file: certain from few endings, likely from others."""
-    path, ended = top.place.at("model", "graph_path").path, _ENDING.search(graph)
-    ending = ended[1].lower() if ended else ""
+    """Return the format of the graph file, which is certain for a few file name extensions only."""
+    path, match = top.place.at("model", "graph_path").path, _ENDING.search(graph)
+    ending = match[1].lower() if match else ""
     form = _FORMATS.get((framework or "", ending))
     if form is None:
         what = f"none follows from {framework or 'the framework'} and a file that ends in .{ending}"

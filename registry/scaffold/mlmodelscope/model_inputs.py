@@ -28,7 +28,7 @@ _ASK_RESIZE = "write method, antialias and, with antialias: false, coordinates"
 
 @dataclass(frozen=True, slots=True)
 class ImageParameters:
-    """What is known of the tensor that a picture becomes; None is unsaid."""
+    """The known properties of the tensor that a picture becomes; None is unknown."""
 
     channels: int | None = None
     height: int | None = None
@@ -37,7 +37,7 @@ class ImageParameters:
 
     @property
     def shape(self) -> list[int | None] | None:
-        """The native shape with a free batch axis, if all of it is known."""
+        """The native shape with a free batch axis, if all sizes are known."""
         if self.channels is None or self.layout is None:
             return None
         sides = [self.height, self.width]
@@ -45,7 +45,7 @@ class ImageParameters:
 
 
 def shape_lines(port: OriginalMapping, picture: ImageParameters, key: str) -> Lines:
-    """Shape and layout, or what is missing of them."""
+    """Return the line of the shape, or a TODO line."""
     notes, lines = port.notes, Lines()
     if picture.shape is None or None in picture.shape[1:]:
         what = "the original does not say the whole shape"
@@ -57,6 +57,7 @@ def shape_lines(port: OriginalMapping, picture: ImageParameters, key: str) -> Li
 
 
 def layout_line(port: OriginalMapping, key: str) -> tuple[str | None, Lines]:
+    """Return the layout, and its line or a TODO line."""
     written = port.text(key)
     layout = LAYOUTS.get((written or "").strip().upper())
     if layout:
@@ -69,7 +70,7 @@ def layout_line(port: OriginalMapping, key: str) -> tuple[str | None, Lines]:
 
 
 def decode_step(port: OriginalMapping, key: str) -> Lines:
-    """The first step: the colours that the original says, and the orientation, of which none says anything."""
+    """Return the first step: the colours in the original, and a TODO line for the orientation, which it never has."""
     written, notes, path = port.text(key), port.notes, port.path(key)
     color = (written or "").strip().upper()
     if color in COLORS:
@@ -86,10 +87,10 @@ def decode_step(port: OriginalMapping, key: str) -> Lines:
     return element_lines(block_lines("decode", lines))
 
 
-def resize_step(port: OriginalMapping, picture: ImageParameters, key: str, said: Lines) -> Lines:
-    """A resize to the picture's size; ``said`` are the arguments that the original states itself."""
-    lines = [f"size: {format_flow([picture.height, picture.width])}", *said]
-    if not any(line.startswith("method:") for line in said):
+def resize_step(port: OriginalMapping, picture: ImageParameters, key: str, stated: Lines) -> Lines:
+    """Return a resize to the picture's size; `stated` has the arguments in the original."""
+    lines = [f"size: {format_flow([picture.height, picture.width])}", *stated]
+    if not any(line.startswith("method:") for line in stated):
         what = "nothing says how pictures are resized"
         lines.append(port.notes.todo(port.path(key), "resize", "resize", what, _ASK_RESIZE))
     else:
@@ -100,32 +101,33 @@ def resize_step(port: OriginalMapping, picture: ImageParameters, key: str, said:
 
 
 def dimensions(port: OriginalMapping, key: str) -> tuple[int, int, int] | None:
-    """Channels, height and width: the order in which their program takes them, whatever the layout."""
+    """Return channels, height and width, the order in which the program reads them, whatever the layout."""
     if not port.says(key):
         return None
-    found = port.numbers(key)
-    if found is None:
+    sizes = port.numbers(key)
+    if sizes is None:
         return None
-    problem = _problem(found)
+    problem = _problem(sizes)
     if not problem:
-        channels, height, width = (int(one) for one in found)
+        channels, height, width = (int(size) for size in sizes)
         return channels, height, width
     ask = "their program takes channels, height, width: write shape, and a resize, as the network wants them"
-    port.notes.todo_unplaced(port.path(key), "dimensions", f"{format_original(list(found))} {problem}", ask)
+    port.notes.todo_unplaced(port.path(key), "dimensions", f"{format_original(list(sizes))} {problem}", ask)
     return None
 
 
-def _problem(found: tuple[float, ...]) -> str:
-    if any(one != int(one) or one < 1 for one in found):
+def _problem(sizes: tuple[float, ...]) -> str:
+    """Return why dimensions cannot be channels, height and width; empty if they can."""
+    if any(size != int(size) or size < 1 for size in sizes):
         return "are no sizes"
-    if len(found) == 1:
+    if len(sizes) == 1:
         return "is one size, for which their program's versions put 3 or that size as channels"
-    if len(found) > _SIDES:
-        return f"are {len(found)} sizes, and their program refuses a batch size among them"
-    if len(found) != _SIDES:
+    if len(sizes) > _SIDES:
+        return f"are {len(sizes)} sizes, and their program refuses a batch size among them"
+    if len(sizes) != _SIDES:
         return "are two sizes"
-    if found[0] not in CHANNELS:
-        return f"begin with {found[0]:g} channels"
+    if sizes[0] not in CHANNELS:
+        return f"begin with {sizes[0]:g} channels"
     return ""
 
 
@@ -134,9 +136,9 @@ _PAPER_SIDES = (2, 3)
 
 
 def paper_input(port: OriginalMapping, kind: str | None, position: int, network: Network) -> Lines:
-    """The lines of one input whose ``steps`` are listed."""
-    named = name_lines(port, "layer_name", position, "input", network)[1]
-    dtype, typed = dtype_lines(port)
+    """Return the lines of an input with listed steps."""
+    name_part = name_lines(port, "layer_name", position, "input", network)[1]
+    dtype, dtype_part = dtype_lines(port)
     if kind != "image":
         what = (
             f"an input of type {format_original(kind)} has no form that follows from it"
@@ -144,14 +146,21 @@ def paper_input(port: OriginalMapping, kind: str | None, position: int, network:
             else "the original says no type"
         )
         ask = "write type (image, audio, text or tensor), shape and steps"
-        return [*named, port.notes.todo(port.path("type"), "input-type", "type", what, ask), *typed]
+        return [*name_part, port.notes.todo(port.path("type"), "input-type", "type", what, ask), *dtype_part]
     steps = port.elements("steps")
     picture = _picture(steps)
-    shaped = [*shape_lines(port, picture, "steps"), *_layout_lines(port, picture)]
-    return [*named, "type: image", *typed, *shaped, *block_lines("steps", _steps(port, steps, picture, dtype))]
+    shape_part = [*shape_lines(port, picture, "steps"), *_layout_lines(port, picture)]
+    return [
+        *name_part,
+        "type: image",
+        *dtype_part,
+        *shape_part,
+        *block_lines("steps", _steps(port, steps, picture, dtype)),
+    ]
 
 
 def _layout_lines(port: OriginalMapping, picture: ImageParameters) -> Lines:
+    """Return the lines of the layout that the steps imply."""
     if picture.layout is None:
         return [port.notes.todo(port.path("steps"), "layout", "layout", "no decode says it", "write NHWC or NCHW")]
     if picture.shape is None:
@@ -162,7 +171,7 @@ def _layout_lines(port: OriginalMapping, picture: ImageParameters) -> Lines:
 
 
 def _steps(port: OriginalMapping, steps: list[OriginalMapping], picture: ImageParameters, dtype: str | None) -> Lines:
-    """The steps in their order; a layout that decode states is made at the end, where it means the same."""
+    """Return the steps in their order; a transpose at the end gives the layout of decode, where it means the same."""
     lines = [line for step in steps for line in _step(step, picture)]
     names = [name for step in steps for name in step.value]
     if "decode" not in names:
@@ -177,7 +186,7 @@ def _steps(port: OriginalMapping, steps: list[OriginalMapping], picture: ImagePa
 
 
 def _picture(steps: list[OriginalMapping]) -> ImageParameters:
-    """What decode and the last resize say of the tensor; their values are read again where they are written."""
+    """Return what decode and the last resize state about the tensor; each step reads its own values again."""
     layout = channels = height = width = None
     for step in steps:
         decode, resize = step.value.get("decode"), step.value.get("resize")
@@ -190,25 +199,30 @@ def _picture(steps: list[OriginalMapping]) -> ImageParameters:
 
 
 def _is_size(value: object) -> bool:
-    fits = isinstance(value, list) and len(value) in _PAPER_SIDES and all(type(one) is int and one > 0 for one in value)
+    """Return whether a value is height and width, or channels, height and width."""
+    fits = (
+        isinstance(value, list) and len(value) in _PAPER_SIDES and all(type(side) is int and side > 0 for side in value)
+    )
     return fits and (len(value) == _PAPER_SIDES[0] or value[0] in (1, 3))  # type: ignore[arg-type, index]
 
 
 def _step(step: OriginalMapping, picture: ImageParameters) -> Lines:
+    """Return the native form of a step."""
     lines = Lines()
     for name in step.value:
-        known = _STEPS.get(name)
-        arguments = step.mapping(name) if known and isinstance(step.value[name], dict) else None
-        if known is None or arguments is None:
+        convert = _STEPS.get(name)
+        arguments = step.mapping(name) if convert and isinstance(step.value[name], dict) else None
+        if convert is None or arguments is None:
             what = f"{format_original({name: step.use(name)})} is no step here"
             ask = "write what it does in the steps that there are, or as a python step"
             lines.append(step.notes.todo(step.path(name), "unknown-step", "steps", what, ask))
         else:
-            lines += known(arguments, picture)
+            lines += convert(arguments, picture)
     return lines
 
 
 def _decode(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: ARG001 - all alike
+    """Convert a decode step."""
     written = step.text("data_layout")
     if written and written.upper() not in LAYOUTS:
         step.notes.tell(
@@ -221,12 +235,13 @@ def _decode(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: 
 
 
 def _resize(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: ARG001
-    method, said, notes = step.text("method"), Lines(), step.notes
+    """Convert a resize step."""
+    method, stated, notes = step.text("method"), Lines(), step.notes
     if method in _METHODS:
-        said = entry_lines("method", method)
+        stated = entry_lines("method", method)
     elif method:
         what = f"{format_original(method)} is no method here"
-        said = [notes.todo(step.path("method"), "resize", "method", what, f"write one of {', '.join(_METHODS)}")]
+        stated = [notes.todo(step.path("method"), "resize", "method", what, f"write one of {', '.join(_METHODS)}")]
     size = step.use("dimensions")
     if step.says("keep_aspect_ratio") and step.boolean("keep_aspect_ratio"):
         how = f"by {method or 'no stated method'}; no crop or margin is said"
@@ -235,12 +250,13 @@ def _resize(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: 
     if not _is_size(size):
         what = f"the dimensions {format_original(size)} are not channels, height, width"
         todo = notes.todo(step.path("dimensions"), "dimensions", "resize", what, "write its arguments")
-        return element_lines(block_lines("resize", [todo, *said]))
-    found = ImageParameters(None, size[-2], size[-1])
-    return resize_step(step, found, "method", said)
+        return element_lines(block_lines("resize", [todo, *stated]))
+    target = ImageParameters(None, size[-2], size[-1])
+    return resize_step(step, target, "method", stated)
 
 
 def _normalize(step: OriginalMapping, picture: ImageParameters) -> Lines:
+    """Convert a normalize step."""
     mean, rescale = step.numbers("mean"), step.numbers("rescale")
     channels = picture.channels or 3
     if mean is None or len(mean) not in (1, channels):
@@ -257,6 +273,7 @@ def _normalize(step: OriginalMapping, picture: ImageParameters) -> Lines:
 
 
 def _cast(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: ARG001
+    """Convert a cast step."""
     written = step.text("element_type") or ""
     if written.lower() in DTYPES:
         return element_lines([f"cast: {format_flow({'dtype': written.lower()})}"])
@@ -276,11 +293,11 @@ CODE = (
     *("before_preprocess", "preprocess", "after_preprocess"),
     *("before_postprocess", "postprocess", "after_postprocess"),
 )
-"""The keys that hold code, which the program ran in place of built-in steps."""
+"""The keys with code, which the program ran instead of built-in steps."""
 
 
 def inputs_lines(top: OriginalMapping, network: Network) -> Lines:
-    """The native inputs; and TODO lines for what an original's inputs do not say."""
+    """Return the native inputs, with TODO lines for missing facts."""
     ports = top.elements("inputs")
     if not ports:
         what = "the original describes no input"
@@ -289,6 +306,7 @@ def inputs_lines(top: OriginalMapping, network: Network) -> Lines:
 
 
 def _input(port: OriginalMapping, position: int, network: Network) -> Lines:
+    """Return the lines of an input."""
     kind = port.text("type")
     described = description_comment(port)
     if port.says("steps"):
@@ -301,6 +319,7 @@ def _input(port: OriginalMapping, position: int, network: Network) -> Lines:
 
 
 def _unknown_kind(port: OriginalMapping, kind: str | None) -> Lines:
+    """Return the TODO line of an input whose type has no native form."""
     what = (
         f"an input of type {format_original(kind)} has no form that follows from it"
         if kind
@@ -311,33 +330,40 @@ def _unknown_kind(port: OriginalMapping, kind: str | None) -> Lines:
 
 
 def _code_image(port: OriginalMapping) -> Lines:
-    """A picture by the flat parameters.
+    """Return the lines of a picture with flat parameters.
 
-    Their program did, in this order: decode, resize, ``(value - mean) / scale`` as float32, layout, element type.
+    The program did, in this order: decode, resize, `(value - mean) / scale` as float32, layout, element type.
     """
-    dtype, typed = dtype_lines(port)
-    layout, laid_out = layout_line(port, "layout")
-    found = dimensions(port, "dimensions")
-    picture = ImageParameters(*found, layout) if found else ImageParameters(layout=layout)
-    confirm = _confirm(port, sized=found is not None)
+    dtype, dtype_part = dtype_lines(port)
+    layout, layout_part = layout_line(port, "layout")
+    sizes = dimensions(port, "dimensions")
+    picture = ImageParameters(*sizes, layout) if sizes else ImageParameters(layout=layout)
+    confirm = _confirm(port, sized=sizes is not None)
     steps = [*_code_steps(port, picture, dtype), *_layout_step(picture)]
-    return [*typed, *shape_lines(port, picture, "dimensions"), *laid_out, *confirm, *block_lines("steps", steps)]
+    return [
+        *dtype_part,
+        *shape_lines(port, picture, "dimensions"),
+        *layout_part,
+        *confirm,
+        *block_lines("steps", steps),
+    ]
 
 
 def _confirm(port: OriginalMapping, *, sized: bool) -> Lines:
-    """Everything that follows from the program's code and not from the original, in one line to confirm."""
-    read = ["the steps are in the order of their code"]
+    """Return one TODO line that lists everything inferred from the program's code."""
+    inferences = ["the steps are in the order of their code"]
     if sized:
-        read.append("dimensions are channels, height, width, and the batch is free")
+        inferences.append("dimensions are channels, height, width, and the batch is free")
     if port.says("mean") or port.says("scale"):
-        read.append("scale divides after mean is subtracted, and a missing one is 0 or 1")
+        inferences.append("scale divides after mean is subtracted, and a missing one is 0 or 1")
     else:
-        read.append("without mean and scale there is no normalize")
-    what = "read as their program did: " + "; ".join(read)
+        inferences.append("without mean and scale there is no normalize")
+    what = "read as their program did: " + "; ".join(inferences)
     return [port.notes.todo(port.place.path, "inferred", "confirm", what, "check, then delete this line")]
 
 
 def _code_steps(port: OriginalMapping, picture: ImageParameters, dtype: str | None) -> Lines:
+    """Return the steps of a picture with flat parameters."""
     lines = decode_step(port, "color_mode")
     aspect = _aspect_lines(port)
     if picture.height is not None and not aspect:
@@ -355,7 +381,7 @@ def _code_steps(port: OriginalMapping, picture: ImageParameters, dtype: str | No
 
 
 def _aspect_lines(port: OriginalMapping) -> Lines:
-    """What the original says of the aspect ratio, and of sides, in place of a size."""
+    """Return the TODO lines about the aspect ratio, and about sides that are not a size."""
     lines, notes = Lines(), port.notes
     if port.says("keep_aspect_ratio") and port.boolean("keep_aspect_ratio"):
         what = "the aspect ratio is kept, and nothing says by what crop or margin"
@@ -371,16 +397,18 @@ def _aspect_lines(port: OriginalMapping) -> Lines:
 
 
 def _crop_lines(port: OriginalMapping) -> Lines:
-    said = [f"{key} is {format_original(port.use(key))}" for key in ("crop_method", "crop_ratio") if port.says(key)]
-    if not said:
+    """Return the TODO line about a crop."""
+    stated = [f"{key} is {format_original(port.use(key))}" for key in ("crop_method", "crop_ratio") if port.says(key)]
+    if not stated:
         return []
     key = "crop_method" if port.says("crop_method") else "crop_ratio"
-    what = f"{' and '.join(said)}, and nothing says before or after which step"
+    what = f"{' and '.join(stated)}, and nothing says before or after which step"
     ask = "write center_crop: {fraction: …} at its place, if the centre is meant"
     return [port.notes.todo(port.path(key), "crop", "center_crop", what, ask)]
 
 
 def _normalize_step(port: OriginalMapping, picture: ImageParameters) -> Lines:
+    """Return the normalize step of mean and scale."""
     mean, scale = port.numbers("mean"), port.numbers("scale")
     if mean is None and scale is None:
         return []
@@ -388,13 +416,13 @@ def _normalize_step(port: OriginalMapping, picture: ImageParameters) -> Lines:
     path = port.path("mean" if port.says("mean") else "scale")
     written = f"mean {format_flow(list(mean))} and scale {format_flow(list(scale))}"
     channels = picture.channels or 3
-    if len(mean) not in (1, channels) or len(scale) not in (1, channels) or any(one <= 0 for one in scale):
+    if len(mean) not in (1, channels) or len(scale) not in (1, channels) or any(values <= 0 for values in scale):
         ask = f"write normalize with {channels} means and positive deviations"
         return [port.notes.todo(path, "normalize", "normalize", f"{written} fit no {channels} channels", ask)]
     width = max(len(mean), len(scale))
-    mean, scale = (list(one) * (width // len(one)) for one in (mean, scale))  # type: ignore[assignment]
-    ordered = len(set(mean)) > 1 or len(set(scale)) > 1
-    if ordered and str(port.value.get("color_mode")).strip().upper() != "RGB":
+    mean, scale = (list(values) * (width // len(values)) for values in (mean, scale))  # type: ignore[assignment]
+    differs_by_channel = len(set(mean)) > 1 or len(set(scale)) > 1
+    if differs_by_channel and str(port.value.get("color_mode")).strip().upper() != "RGB":
         what = f"{written} are in the order R, G, B in their program, whatever color_mode says"
         ask = "write normalize: {mean: …, std: …} in the order of the picture's colours"
         return [port.notes.todo(path, "mean-order", "normalize", what, ask)]
@@ -402,11 +430,12 @@ def _normalize_step(port: OriginalMapping, picture: ImageParameters) -> Lines:
 
 
 def _layout_step(picture: ImageParameters) -> Lines:
+    """Return the transpose to the layout NCHW."""
     return [f"- transpose: {format_flow({'layout': 'NCHW'})}"] if picture.layout == "NCHW" else []
 
 
 def list_code(top: OriginalMapping) -> None:
-    """List code in the original, which is not taken over."""
+    """List code in the original, which is not imported."""
     for key in CODE:
         if top.says(key):
             written = top.use(key)

@@ -25,7 +25,7 @@ _FRAMEWORKS = {
     "onnx-runtime": "onnxruntime",
     "litert": "litert",
 }
-"""The frameworks that have a predictor here, by the names that others write, in lower case."""
+"""The frameworks with a predictor here, by the names in originals, in lower case."""
 
 _NO_NAME = re.compile(r"[^a-z0-9._-]+")
 _SEPARATORS = re.compile(r"[._-]{2,}")
@@ -36,7 +36,7 @@ _NO_LICENCE = ("", "todo", "unknown", "none", "n/a")
 
 
 def native_name(text: str) -> str | None:
-    """The nearest name by the native rule: lower case, runs of other characters become one ``-``; None if none is."""
+    """Return the nearest valid name: lower case, with one `-` for other characters; None if there is none."""
     plain = _SEPARATORS.sub(lambda run: run[0][0], _NO_NAME.sub("-", text.strip().lower())).strip("._-")
     try:
         return parse_name(plain)
@@ -44,8 +44,14 @@ def native_name(text: str) -> str | None:
         return None
 
 
-def name_lines(top: OriginalMapping, taken: dict[tuple[str, str], str], source: str) -> tuple[str | None, Lines]:
-    """``taken`` holds the names and versions of the originals before this one, and where those stand."""
+def name_lines(top: OriginalMapping, seen: dict[tuple[str, str], str], source: str) -> tuple[str | None, Lines]:
+    """Return the name of the model, and its line or a TODO line.
+
+    Args:
+        top: The original.
+        seen: The original of each name and version that was imported before; the new one is added.
+        source: The name of this original.
+    """
     written = top.text("name")
     path, notes = top.path("name"), top.notes
     if not written:
@@ -58,18 +64,19 @@ def name_lines(top: OriginalMapping, taken: dict[tuple[str, str], str], source: 
         notes.tell(path, "name", f"{format_original(written)} is no name by the rule here", f"written as {native}")
     # Only what a version says can tell two models of one name apart; one that says nothing is equal to none.
     key = (native, format_original(top.value.get("version")))
-    if key in taken:
-        what = f"{native} is also the model of {format_original(taken[key])}, in the same version"
+    if key in seen:
+        what = f"{native} is also the model of {format_original(seen[key])}, in the same version"
         return native, [
             notes.todo(
                 path, "same-name", "name", what, f"write another one; family: {native} says that it is the same network"
             )
         ]
-    taken[key] = source
+    seen[key] = source
     return native, [entry_lines("name", native)[0] + ("" if native == written else f"  # {printable(written)}")]
 
 
 def version_lines(top: OriginalMapping) -> Lines:
+    """Return the line of the version, or a TODO line."""
     written = top.text("version")
     path, notes = top.path("version"), top.notes
     if not written:
@@ -85,6 +92,7 @@ def version_lines(top: OriginalMapping) -> Lines:
 
 
 def license_lines(top: OriginalMapping) -> Lines:
+    """Return the line of the licence, or a TODO line."""
     written = top.text("license")
     path, notes = top.path("license"), top.notes
     if written is None or written.strip().lower() in _NO_LICENCE:
@@ -98,12 +106,13 @@ def license_lines(top: OriginalMapping) -> Lines:
 
 
 def description_lines(top: OriginalMapping) -> Lines:
+    """Return the line of the description, if there is one."""
     written = top.text("description")
     return entry_lines("description", written.strip()) if written and written.strip() else []
 
 
 def framework_lines(top: OriginalMapping) -> tuple[str | None, Lines]:
-    """The native framework, if there is one, and what is written of it."""
+    """Return the native framework, if there is one, and its lines."""
     framework = top.mapping("framework")
     notes, path = top.notes, top.path("framework")
     if framework is None:
@@ -126,6 +135,7 @@ def framework_lines(top: OriginalMapping) -> tuple[str | None, Lines]:
 
 
 def _constraint_lines(framework: OriginalMapping) -> Lines:
+    """Return the line of the framework's versions, or a TODO line."""
     written = framework.text("version")
     path, notes, subject = framework.path("version"), framework.notes, "framework.version"
     if not written:
@@ -142,7 +152,10 @@ def _constraint_lines(framework: OriginalMapping) -> Lines:
 
 
 def list_images(top: OriginalMapping) -> None:
-    """Images are artifacts of their own here; an original names them by tag, and may have crossed them."""
+    """List the images of the original, which are artifacts of their own here.
+
+    An original names images by tag, and may have swapped those for CPU and GPU.
+    """
     if not top.says("container"):
         return
     container = top.use("container")
@@ -150,13 +163,14 @@ def list_images(top: OriginalMapping) -> None:
         top.notes.tell(top.path("container"), "image", f"{format_original(container)} is no list of images", "left out")
         return
     for arch, devices in container.items():
-        named = devices if isinstance(devices, dict) else {"": devices}
-        for device, tag in named.items():
+        tags = devices if isinstance(devices, dict) else {"": devices}
+        for device, tag in tags.items():
             path = top.place.at("container", arch, *([device] if device else [])).path
             _list_image(top.notes, path, device, tag)
 
 
 def _list_image(notes: ImportNotes, path: str, device: str, tag: object) -> None:
+    """List one image."""
     done = "left out: an image is an artifact of its own"
     other = {"cpu": "gpu", "gpu": "cpu"}.get(device.lower())
     label = tag.rpartition(":")[2].lower() if isinstance(tag, str) else ""
@@ -169,7 +183,7 @@ def _list_image(notes: ImportNotes, path: str, device: str, tag: object) -> None
 
 
 def _as_number(place: OriginalMapping, key: str) -> str:
-    """What became of a version that was written without quotes, as YAML reads it."""
+    """Return what YAML made of a version without quotes."""
     value, written = place.value[key], place.spelling(key)
     if isinstance(value, float) and _KEPT_ZERO.fullmatch(written) and str(value) != written:
         return f", and a number, of which YAML reads {value}"
@@ -184,16 +198,21 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 @dataclass(slots=True)
 class Files:
-    """The native list of files, as it grows; ``paths`` are in use."""
+    """The native list of files; `paths` are in use."""
 
     notes: ImportNotes
     lines: Lines
     paths: set[str]
 
     def add(self, role: str, keys: tuple[str, str], url: str, checksum: str | None, *, archive: str = "") -> str | None:
-        """A file at ``url``, or inside the ``archive``; its path in the artifact, None where it is left open.
+        """Add a file at `url`, or inside `archive`, and return its path in the artifact; None if that is left open.
 
-        ``keys`` are the paths of the URL and of the checksum in the original.
+        Args:
+            role: The role of the file.
+            keys: The paths of the URL and of the checksum in the original.
+            url: The URL, or the path inside the archive.
+            checksum: The checksum in the original.
+            archive: The URL of the archive; empty if there is none.
         """
         path = self._path(url, inside=bool(archive))
         lines = (
@@ -208,6 +227,7 @@ class Files:
         return path
 
     def _path(self, url: str, *, inside: bool) -> str | None:
+        """Return an unused path for a URL; None if there is none."""
         try:
             path = url.strip().removeprefix("./") if inside else basename(_QUERY.sub("", url))
             check_path(path)
@@ -219,6 +239,7 @@ class Files:
         return path
 
     def _source(self, key: str, url: str, archive: str) -> Lines:
+        """Return the line of the source, or a TODO line."""
         if archive:
             what = (
                 f"{format_original(url)} lies in the archive {format_original(archive)}, and no source reads archives"
@@ -234,10 +255,15 @@ class Files:
         return [self._todo(key, "scheme", "source", url, "is no https: URL", "download the file and name it")]
 
     def _todo(self, key: str, code: Code, subject: str, url: str, what: str, ask: str) -> str:
+        """Return a TODO line about a URL."""
         return self.notes.todo(key, code, subject, f"{format_original(url)} {what}", ask)
 
     def _digest(self, key: str, checksum: str | None, *, remote: bool) -> Lines:
-        """A remote source needs a SHA-256; of a local file it is computed, and what the original has is a hint."""
+        """Return the line about the digest.
+
+        A remote source needs a SHA-256. That of a local file is computed, so the checksum in the original is only a
+        hint.
+        """
         md5 = checksum and _MD5.fullmatch(checksum)
         code: Code = "no-digest"
         what = "the original has no digest"
@@ -253,7 +279,7 @@ class Files:
 
 
 def model_files(top: OriginalMapping, files: Files) -> str:
-    """Put graph and weights into ``files``; the name of the graph's file, empty if there is none."""
+    """Add graph and weights to `files`, and return the name of the graph's file; empty if there is none."""
     model = top.mapping("model")
     if model is None:
         what = "the original names no files"
@@ -271,6 +297,7 @@ def model_files(top: OriginalMapping, files: Files) -> str:
 
 
 def _model_file(model: OriginalMapping, files: Files, role: str, base: str, *, archived: bool) -> None:
+    """Add the graph or the weights to `files`."""
     path = model.text(f"{role}_path")
     key = f"{role}_checksum"
     if role == "graph" and not model.says(key) and model.says("checksum"):
@@ -296,6 +323,7 @@ def _model_file(model: OriginalMapping, files: Files, role: str, base: str, *, a
 
 
 def files_lines(files: Files) -> Lines:
+    """Return the key `files`."""
     return block_lines("files", files.lines)
 
 
@@ -306,7 +334,7 @@ _DEEPEST = 32
 
 
 def attribute_lines(top: OriginalMapping) -> Lines:
-    """The attributes, and a TODO line where they state what could be a claim."""
+    """Return the attributes, and a TODO line if they state values of metrics."""
     kept = _own_attributes(top) if top.says("attributes") else {}
     stated = [
         f"{key} {format_original(inner)}"
@@ -324,6 +352,7 @@ def attribute_lines(top: OriginalMapping) -> Lines:
 
 
 def _own_attributes(top: OriginalMapping) -> dict[str, Any]:
+    """Return the attributes of the original that a manifest can hold."""
     value = top.use("attributes")
     if isinstance(value, dict):
         return {key: inner for key, inner in value.items() if _is_kept(top, "attributes", key, inner)}
@@ -333,13 +362,14 @@ def _own_attributes(top: OriginalMapping) -> dict[str, Any]:
 
 
 def _claims(top: OriginalMapping, stated: list[str]) -> str:
+    """Return the TODO line about values of metrics."""
     what = f"the original states {', '.join(stated)}, of no version of a dataset"
     ask = "write claims with metric, value (a fraction), tolerance and dataset, or delete this line"
     return top.notes.todo(top.path("attributes"), "claim", "claims", what, ask)
 
 
 def _is_kept(top: OriginalMapping, section: str, key: str, value: object) -> bool:
-    """Whether a manifest can hold a key and its value: it cannot if keys are endless, or nested without an end."""
+    """Return whether a manifest can hold a key and its value: keys and nesting are limited."""
     if _fits({key: value}, _DEEPEST):
         return True
     fault = "has or holds too long a key, or is nested too deep"
@@ -349,6 +379,7 @@ def _is_kept(top: OriginalMapping, section: str, key: str, value: object) -> boo
 
 
 def _fits(value: object, depth: int) -> bool:
+    """Return whether keys and nesting of a value are within the limits."""
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     short = not isinstance(value, dict) or all(len(key) <= _LONGEST_KEY for key in value)
-    return short and depth > 0 and all(_fits(one, depth - 1) for one in inner)
+    return short and depth > 0 and all(_fits(part, depth - 1) for part in inner)

@@ -20,7 +20,7 @@ TASKS = {
     "boundingbox": "object-detection",
     "semanticsegment": "semantic-segmentation",
 }
-"""The tasks that follow from the type of an output, where the input is a picture."""
+"""The task that follows from the type of an output, if the input is a picture."""
 
 _LAYERS = ("boxes_layer", "probabilities_layer", "classes_layer", "masks_layer")
 _TYPES = {"boxes_layer": "boxes", "probabilities_layer": "box-scores", "classes_layer": "tensor"}
@@ -31,7 +31,7 @@ _DETECTION_KEYS = "count, box_format, background, label_offset, score_threshold,
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """The lines of the task, of the outputs, and of the predictions that need several of them."""
+    """The lines of the task, of the outputs, and of predictions that need several outputs."""
 
     task: Lines
     outputs: Lines
@@ -39,18 +39,18 @@ class Outputs:
 
 
 def read_outputs(top: OriginalMapping, network: Network, files: Files) -> Outputs:
-    """What the original says of its outputs; labels that it names become files."""
+    """Return the task, outputs and predictions of the original; labels files are added to `files`."""
     key = "output" if top.says("output") else "outputs"
     ports = top.elements(key)
     inputs = top.value.get("inputs")
     first = inputs[0] if isinstance(inputs, list) and inputs else inputs
-    pictured = isinstance(first, dict) and first.get("type") == "image"
+    has_image_input = isinstance(first, dict) and first.get("type") == "image"
     if not ports:
         what = "the original describes no output"
         missing = [top.notes.todo(top.path(key), "no-outputs", "task and outputs", what, "write them")]
         return Outputs(missing, [], [])
     kind = ports[0].text("type")
-    task = _task_lines(ports[0], kind if pictured else None, kind)
+    task = _task_lines(ports[0], kind if has_image_input else None, kind)
     lines, predictions = Lines(), Lines()
     for port in ports:
         written = port.text("type")
@@ -65,6 +65,7 @@ def read_outputs(top: OriginalMapping, network: Network, files: Files) -> Output
 
 
 def _task_lines(port: OriginalMapping, kind: str | None, written: str | None) -> Lines:
+    """Return the line of the task, or a TODO line."""
     task = TASKS.get(kind or "")
     if task:
         return entry_lines("task", task)
@@ -80,7 +81,7 @@ def _task_lines(port: OriginalMapping, kind: str | None, written: str | None) ->
 def _classes(
     port: OriginalMapping, parameters: OriginalMapping, described: Lines, network: Network, files: Files
 ) -> Lines:
-    """One list of scores a sample."""
+    """Return the lines of an output with one list of scores per sample."""
     lines = name_lines(parameters, "probabilities_layer", 0, "output", network)[1]
     lines += ["type: class-scores", *dtype_lines(parameters)[1], *_labels(parameters, files, named=True)]
     lines.append(port.notes.todo(parameters.path("label_offset"), "label-offset", "label_offset", _OFFSET, _ASK_OFFSET))
@@ -102,7 +103,7 @@ def _classes(
 
 
 def _paper_steps(port: OriginalMapping, files: Files) -> Lines:
-    """The steps of the paper's form: argsort only orders what is shown, its labels are the output's."""
+    """Return the steps of an output in the paper's form; argsort only orders a display, but names the labels."""
     lines = Lines()
     for step in port.elements("steps") if port.says("steps") else []:
         for name in step.value:
@@ -123,7 +124,7 @@ def _paper_steps(port: OriginalMapping, files: Files) -> Lines:
 def _mask(
     port: OriginalMapping, parameters: OriginalMapping, described: Lines, network: Network, files: Files
 ) -> Lines:
-    """One class index a pixel."""
+    """Return the lines of an output with one class index per pixel."""
     lines = name_lines(parameters, "masks_layer", 0, "output", network)[1]
     lines += ["type: mask", *dtype_lines(parameters)[1], *_labels(parameters, files, named=True)]
     lines.append(port.notes.todo(parameters.path("label_offset"), "label-offset", "label_offset", _OFFSET, _ASK_OFFSET))
@@ -131,18 +132,18 @@ def _mask(
 
 
 def _detections(parameters: OriginalMapping, network: Network, files: Files) -> tuple[Lines, Lines]:
-    """Boxes, their scores and classes: an output each, and what is known of how they go together."""
+    """Return one output each for boxes, scores and classes, and the predictions that combine them."""
     outputs, names, notes = Lines(), dict[str, str | None](), parameters.notes
     for position, key in enumerate(_ordered(parameters, list(_TYPES))):
-        names[key], named = name_lines(parameters, key, position, "output", network)
-        outputs += element_lines([*named, f"type: {_TYPES[key]}", *dtype_lines(parameters)[1]])
+        names[key], name_part = name_lines(parameters, key, position, "output", network)
+        outputs += element_lines([*name_part, f"type: {_TYPES[key]}", *dtype_lines(parameters)[1]])
     known = {"boxes": names["boxes_layer"], "scores": names["probabilities_layer"], "classes": names["classes_layer"]}
     lines = ["type: detections", *(line for key, name in known.items() if name for line in entry_lines(key, name))]
     order = [f"{key} is {format_original(parameters.use(key))}" for key in _BOX_KEYS if parameters.says(key)]
-    lead = (
+    statement = (
         "their program took boxes as ymin, xmin, ymax, xmax" if not order else f"the original says {', '.join(order)}"
     )
-    what = f"the original does not say {_DETECTION_KEYS}; {lead}"
+    what = f"the original does not say {_DETECTION_KEYS}; {statement}"
     ask = "write each, null where there is none"
     lines.append(notes.todo(parameters.path("boxes_layer"), "detections", "predictions", what, ask))
     _labels(parameters, files, named=False)
@@ -156,7 +157,7 @@ _BOX_KEYS = (
 
 
 def _ordered(parameters: OriginalMapping, keys: list[str]) -> list[str]:
-    """Layers that are given by their positions, in the order of those; others as they come."""
+    """Return the layers ordered by position if all are positions; otherwise in their own order."""
     values = [parameters.value.get(key) for key in keys]
     positions = [value for value in values if type(value) is int]
     return [key for _, key in sorted(zip(positions, keys, strict=True))] if len(positions) == len(keys) else keys
@@ -165,7 +166,7 @@ def _ordered(parameters: OriginalMapping, keys: list[str]) -> list[str]:
 def _unknown(
     port: OriginalMapping, parameters: OriginalMapping, described: Lines, network: Network, files: Files
 ) -> Lines:
-    """Outputs of a type that has no form here: their names, and what else the original says of them."""
+    """Return the names of outputs whose type has no native form, with TODO lines."""
     kind = port.text("type")
     what = (
         f"an output of type {format_original(kind)} has no form that follows from it"
@@ -178,18 +179,20 @@ def _unknown(
     layers = [key for key in _LAYERS if parameters.says(key)]
     for position, key in enumerate(_ordered(parameters, layers or ["layer_name"])):
         todo = port.notes.todo(port.path("type"), "output-type", "type", what, "write one of the formats' types")
-        named = name_lines(parameters, key, position, "output", network)[1]
-        lines += element_lines([*([] if position else described), *named, todo, *dtype_lines(parameters)[1]])
+        name_part = name_lines(parameters, key, position, "output", network)[1]
+        lines += element_lines([*([] if position else described), *name_part, todo, *dtype_lines(parameters)[1]])
     _labels(parameters, files, named=False)
     return lines
 
 
 def _labels(parameters: OriginalMapping, files: Files, *, named: bool) -> Lines:
+    """Add the labels file, and return its line if `named`."""
     lines = _label_file(parameters, "features_url", "features_checksum", files)
     return lines if named else []
 
 
 def _label_file(port: OriginalMapping, key: str, checksum: str, files: Files) -> Lines:
+    """Add a labels file, and return its line."""
     url = port.text(key)
     if not url:
         if port.says(checksum):

@@ -19,43 +19,45 @@ _BOOLEANS_OF_1_1 = {
 
 @dataclass(frozen=True, slots=True)
 class OriginalMapping:
-    """A mapping of the original at its place."""
+    """A mapping of the original at its place; reading a key marks it as used."""
 
     place: Place
     value: dict[str, Any]
     notes: ImportNotes
 
     def path(self, key: str | int) -> str:
+        """Return the path of a key."""
         return self.place.at(key).path
 
     def spelling(self, key: str) -> str:
-        """How a scalar was written: ``1.10`` where the value is 1.1."""
+        """Return a scalar as written: `1.10` where the value is 1.1."""
         return self.place.at(key).spelling or format_original(self.value[key])
 
     def says(self, key: str) -> bool:
-        """Whether the key is there with a value other than null; null says nothing, and is accounted for."""
+        """Return whether the key has a value other than null; null is marked as used."""
         if key in self.value and self.value[key] is None:
             self.use(key)
         return self.value.get(key) is not None
 
     def use(self, key: str) -> Any:  # noqa: ANN401 - whatever stands there
-        """The value, whole: it is accounted for."""
+        """Return the whole value, and mark it as used."""
         self.notes.used.add(self.path(key))
         return self.value.get(key)
 
     def text(self, key: str) -> str | None:
-        """A text, or a number or boolean as it was written."""
+        """Return a text, or a number or boolean as written."""
         return self._typed(key, "text", lambda value: None if isinstance(value, dict | list) else self._spelled(key))
 
     def number(self, key: str) -> float | None:
+        """Return a number."""
         return self._typed(key, "a number", lambda value: value if _is_number(value) else None)
 
     def numbers(self, key: str) -> tuple[float, ...] | None:
-        """A list of numbers, or one number as a list of one."""
+        """Return a list of numbers; a single number is a list of one."""
         return self._typed(key, "a number or a list of numbers", _numbers)
 
     def boolean(self, key: str) -> bool | None:
-        """A boolean; what is one in YAML 1.1 alone is read as such, and listed."""
+        """Return a boolean; the additional ones of YAML 1.1 are accepted and listed."""
         value = self.value.get(key)
         if isinstance(value, str) and value in _BOOLEANS_OF_1_1:
             meant = _BOOLEANS_OF_1_1[value]
@@ -66,12 +68,12 @@ class OriginalMapping:
         return self._typed(key, "true or false", lambda value: value if isinstance(value, bool) else None)
 
     def mapping(self, key: str) -> "OriginalMapping | None":
-        """A mapping, whose own keys are accounted for one by one."""
+        """Return a mapping, whose own keys are marked one by one."""
         value = self._typed(key, "a mapping", lambda value: value if isinstance(value, dict) else None, whole=False)
         return None if value is None else OriginalMapping(self.place.at(key), value, self.notes)
 
     def elements(self, key: str) -> "list[OriginalMapping]":
-        """The mappings in a list; one mapping alone is a list of one."""
+        """Return the mappings in a list; a single mapping is a list of one."""
         value = self.value.get(key)
         if isinstance(value, dict):
             return [OriginalMapping(self.place.at(key), value, self.notes)]
@@ -81,6 +83,7 @@ class OriginalMapping:
         return list(self._mappings(key, listed or []))
 
     def _mappings(self, key: str, values: list[Any]) -> "Iterator[OriginalMapping]":
+        """Yield the mappings in a list, and list other elements."""
         if not values:
             self.use(key)
         for index, value in enumerate(values):
@@ -92,10 +95,12 @@ class OriginalMapping:
                 self._refuse(place.path, "a mapping", value)
 
     def _spelled(self, key: str) -> str:
+        """Return a scalar as text."""
         value = self.value[key]
         return value if isinstance(value, str) else self.spelling(key)
 
     def _typed(self, key: str, wanted: str, fitting: Callable[[Any], T | None], *, whole: bool = True) -> T | None:
+        """Return a value of the wanted type; list one of another type, and return None."""
         if not self.says(key):
             return None
         value = fitting(self.value[key])
@@ -106,17 +111,20 @@ class OriginalMapping:
         return value
 
     def _refuse(self, path: str, wanted: str, value: object) -> None:
+        """List a value of the wrong type."""
         what = f"expected {wanted}, found {format_original(value)}"
         self.notes.todo_unplaced(path, "wrong-type", what, "say in the native form what was meant, or delete this line")
 
 
 def _is_number(value: object) -> bool:
+    """Return whether a value is a number and not a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _numbers(value: object) -> tuple[float, ...] | None:
-    listed: list[Any] = value if isinstance(value, list) else [value]
-    return tuple(listed) if listed and all(_is_number(one) for one in listed) else None
+    """Return a number or a list of numbers as a tuple; None for any other value."""
+    values: list[Any] = value if isinstance(value, list) else [value]
+    return tuple(values) if values and all(_is_number(number) for number in values) else None
 
 
 DTYPES: tuple[str, ...] = get_args(DType)
@@ -127,24 +135,32 @@ _LAYER = "layer_name"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What is known of the network: its native format, None if unknown."""
+    """The native format of the network; None if it is unknown."""
 
     format: str | None
 
     @property
     def by_position(self) -> bool:
-        """Whether its tensors are told apart by their position, so that their names are free."""
+        """Whether its tensors are identified by position, so that their names are free."""
         return self.format in _BY_POSITION
 
 
 def description_comment(port: OriginalMapping) -> Lines:
-    """The description of an input or output, which has no key of its own, as a comment."""
+    """Return the description of an input or output as a comment: it has no key of its own."""
     written = port.text("description")
     return [f"# {printable(written.strip())}"] if written and written.strip() else []
 
 
 def name_lines(port: OriginalMapping, key: str, position: int, kind: str, network: Network) -> tuple[str | None, Lines]:
-    """The name of an input or output, from ``key`` or from ``layer_name``, and what is written of it."""
+    """Return the name of an input or output, and its line or a TODO line.
+
+    Args:
+        port: The parameters of the input or output.
+        key: The key of the name; `layer_name` is the alternative.
+        position: The index of the input or output.
+        kind: `input` or `output`.
+        network: The network, whose tensors may be identified by position.
+    """
     key = key if port.says(key) or not port.says(_LAYER) else _LAYER
     written, notes, path = port.text(key), port.notes, port.path(key)
     if written is None:
@@ -167,7 +183,7 @@ def name_lines(port: OriginalMapping, key: str, position: int, kind: str, networ
 
 
 def dtype_lines(port: OriginalMapping) -> tuple[str | None, Lines]:
-    """The element type, and what is written of it."""
+    """Return the element type, and its line or a TODO line."""
     written = port.text("element_type")
     path, notes = port.path("element_type"), port.notes
     dtype = (written or "").strip().lower()

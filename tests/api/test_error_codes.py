@@ -66,10 +66,10 @@ def test_an_error_that_this_version_does_not_know_keeps_its_exit_code(reason: st
 def test_a_conflict_keeps_its_exit_code_where_nothing_has_loaded_the_resolver() -> None:
     code = (
         "from benchlock.api.error_codes import fault_of\n"
-        "from benchlock.api.schemas.problem_details import Problem, error_of\n"
+        "from benchlock.api.schemas.problem_details import Problem, decode_problem\n"
         "p = Problem(type='urn:benchlock:problem:conflict', title='', status=409, detail='x', code='conflict',"
         " conflict={'summary': 'x'})\n"
-        "error = error_of(p); assert error.conflict == {'summary': 'x'}\n"
+        "error = decode_problem(p); assert error.conflict == {'summary': 'x'}\n"
         "import sys; assert 'benchlock.registry.resolution.conflicts' not in sys.modules\n"
         "print(fault_of(error).exit_code)"
     )

@@ -44,7 +44,7 @@ def test_json_is_the_same_document_without_them(capsys: pytest.CaptureFixture[st
 
 
 def test_every_command_writes_in_this_way() -> None:
-    own = ("output.py", "main.py", "logs.py")
+    own = ("output.py", "main.py", "service_log.py")
     modules = [path for path in Path(api.__file__).parent.rglob("*.py") if path.name not in own]
     assert modules
     for path in modules:

@@ -33,9 +33,7 @@ LATE = 30.0  # seconds after which what should come is taken to hang
 SENDS = """
 import io, os, signal, sys
 from pathlib import Path
-from benchlock.artifacts.stores.http_store import connect, session_with
-from benchlock.artifacts.stores.http_store import parse_server
-from benchlock.artifacts.stores.http_store import HttpStore
+from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client, open_session, parse_server
 
 sent = 0
 def advance(step):
@@ -44,7 +42,7 @@ def advance(step):
     if sent >= int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-client = connect(session_with(parse_server(sys.argv[1])), Path(sys.argv[2]), piece=1 << 20)
+client = make_blob_client(open_session(parse_server(sys.argv[1])), Path(sys.argv[2]), piece=1 << 20)
 HttpStore(client).put(io.BytesIO(sys.stdin.buffer.read()), advance=advance)
 """
 
@@ -53,11 +51,9 @@ FETCHES = """
 import os, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
-from benchlock.artifacts.stores.http_store import connect, session_with
-from benchlock.artifacts.stores.http_store import parse_server
-from benchlock.artifacts.stores.http_store import HttpStore
+from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client, open_session, parse_server
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.stores.cached_store import MirroredStore
+from benchlock.artifacts.stores.cached_store import CachedStore
 
 class Killing:
     @contextmanager
@@ -70,8 +66,8 @@ class Killing:
                 os.kill(os.getpid(), signal.SIGKILL)
         yield advance
 
-there = HttpStore(connect(session_with(parse_server(sys.argv[1]))))
-MirroredStore(LocalStore(Path(sys.argv[2])), there, Killing()).path(sys.argv[3])
+there = HttpStore(make_blob_client(open_session(parse_server(sys.argv[1]))))
+CachedStore(LocalStore(Path(sys.argv[2])), there, Killing()).path(sys.argv[3])
 """
 
 

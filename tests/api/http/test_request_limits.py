@@ -531,9 +531,14 @@ def test_one_caller_never_has_all_places_of_those_who_wait() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "body", "target"),
     [
-        ("PUT", f"/v1/runs/{RUN[4:]}/end", {"outcome": "cancelled", "ended_at": "2026-11-21T12:01:00Z"}, "held._ended"),
-        ("POST", "/v1/verdicts", {"run": RUN}, "runs._judged"),
-        ("POST", "/v1/comparisons", {"runs": [RUN, RUN]}, "runs._compared"),
+        (
+            "PUT",
+            f"/v1/runs/{RUN[4:]}/end",
+            {"outcome": "cancelled", "ended_at": "2026-11-21T12:01:00Z"},
+            "client_run_routes._check_and_end",
+        ),
+        ("POST", "/v1/verdicts", {"run": RUN}, "run_routes._judge_run"),
+        ("POST", "/v1/comparisons", {"runs": [RUN, RUN]}, "run_routes._compare_runs"),
     ],
 )
 def test_what_recomputes_figures_of_one_token_keeps_no_other_token_waiting(
@@ -550,7 +555,7 @@ def test_what_recomputes_figures_of_one_token_keeps_no_other_token_waiting(
             assert gate.wait(60)
         raise BusyError("enough")
 
-    monkeypatch.setattr(f"benchlock.api.http.routes.app.{target}", act)
+    monkeypatch.setattr(f"benchlock.api.http.routes.{target}", act)
     authority = Authenticator(tokens, lambda: datetime.now(UTC))
 
     def ask(text: str) -> Any:  # noqa: ANN401 - a response

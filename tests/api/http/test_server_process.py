@@ -98,7 +98,7 @@ def test_its_log_is_lines_of_json_and_it_ends_when_it_is_told_to(tmp_path: Path)
 STAYS = """
 import sys, time
 from litestar import Router, get
-from benchlock.api.http import app
+from benchlock.api.http.routes import app
 from benchlock.api.http.request_authorization import PUBLIC
 from benchlock.api.http.server_process import serve
 from benchlock.api.http.service_settings import Settings

@@ -110,7 +110,7 @@ def test_nothing_is_kept_but_in_the_store(hub: HubServer, tmp_path: Path) -> Non
         "import sys; from pathlib import Path; from benchlock.artifacts.digest import Digest\n"
         "from benchlock.artifacts.stores.local_store import *\n"
         "from benchlock.artifacts.sources import *\n"
-        "found = open_source(sys.argv[1], Path('/'), Access(hub=Hub(sys.argv[2])))\n"
+        "found = open_source(sys.argv[1], Path('/'), SourceAccess(hub=Hub(sys.argv[2])))\n"
         "fetch_file(found, Digest(sys.argv[3]), LocalStore(Path(sys.argv[4])), name='x')\n"
     )
     home = tmp_path / "home"

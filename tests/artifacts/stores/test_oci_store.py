@@ -299,7 +299,7 @@ LARGE = """
 import resource, sys
 from pathlib import Path
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.stores.cached_store import MirroredRepository
+from benchlock.artifacts.stores.cached_store import CachedRepository
 from benchlock.artifacts.oci.oci_client import RegistryClient
 from benchlock.artifacts.oci.oci_reference import parse_repository
 from benchlock.artifacts.stores.oci_store import OciStore
@@ -312,7 +312,7 @@ verify(remote, warm.digest, name="small")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 found = remote.put_file(home / "large")
 verify(remote, found.digest, name="large", size=found.size)
-store = MirroredRepository(LocalStore(home / "blobs"), remote)
+store = CachedRepository(LocalStore(home / "blobs"), remote)
 with store.open(found.digest) as stream:
     assert stream.read(5) == bytes(5)
 assert store.evict().gone == (found,)

@@ -24,8 +24,8 @@ LOCK = digest_bytes(b"a lock")
 HOLD = """
 import sys, time
 from pathlib import Path
-from benchlock.evaluator.runner.orphans import claimed
-with claimed(Path(sys.argv[1]), sys.argv[2]):
+from benchlock.evaluator.runner.orphans import claim_folder
+with claim_folder(Path(sys.argv[1]), sys.argv[2]):
     print("held", flush=True)
     time.sleep(600)
 """

@@ -56,9 +56,9 @@ def test_who_gives_up_is_passed_over() -> None:
 
 INTERRUPTED = """
 import signal, threading, time
-from benchlock.registry.database.sqlite import Turn
+from benchlock.registry.database.sqlite import FairLock
 
-turn, held, over = Turn(), threading.Event(), threading.Event()
+turn, held, over = FairLock(), threading.Event(), threading.Event()
 
 def hold():
     turn.take(0)

@@ -441,7 +441,7 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
 from benchlock.registry.manifests.authored_manifests import read_authored
-from benchlock.registry.publishing.publication import Draft, publish, rehearse
+from benchlock.registry.publishing.publication import Draft, publish
 from tests.support.graphs import ANOTHER_GRAPH, GRAPH
 root, path = Path(sys.argv[1]), Path(sys.argv[2])
 text = path.read_text()

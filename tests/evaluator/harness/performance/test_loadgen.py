@@ -17,7 +17,7 @@ import sys, time
 from pathlib import Path
 from benchlock.evaluator.harness.core.failures import Failure
 from benchlock.evaluator.harness.core.job import Seeds
-from benchlock.evaluator.harness import loadgen
+from benchlock.evaluator.harness.performance import loadgen
 from benchlock.evaluator.harness.performance.loadgen import Settings, Source
 
 folder, scenario, qps, break_in = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), sys.argv[4]

@@ -42,7 +42,7 @@ def _read_commit(folder: Path) -> str:
         return UNKNOWN
     plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "rev-parse", "HEAD"],
             cwd=checkout,
             env=plain,
@@ -53,4 +53,4 @@ def _read_commit(folder: Path) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return UNKNOWN
-    return done.stdout.strip()
+    return result.stdout.strip()

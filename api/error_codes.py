@@ -70,4 +70,6 @@ def fault_of_status(status: int) -> Fault:
 
 def _codes(kind: type[BaseException]) -> Iterator[str]:
     """Iterate over the codes of an error's class and of its ancestors, the nearest first."""
-    return (one.code for one in kind.__mro__ if issubclass(one, BenchlockError) and "code" in vars(one))
+    return (
+        ancestor.code for ancestor in kind.__mro__ if issubclass(ancestor, BenchlockError) and "code" in vars(ancestor)
+    )

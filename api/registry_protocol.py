@@ -161,11 +161,11 @@ class Registry(Protocol):
         """
         ...
 
-    def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+    def leave(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run of a lock, or of the lock that answers a request, for the workers. The lock is stored.
 
         Args:
-            asked: The lock, or the request to resolve.
+            target: The lock, or the request to resolve.
             isolation: How the run is isolated; None for the default of the worker.
             allow_code: Whether code of the model may run.
 

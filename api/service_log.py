@@ -93,7 +93,9 @@ def log_to_stderr() -> None:
     stderr = sys.stderr
     sys.stderr = JsonStream(stderr)
     sys.excepthook = _log_uncaught
-    threading.excepthook = lambda found: _log_uncaught(found.exc_type, found.exc_value, found.exc_traceback)
+    threading.excepthook = lambda arguments: _log_uncaught(
+        arguments.exc_type, arguments.exc_value, arguments.exc_traceback
+    )
     logging.captureWarnings(capture=True)
     lines = logging.StreamHandler(stderr)
     lines.setFormatter(JsonLines())

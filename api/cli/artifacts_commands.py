@@ -59,17 +59,17 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
         drafts, progress = _look_up_images(drafts, store), invocation.progress
         with problems.noted():
             if rehearses:
-                done = dry_run_publish_all(drafts, catalogue, store, progress=progress, warn=warnings.append)
+                results = dry_run_publish_all(drafts, catalogue, store, progress=progress, warn=warnings.append)
             else:
-                done = publish_all(drafts, store, catalogue, progress=progress, warn=warnings.append)
+                results = publish_all(drafts, store, catalogue, progress=progress, warn=warnings.append)
     for warning in warnings:
         output.say(f"warning: {warning}")
     problems.refuse()
     if invocation.as_json:
-        documents = [published_document(published) for published in done]
+        documents = [published_document(published) for published in results]
         output.print_json({"published": documents, "dry_run": dry_run, "warnings": warnings})
         return
-    for published in done:
+    for published in results:
         output.echo(published_line(published, dry_run=dry_run))
 
 

@@ -89,36 +89,36 @@ def import_(invocation: Invocation, file: Path) -> None:
 
     with open_bundle(file):  # an invalid bundle must not create a registry
         pass
-    found = invocation.opened.import_bundle(file, invocation.progress)
-    for warning in found.warnings:
+    report = invocation.opened.import_bundle(file, invocation.progress)
+    for warning in report.warnings:
         say(f"warning: {warning}")
-    for reference, reason in found.kept_out.items():
+    for reference, reason in report.kept_out.items():
         say(f"{reference} is not in the catalogue, and the lock runs without: {reason}")
     if invocation.as_json:
-        output.print_json(_import_document(found))
+        output.print_json(_import_document(report))
         return
-    output.echo(f"{'imported' if found.changed else 'already there:'} {found.lock}")
+    output.echo(f"{'imported' if report.changed else 'already there:'} {report.lock}")
     output.print_fields(
         {
-            "artifacts": ", ".join(str(one.reference) for one in found.artifacts) or "none",
-            "runs": ", ".join(found.runs) or "none",
-            "platforms": ", ".join(found.platforms),
-            "blobs": found.blobs,
+            "artifacts": ", ".join(str(result.reference) for result in report.artifacts) or "none",
+            "runs": ", ".join(report.runs) or "none",
+            "platforms": ", ".join(report.platforms),
+            "blobs": report.blobs,
         }
     )
-    output.echo(f"next: benchlock {'rerun' if found.runs else 'run'} {next(iter(found.runs), found.lock)}")
+    output.echo(f"next: benchlock {'rerun' if report.runs else 'run'} {next(iter(report.runs), report.lock)}")
 
 
-def _import_document(found: "ImportReport") -> dict[str, object]:
+def _import_document(report: "ImportReport") -> dict[str, object]:
     return {
-        "lock": found.lock,
-        "changed": found.changed,
-        "runs": [{"run": run, "changed": is_new} for run, is_new in found.runs.items()],
-        "platforms": list(found.platforms),
-        "artifacts": [published_document(one) for one in found.artifacts],
+        "lock": report.lock,
+        "changed": report.changed,
+        "runs": [{"run": run, "changed": is_new} for run, is_new in report.runs.items()],
+        "platforms": list(report.platforms),
+        "artifacts": [published_document(artifact) for artifact in report.artifacts],
         "kept_out": [
-            {"kind": one.kind, "name": one.name, "version": str(one.version), "reason": reason}
-            for one, reason in found.kept_out.items()
+            {"kind": artifact.kind, "name": artifact.name, "version": str(artifact.version), "reason": reason}
+            for artifact, reason in report.kept_out.items()
         ],
-        "blobs": found.blobs,
+        "blobs": report.blobs,
     }

@@ -37,19 +37,21 @@ if TYPE_CHECKING:
     from benchlock.registry.lock.lockfile import Lock
 
 
-def comparison_document(found: "Comparison") -> dict[str, Any]:
+def comparison_document(comparison: "Comparison") -> dict[str, Any]:
     """Return the JSON document of a comparison: its runs, its arms, and each further arm compared with the first."""
-    runs = [run_document(run) | {"model": lock_document(arm.lock)["model"]} for arm in found.arms for run in arm.runs]
+    runs = [
+        run_document(run) | {"model": lock_document(arm.lock)["model"]} for arm in comparison.arms for run in arm.runs
+    ]
     return {
-        "comparable": not found.reasons,
-        "reasons": list(found.reasons),
-        "replays": list(found.replays),
-        "interleaved": found.interleaved,
-        "arms": [_arm_document(arm) for arm in found.arms],
+        "comparable": not comparison.reasons,
+        "reasons": list(comparison.reasons),
+        "replays": list(comparison.replays),
+        "interleaved": comparison.interleaved,
+        "arms": [_arm_document(arm) for arm in comparison.arms],
         "findings": [
-            {"lock": arm.lock.id, "against": found.arms[0].lock.id} | finding_document(one)
-            for arm, findings in found.findings
-            for one in findings
+            {"lock": arm.lock.id, "against": comparison.arms[0].lock.id} | finding_document(finding)
+            for arm, findings in comparison.findings
+            for finding in findings
         ],
         "runs": runs,
     }
@@ -60,56 +62,56 @@ def _arm_document(arm: "Arm") -> dict[str, Any]:
     return chosen | {"control": arm.control, "runs": [run.id for run in arm.runs]}
 
 
-def finding_document(one: "Finding") -> dict[str, Any]:
+def finding_document(finding: "Finding") -> dict[str, Any]:
     """Return the JSON document of a finding: the ratio with its intervals, the noise, the margin and the answer."""
     return {
-        "metric": one.metric,
-        **_ratio_document(one.ratio),
-        "control": None if one.control is None else _ratio_document(one.control),
-        "noise_floor": one.noise_floor,
-        "margin": one.margin,
-        "answer": one.answer,
-        "reason": one.reason,
-        "self_reported": one.self_reported,
-        "test": None if one.test is None else _paired_test_document(one.test),
+        "metric": finding.metric,
+        **_ratio_document(finding.ratio),
+        "control": None if finding.control is None else _ratio_document(finding.control),
+        "noise_floor": finding.noise_floor,
+        "margin": finding.margin,
+        "answer": finding.answer,
+        "reason": finding.reason,
+        "self_reported": finding.self_reported,
+        "test": None if finding.test is None else _paired_test_document(finding.test),
     }
 
 
-def _paired_test_document(one: "PairedTest") -> dict[str, Any]:
-    return asdict(one) | {"ci": [one.ci.low, one.ci.high]}
+def _paired_test_document(test: "PairedTest") -> dict[str, Any]:
+    return asdict(test) | {"ci": [test.ci.low, test.ci.high]}
 
 
-def _ratio_document(one: "Ratio") -> dict[str, Any]:
-    ends = {"ci": [one.ci.low, one.ci.high], "ci_90": [one.narrow.low, one.narrow.high]}
-    return {"ratio": one.value, **ends, "n": one.n, "paired": one.paired}
+def _ratio_document(ratio: "Ratio") -> dict[str, Any]:
+    ends = {"ci": [ratio.ci.low, ratio.ci.high], "ci_90": [ratio.narrow.low, ratio.narrow.high]}
+    return {"ratio": ratio.value, **ends, "n": ratio.n, "paired": ratio.paired}
 
 
-def print_comparison(found: "Comparison") -> None:
+def print_comparison(comparison: "Comparison") -> None:
     """Print the metrics of all arms side by side, then each further arm compared with the first."""
-    arms = [arm for arm in found.arms if not arm.control]
+    arms = [arm for arm in comparison.arms if not arm.control]
     _print_side_by_side(arms)
-    for sentence in (*(f"not comparable: {reason}" for reason in found.reasons), *found.replays):
+    for sentence in (*(f"not comparable: {reason}" for reason in comparison.reasons), *comparison.replays):
         output.echo_wrapped(sentence)
-    for arm, findings in found.findings:
-        how = f"{len(arm.runs)} rounds" if found.interleaved else "runs that did not take turns"
+    for arm, findings in comparison.findings:
+        how = f"{len(arm.runs)} rounds" if comparison.interleaved else "runs that did not take turns"
         output.echo()
         output.echo(f"{_arm_name(arm)} against {_arm_name(arms[0])}, in {how}")
         rows = [
             (
-                one.metric,
-                ("-" if one.ratio.value is None else f"{one.ratio.value:.4g}")
-                + format_mark(is_reported=one.self_reported),
-                _format_ends(one.ratio.ci),
-                _format_noise(one),
-                _format_share(one.margin),
-                one.answer,
+                finding.metric,
+                ("-" if finding.ratio.value is None else f"{finding.ratio.value:.4g}")
+                + format_mark(is_reported=finding.self_reported),
+                _format_ends(finding.ratio.ci),
+                _format_noise(finding),
+                _format_share(finding.margin),
+                finding.answer,
             )
-            for one in findings
+            for finding in findings
         ]
         output.print_table(("metric", "ratio", "95 % interval", "noise (A/A)", "margin", "answer"), rows)
         metrics: dict[tuple[str, str], list[str]] = {}
-        for one in findings:
-            metrics.setdefault((one.answer, one.reason), []).append(one.metric)
+        for finding in findings:
+            metrics.setdefault((finding.answer, finding.reason), []).append(finding.metric)
         for (answer, reason), names in metrics.items():
             output.echo_wrapped(f"  {', '.join(names)}: {answer}: {reason}")
 
@@ -146,17 +148,17 @@ def _format_flags(arm: "Arm") -> str:
 def _arm_cells(arm: "Arm") -> dict[str, str]:
     from benchlock.evaluator.statistics.equivalence import centre, find_interval_over_runs, is_exact  # noqa: PLC0415 - numpy
 
-    shown = {}
+    cells = {}
     for first in () if arm.runs[0].end is None else arm.runs[0].end.metrics:
         metric = replace(first, self_reported=arm.is_self_reported(first.key))
         values = arm.values(metric.key)
         if len(values) == 1 or is_exact(metric.name, values):
-            shown[metric.key] = f"{format_figure(metric)} {format_interval(metric)}"
+            cells[metric.key] = f"{format_figure(metric)} {format_interval(metric)}"
         else:
             ci = find_interval_over_runs(values)
             ends = f"[{format_value(ci.low, metric.unit)}, {format_value(ci.high, metric.unit)}]"
-            shown[metric.key] = f"{format_figure(replace(metric, value=centre(values)))} {ends}"
-    return shown
+            cells[metric.key] = f"{format_figure(replace(metric, value=centre(values)))} {ends}"
+    return cells
 
 
 def _arm_name(arm: "Arm") -> str:
@@ -171,8 +173,8 @@ def _format_ends(ci: "Interval") -> str:
     return f"[{', '.join(ends)}]"
 
 
-def _format_noise(one: "Finding") -> str:
-    return "-" if one.noise_floor is None else f"± {one.noise_floor:.2%}"
+def _format_noise(finding: "Finding") -> str:
+    return "-" if finding.noise_floor is None else f"± {finding.noise_floor:.2%}"
 
 
 def _format_share(share: float | None) -> str:
@@ -214,41 +216,44 @@ class _CompareOptions:
 @click.pass_obj
 def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - as _CompareOptions says
     """Put runs side by side, or run locks by turns; refuse what is not comparable."""
-    asked = _CompareOptions(**options)
-    margins = parse_shares("--margin", asked.margin)
-    found = (
-        _compare_interleaved(invocation, targets, asked, margins)
-        if asked.interleave
-        else _compare_runs(invocation, targets, asked)
+    settings = _CompareOptions(**options)
+    margins = parse_shares("--margin", settings.margin)
+    comparison = (
+        _compare_interleaved(invocation, targets, settings, margins)
+        if settings.interleave
+        else _compare_runs(invocation, targets, settings)
     )
-    for reason in found.reasons:
+    for reason in comparison.reasons:
         say(f"warning: not comparable: {reason}")
-    for run in (run for arm in found.arms for run in arm.runs):
+    for run in (run for arm in comparison.arms for run in arm.runs):
         _warn(run)
     if invocation.as_json:
-        output.print_json(comparison_document(found))
+        output.print_json(comparison_document(comparison))
     else:
-        print_comparison(found)
-    if asked.interleave and (found.reasons or not _all_equivalent(found, margins)):
+        print_comparison(comparison)
+    if settings.interleave and (comparison.reasons or not _all_equivalent(comparison, margins)):
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
-def _all_equivalent(found: "Comparison", margins: Mapping[str, float]) -> bool:
+def _all_equivalent(comparison: "Comparison", margins: Mapping[str, float]) -> bool:
     """Check whether every metric with a margin is equivalent for each lock; a missing metric is not."""
-    several = [[one for one in findings if one.margin is not None] for _, findings in found.findings]
+    several = [[finding for finding in findings if finding.margin is not None] for _, findings in comparison.findings]
     missing = {
-        name for name in margins for judged in several if not any(_is_equivalent(name, one.metric) for one in judged)
+        name
+        for name in margins
+        for group in several
+        if not any(_is_equivalent(name, finding.metric) for finding in group)
     }
     for name in sorted(missing):
         say(f"warning: {name} cannot be compared: not every run has it")
-    return not missing and all(one.answer == "equivalent" for judged in several for one in judged)
+    return not missing and all(finding.answer == "equivalent" for group in several for finding in group)
 
 
 def _is_equivalent(name: str, key: str) -> bool:
     return key.partition("@")[0] == name
 
 
-def _compare_runs(invocation: Invocation, targets: tuple[str, ...], asked: _CompareOptions) -> "Comparison":
+def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _CompareOptions) -> "Comparison":
     """Compare recorded runs.
 
     Raises:
@@ -258,7 +263,7 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], asked: _Comp
     from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
     from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415
 
-    if asked.rounds is not None or asked.margin or asked.isolation or asked.allow_code:
+    if settings.rounds is not None or settings.margin or settings.isolation or settings.allow_code:
         raise InvalidInputError(
             "--rounds, --margin, --isolation and --allow-code are for runs that are yet to be made",
             next_step="name locks with --interleave; a request's `equivalence` states margins beforehand too",
@@ -269,33 +274,35 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], asked: _Comp
             raise InvalidInputError(f"{text!r} is no run", where=text, next_step=step)
     runs = [invocation.opened.records.get(parse_run_id(text)) for text in targets]
     locks = {id_: read_lock(invocation, id_) for id_ in dict.fromkeys(run.start.lock for run in runs)}
-    found = compare_runs([(locks[run.start.lock], run) for run in runs], _open_prediction_pairs(invocation).compare)
-    if found.reasons and not asked.force:
+    comparison = compare_runs(
+        [(locks[run.start.lock], run) for run in runs], _open_prediction_pairs(invocation).compare
+    )
+    if comparison.reasons and not settings.force:
         raise RefusedError(
-            f"these runs are not comparable with {runs[0].id}: {'; '.join(found.reasons)}",
+            f"these runs are not comparable with {runs[0].id}: {'; '.join(comparison.reasons)}",
             next_step="compare runs of equal conditions, or see them side by side with --force",
         )
-    return found
+    return comparison
 
 
 def _compare_interleaved(
-    invocation: Invocation, targets: tuple[str, ...], asked: _CompareOptions, margins: Mapping[str, float]
+    invocation: Invocation, targets: tuple[str, ...], settings: _CompareOptions, margins: Mapping[str, float]
 ) -> "Comparison":
     """Run the locks in alternation, print each run, and compare them."""
     from benchlock.evaluator.workflows.compare import check_question, default_rounds, interleave, shared_margins  # noqa: PLC0415
 
-    wanted, locks = parse_isolation(asked.isolation), [read_lock(invocation, text) for text in targets]
+    isolation, locks = parse_isolation(settings.isolation), [read_lock(invocation, text) for text in targets]
     stated = {**shared_margins(locks), **margins}
     check_question(locks, stated)
 
     def once(lock: "Lock", part_of: Mapping[str, Any]) -> "Run":
-        made = execute_lock(invocation, lock, wanted, allow_code=asked.allow_code, part_of=part_of)
-        word = "running" if made.end is None else made.end.outcome
+        run = execute_lock(invocation, lock, isolation, allow_code=settings.allow_code, part_of=part_of)
+        word = "running" if run.end is None else run.end.outcome
         control = ", again" if part_of["control"] else ""
-        say(f"round {part_of['round']} of {part_of['rounds']}: {lock.model.name}{control}: {made.id} {word}")
-        return made
+        say(f"round {part_of['round']} of {part_of['rounds']}: {lock.model.name}{control}: {run.id} {word}")
+        return run
 
-    rounds = asked.rounds or default_rounds(len(locks))
+    rounds = settings.rounds or default_rounds(len(locks))
     return interleave(locks, once, rounds, stated, _open_prediction_pairs(invocation).compare)
 
 

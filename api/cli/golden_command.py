@@ -79,7 +79,7 @@ def golden(
 
     draft = read_draft(manifest)
     require_model(draft)
-    wanted = GoldenRequest(
+    request = GoldenRequest(
         draft,
         files=files,
         image=options["image"],
@@ -97,11 +97,11 @@ def golden(
     if not (files or options["dataset"] or options["check"] or (source is not None and _is_there(draft.path, source))):
         options |= _claim_options(require_model(draft))
     if not files and not options["dataset"]:
-        _check(invocation, wanted, source)
+        _check(invocation, request, source)
     elif options["check"]:
         raise InvalidInputError("--check looks at the golden file that is there", next_step="leave out the samples")
     else:
-        _make(invocation, wanted, out, options)
+        _make(invocation, request, out, options)
 
 
 def _is_there(manifest: Path, source: str) -> bool:
@@ -116,64 +116,64 @@ def _claim_options(model: "Model") -> dict[str, str]:
     return {}
 
 
-def _check(invocation: Invocation, wanted: "GoldenRequest", source: str | None) -> None:
+def _check(invocation: Invocation, request: "GoldenRequest", source: str | None) -> None:
     from benchlock.api.local.golden_runs import try_golden  # noqa: PLC0415
 
-    path = wanted.draft.path
+    path = request.draft.path
     if source is None or not _is_there(path, source):
-        datasets = sorted({str(one.reference.name) for one in invocation.opened.catalogue.list("dataset")})
+        datasets = sorted({str(entry.reference.name) for entry in invocation.opened.catalogue.list("dataset")})
         published = f" (published are {', '.join(datasets[:_SHOWN])})" if datasets else ""
         raise InvalidInputError(
             f"{path} lists no golden file" if source is None else f"the golden file {source} is not there",
             where=f"files ({path})",
             next_step=f"make it: benchlock golden {path} --from DATASET{published}, or --sample FILE",
         )
-    done = try_golden(invocation.opened, wanted, None, invocation.progress, output.say)
-    _refuse_failed(done, path)
+    trial = try_golden(invocation.opened, request, None, invocation.progress, output.say)
+    _refuse_failed(trial, path)
     if invocation.as_json:
-        output.print_json({"manifest": str(path), "golden": source, "ok": True, **done.report})
+        output.print_json({"manifest": str(path), "golden": source, "ok": True, **trial.report})
         return
-    output.echo(f"{source}: {golden_summary(done.report)}")
-    for line in golden_lines(done.report):
+    output.echo(f"{source}: {golden_summary(trial.report)}")
+    for line in golden_lines(trial.report):
         output.echo(f"  {line}")
 
 
-def _make(invocation: Invocation, wanted: "GoldenRequest", out: Path | None, options: Mapping[str, Any]) -> None:
+def _make(invocation: Invocation, request: "GoldenRequest", out: Path | None, options: Mapping[str, Any]) -> None:
     from benchlock.api.local.golden_runs import find_split, golden_source, remove_golden, require_model, try_golden  # noqa: PLC0415
     from benchlock.evaluator.runner.stages import GoldenTask  # noqa: PLC0415
     from benchlock.evaluator.workflows.golden import count_answers, explain_doubt, list_claimed_top1  # noqa: PLC0415
     from benchlock.registry.lock.lock_creation import is_labelled  # noqa: PLC0415
 
-    draft, force = wanted.draft, options["force"]
+    draft, force = request.draft, options["force"]
     model, claims = require_model(draft), tuple[float, ...]()
     target = _target(draft.path, golden_source(draft), out)
     if target.exists() and not force:
         step = f"check it with benchlock golden {draft.path}; or remove it, or write over it with --force"
         raise InvalidInputError(f"{target} is there already", where=str(target), next_step=step)
-    making = GoldenTask(len(wanted.files) or options["count"], options["numbers"], _JUDGED)
-    of = f"{len(wanted.files)} files"
+    making = GoldenTask(len(request.files) or options["count"], options["numbers"], _JUDGED)
+    of = f"{len(request.files)} files"
     if options["dataset"]:
         entry, _ = find_artifact(invocation, f"dataset/{options['dataset'].removeprefix('dataset/')}")
         dataset, split = find_split(invocation.opened, entry.reference, options["split"])
         claims, of = list_claimed_top1(model, dataset, split), f"{entry.reference} {split}"
         classifies = model.task.endswith("-classification")
         labelled = classifies and is_labelled(dataset, split, "top1", invocation.opened.store)
-        wanted = replace(wanted, dataset=entry.reference, split=split, labelled=labelled)
-    wanted = replace(wanted, draft=remove_golden(draft))
-    done = try_golden(invocation.opened, wanted, making, invocation.progress, output.say)
-    _refuse_failed(done, draft.path)
-    found = count_answers(model, done.report, done.quality)
-    why = None if found is None else explain_doubt(found, claims)
+        request = replace(request, dataset=entry.reference, split=split, labelled=labelled)
+    request = replace(request, draft=remove_golden(draft))
+    trial = try_golden(invocation.opened, request, making, invocation.progress, output.say)
+    _refuse_failed(trial, draft.path)
+    answers = count_answers(model, trial.report, trial.quality)
+    why = None if answers is None else explain_doubt(answers, claims)
     if why and not force:
         raise RefusedError(
             f"{why}; nothing was written",
             where=str(draft.path),
             next_step="look at the steps (scale, color, layout, crop), the labels and label_offset; or --force",
         )
-    _write(target, done.golden or b"")
+    _write(target, trial.golden or b"")
     if why:
         output.say(f"warning: {why}")
-    _print_made(invocation, (draft.path, target, of), model, done, found)
+    _print_made(invocation, (draft.path, target, of), model, trial, answers)
 
 
 def _target(manifest: Path, source: str | None, out: Path | None) -> Path:
@@ -199,48 +199,52 @@ def _write(target: Path, content: bytes) -> None:
         ) from error
 
 
-def _refuse_failed(done: "Trial", path: Path) -> None:
-    if done.failure is not None:
+def _refuse_failed(trial: "Trial", path: Path) -> None:
+    if trial.failure is not None:
         step = "correct the manifest; or, if what is expected is wrong, make the golden file anew"
         raise RefusedError(
-            f"{done.failure.kind}: {done.failure.message}",
+            f"{trial.failure.kind}: {trial.failure.message}",
             where=str(path),
-            next_step=step if done.failure.kind == "golden" else None,
+            next_step=step if trial.failure.kind == "golden" else None,
         )
 
 
 def _print_made(
-    invocation: Invocation, places: tuple[Path, Path, str], model: "Model", done: "Trial", found: "AnswerCount | None"
+    invocation: Invocation,
+    places: tuple[Path, Path, str],
+    model: "Model",
+    trial: "Trial",
+    count: "AnswerCount | None",
 ) -> None:
     from benchlock.evaluator.workflows.golden import suggest_tolerance  # noqa: PLC0415
 
     manifest, target, of = places
     lacking = {
-        f"{kind}s[{index}]": suggest_tolerance(port, done.report[f"{kind}s"][port.name])
+        f"{kind}s[{index}]": suggest_tolerance(port, trial.report[f"{kind}s"][port.name])
         for kind, ports in (("input", model.inputs), ("output", model.outputs))
         for index, port in enumerate(ports)
-        if port.name in done.report[f"{kind}s"] and port.tolerance is UNSET
+        if port.name in trial.report[f"{kind}s"] and port.tolerance is UNSET
     }
-    listed = any(file.role == "golden" for file in model.files)
+    is_listed = any(file.role == "golden" for file in model.files)
     if invocation.as_json:
-        right = None if found is None else {"right": found.right, "n": found.n}
-        told = {"manifest": str(manifest), "golden": str(target), "answered": right, "tolerances": lacking}
-        output.print_json({**told, "listed": listed, **done.report})
+        right = None if count is None else {"right": count.right, "n": count.n}
+        document = {"manifest": str(manifest), "golden": str(target), "answered": right, "tolerances": lacking}
+        output.print_json({**document, "listed": is_listed, **trial.report})
         return
-    numbers = ", ".join(map(str, done.report["numbers"]))
-    output.echo(f"wrote {target}: {format_count(done.report['samples'], 'sample')} of {of} ({numbers})")
+    numbers = ", ".join(map(str, trial.report["numbers"]))
+    output.echo(f"wrote {target}: {format_count(trial.report['samples'], 'sample')} of {of} ({numbers})")
     for kind in ("input", "output"):
-        for name, described in done.report[f"{kind}s"].items():
-            output.echo(f"  {kind} {name}: {described['dtype']} {described['shape']}, up to {described['largest']:.6g}")
-    if found is not None:
+        for name, summary in trial.report[f"{kind}s"].items():
+            output.echo(f"  {kind} {name}: {summary['dtype']} {summary['shape']}, up to {summary['largest']:.6g}")
+    if count is not None:
         output.echo(
-            f"  {found.right} of {format_count(found.n, 'sample')} {'is' if found.n == 1 else 'are'} answered right"
+            f"  {count.right} of {format_count(count.n, 'sample')} {'is' if count.n == 1 else 'are'} answered right"
         )
-    for word in done.report["unnoticed"]:
+    for word in trial.report["unnoticed"]:
         output.echo(f"  no sample would show a fault of {word}")
-    if lacking or not listed:
+    if lacking or not is_listed:
         output.echo(f"to add to {manifest}, once you know that the figures are right:")
-    if not listed:
+    if not is_listed:
         output.echo(f"  files: {{path: {GOLDEN}, role: golden, source: ./{target.name}}}")
     for place, tolerance in lacking.items():
         output.echo(

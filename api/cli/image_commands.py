@@ -62,14 +62,14 @@ def build(  # noqa: PLR0913 - the options of a command
         built = builder.build(framework, options)
         draft, upstream = _drafts(built)
         image = publish_successor(draft, registry.store, registry.catalogue, progress=invocation.progress)
-        added = publish_if_missing(upstream, registry.store, registry.catalogue)
-    published = [image] if added is None else [image, added]
+        upstream_result = publish_if_missing(upstream, registry.store, registry.catalogue)
+    published = [image] if upstream_result is None else [image, upstream_result]
     if invocation.as_json:
-        documents = [published_document(one) for one in published]
+        documents = [published_document(result) for result in published]
         output.print_json({"image": documents[0] | {"image_id": built.image_id}, "published": documents})
         return
-    for one in published:
-        output.echo(published_line(one))
+    for result in published:
+        output.echo(published_line(result))
     if built.image_id is not None:
         output.echo(f"image id {built.image_id}")
 

@@ -44,7 +44,8 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
         "why": explanation.sentence,
         "ahead": explanation.ahead,
         "machines": [
-            {"machine": one.machine, "lacks": list(one.lacks), "obstacle": one.obstacle} for one in explanation.machines
+            {"machine": match.machine, "lacks": list(match.lacks), "obstacle": match.obstacle}
+            for match in explanation.machines
         ],
     }
 
@@ -77,11 +78,11 @@ def describe_machine(machine: Machine) -> str:
 
 def find_machine_trouble(machine: Machine) -> str:
     """Return the reason why a machine gets no jobs, empty if it gets some."""
-    held = None
+    hold = None
     if machine.held is not None:
         when = f"for {describe_seconds(machine.held_for)} more" if machine.held_for else "until a job ends well there"
-        held = f"held back {when}: {machine.held}"
-    return machine.gone_because or machine.draining or held or ""
+        hold = f"held back {when}: {machine.held}"
+    return machine.gone_because or machine.draining or hold or ""
 
 
 def describe_seconds(seconds: float) -> str:

@@ -85,26 +85,28 @@ def lock(
     from benchlock.registry.lock.lock_assembly import preferences_of  # noqa: PLC0415
     from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
-    asked = read_request(request, as_of)
-    path = out or request.with_name(f"{asked.name.replace('/', '-')}.lock")
+    question = read_request(request, as_of)
+    path = out or request.with_name(f"{question.name.replace('/', '-')}.lock")
     if check:
-        _check(invocation, asked, path, upgrade)
+        _check(invocation, question, path, upgrade)
         return
     replaced = read_lock(invocation, str(path)) if path.exists() else None
     moved = _parse_upgrades(upgrade, path, replaced)
     preferences = {} if replaced is None else preferences_of(replaced, moved)
-    done = invocation.opened.lock(asked, preferences)
-    made = done.lock
-    write_text(path, dump(made))
-    for warning in done.warnings:
+    result = invocation.opened.lock(question, preferences)
+    new_lock = result.lock
+    write_text(path, dump(new_lock))
+    for warning in result.warnings:
         say(f"warning: {warning}")
-    changes = [] if replaced is None else _tell_changes(invocation, replaced, made)
+    changes = [] if replaced is None else _tell_changes(invocation, replaced, new_lock)
     if invocation.as_json:
-        told = {"path": str(path), "replaced": replaced and replaced.id, "changes": changes}
-        output.print_json(lock_document(made) | told)
+        details = {"path": str(path), "replaced": replaced and replaced.id, "changes": changes}
+        output.print_json(lock_document(new_lock) | details)
     else:
-        output.echo(f"{path}  {made.id}")
-        output.print_fields({str(kind): f"{one.name} {one.version}" for kind, one in made.artifacts().items()})
+        output.echo(f"{path}  {new_lock.id}")
+        output.print_fields(
+            {str(kind): f"{artifact.name} {artifact.version}" for kind, artifact in new_lock.artifacts().items()}
+        )
 
 
 def _parse_upgrades(targets: tuple[str, ...], path: Path, replaced: "Lock | None") -> "list[tuple[Kind, str]]":
@@ -134,27 +136,31 @@ def _parse_upgrades(targets: tuple[str, ...], path: Path, replaced: "Lock | None
     return moved
 
 
-def _tell_changes(invocation: Invocation, replaced: "Lock", made: "Lock") -> list[dict[str, Any]]:
+def _tell_changes(invocation: Invocation, replaced: "Lock", new_lock: "Lock") -> list[dict[str, Any]]:
     """Print what moved and what stayed; return the changes as JSON."""
-    if made.id == replaced.id:
+    if new_lock.id == replaced.id:
         say("nothing changed")
         return []
     from benchlock.registry.lock.lock_creation import known_manifests  # noqa: PLC0415
     from benchlock.registry.lock.lock_diff import diff as difference  # noqa: PLC0415
 
-    changes = difference(replaced, made, known_manifests([replaced, made], invocation.opened.store))
+    changes = difference(replaced, new_lock, known_manifests([replaced, new_lock], invocation.opened.store))
     before = replaced.artifacts()
-    kept = [f"{kind}/{one.name} {one.version}" for kind, one in made.artifacts().items() if one == before[kind]]
-    for line in (*map(str, changes), *([f"the same: {', '.join(kept)}"] if kept else [])):
+    unchanged = [
+        f"{kind}/{artifact.name} {artifact.version}"
+        for kind, artifact in new_lock.artifacts().items()
+        if artifact == before[kind]
+    ]
+    for line in (*map(str, changes), *([f"the same: {', '.join(unchanged)}"] if unchanged else [])):
         say_lines(line)
     return [change.document() for change in changes]
 
 
-def lock_document(made: "Lock") -> dict[str, Any]:
+def lock_document(lock: "Lock") -> dict[str, Any]:
     """Return the JSON document of a lock: its id and the chosen versions."""
-    chosen = {str(kind): {"name": one.name, "version": one.version} for kind, one in made.artifacts().items()}
-    platforms = [{"os": one.os, "arch": one.arch, "device": one.device} for one in made.image.platforms]
-    return {"lock": made.id, **chosen, "platforms": platforms}
+    chosen = {str(kind): {"name": entry.name, "version": entry.version} for kind, entry in lock.artifacts().items()}
+    platforms = [{"os": entry.os, "arch": entry.arch, "device": entry.device} for entry in lock.image.platforms]
+    return {"lock": lock.id, **chosen, "platforms": platforms}
 
 
 def write_text(path: Path, text: str) -> None:
@@ -177,8 +183,8 @@ def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tupl
             where=f"--upgrade {upgrade[0]}",
             next_step="leave one of them out",
         )
-    found = read_lock(invocation, str(path))
-    freshness = invocation.opened.check(found, request)
+    lock = read_lock(invocation, str(path))
+    freshness = invocation.opened.check(lock, request)
     for warning in freshness.warnings:
         say(f"warning: {warning}")
     if invocation.as_json:
@@ -187,7 +193,7 @@ def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tupl
             "reasons": list(freshness.reasons),
             "warnings": list(freshness.warnings),
         }
-        output.print_json(lock_document(found) | {"path": str(path)} | answer)
+        output.print_json(lock_document(lock) | {"path": str(path)} | answer)
     else:
         for reason in freshness.reasons:
             output.echo(f"stale: {reason}")
@@ -203,12 +209,12 @@ def read_lock(invocation: Invocation, text: str) -> "Lock":
 
     if text.startswith(ID_PREFIX):
         catalogue = invocation.opened.catalogue
-        found = load(catalogue.get_lock(catalogue.find_lock(text)), text)
+        lock = load(catalogue.get_lock(catalogue.find_lock(text)), text)
     else:
-        found = load(read_text(Path(text), next_step="name a lockfile, or a lock's id"), text)
-    for warning in found.warnings:
+        lock = load(read_text(Path(text), next_step="name a lockfile, or a lock's id"), text)
+    for warning in lock.warnings:
         say(f"warning: {warning}")
-    return found
+    return lock
 
 
 def read_question(invocation: Invocation, text: str) -> "Lock | Request":

@@ -62,9 +62,9 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_UNAVAILABLE
     except Exception as error:  # noqa: BLE001 - every failure is shown as one message
-        shown = explain_error(error)
-        show_error(shown, as_json="--json" in arguments)
-        return fault_of(shown).exit_code
+        clear_error = explain_error(error)
+        show_error(clear_error, as_json="--json" in arguments)
+        return fault_of(clear_error).exit_code
     return outcome if isinstance(outcome, int) else 0
 
 

@@ -175,26 +175,27 @@ def restore(invocation: Invocation, folder: Path) -> None:
     from benchlock.api.local.backups import restore as restored  # noqa: PLC0415 - as above
     from benchlock.registry.database.engine import SchemaRevisionError  # noqa: PLC0415
 
-    found = restored(invocation.registry, folder, invocation.progress)
+    report = restored(invocation.registry, folder, invocation.progress)
     try:
         _ = invocation.folder  # opening it records abandoned runs
     except SchemaRevisionError as error:  # a backup of another version is restored as it is
         output.say(f"warning: {error}")
-    _print_backup_report(invocation, folder, found, "restored")
+    _print_backup_report(invocation, folder, report, "restored")
 
 
-def _print_backup_report(invocation: Invocation, folder: Path, found: "BackupReport", done: str) -> None:
+def _print_backup_report(invocation: Invocation, folder: Path, result: "BackupReport", verb: str) -> None:
     if invocation.as_json:
-        damaged = [{"message": one.what, "where": one.where, "next": one.next_step} for one in found.damaged]
-        document = {"path": str(folder), "blobs": found.blobs, "copied": found.copied, "damaged": damaged}
+        damaged = [{"message": error.what, "where": error.where, "next": error.next_step} for error in result.damaged]
+        document = {"path": str(folder), "blobs": result.blobs, "copied": result.copied, "damaged": damaged}
         output.print_json(document)
     else:
-        for fault in found.damaged:
+        for fault in result.damaged:
             output.say_error(fault)
         output.echo(
-            f"{done}: {format_count(found.blobs, 'blob')}, {found.copied} of them copied, {len(found.damaged)} damaged"
+            f"{verb}: {format_count(result.blobs, 'blob')}, {result.copied} of them copied, "
+            f"{len(result.damaged)} damaged"
         )
-    if found.damaged:
+    if result.damaged:
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
@@ -228,23 +229,23 @@ def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, he
     """
     if head is not None and targets:
         raise click.UsageError("--head checks the whole database; leave out the targets")
-    wanted = [_parse_target(invocation, target) for target in targets]
-    found = invocation.opened.verify(wanted, invocation.progress, remote=remote, head=head)
+    parsed_targets = [_parse_target(invocation, target) for target in targets]
+    report = invocation.opened.verify(parsed_targets, invocation.progress, remote=remote, head=head)
     if invocation.as_json:
-        document: dict[str, Any] = {"blobs": found.blobs, "damaged": list(found.damaged)}
-        document |= {"runs": found.runs, "contradictions": list(found.contradictions)}
-        output.print_json(document if targets else document | {"records": found.records, "head": found.head})
+        document: dict[str, Any] = {"blobs": report.blobs, "damaged": list(report.damaged)}
+        document |= {"runs": report.runs, "contradictions": list(report.contradictions)}
+        output.print_json(document if targets else document | {"records": report.records, "head": report.head})
     else:
-        for fault in (*found.damaged, *found.contradictions):
+        for fault in (*report.damaged, *report.contradictions):
             output.say_error(IntegrityError(fault["message"], where=fault["where"], next_step=fault["next"]))
-        records = "" if found.records is None else f" and {format_count(found.records, 'record')}"
-        output.echo(f"{format_count(found.blobs, 'blob')}{records} verified, {len(found.damaged)} damaged")
-        if found.runs:
-            differing = len(found.contradictions)
-            output.echo(f"{format_count(found.runs, 'run')} compared with the evidence, {differing} not verified")
-        if found.head is not None:
-            output.echo(f"head of the chain of records: {found.head}")
-    if found.damaged or found.contradictions:
+        records = "" if report.records is None else f" and {format_count(report.records, 'record')}"
+        output.echo(f"{format_count(report.blobs, 'blob')}{records} verified, {len(report.damaged)} damaged")
+        if report.runs:
+            differing = len(report.contradictions)
+            output.echo(f"{format_count(report.runs, 'run')} compared with the evidence, {differing} not verified")
+        if report.head is not None:
+            output.echo(f"head of the chain of records: {report.head}")
+    if report.damaged or report.contradictions:
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
@@ -268,31 +269,31 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
     What was sent to a service within the last day stays: whoever sent it may have still to publish it. Unfinished
     files of commands that were killed, and of interrupted downloads, are removed too.
     """
-    freed = invocation.opened.collect(dry_run=dry_run, local=local)
+    report = invocation.opened.collect(dry_run=dry_run, local=local)
     if invocation.as_json:
-        leftovers = {"files": freed.leftovers.files, "bytes": freed.leftovers.size}
+        leftovers = {"files": report.leftovers.files, "bytes": report.leftovers.size}
         document: dict[str, Any] = {
-            "blobs": freed.blobs,
-            "bytes": freed.size,
+            "blobs": report.blobs,
+            "bytes": report.size,
             "dry_run": dry_run,
             "leftovers": leftovers,
         }
-        output.print_json(document if freed.local is None else document | {"local": freed.local})
+        output.print_json(document if report.local is None else document | {"local": report.local})
         return
     verb = "would free" if dry_run else "freed"
-    output.echo(f"{verb} {format_count(freed.blobs, 'blob')}, {output.byte_count(freed.size)}")
-    if (unfinished := freed.leftovers).files:
+    output.echo(f"{verb} {format_count(report.blobs, 'blob')}, {output.byte_count(report.size)}")
+    if (unfinished := report.leftovers).files:
         removed = "would remove" if dry_run else "removed"
         output.echo(
             f"{removed} {format_count(unfinished.files, 'unfinished file')}, {output.byte_count(unfinished.size)}"
         )
-    if (gone := freed.local) is not None:
+    if (cache := report.local) is not None:
         output.echo(
-            f"{verb} what is kept here of {format_count(gone['blobs'], 'blob')}, {output.byte_count(gone['bytes'])}"
+            f"{verb} what is kept here of {format_count(cache['blobs'], 'blob')}, {output.byte_count(cache['bytes'])}"
         )
-        if gone["kept"]:
+        if cache["kept"]:
             output.say(
-                f"warning: the repository lost or damaged {len(gone['kept'])} blobs, which stay: verify --remote"
+                f"warning: the repository lost or damaged {len(cache['kept'])} blobs, which stay: verify --remote"
             )
 
 
@@ -305,12 +306,12 @@ def doctor(invocation: Invocation) -> None:
     from benchlock.evaluator.runner.host_platform import this_host  # noqa: PLC0415
 
     registry = invocation.find_registry()
-    described = _describe_missing(invocation.registry) if registry is None else registry.describe()
+    description = _describe_missing(invocation.registry) if registry is None else registry.describe()
     engine = connect_engine()
     host = this_host()
     build = this_build()
     document = {
-        **described,
+        **description,
         "benchlock": build.version,
         "commit": build.commit,
         "python": platform.python_version(),
@@ -321,8 +322,8 @@ def doctor(invocation: Invocation) -> None:
     if invocation.as_json:
         output.print_json(document)
     else:
-        _print_machine(described, document, host)
-    if described.get("damaged"):
+        _print_machine(description, document, host)
+    if description.get("damaged"):
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
@@ -332,12 +333,12 @@ def _describe_missing(registry: str) -> "Json":
     return {"registry": f"none in {folder_of(registry)} yet: `benchlock db create` makes one"}
 
 
-def _print_machine(described: "Json", document: dict[str, Any], host: "Host") -> None:
-    for fault in described.get("damaged", ()):
+def _print_machine(description: "Json", document: dict[str, Any], host: "Host") -> None:
+    for fault in description.get("damaged", ()):
         output.say(f"error: {fault}")
     output.print_fields(
         {
-            **{name: value for name, value in described.items() if name != "damaged"},
+            **{name: value for name, value in description.items() if name != "damaged"},
             "benchlock": f"{document['benchlock']} (commit {document['commit']})",
             "python": document["python"],
             "engine": document["engine"] or _NO_ENGINE,
@@ -353,4 +354,4 @@ def _print_machine(described: "Json", document: dict[str, Any], host: "Host") ->
 def _accelerators(host: "HostFacts") -> str:
     if not host.accelerators:
         return f"none found: {host.without}"
-    return ", ".join(f"{one}, driver {one.driver}" for one in host.accelerators)
+    return ", ".join(f"{accelerator}, driver {accelerator.driver}" for accelerator in host.accelerators)

@@ -40,21 +40,21 @@ def init(invocation: Invocation, kind: str, file: Path | None, out: Path | None)
     from benchlock.registry.names import parse_kind  # noqa: PLC0415
     from benchlock.registry.scaffold.manifest_outline import outline_manifest  # noqa: PLC0415
 
-    wanted, given = parse_kind(kind), None if file is None else file.absolute()
-    target = _choose_target(given, out)
-    found = outline_manifest(wanted, given, target.parent)
-    _write_new_manifest(target, found.text)
+    manifest_kind, source = parse_kind(kind), None if file is None else file.absolute()
+    target = _choose_target(source, out)
+    outline = outline_manifest(manifest_kind, source, target.parent)
+    _write_new_manifest(target, outline.text)
     if invocation.as_json:
-        findings = [finding.document() for finding in found.findings]
-        output.print_json({"manifest": str(target), "kind": kind, "todos": found.todos, "findings": findings})
+        findings = [finding.document() for finding in outline.findings]
+        output.print_json({"manifest": str(target), "kind": kind, "todos": outline.todos, "findings": findings})
     else:
-        _print_manifest_todos(target, found)
+        _print_manifest_todos(target, outline)
 
 
-def _choose_target(given: Path | None, out: Path | None) -> Path:
+def _choose_target(source: Path | None, out: Path | None) -> Path:
     if out is not None:
         return (out / MANIFEST if out.is_dir() else out).absolute()
-    return (Path.cwd() if given is None else given.parent) / MANIFEST
+    return (Path.cwd() if source is None else source.parent) / MANIFEST
 
 
 def _write_new_manifest(target: Path, text: str) -> None:
@@ -73,12 +73,12 @@ def _write_new_manifest(target: Path, text: str) -> None:
         ) from error
 
 
-def _print_manifest_todos(target: Path, found: "ManifestOutline") -> None:
+def _print_manifest_todos(target: Path, outline: "ManifestOutline") -> None:
     output.echo(f"wrote {target}")
-    for finding in found.findings:
+    for finding in outline.findings:
         mark = "TODO" if finding.todo else "    "
         output.echo(f"  {mark} {finding.path}: {finding.what}; {finding.done}")
-    output.echo(f"{todo_lines(found.todos)} to finish; then benchlock publish --dry-run {target}")
+    output.echo(f"{todo_lines(outline.todos)} to finish; then benchlock publish --dry-run {target}")
 
 
 ENDINGS = (".yml", ".yaml")
@@ -113,14 +113,14 @@ def mlmodelscope(invocation: Invocation, path: Path, out: Path | None, *, force:
     files = [path] if not path.is_dir() else list(_find_originals(path))
     called = {(file.relative_to(path) if path.is_dir() else Path(file.name)).as_posix(): file for file in files}
     texts = {name: _read_original(file) for name, file in called.items()}
-    read = import_all({name: text for name, text in texts.items() if isinstance(text, bytes)})
-    refused = {name: ImportFailure(text, broken=True) for name, text in texts.items() if not isinstance(text, bytes)}
-    results = {file: read.get(name) or refused[name] for name, file in called.items()}
-    written = {file: found for file, found in results.items() if isinstance(found, ImportedManifest)}
-    if not written:
+    imports = import_all({name: text for name, text in texts.items() if isinstance(text, bytes)})
+    failures = {name: ImportFailure(text, broken=True) for name, text in texts.items() if not isinstance(text, bytes)}
+    results = {file: imports.get(name) or failures[name] for name, file in called.items()}
+    manifests = {file: result for file, result in results.items() if isinstance(result, ImportedManifest)}
+    if not manifests:
         raise _nothing_written_error(path, results)
-    targets = _choose_targets(written, out)
-    _write_imported({targets[file]: found.text for file, found in written.items()}, force=force)
+    targets = _choose_targets(manifests, out)
+    _write_imported({targets[file]: result.text for file, result in manifests.items()}, force=force)
     if invocation.as_json:
         output.print_json(_import_document(results, targets))
     else:
@@ -129,8 +129,8 @@ def mlmodelscope(invocation: Invocation, path: Path, out: Path | None, *, force:
 
 def _find_originals(folder: Path) -> Iterator[Path]:
     """Iterate over the YAML files in a folder by path, except those that an import wrote."""
-    found = (file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file())
-    return iter(sorted((file for file in found if not file.name.endswith(SUFFIX)), key=lambda file: file.as_posix()))
+    files = (file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file())
+    return iter(sorted((file for file in files if not file.name.endswith(SUFFIX)), key=lambda file: file.as_posix()))
 
 
 def _read_original(file: Path) -> bytes | InvalidInputError:
@@ -151,7 +151,7 @@ def _nothing_written_error(path: Path, results: "Results") -> InvalidInputError:
     """Return the error of the only file, or the number of files in the folder that are not manifests."""
     from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportFailure  # noqa: PLC0415
 
-    errors = [found.error for found in results.values() if isinstance(found, ImportFailure)]
+    errors = [result.error for result in results.values() if isinstance(result, ImportFailure)]
     if len(errors) == 1 and not path.is_dir():
         return errors[0]
     what = f"none of the {len(errors)} YAML files in {path} is a readable model manifest of MLModelScope's"
@@ -159,19 +159,19 @@ def _nothing_written_error(path: Path, results: "Results") -> InvalidInputError:
     return InvalidInputError(what, where=str(path), next_step=f"name another folder; the first: {first}")
 
 
-def _choose_targets(written: "dict[Path, ImportedManifest]", out: Path | None) -> dict[Path, Path]:
+def _choose_targets(manifests: "dict[Path, ImportedManifest]", out: Path | None) -> dict[Path, Path]:
     """Choose the path of each native manifest; equal names get a number."""
     targets: dict[Path, Path] = {}
-    taken: set[str] = set()
-    for file, found in written.items():
+    used_paths: set[str] = set()
+    for file, manifest in manifests.items():
         folder, stem, suffix = file.parent, file.stem, SUFFIX
         if out is not None:
-            folder, stem, suffix = out, (found.name or file.stem).replace("/", "-"), ".yaml"
+            folder, stem, suffix = out, (manifest.name or file.stem).replace("/", "-"), ".yaml"
         target, number = folder / f"{stem}{suffix}", 1
-        while str(target).casefold() in taken:
+        while str(target).casefold() in used_paths:
             number += 1
             target = folder / f"{stem}-{number}{suffix}"
-        taken.add(str(target).casefold())
+        used_paths.add(str(target).casefold())
         targets[file] = target
     return targets
 
@@ -195,26 +195,26 @@ def _write_imported(texts: dict[Path, str], *, force: bool) -> None:
         target.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _import_outcome(found: "ImportedManifest | ImportFailure") -> str:
+def _import_outcome(result: "ImportedManifest | ImportFailure") -> str:
     from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest  # noqa: PLC0415
 
-    if isinstance(found, ImportedManifest):
+    if isinstance(result, ImportedManifest):
         return "written"
-    return "unreadable" if found.broken else "not a manifest"
+    return "unreadable" if result.broken else "not a manifest"
 
 
 def _import_document(results: "Results", targets: dict[Path, Path]) -> dict[str, Any]:
     from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest  # noqa: PLC0415
 
-    outcomes = [_import_outcome(found) for found in results.values()]
+    outcomes = [_import_outcome(result) for result in results.values()]
     files = []
-    for file, found in results.items():
-        entry: dict[str, Any] = {"source": str(file), "outcome": _import_outcome(found)}
-        if isinstance(found, ImportedManifest):
-            entry |= {"output": str(targets[file]), "name": found.name, "todos": found.todos}
-            entry["findings"] = [finding.document() for finding in found.findings]
+    for file, result in results.items():
+        entry: dict[str, Any] = {"source": str(file), "outcome": _import_outcome(result)}
+        if isinstance(result, ImportedManifest):
+            entry |= {"output": str(targets[file]), "name": result.name, "todos": result.todos}
+            entry["findings"] = [finding.document() for finding in result.findings]
         else:
-            error = found.error
+            error = result.error
             entry["error"] = {"message": error.what, "where": error.where, "next": error.next_step}
         files.append(entry)
     return {
@@ -226,18 +226,18 @@ def _import_document(results: "Results", targets: dict[Path, Path]) -> dict[str,
 def _print_import_results(results: "Results", targets: dict[Path, Path]) -> None:
     from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest  # noqa: PLC0415
 
-    outcomes = [_import_outcome(found) for found in results.values()]
-    for file, found in results.items():
-        if not isinstance(found, ImportedManifest):
-            output.echo(f"{file}: {_import_outcome(found)}")
-            output.echo(f"  {found.error.what} ({found.error.where})")
+    outcomes = [_import_outcome(result) for result in results.values()]
+    for file, result in results.items():
+        if not isinstance(result, ImportedManifest):
+            output.echo(f"{file}: {_import_outcome(result)}")
+            output.echo(f"  {result.error.what} ({result.error.where})")
             output.echo()
             continue
         output.echo(f"{file} -> {targets[file]}")
-        for finding in found.findings:
+        for finding in result.findings:
             mark = "TODO" if finding.todo else "    "
             output.echo(f"  {mark} {finding.path or 'the file'}: {finding.what}; {finding.done}")
         output.echo()
-    counted = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes))
-    todos = sum(found.todos for found in results.values() if isinstance(found, ImportedManifest))
-    output.echo(f"{counted}; {todo_lines(todos)} to finish before publishing")
+    counts = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes))
+    todos = sum(result.todos for result in results.values() if isinstance(result, ImportedManifest))
+    output.echo(f"{counts}; {todo_lines(todos)} to finish before publishing")

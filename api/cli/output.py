@@ -47,8 +47,8 @@ def echo_quoted(lines: Iterable[str]) -> None:
 def echo_wrapped(text: str) -> None:
     """Print a long sentence, wrapped to the width of a terminal; further lines are indented."""
     indent = " " * (len(text) - len(text.lstrip(" ")))
-    shown = indent + " ".join(escape_line(text).split())
-    wrapped = textwrap.wrap(shown, _WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
+    sentence = indent + " ".join(escape_line(text).split())
+    wrapped = textwrap.wrap(sentence, _WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
     for line in wrapped or [""]:
         echo(line)
 
@@ -71,8 +71,8 @@ def show_error(error: BenchlockError, *, as_json: bool) -> None:
     if as_json:
         print_json({"error": error_document(error)})
         return
-    for one in error.problems or (error,):
-        say_error(one)
+    for problem in error.problems or (error,):
+        say_error(problem)
     if error.problems:
         say(f"{len(error.problems)} problems")
 
@@ -101,25 +101,26 @@ def error_document(error: BenchlockError) -> dict[str, Any]:
         document["conflict"] = conflict
     if error.problems:
         document["problems"] = [
-            {"code": one.code, "message": one.what, "where": one.where, "next": one.next_step} for one in error.problems
+            {"code": problem.code, "message": problem.what, "where": problem.where, "next": problem.next_step}
+            for problem in error.problems
         ]
     return document
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a plain table, as wide as its content, for reading, copying and cutting."""
-    shown = [[escape_line(cell) for cell in row] for row in [columns, *rows]]
-    widths = [max(len(row[i]) for row in shown) for i in range(len(columns))]
-    for row in [shown[0], ["-" * width for width in widths], *shown[1:]]:
+    lines = [[escape_line(cell) for cell in row] for row in [columns, *rows]]
+    widths = [max(len(row[i]) for row in lines) for i in range(len(columns))]
+    for row in [lines[0], ["-" * width for width in widths], *lines[1:]]:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
     """Print names and values, one pair per line."""
-    shown = {escape_line(name): escape_line(str(value)) for name, value in fields.items()}
-    width = max((len(name) for name in shown), default=0)
-    for name, value in shown.items():
+    pairs = {escape_line(name): escape_line(str(value)) for name, value in fields.items()}
+    width = max((len(name) for name in pairs), default=0)
+    for name, value in pairs.items():
         sys.stdout.write(f"{name.ljust(width)}  {value}\n")
 
 
@@ -151,8 +152,8 @@ class Bars:
         from rich.progress import Progress  # noqa: PLC0415
 
         with Progress(console=Console(stderr=True), transient=True) as bars:
-            shown = bars.add_task(escape(escape_line(label)), total=total)
-            yield lambda step: bars.advance(shown, step)
+            task_id = bars.add_task(escape(escape_line(label)), total=total)
+            yield lambda step: bars.advance(task_id, step)
 
 
 def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -> str:

@@ -40,9 +40,9 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
         agent = build_remote_agent(invocation.registry, machine, permits, invocation.progress, say)
     else:
         agent = build_agent(invocation.folder, machine, permits, invocation.progress, say)
-    done = agent.work(once=once)
+    count = agent.work(once=once)
     if invocation.as_json:
-        output.print_json({"machine": agent.machine, "jobs": done})
+        output.print_json({"machine": agent.machine, "jobs": count})
 
 
 @click.command()
@@ -57,13 +57,13 @@ def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int)
     from benchlock.api.cli.job_documents import job_document, job_state, parse_job_argument  # noqa: PLC0415
 
     queue = open_queue(invocation)
-    found = [queue.job(parse_job_argument(job))] if job else queue.jobs(state=state, limit=limit)
+    job_list = [queue.job(parse_job_argument(job))] if job else queue.jobs(state=state, limit=limit)
     if invocation.as_json:
-        output.print_json(job_document(found[0]) if job else {"jobs": [job_document(one) for one in found]})
+        output.print_json(job_document(job_list[0]) if job else {"jobs": [job_document(entry) for entry in job_list]})
         return
     rows = [
-        [one.id, job_state(one), one.machine or "-", one.run or "-", one.failure or "-", one.reason or ""]
-        for one in found
+        [entry.id, job_state(entry), entry.machine or "-", entry.run or "-", entry.failure or "-", entry.reason or ""]
+        for entry in job_list
     ]
     output.print_table(["job", "state", "machine", "run", "failure", "last trouble"], rows)
 
@@ -75,13 +75,13 @@ def cancel(invocation: Invocation, job: str) -> None:
     """End a job: at once where no machine has it, else as soon as its worker hears of it."""
     from benchlock.api.cli.job_documents import job_document, job_state, parse_job_argument  # noqa: PLC0415
 
-    found = open_queue(invocation).cancel(parse_job_argument(job))
+    result = open_queue(invocation).cancel(parse_job_argument(job))
     if invocation.as_json:
-        output.print_json(job_document(found))
+        output.print_json(job_document(result))
     else:
-        asked = ", its worker is asked to end it" if found.state == "leased" else ""
-        output.echo(f"{found.id} {job_state(found)}{asked}")
-    if found.state not in ("cancelled", "leased"):
+        note = ", its worker is asked to end it" if result.state == "leased" else ""
+        output.echo(f"{result.id} {job_state(result)}{note}")
+    if result.state not in ("cancelled", "leased"):
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
@@ -92,13 +92,13 @@ def explain(invocation: Invocation, job: str) -> None:
     """Say why a job is where it is, and what each machine lacks for it."""
     from benchlock.api.cli.job_documents import explanation_document, parse_job_argument  # noqa: PLC0415
 
-    found = open_queue(invocation).explain(parse_job_argument(job))
+    explanation = open_queue(invocation).explain(parse_job_argument(job))
     if invocation.as_json:
-        output.print_json(explanation_document(found))
+        output.print_json(explanation_document(explanation))
         return
-    output.echo(f"{found.job.id}: {found.sentence}")
-    for one in found.machines:
-        output.echo(f"  {one.machine}: {'; '.join(one.lacks) or one.obstacle or 'may take it'}")
+    output.echo(f"{explanation.job.id}: {explanation.sentence}")
+    for match in explanation.machines:
+        output.echo(f"  {match.machine}: {'; '.join(match.lacks) or match.obstacle or 'may take it'}")
 
 
 @click.command()
@@ -116,11 +116,13 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
         raise InvalidInputError("name a machine and one of --drain and --resume, or none of them", where="machines")
     if machine:
         queue.drain(MachineId(machine), drain or None)
-    found = [one for one in queue.machines() if machine in ("", one.id)]
+    machine_list = [entry for entry in queue.machines() if machine in ("", entry.id)]
     if invocation.as_json:
-        output.print_json({"machines": [machine_document(one) for one in found]})
+        output.print_json({"machines": [machine_document(entry) for entry in machine_list]})
         return
-    rows = [[one.id, machine_state(one), describe_machine(one), find_machine_trouble(one)] for one in found]
+    rows = [
+        [entry.id, machine_state(entry), describe_machine(entry), find_machine_trouble(entry)] for entry in machine_list
+    ]
     output.print_table(["machine", "state", "what", "why no jobs"], rows)
 
 
@@ -136,15 +138,15 @@ def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *
     from benchlock.api.cli.job_documents import explanation_document  # noqa: PLC0415
     from benchlock.registry.requests.request import Request  # noqa: PLC0415
 
-    asked = read_question(invocation, target)
-    found = invocation.opened.leave(asked, isolation, allow_code=allow_code)
+    question = read_question(invocation, target)
+    explanation = invocation.opened.leave(question, isolation, allow_code=allow_code)
     if invocation.as_json:
-        output.print_json(explanation_document(found))
+        output.print_json(explanation_document(explanation))
         return
-    output.echo(found.job.id)
-    if isinstance(asked, Request):
-        say(f"its lock, made and kept: {found.job.lock}")
-    say(f"warning: {found.sentence}" if found.blocked else found.sentence)
+    output.echo(explanation.job.id)
+    if isinstance(question, Request):
+        say(f"its lock, made and kept: {explanation.job.lock}")
+    say(f"warning: {explanation.sentence}" if explanation.blocked else explanation.sentence)
 
 
 def open_queue(invocation: Invocation) -> "Queue":

@@ -54,7 +54,7 @@ def run(
     is_left: bool,
 ) -> None:
     """Verify every digest that the lock names, run it, record the run."""
-    wanted, shares = parse_isolation(isolation), parse_shares("--until", until)
+    parsed_isolation, shares = parse_isolation(isolation), parse_shares("--until", until)
     if shares and repeat is None:
         raise InvalidInputError("--until needs a most of runs", where="--until", next_step="add --repeat 20")
     if is_left:
@@ -64,7 +64,7 @@ def run(
             raise InvalidInputError(
                 "--submit leaves one run to the workers", where="--repeat", next_step="submit again"
             )
-        submit(invocation, lock, wanted, allow_code=allow_code)
+        submit(invocation, lock, parsed_isolation, allow_code=allow_code)
         return
     from benchlock.evaluator.runner.wall_clock import WallClock, process_start  # noqa: PLC0415
 
@@ -74,21 +74,21 @@ def run(
         locked = read_lock(invocation, lock)
 
     def once(part_of: "Mapping[str, Any] | None" = None) -> "Run":
-        return execute_lock(invocation, locked, wanted, allow_code=allow_code, part_of=part_of, clock=clock)
+        return execute_lock(invocation, locked, parsed_isolation, allow_code=allow_code, part_of=part_of, clock=clock)
 
     if repeat is not None:
         _repeat(invocation, locked, once, shares, repeat)
         return
-    done = once()
+    result = once()
     with clock.part("claims"):
-        judged, warnings = judge_claims(invocation, locked, done), find_warnings(invocation, locked, done)
+        claim_verdicts, warnings = judge_claims(invocation, locked, result), find_warnings(invocation, locked, result)
     account = clock.account()
     if invocation.as_json:
-        output.print_json(answer_document(done, locked, judged, warnings) | {"wall": wall_document(account)})
+        output.print_json(answer_document(result, locked, claim_verdicts, warnings) | {"wall": wall_document(account)})
     else:
-        print_answer(done, locked, judged, warnings)
+        print_answer(result, locked, claim_verdicts, warnings)
         print_wall(account)
-    if done.end is None or done.end.outcome != "done":
+    if result.end is None or result.end.outcome != "done":
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
@@ -96,8 +96,8 @@ def _repeat(
     invocation: Invocation,
     lock: "Lock",
     once: "Callable[[Mapping[str, Any]], Run]",
-    wanted: dict[str, float],
-    most: int,
+    widths: dict[str, float],
+    limit: int,
 ) -> None:
     """Run a lock several times, and print how precisely each metric is known.
 
@@ -105,41 +105,47 @@ def _repeat(
         invocation: The call of the command.
         lock: The lock.
         once: Runs the lock once.
-        wanted: The relative width at which each named metric is precise enough.
-        most: The maximum number of runs.
+        widths: The relative width at which each named metric is precise enough.
+        limit: The maximum number of runs.
     """
     from benchlock.evaluator.workflows.repeat import check_wanted, repeat  # noqa: PLC0415
 
-    check_wanted(lock, wanted, most)
+    check_wanted(lock, widths, limit)
 
-    def told(part_of: "Mapping[str, Any]") -> "Run":
-        made = once(part_of)
-        say(f"run {part_of['number']} of at most {most}: {made.id} {made.end.outcome if made.end else 'running'}")
+    def run_once(part_of: "Mapping[str, Any]") -> "Run":
+        run = once(part_of)
+        say(f"run {part_of['number']} of at most {limit}: {run.id} {run.end.outcome if run.end else 'running'}")
         if part_of["number"] == 1:
-            _warn_of_reported(made, wanted, most)
-        return made
+            _warn_of_reported(run, widths, limit)
+        return run
 
-    repetition = repeat(told, wanted, most)
+    repetition = repeat(run_once, widths, limit)
     last = repetition.runs[-1]
-    judged = judge_claims(invocation, lock, last, repetition)
+    claim_verdicts = judge_claims(invocation, lock, last, repetition)
     if invocation.as_json:
-        told_of = {"repetition": repetition_document(repetition), "claims": [claim_document(one) for one in judged]}
-        output.print_json(answer_document(last, lock, (), find_warnings(invocation, lock, last)) | told_of)
+        details = {
+            "repetition": repetition_document(repetition),
+            "claims": [claim_document(claim_verdict) for claim_verdict in claim_verdicts],
+        }
+        output.print_json(answer_document(last, lock, (), find_warnings(invocation, lock, last)) | details)
     else:
         if not repetition.metrics or last.end is None or last.end.outcome != "done":
             print_outcome(last, lock)
         print_repetition(repetition, lock)
-        print_claims(judged)
+        print_claims(claim_verdicts)
     if not repetition.narrow:
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
-def _warn_of_reported(run: "Run", wanted: dict[str, float], most: int) -> None:
+def _warn_of_reported(run: "Run", widths: dict[str, float], limit: int) -> None:
     """Print a warning for metrics that cannot end the repetition because they are self-reported."""
-    reported = {one.key for one in (run.end.metrics if run.end else ()) if one.self_reported and one.name in wanted}
+    reported = {
+        metric.key for metric in (run.end.metrics if run.end else ()) if metric.self_reported and metric.name in widths
+    }
     if reported:
         say(
-            f"warning: {', '.join(sorted(reported))}: self-reported, so --until cannot end after fewer than {most} runs"
+            f"warning: {', '.join(sorted(reported))}: self-reported, so --until cannot end "
+            f"after fewer than {limit} runs"
         )
 
 
@@ -170,26 +176,26 @@ def rerun(
     original, lock, skipped = _find_original(invocation, target, against)
     for sentence in skipped:
         say(f"warning: {sentence}")
-    wanted = parse_isolation(isolation)
+    parsed_isolation = parse_isolation(isolation)
     runs = repeat or (REPEATS if margins_of(lock) else 1)
 
     def once(part_of: "Mapping[str, Any]") -> "Run":
         part = part_of if runs > 1 else None
-        made = execute_lock(invocation, lock, wanted, allow_code=allow_code, original=original, part_of=part)
+        run = execute_lock(invocation, lock, parsed_isolation, allow_code=allow_code, original=original, part_of=part)
         if runs > 1:
-            say(f"run {part_of['number']} of {runs}: {made.id} {made.end.outcome if made.end else 'running'}")
-        return made
+            say(f"run {part_of['number']} of {runs}: {run.id} {run.end.outcome if run.end else 'running'}")
+        return run
 
-    made = repeat_rerun(original, once, runs)
-    sides = replace(find_sides(invocation.opened.records, lock, original, made[0]), reruns=made)
+    new_runs = repeat_rerun(original, once, runs)
+    sides = replace(find_sides(invocation.opened.records, lock, original, new_runs[0]), reruns=new_runs)
     verdict, again = judge_reruns(lock, original, sides, invocation.opened.store)
     verdict = replace(verdict, reported=(*verdict.reported, *skipped))
-    judged = judge_claims(invocation, lock, again)
+    claim_verdicts = judge_claims(invocation, lock, again)
     if invocation.as_json:
         document = verdict_document(verdict, original, again)
-        output.print_json(document | {"claims": [claim_document(one) for one in judged]})
+        output.print_json(document | {"claims": [claim_document(claim_verdict) for claim_verdict in claim_verdicts]})
     else:
-        print_answer(again, lock, judged, find_warnings(invocation, lock, again))
+        print_answer(again, lock, claim_verdicts, find_warnings(invocation, lock, again))
         _print_verdict(verdict, original)
     if verdict.verdict != "reproduced":
         raise click.exceptions.Exit(EXIT_REFUSED)
@@ -202,18 +208,18 @@ def _find_original(invocation: Invocation, target: str, against: str) -> "tuple[
 
     records = invocation.opened.records
     if target.startswith(RUN_PREFIX):
-        named = records.get(parse_run_id(target))
-        lock = read_lock(invocation, named.start.lock)
+        run = records.get(parse_run_id(target))
+        lock = read_lock(invocation, run.start.lock)
     else:
-        named = None
+        run = None
         lock = read_lock(invocation, target)
     if against:
-        named = records.get(parse_run_id(against))
+        run = records.get(parse_run_id(against))
     skipped: tuple[str, ...] = ()
-    if named is None:
+    if run is None:
         latest = find_latest_done(records, lock.id)
-        named, skipped = latest.run, latest.skipped
-    original = named
+        run, skipped = latest.run, latest.skipped
+    original = run
     if original.start.lock != lock.id:
         raise InvalidInputError(
             f"{original.id} is a run of another lock, {original.start.lock}", next_step="name a run of the same lock"
@@ -232,7 +238,7 @@ def verdict_document(verdict: "Verdict", original: "Run", again: "Run") -> dict[
         "original": original.id,
         "run": again.id,
         "predictions": verdict.predictions,
-        "times": [finding_document(one) for one in verdict.times],
+        "times": [finding_document(finding) for finding in verdict.times],
         "outcome": None if again.end is None else again.end.outcome,
         **validity_document(again),
     }

@@ -62,10 +62,10 @@ def wall_document(account: Mapping[str, float]) -> dict[str, Any]:
 
 def evidence_document(run: Run) -> dict[str, Any] | None:
     """Return the JSON document of the evidence: state, differences and reported fields; None without a comparison."""
-    found = run.evidence
-    if found is None:
+    evidence = run.evidence
+    if evidence is None:
         return None
-    return {"state": found.state, "reasons": list(found.reasons), "reported": list(found.reported)}
+    return {"state": evidence.state, "reasons": list(evidence.reasons), "reported": list(evidence.reported)}
 
 
 def _failure(run: Run) -> dict[str, str | None] | None:
@@ -133,16 +133,16 @@ def metric_document(metric: Metric, *, over_runs: bool = False) -> dict[str, Any
     return document | {key: value for key, value in more.items() if value is not None}
 
 
-def claim_document(judged: "ClaimVerdict") -> dict[str, Any]:
+def claim_document(claim_verdict: "ClaimVerdict") -> dict[str, Any]:
     """Return the JSON document of a claim: the answer of a run to it, and the measured value with its interval."""
-    claim, measured = judged.claim, judged.measured
+    claim, measured = claim_verdict.claim, claim_verdict.measured
     return {
         "metric": claim.metric,
         "value": claim.value,
         "tolerance": claim.tolerance,
         "dataset": {"name": claim.dataset.name, "version": claim.dataset.version, "split": claim.dataset.split},
-        "answer": judged.answer,
-        "reason": judged.reason,
+        "answer": claim_verdict.answer,
+        "reason": claim_verdict.reason,
         "measured": None if measured is None else measured.value,
         "ci": None if measured is None else [measured.ci.low, measured.ci.high],
         "self_reported": measured is not None and measured.self_reported,
@@ -152,9 +152,9 @@ def claim_document(judged: "ClaimVerdict") -> dict[str, Any]:
 def repetition_document(repetition: "Repetition") -> dict[str, Any]:
     """Return the JSON document of a repetition: its runs, and the metrics over them with their precision."""
     figures = [
-        metric_document(one.metric, over_runs=True)
-        | {"width": one.width if math.isfinite(one.width) else None, "until": one.wanted, "narrow": one.narrow}
-        for one in repetition.metrics
+        metric_document(entry.metric, over_runs=True)
+        | {"width": entry.width if math.isfinite(entry.width) else None, "until": entry.wanted, "narrow": entry.narrow}
+        for entry in repetition.metrics
     ]
     return {
         "runs": [run.id for run in repetition.runs],

@@ -36,18 +36,20 @@ def runs(invocation: Invocation, lock: str, limit: int) -> None:
     """
     from benchlock.evaluator.records.run_model import DamagedRun, Run  # noqa: PLC0415
 
-    wanted = read_lock(invocation, lock).id if lock else None
-    entries = invocation.opened.records.list_entries(lock=wanted, limit=limit)
-    found = [one for one in entries if isinstance(one, Run)]
-    damaged = [one for one in entries if isinstance(one, DamagedRun)]
-    locks = {id_: _known_lock(invocation, id_) for id_ in {run.start.lock for run in found}}
+    lock_id = read_lock(invocation, lock).id if lock else None
+    entries = invocation.opened.records.list_entries(lock=lock_id, limit=limit)
+    intact_runs = [entry for entry in entries if isinstance(entry, Run)]
+    damaged = [entry for entry in entries if isinstance(entry, DamagedRun)]
+    locks = {id_: _known_lock(invocation, id_) for id_ in {run.start.lock for run in intact_runs}}
     if invocation.as_json:
-        documents = [run_document(run) | _artifacts(locks[run.start.lock]) for run in found]
-        output.print_json({"runs": documents, "damaged": [{"run": one.id, "damage": one.damage} for one in damaged]})
+        documents = [run_document(run) | _artifacts(locks[run.start.lock]) for run in intact_runs]
+        output.print_json(
+            {"runs": documents, "damaged": [{"run": entry.id, "damage": entry.damage} for entry in damaged]}
+        )
     else:
         print_runs(entries, locks)
-    for one in damaged:
-        say(f"error: {one.id}: {one.damage}")
+    for entry in damaged:
+        say(f"error: {entry.id}: {entry.damage}")
     if damaged:
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
@@ -98,31 +100,38 @@ def show_run(invocation: Invocation, target: str) -> None:
     run = invocation.opened.records.get(parse_run_id(target))
     lock = read_lock(invocation, run.start.lock)
     verified = run.evidence is None or run.evidence.state == "verified"
-    judged = judge_claims(invocation, lock, run) if verified else ()
+    claim_verdicts = judge_claims(invocation, lock, run) if verified else ()
     warnings = find_warnings(invocation, lock, run) if verified else ()
     if invocation.as_json:
-        output.print_json(answer_document(run, lock, judged, warnings, full=True))
+        output.print_json(answer_document(run, lock, claim_verdicts, warnings, full=True))
     else:
-        print_answer(run, lock, judged, warnings)
+        print_answer(run, lock, claim_verdicts, warnings)
         print_run(run, lock, _log(invocation, run))
     if not verified:
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
 def answer_document(
-    run: "Run", lock: "Lock", judged: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...], *, full: bool = False
+    run: "Run",
+    lock: "Lock",
+    claim_verdicts: "tuple[ClaimVerdict, ...]",
+    warnings: tuple[str, ...],
+    *,
+    full: bool = False,
 ) -> dict[str, Any]:
     """Return the JSON document of a run with its locked versions, judged claims and warnings."""
-    more = {"claims": [claim_document(one) for one in judged], "warnings": list(warnings)}
+    more = {"claims": [claim_document(claim_verdict) for claim_verdict in claim_verdicts], "warnings": list(warnings)}
     return run_document(run, full=full) | _artifacts(lock) | more
 
 
-def print_answer(run: "Run", lock: "Lock", judged: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...]) -> None:
+def print_answer(
+    run: "Run", lock: "Lock", claim_verdicts: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...]
+) -> None:
     """Print a run with its judged claims and warnings."""
     print_outcome(run, lock)
     for warning in warnings:
         output.echo_wrapped(f"warning: {warning}")
-    print_claims(judged)
+    print_claims(claim_verdicts)
 
 
 def judge_claims(
@@ -138,7 +147,7 @@ def judge_claims(
     """
     from benchlock.evaluator.workflows.claims import claims_of  # noqa: PLC0415
 
-    metrics = None if repetition is None else tuple(one.metric for one in repetition.metrics)
+    metrics = None if repetition is None else tuple(entry.metric for entry in repetition.metrics)
     among = () if repetition is None else repetition.runs
     try:
         return claims_of(lock, run, invocation.opened.store, metrics, among)
@@ -164,8 +173,8 @@ def _log(invocation: Invocation, run: "Run") -> str | None:
     if run.end is None or run.end.outcome != "failed" or "log" not in run.end.blobs:
         return None
     try:
-        kept = read(invocation.opened.store, run.end.blobs["log"].digest, name=f"{run.id} log")
+        content = read(invocation.opened.store, run.end.blobs["log"].digest, name=f"{run.id} log")
     except BenchlockError as error:
         say(f"warning: {error.what}")
         return None
-    return kept.decode(errors="replace")
+    return content.decode(errors="replace")

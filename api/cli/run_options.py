@@ -36,7 +36,7 @@ def complete_run_id(context: click.Context, _parameter: click.Parameter, value: 
         return f"{_PREFIX}{value}" if is_id(value) else value
     last = value.ljust(len(_PREFIX) + _DIGITS, "z")
     entries = context.obj.opened.records.list_entries(before=last, limit=2, examine=False)
-    ids = [one.id for one in entries if one.id.startswith(value)]
+    ids = [entry.id for entry in entries if entry.id.startswith(value)]
     if len(ids) > 1:
         raise InvalidInputError(f"ambiguous run id {value}", where=", ".join(ids), next_step="write more characters")
     return ids[0] if ids else value
@@ -77,15 +77,15 @@ def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
     """
     shares: dict[str, float] = {}
     for text in texts:
-        found = _SHARE.fullmatch(text)
-        share = 0.0 if found is None else float(found["number"]) / (100 if found["percent"] else 1)
-        if found is None or not 0 < share < 1 or found["metric"] in shares:
+        match = _SHARE.fullmatch(text)
+        share = 0.0 if match is None else float(match["number"]) / (100 if match["percent"] else 1)
+        if match is None or not 0 < share < 1 or match["metric"] in shares:
             raise InvalidInputError(
                 f"{text!r} is no metric and a share below 1 of its value, or stands twice",
                 where=f"{option} {text}",
                 next_step=f"write {option} latency_p50=2%",
             )
-        shares[found["metric"]] = share
+        shares[match["metric"]] = share
     return shares
 
 

@@ -40,14 +40,14 @@ def golden_lines(report: Mapping[str, object]) -> Iterator[str]:
     """
     for kind in ("input", "output"):
         ports = report.get(f"{kind}s")
-        for name, found in ports.items() if isinstance(ports, dict) else ():
-            if isinstance(found, dict) and isinstance(found.get("largest"), int | float):
-                yield f"{kind} {name}: differs by {found['largest']:.6g} at most{_format_tolerance(found)}"
+        for name, port in ports.items() if isinstance(ports, dict) else ():
+            if isinstance(port, dict) and isinstance(port.get("largest"), int | float):
+                yield f"{kind} {name}: differs by {port['largest']:.6g} at most{_format_tolerance(port)}"
 
 
-def _format_tolerance(found: Mapping[str, object]) -> str:
+def _format_tolerance(port: Mapping[str, object]) -> str:
     """Format a tolerance, empty if it was not recorded, as by older harnesses."""
-    absolute, relative = found.get("absolute"), found.get("relative")
+    absolute, relative = port.get("absolute"), port.get("relative")
     if not isinstance(absolute, int | float) or not isinstance(relative, int | float):
         return ""
     return f" (tolerance {absolute:g} + {relative:g} * |expected|)"
@@ -105,7 +105,7 @@ def _notes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[str]:
         yield "of peak_qps: the greatest rate answered and the least that was not; no confidence interval"
     if is_server and names & {"throughput", "pipeline_throughput"}:
         yield "of throughput: the rate at which queries arrive, as long as the model keeps up; no property of the model"
-    if any(None in (one.ci.low, one.ci.high) for one in metrics if not is_quality(one.name)):
+    if any(None in (metric.ci.low, metric.ci.high) for metric in metrics if not is_quality(metric.name)):
         yield "-: the run is too short, or its calls depend too much on each other, to tell; see docs/comparing.md"
 
 
@@ -124,9 +124,9 @@ def _print_observed(observed: ObservedTimes | None) -> None:
 
 def print_evidence(run: Run) -> None:
     """Print why metrics are withheld, if the record differs from its evidence."""
-    if (found := run.evidence) is not None and found.state != "verified":
-        output.echo_wrapped(f"  figures withheld: the record {found.words}")
-        for reason in found.reasons:
+    if (evidence := run.evidence) is not None and evidence.state != "verified":
+        output.echo_wrapped(f"  figures withheld: the record {evidence.words}")
+        for reason in evidence.reasons:
             output.echo_wrapped(f"    {reason}")
 
 
@@ -155,7 +155,7 @@ def _extent(metric: Metric) -> str:
 
 def print_calls(calls: Calls, flag: str | None) -> None:
     """Print the latencies of undisturbed calls and the CPU time of all; ``flag`` is why the run is flagged."""
-    reported = format_mark(is_reported=any(one.self_reported for one in (*calls.undisturbed, *calls.cpu_time)))
+    reported = format_mark(is_reported=any(metric.self_reported for metric in (*calls.undisturbed, *calls.cpu_time)))
     disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%}){reported}"
     if calls.without_cpu is not None:
         disturbed += f", {calls.without_cpu:.1%} of the time in calls was without the CPU"
@@ -183,16 +183,16 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
     output.echo()
     rows = [
         (
-            one.metric.key,
-            format_figure(one.metric),
-            format_interval(one.metric),
-            f"{one.width:.2%}" if math.isfinite(one.width) else "-",
-            "-" if one.wanted is None else f"{one.wanted:.2%}",
+            entry.metric.key,
+            format_figure(entry.metric),
+            format_interval(entry.metric),
+            f"{entry.width:.2%}" if math.isfinite(entry.width) else "-",
+            "-" if entry.wanted is None else f"{entry.wanted:.2%}",
         )
-        for one in repetition.metrics
+        for entry in repetition.metrics
     ]
     output.print_table(("metric", "over runs", "95 % interval", "±", "asked for"), rows)
-    if any(one.metric.ci.low is None and math.isinf(one.width) for one in repetition.metrics):
+    if any(entry.metric.ci.low is None and math.isinf(entry.width) for entry in repetition.metrics):
         output.echo("-: too few runs to tell how much runs differ; 6 are the fewest (--repeat 6)")
     for run in repetition.runs:
         if flag := flag_of(run):
@@ -249,8 +249,8 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
         _section(f"golden tensors: {golden_summary(golden)}", tuple(golden_lines(golden)))
     blobs = {role: f"{output.byte_count(blob.size)}  {blob.digest}" for role, blob in end.blobs.items()}
     _fields(f"left (benchlock get {run.id} writes it)", blobs)
-    named = ", ".join(f"{name} {version}" for name, version in sorted(end.packages.items()))
-    _section("packages", _wrap_text(" ".join(escape_line(named).split())))
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(end.packages.items()))
+    _section("packages", _wrap_text(" ".join(escape_line(packages).split())))
 
 
 def _wrap_text(text: str) -> list[str]:
@@ -264,9 +264,9 @@ def _question(lock: "Lock") -> dict[str, str]:
         for name, value in lock.scenario.items()
         if name not in ("name", "seeds")
     }
-    told = {str(kind): f"{one.name} {one.version}" for kind, one in lock.artifacts().items()}
-    told["dataset"] += f", split {lock.dataset.split}"
-    return told | {
+    fields = {str(kind): f"{artifact.name} {artifact.version}" for kind, artifact in lock.artifacts().items()}
+    fields["dataset"] += f", split {lock.dataset.split}"
+    return fields | {
         "scenario": _format_settings(str(lock.scenario["name"]), settings),
         "limits": f"{format_duration(limits.seconds)}, {output.byte_count(limits.bytes)}, "
         f"{format_count(limits.cpus, 'CPU')}, {limits.processes} processes",
@@ -280,7 +280,7 @@ def _format_settings(name: str, settings: Mapping[str, Any]) -> str:
 
 def _surroundings(run: Run) -> dict[str, str]:
     start, host, flags = run.start, run.start.host, run.start.host.get("cpu_flags")
-    shown = {
+    fields = {
         "started": f"{start.started_at:%Y-%m-%d %H:%M:%S} UTC, attempt {start.attempt} of this lock",
         "ended": "" if run.end is None else f"{run.end.ended_at:%Y-%m-%d %H:%M:%S} UTC",
         "imported": "" if run.imported_at is None else f"{run.imported_at:%Y-%m-%d %H:%M:%S} UTC: it ran elsewhere",
@@ -290,14 +290,14 @@ def _surroundings(run: Run) -> dict[str, str]:
         "flags": f"{len(flags)} of the CPU (--json lists them)" if isinstance(flags, list) else "",
         "memory": _memory(host.get("memory")),
     }
-    shown |= {
+    fields |= {
         fact: str(host[fact]) for fact in ("kernel", "governor", "engine", "accelerator", "driver") if host.get(fact)
     }
     if run.end is not None:
         cpus, missing = run.end.details.get("cpus"), run.end.details.get("not_enforced")
-        shown |= {"bound to": f"CPU {', '.join(map(str, cpus))}" if isinstance(cpus, list) else ""}
-        shown |= {"not enforced": ", ".join(map(str, missing)) if isinstance(missing, list) else ""}
-    return {name: text for name, text in shown.items() if text}
+        fields |= {"bound to": f"CPU {', '.join(map(str, cpus))}" if isinstance(cpus, list) else ""}
+        fields |= {"not enforced": ", ".join(map(str, missing)) if isinstance(missing, list) else ""}
+    return {name: text for name, text in fields.items() if text}
 
 
 def _memory(size: object) -> str:
@@ -306,18 +306,20 @@ def _memory(size: object) -> str:
 
 def _measured_by(run: Run, end: RunEnd) -> dict[str, str]:
     """Describe the load generator and the thread counts, as far as the record has them in today's form."""
-    loadgen, shown = end.details.get("loadgen"), dict[str, str]()
+    loadgen, fields = end.details.get("loadgen"), dict[str, str]()
     validity = validity_of(run)
     if isinstance(loadgen, dict):
         verdict = ", no readable verdict" if validity is None else f", {validity.mark}"
-        shown["LoadGen"] = f"{loadgen.get('version')}{verdict if end.outcome == 'done' else ''}"
-        shown["sequence"] = str(loadgen.get("sequence_sha256", ""))
+        fields["LoadGen"] = f"{loadgen.get('version')}{verdict if end.outcome == 'done' else ''}"
+        fields["sequence"] = str(loadgen.get("sequence_sha256", ""))
     threads = end.details.get("threads")
     if isinstance(threads, dict):
         counts = threads.get("predictor")
-        told = counts if isinstance(counts, dict) else {}
-        shown["threads"] = ", ".join((f"{threads.get('requested')} asked for", *(f"{key} {told[key]}" for key in told)))
-    return {name: text for name, text in shown.items() if text}
+        thread_counts = counts if isinstance(counts, dict) else {}
+        fields["threads"] = ", ".join(
+            (f"{threads.get('requested')} asked for", *(f"{key} {thread_counts[key]}" for key in thread_counts))
+        )
+    return {name: text for name, text in fields.items() if text}
 
 
 def _fields(title: str, fields: Mapping[str, str]) -> None:
@@ -397,28 +399,33 @@ def _remarks(run: Run) -> Iterator[str]:
         yield "imported"
 
 
-def print_claims(judged: "Sequence[ClaimVerdict]") -> None:
+def print_claims(claim_verdicts: "Sequence[ClaimVerdict]") -> None:
     """Print the answer to each claim with its interval, then the claims that the scenario cannot measure."""
-    if not judged:
+    if not claim_verdicts:
         return
     output.echo()
-    asked, never = [one for one in judged if one.possible], [one for one in judged if not one.possible]
-    if asked:
-        output.print_table(("claim", "stated", "measured", "the claim"), [_claim_row(one) for one in asked])
+    possible, impossible = (
+        [claim_verdict for claim_verdict in claim_verdicts if claim_verdict.possible],
+        [claim_verdict for claim_verdict in claim_verdicts if not claim_verdict.possible],
+    )
+    if possible:
+        output.print_table(
+            ("claim", "stated", "measured", "the claim"), [_claim_row(claim_verdict) for claim_verdict in possible]
+        )
     reasons: dict[tuple[str, str], list[str]] = {}
-    for one in asked:
-        if one.answer != "holds":
-            reasons.setdefault((one.answer, one.reason), []).append(one.claim.metric)
+    for claim_verdict in possible:
+        if claim_verdict.answer != "holds":
+            reasons.setdefault((claim_verdict.answer, claim_verdict.reason), []).append(claim_verdict.claim.metric)
     for (answer, reason), metrics in reasons.items():
         output.echo_wrapped(f"  {', '.join(dict.fromkeys(metrics))}: {answer}: {reason}")
-    if never:
-        names = ", ".join(dict.fromkeys(one.claim.metric for one in never))
+    if impossible:
+        names = ", ".join(dict.fromkeys(claim_verdict.claim.metric for claim_verdict in impossible))
         output.echo_wrapped(f"  can't be said of runs of this scenario, which does not give them: {names}")
 
 
-def _claim_row(one: "ClaimVerdict") -> tuple[str, str, str, str]:
-    claim, measured = one.claim, one.measured
+def _claim_row(claim_verdict: "ClaimVerdict") -> tuple[str, str, str, str]:
+    claim, measured = claim_verdict.claim, claim_verdict.measured
     unit = DEFINITIONS[claim.metric].unit if claim.metric in DEFINITIONS else ""
     stated = f"{format_value(claim.value, unit)} ± {format_value(claim.tolerance, unit)}"
-    found = "-" if measured is None else f"{format_figure(measured)} {format_interval(measured)}"
-    return claim.metric, stated, found, one.answer
+    value = "-" if measured is None else f"{format_figure(measured)} {format_interval(measured)}"
+    return claim.metric, stated, value, claim_verdict.answer

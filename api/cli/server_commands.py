@@ -51,8 +51,8 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
         )
         place = f"[{host}]" if ":" in host else host
         url = f"http://{place}:{port}"
-        started = {"url": url, "registry": str(registry.home)}
-        serve_app(app, host, port, lambda: log.info(f"serving at {url}", extra={"fields": started}), proxies)
+        fields = {"url": url, "registry": str(registry.home)}
+        serve_app(app, host, port, lambda: log.info(f"serving at {url}", extra={"fields": fields}), proxies)
 
 
 _TIME = "%Y-%m-%d %H:%M"
@@ -82,9 +82,9 @@ def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: 
     from benchlock.registry.auth.permissions import Scopes  # noqa: PLC0415 - the help text needs none of it
     from benchlock.registry.auth.tokens import parse_lifetime  # noqa: PLC0415
 
-    given = Scopes.parse(scopes)
+    parsed_scopes = Scopes.parse(scopes)
     parse_lifetime(expires)
-    _show_secret(invocation, invocation.access.create(name, given, expires))
+    _show_secret(invocation, invocation.access.create(name, parsed_scopes, expires))
 
 
 @token.command()
@@ -113,11 +113,14 @@ def rotate(invocation: Invocation, token: str, expires: str, grace: str) -> None
 @click.pass_obj
 def list_tokens(invocation: Invocation) -> None:
     """List tokens, also those that are of no use any more."""
-    found = invocation.access.tokens()
+    tokens = invocation.access.tokens()
     if invocation.as_json:
-        output.print_json({"tokens": [token_document(one) for one in found]})
+        output.print_json({"tokens": [token_document(token) for token in tokens]})
         return
-    rows = [(one.id, one.name, " ".join(one.scopes), one.expires_at.strftime(_TIME), one.state) for one in found]
+    rows = [
+        (token.id, token.name, " ".join(token.scopes), token.expires_at.strftime(_TIME), token.state)
+        for token in tokens
+    ]
     output.print_table(("token", "name", "scopes", "expires", ""), rows)
 
 
@@ -145,46 +148,46 @@ def revoke(invocation: Invocation, token: str) -> None:
 @click.pass_obj
 def log(invocation: Invocation, limit: int, before: str | None, actor: str | None) -> None:
     """Say who did what, newest first; what was refused to somebody too."""
-    found = invocation.access.log(limit, before, actor)
+    entries = invocation.access.log(limit, before, actor)
     if invocation.as_json:
-        output.print_json({"log": [log_entry_document(one) for one in found]})
+        output.print_json({"log": [log_entry_document(entry) for entry in entries]})
         return
     rows = [
         (
-            one.at.strftime("%Y-%m-%d %H:%M:%S"),
-            one.actor,
-            one.action,
-            one.target,
-            "" if one.outcome == "done" else f"{one.outcome}: {one.reason}",
+            entry.at.strftime("%Y-%m-%d %H:%M:%S"),
+            entry.actor,
+            entry.action,
+            entry.target,
+            "" if entry.outcome == "done" else f"{entry.outcome}: {entry.reason}",
         )
-        for one in found
+        for entry in entries
     ]
     output.print_table(("when", "who", "what", "on", ""), rows)
 
 
 def _show_secret(invocation: Invocation, new: "NewToken") -> None:
     """Print a token on standard error and its secret, alone, on standard output."""
-    made = new.token
+    token = new.token
     if invocation.as_json:
-        output.print_json({"token": token_document(made), "secret": new.secret})
+        output.print_json({"token": token_document(token), "secret": new.secret})
         return
-    output.say(f"{made.id} of {made.name} may {' '.join(made.scopes)}, until {made.expires_at.strftime(_TIME)} UTC")
+    output.say(f"{token.id} of {token.name} may {' '.join(token.scopes)}, until {token.expires_at.strftime(_TIME)} UTC")
     output.say("it is shown this once: set BENCHLOCK_TOKEN to it, or keep it in the file of BENCHLOCK_TOKEN_FILE")
     output.echo(new.secret)
 
 
-def token_document(found: "TokenDocument") -> dict[str, Any]:
+def token_document(token: "TokenDocument") -> dict[str, Any]:
     """Return the JSON document of a token, without its secret."""
     return {
-        "id": found.id,
-        "name": found.name,
-        "scopes": list(found.scopes),
-        "created_by": found.created_by,
-        "created_at": found.created_at.isoformat(),
-        "expires_at": found.expires_at.isoformat(),
-        "revoked_at": None if found.revoked_at is None else found.revoked_at.isoformat(),
-        "rotated_at": None if found.rotated_at is None else found.rotated_at.isoformat(),
-        "state": found.state,
+        "id": token.id,
+        "name": token.name,
+        "scopes": list(token.scopes),
+        "created_by": token.created_by,
+        "created_at": token.created_at.isoformat(),
+        "expires_at": token.expires_at.isoformat(),
+        "revoked_at": None if token.revoked_at is None else token.revoked_at.isoformat(),
+        "rotated_at": None if token.rotated_at is None else token.rotated_at.isoformat(),
+        "state": token.state,
     }
 
 

@@ -56,18 +56,18 @@ class EmbeddedAccess:
 
     def create(self, name: str, scopes: Scopes, expires: str) -> wire.NewToken:
         """Create a token in the registry's database."""
-        made, secret = self._tokens.create(name, scopes, parse_lifetime(expires))
-        return wire.NewToken(token=wire.encode_token(made, now()), secret=secret.text)
+        new_token, secret = self._tokens.create(name, scopes, parse_lifetime(expires))
+        return wire.NewToken(token=wire.encode_token(new_token, now()), secret=secret.text)
 
     def tokens(self) -> tuple[wire.TokenDocument, ...]:
         """List the tokens, with their states as of now."""
         at = now()
-        return tuple(wire.encode_token(one, at) for one in self._tokens.list())
+        return tuple(wire.encode_token(token, at) for token in self._tokens.list())
 
     def rotate(self, token: TokenId, expires: str, grace: str) -> wire.NewToken:
         """Give a token a new secret."""
-        made, secret = self._tokens.rotate(token, parse_lifetime(expires), parse_grace(grace))
-        return wire.NewToken(token=wire.encode_token(made, now()), secret=secret.text)
+        new_token, secret = self._tokens.rotate(token, parse_lifetime(expires), parse_grace(grace))
+        return wire.NewToken(token=wire.encode_token(new_token, now()), secret=secret.text)
 
     def revoke(self, token: TokenId) -> bool:
         """Revoke a token, then cancel the jobs of revoked tokens."""
@@ -90,24 +90,24 @@ class RemoteAccess:
 
     def create(self, name: str, scopes: Scopes, expires: str) -> wire.NewToken:
         """Create a token on the server; the request is sent once, because each would create another token."""
-        asked = wire.TokenRequest(name=name, scopes=tuple(sorted(scopes.texts)), expires=expires)
-        return self._talk.send("POST", "tokens", asked, wire.NewToken, again=False)
+        body = wire.TokenRequest(name=name, scopes=tuple(sorted(scopes.texts)), expires=expires)
+        return self._talk.send("POST", "tokens", body, wire.NewToken, again=False)
 
     def tokens(self) -> tuple[wire.TokenDocument, ...]:
         """List the tokens of all pages."""
-        found: list[wire.TokenDocument] = []
+        tokens: list[wire.TokenDocument] = []
         page = self._talk.get("tokens", wire.TokenPage, limit=_PAGE)
-        found += page.tokens
+        tokens += page.tokens
         while isinstance(page.next, str):
             page = self._talk.get("tokens", wire.TokenPage, limit=_PAGE, cursor=page.next)
-            found += page.tokens
-        return tuple(found)
+            tokens += page.tokens
+        return tuple(tokens)
 
     def rotate(self, token: TokenId, expires: str, grace: str) -> wire.NewToken:
         """Give a token a new secret; the request is sent once, because each would create another secret."""
-        asked = wire.RotationRequest(expires=expires, grace=grace)
+        body = wire.RotationRequest(expires=expires, grace=grace)
         path = f"{token.replace('token/', 'tokens/')}/rotation"
-        return self._talk.send("POST", path, asked, wire.NewToken, again=False)
+        return self._talk.send("POST", path, body, wire.NewToken, again=False)
 
     def revoke(self, token: TokenId) -> bool:
         """Revoke a token on the server."""
@@ -116,11 +116,11 @@ class RemoteAccess:
     def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.LogEntry, ...]:
         """List entries of as many pages as ``limit`` needs."""
         cursor = None if before is None else encode_cursor((before,))
-        found: list[wire.LogEntry] = []
-        while len(found) < limit:
-            page = self._talk.get("log", wire.LogPage, limit=limit - len(found), cursor=cursor, actor=actor)
-            found += page.log
+        entries: list[wire.LogEntry] = []
+        while len(entries) < limit:
+            page = self._talk.get("log", wire.LogPage, limit=limit - len(entries), cursor=cursor, actor=actor)
+            entries += page.log
             if not isinstance(page.next, str):
                 break
             cursor = page.next
-        return tuple(found)
+        return tuple(entries)

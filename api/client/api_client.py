@@ -42,12 +42,12 @@ class ServerClock:
     def note(self, date: str | None) -> None:
         """Update the clock from the ``Date`` of a response that has just arrived; an invalid date is ignored."""
         try:
-            said = parsedate_to_datetime(date or "")
+            server_time = parsedate_to_datetime(date or "")
         except ValueError:
             return
-        if said.tzinfo is None:
+        if server_time.tzinfo is None:
             return
-        base = said - timedelta(seconds=self._elapsed())
+        base = server_time - timedelta(seconds=self._elapsed())
         with self._turn:  # ``Date`` is rounded down: of consistent values, the latest is the most accurate
             if self._base is None or not -_TOLERANCE < self._base - base < _TOLERANCE:
                 self._base = base
@@ -117,8 +117,8 @@ class ApiClient:
             InvalidInputError: The URL is not a benchlock server.
             BenchlockError: The error of the server's response.
         """
-        given = {name: value for name, value in query.items() if value is not None}
-        return self._read("GET", f"{path}?{urlencode(given)}" if given else path, None, answer)
+        parameters = {name: value for name, value in query.items() if value is not None}
+        return self._read("GET", f"{path}?{urlencode(parameters)}" if parameters else path, None, answer)
 
     def send(
         self,
@@ -242,13 +242,13 @@ class ApiClient:
         Raises:
             UnavailableError: It has another version, which explains the ``cause``.
         """
-        found = self.health().version
-        if found != self._version:
+        other = self.health().version
+        if other != self._version:
             raise UnavailableError(
-                f"{self.where} is benchlock {found}, and this is {self._version}: they do not understand each other "
+                f"{self.where} is benchlock {other}, and this is {self._version}: they do not understand each other "
                 f"here ({cause.what})",
                 where=self.where,
-                next_step=f"use benchlock {found}, or have the server brought to {self._version}",
+                next_step=f"use benchlock {other}, or have the server brought to {self._version}",
             )
 
     def _no_benchlock(self, answer: ServerResponse) -> InvalidInputError:

@@ -96,8 +96,8 @@ class EmbeddedRegistry:
 
         resolution = resolve_request(request, self.catalogue, preferences)
         harness = Harness(HARNESS_VERSION, build_harness())
-        made = keep_lock(request, resolution, harness, self.store, self.catalogue, make_image_lookup(self.store))
-        return LockResult(made, list_yanked(resolution))
+        lock = keep_lock(request, resolution, harness, self.store, self.catalogue, make_image_lookup(self.store))
+        return LockResult(lock, list_yanked(resolution))
 
     def check(self, lock: "Lock", request: "Request") -> "Freshness":
         """Check ``lock`` against a snapshot of the catalogue."""
@@ -113,13 +113,13 @@ class EmbeddedRegistry:
         answer = explain_locked_version(lock, kind, name, self.catalogue)
         return ChoiceExplanation(answer.prose(), answer.as_json())
 
-    def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+    def leave(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run in the registry's database."""
         from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - most commands leave nothing to others
         from benchlock.evaluator.queue.admission import wish_of  # noqa: PLC0415
         from benchlock.registry.requests.request import Request  # noqa: PLC0415
 
-        lock = self.lock(asked, {}).lock if isinstance(asked, Request) else asked
+        lock = self.lock(target, {}).lock if isinstance(target, Request) else target
         queue = open_queue(self.opened)
         wish = wish_of(lock, self.store, isolation, now, allow_code=allow_code)
         self.catalogue.put_lock(lock)
@@ -148,13 +148,13 @@ class EmbeddedRegistry:
         # A damaged database cannot say what a blob is, nor which ones are missing.
         blobs = {digest: f"blob {digest}" for digest in store.list()} if faults else inventory.everything()
         runs, contradictions = (0, []) if database.head is None else self._compare(self.records.ids(), progress)
-        said = {(fault.what, fault.where) for fault in faults}
-        contradictions = [fault for fault in contradictions if (fault.what, fault.where) not in said]
+        known_faults = {(fault.what, fault.where) for fault in faults}
+        contradictions = [fault for fault in contradictions if (fault.what, fault.where) not in known_faults]
         faults += list_damage(store, blobs, progress)
         chain = database.head
-        records, told = (None, None) if chain is None else (chain.seq, str(chain) if chain.seq else None)
-        found, differing = (tuple(map(fault_document, one)) for one in (faults, contradictions))
-        return VerificationReport(len(blobs), found, records, told, runs, differing)
+        records, chain_head = (None, None) if chain is None else (chain.seq, str(chain) if chain.seq else None)
+        fault_documents, differing = (tuple(map(fault_document, one)) for one in (faults, contradictions))
+        return VerificationReport(len(blobs), fault_documents, records, chain_head, runs, differing)
 
     def _run(self, target: "str | Lock") -> "RunId":
         from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415 - as above
@@ -209,11 +209,11 @@ class EmbeddedRegistry:
             yield from self.records.live_digests()
             yield from uploads.held()
 
-        freed = collect_garbage(self.store, self.catalogue, live, dry_run=dry_run, forget=uploads.forget_expired)
+        result = collect_garbage(self.store, self.catalogue, live, dry_run=dry_run, forget=uploads.forget_expired)
         if not dry_run:
             open_queue(self.opened).remove_unused_matches()
-        gone = None if evicted is None else _evicted_document(evicted)
-        return GcReport(len(freed.digests), freed.size, gone, freed.leftovers + given_up)
+        local_report = None if evicted is None else _evicted_document(evicted)
+        return GcReport(len(result.digests), result.size, local_report, result.leftovers + given_up)
 
     def import_bundle(
         self, path: Path, progress: "Progress", admission: "BundleAdmission | None" = None
@@ -226,16 +226,16 @@ class EmbeddedRegistry:
         with suppress(OSError):  # a file that cannot be read is reported by the import
             open_reserve(self.opened).require(path.stat().st_size)
         scratch = self.home / SCRATCH
-        found = import_bundle(path, self.store, self.opened.database, now, progress, scratch, admission)
+        result = import_bundle(path, self.store, self.opened.database, now, progress, scratch, admission)
         return ImportReport(
-            found.lock.id,
-            found.changed,
-            found.runs,
-            tuple(str(one) for one in found.platforms),
-            found.artifacts.published,
-            found.artifacts.kept_out,
-            found.blobs,
-            (*found.warnings, *describe_absent_parts(found.platforms)),
+            result.lock.id,
+            result.changed,
+            result.runs,
+            tuple(str(platform) for platform in result.platforms),
+            result.artifacts.published,
+            result.artifacts.kept_out,
+            result.blobs,
+            (*result.warnings, *describe_absent_parts(result.platforms)),
         )
 
     def describe(self) -> Json:

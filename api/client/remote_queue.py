@@ -51,8 +51,8 @@ class RemoteQueue:
 
     def submit(self, wish: JobWish) -> Job:
         """Queue a job for a lock that the registry has."""
-        asked = wire.JobAsked(lock=wish.lock, isolation=wish.wants.isolation, allow_code=wish.allow_code, job=wish.id)
-        return wire.decode_job(self._ask("POST", "jobs", wire.JobOnWire, asked))
+        body = wire.JobAsked(lock=wish.lock, isolation=wish.wants.isolation, allow_code=wish.allow_code, job=wish.id)
+        return wire.decode_job(self._ask("POST", "jobs", wire.JobOnWire, body))
 
     def leave(
         self,
@@ -64,8 +64,8 @@ class RemoteQueue:
     ) -> Job:
         """Queue a lock that the registry has, or a request to resolve; repeat the request until it is answered."""
         job = new_job_id(self._talk.clock())
-        asked = wire.JobAsked(lock=lock, request=request, isolation=isolation, allow_code=allow_code, job=job)
-        return wire.decode_job(self._talk.send("POST", "jobs", asked, wire.JobOnWire))
+        body = wire.JobAsked(lock=lock, request=request, isolation=isolation, allow_code=allow_code, job=job)
+        return wire.decode_job(self._talk.send("POST", "jobs", body, wire.JobOnWire))
 
     def job(self, job: JobId) -> Job:
         """Fetch a job."""
@@ -73,15 +73,15 @@ class RemoteQueue:
 
     def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
         """Fetch jobs of as many pages as ``limit`` needs."""
-        found: list[Job] = []
+        jobs: list[Job] = []
         cursor = "" if before is None else encode_cursor((before,))
-        while len(found) < limit:
-            page = self._ask("GET", _page("jobs", limit - len(found), cursor, state=state or ""), wire.JobPage)
-            found += map(wire.decode_job, page.jobs)
+        while len(jobs) < limit:
+            page = self._ask("GET", _page("jobs", limit - len(jobs), cursor, state=state or ""), wire.JobPage)
+            jobs += map(wire.decode_job, page.jobs)
             if isinstance(page.next, UnsetType):
                 break
             cursor = page.next
-        return found
+        return jobs
 
     def cancel(self, job: JobId) -> Job:
         """Cancel a job."""
@@ -101,16 +101,16 @@ class RemoteQueue:
 
     def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
         """Fetch machines of as many pages as ``limit`` needs."""
-        found: list[Machine] = []
+        machines: list[Machine] = []
         cursor = "" if after is None else encode_cursor((after,))
-        while limit is None or len(found) < limit:
-            most = _PAGE if limit is None else limit - len(found)
-            page = self._ask("GET", _page("machines", most, cursor), wire.MachinePage)
-            found += map(wire.decode_machine, page.machines)
+        while limit is None or len(machines) < limit:
+            page_size = _PAGE if limit is None else limit - len(machines)
+            page = self._ask("GET", _page("machines", page_size, cursor), wire.MachinePage)
+            machines += map(wire.decode_machine, page.machines)
             if isinstance(page.next, UnsetType):
                 break
             cursor = page.next
-        return found
+        return machines
 
     def drain(self, machine: MachineId, why: str | None) -> None:
         """Drain a machine for the reason ``why``; None ends the draining."""
@@ -118,19 +118,19 @@ class RemoteQueue:
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
         """Request a lease, and take over its times."""
-        asked = wire.LeaseAsked(machine=machine, boot=boot, nonce=nonce)
-        found = self._ask("POST", "leases", wire.LeaseAnswer, asked).lease
-        if found is None:
+        body = wire.LeaseAsked(machine=machine, boot=boot, nonce=nonce)
+        answer = self._ask("POST", "leases", wire.LeaseAnswer, body).lease
+        if answer is None:
             return None
-        lease = wire.decode_lease(found)
+        lease = wire.decode_lease(answer)
         self._times = lease.times
         return lease
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         """Record the start of the run of a lease."""
         body: RunBegun = encode_run_start(start)
-        found = self._ask("POST", f"leases/{fence}/run", wire.Began, body).start
-        return None if found is None else decode_run_start(found)
+        recorded_start = self._ask("POST", f"leases/{fence}/run", wire.Began, body).start
+        return None if recorded_start is None else decode_run_start(recorded_start)
 
     def beat(self, fence: Fence, phase: Phase) -> Beat:
         """Send a heartbeat."""
@@ -173,7 +173,7 @@ def _tail(job: JobId) -> str:
     return job.partition("/")[2]
 
 
-def _page(of: str, most: int, cursor: str, **more: str) -> str:
+def _page(path: str, limit: int, cursor: str, **more: str) -> str:
     """Return the path of a page."""
-    asked = {"limit": str(min(most, _PAGE)), "cursor": cursor, **more}
-    return f"{of}?{urlencode({name: value for name, value in asked.items() if value})}"
+    parameters = {"limit": str(min(limit, _PAGE)), "cursor": cursor, **more}
+    return f"{path}?{urlencode({name: value for name, value in parameters.items() if value})}"

@@ -88,11 +88,11 @@ class RemoteCatalogue:
         """Compare the manifest with the published version of the same reference."""
         reference, digest = reference_of(manifest), manifest_digest(manifest)
         try:
-            found = self.get(reference)
+            entry = self.get(reference)
         except UnknownNameError:
             return PublishResult(reference, digest, changed=True)
-        if found.digest != digest:
-            raise version_taken_error(reference, str(found.reference.version), found.digest, digest)
+        if entry.digest != digest:
+            raise version_taken_error(reference, str(entry.reference.version), entry.digest, digest)
         return PublishResult(reference, digest, changed=False)
 
     def get(self, reference: Reference) -> Entry:
@@ -110,10 +110,10 @@ class RemoteCatalogue:
 
     def versions(self, kind: Kind, name: Name) -> tuple[Entry, ...]:
         """Fetch all versions of a name."""
-        found = tuple(self._pages(kind=kind, name=name))
-        if not found:  # the request for one version raises an error with similar names
+        entries = tuple(self._pages(kind=kind, name=name))
+        if not entries:  # the request for one version raises an error with similar names
             self._talk.get(f"artifacts/{kind}/{quote(name)}@{_LATEST}", VersionDocument)
-        return found
+        return entries
 
     def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
         """Fetch the versions of all names."""
@@ -140,21 +140,21 @@ class RemoteCatalogue:
 
     def find_lock(self, text: str) -> Digest:
         """Fetch the lock with the id, or the abbreviated id, ``text``."""
-        found = self._talk.get(f"locks/{quote(text, safe=':')}", KeptLock)
-        self._locks[found.lock] = found.text
-        return Digest(found.lock)
+        document = self._talk.get(f"locks/{quote(text, safe=':')}", KeptLock)
+        self._locks[document.lock] = document.text
+        return Digest(document.lock)
 
     def _document(self, reference: Reference) -> VersionDocument:
         """Return a version with its manifest, whose bytes are checked against the digest."""
         if reference not in self._documents:
-            found = self._talk.get(_version_path(reference), VersionDocument)
-            if digest_bytes(bytes(found.manifest)) != found.digest:
+            document = self._talk.get(_version_path(reference), VersionDocument)
+            if digest_bytes(bytes(document.manifest)) != document.digest:
                 raise IntegrityError(
-                    f"the manifest of {reference} is not what its digest says: {found.digest}",
+                    f"the manifest of {reference} is not what its digest says: {document.digest}",
                     where=self._talk.where,
                     next_step="have who runs the server look at it with `benchlock verify`",
                 )
-            self._documents[reference] = found
+            self._documents[reference] = document
         return self._documents[reference]
 
     def _pages(self, **query: str | None) -> Iterator[Entry]:
@@ -222,10 +222,10 @@ class RemoteRuns:
             IntegrityError: The record of one of them is damaged.
         """
         entries = self.list_entries(lock=lock, outcome=outcome, limit=limit)
-        damaged_run = next((one for one in entries if isinstance(one, DamagedRun)), None)
+        damaged_run = next((entry for entry in entries if isinstance(entry, DamagedRun)), None)
         if damaged_run is not None:
             raise IntegrityError(damaged_run.damage, where=damaged_run.id, next_step="restore the registry's backup")
-        return tuple(one for one in entries if isinstance(one, Run))
+        return tuple(entry for entry in entries if isinstance(entry, Run))
 
     def list_entries(
         self,
@@ -237,16 +237,16 @@ class RemoteRuns:
         examine: bool = True,  # noqa: ARG002 - a server examines in any case
     ) -> tuple[Run | DamagedRun, ...]:
         """Fetch runs and damaged runs of as many pages as ``limit`` needs."""
-        found: list[Run | DamagedRun] = []
+        entries: list[Run | DamagedRun] = []
         cursor = None if before is None else encode_cursor((before,))
-        while len(found) < limit:
-            wanted = min(limit - len(found), _RUN_PAGE)
-            page = self._talk.get("runs", RunPage, lock=lock, outcome=outcome, limit=wanted, cursor=cursor)
-            found += decode_run_entries(page)
+        while len(entries) < limit:
+            page_size = min(limit - len(entries), _RUN_PAGE)
+            page = self._talk.get("runs", RunPage, lock=lock, outcome=outcome, limit=page_size, cursor=cursor)
+            entries += decode_run_entries(page)
             if isinstance(page.next, msgspec.UnsetType):
                 break
             cursor = page.next
-        return tuple(found)
+        return tuple(entries)
 
     def count(self, lock: Digest) -> int:
         """Fetch the number of runs of a lock."""
@@ -277,11 +277,11 @@ class LocalRuns:
 
     def unfinished(self) -> tuple[Run, ...]:
         """Fetch the runs with a folder here that have no end."""
-        found: list[Run] = []
+        runs: list[Run] = []
         for root in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
             with suppress(UnknownNameError):
-                found.append(self._runs.get(RunId(f"run/{root.name}")))
-        return tuple(run for run in found if run.end is None)
+                runs.append(self._runs.get(RunId(f"run/{root.name}")))
+        return tuple(run for run in runs if run.end is None)
 
     def finish(self, run: RunId, end: RunEnd) -> None:
         """Record the end of a run on the server."""

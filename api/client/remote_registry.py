@@ -100,49 +100,49 @@ class RemoteRegistry:
         """Resolve ``request`` on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - most commands ask for no lock
 
-        asked = wire.Question(
+        body = wire.Question(
             request=dict(request.document),
             preferences=wire.encode_preferences(preferences),
             drafts=tuple(map(wire.encode_draft, drafts)),
         )
-        return wire.decode_resolution(self.talk.send("POST", "resolve", asked, wire.Resolved))
+        return wire.decode_resolution(self.talk.send("POST", "resolve", body, wire.Resolved))
 
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
         """Resolve ``request`` and store its lock on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
         from benchlock.registry.lock.lockfile import load  # noqa: PLC0415
 
-        asked = wire.Given(request=dict(request.document), preferences=wire.encode_preferences(preferences))
-        made = self.talk.send("POST", "locks", asked, wire.KeptLock)
-        return LockResult(load(made.text, made.lock), made.warnings)
+        body = wire.Given(request=dict(request.document), preferences=wire.encode_preferences(preferences))
+        document = self.talk.send("POST", "locks", body, wire.KeptLock)
+        return LockResult(load(document.text, document.lock), document.warnings)
 
     def check(self, lock: "Lock", request: "Request") -> "Freshness":
         """Check ``lock`` on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
         from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
-        asked = wire.Checked(lock=dump(lock), request=dict(request.document))
-        return wire.decode_freshness(self.talk.send("POST", "locks/check", asked, wire.FreshnessFound))
+        body = wire.Checked(lock=dump(lock), request=dict(request.document))
+        return wire.decode_freshness(self.talk.send("POST", "locks/check", body, wire.FreshnessFound))
 
     def why(self, lock: "Lock", kind: "Kind", name: str) -> ChoiceExplanation:
         """Explain a locked version on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
         from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
-        asked = wire.WhyAsked(lock=dump(lock), target=f"{kind}/{name}")
-        told = self.talk.send("POST", "locks/why", asked, wire.WhyTold)
-        return ChoiceExplanation(told.prose, told.why)
+        body = wire.WhyAsked(lock=dump(lock), target=f"{kind}/{name}")
+        answer = self.talk.send("POST", "locks/why", body, wire.WhyTold)
+        return ChoiceExplanation(answer.prose, answer.why)
 
-    def leave(self, asked: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+    def leave(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run on the server."""
         from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415 - most commands leave nothing to others
         from benchlock.registry.requests.request import Request  # noqa: PLC0415
 
         queue = RemoteQueue(self.talk)
-        if isinstance(asked, Request):
-            return queue.explain(queue.leave(isolation, allow_code=allow_code, request=dict(asked.document)).id)
-        self.catalogue.put_lock(asked)
-        return queue.explain(queue.leave(isolation, allow_code=allow_code, lock=asked.id).id)
+        if isinstance(target, Request):
+            return queue.explain(queue.leave(isolation, allow_code=allow_code, request=dict(target.document)).id)
+        self.catalogue.put_lock(target)
+        return queue.explain(queue.leave(isolation, allow_code=allow_code, lock=target.id).id)
 
     def verify(
         self, targets: "Sequence[str | Lock]", progress: Progress, *, remote: bool, head: str | None = None
@@ -151,19 +151,19 @@ class RemoteRegistry:
         from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - `verify` alone needs it
         from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
-        named = tuple(one if isinstance(one, str) else dump(one) for one in targets)
+        texts = tuple(target if isinstance(target, str) else dump(target) for target in targets)
         with progress.task(f"{self.talk.where} verifies"):
-            asked = wire.ToVerify(targets=named, remote=remote, head=head)
-            found = self.talk.send("POST", "verifications", asked, wire.VerifiedTold, again=False, patience=_LONG)
-        return wire.decode_verification(found)
+            body = wire.ToVerify(targets=texts, remote=remote, head=head)
+            answer = self.talk.send("POST", "verifications", body, wire.VerifiedTold, again=False, patience=_LONG)
+        return wire.decode_verification(answer)
 
     def collect(self, *, dry_run: bool, local: bool) -> GcReport:
         """Delete unreferenced blobs on the server."""
         from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - `gc` alone needs it
 
-        asked = wire.ToCollect(dry_run=dry_run, local=local)
-        found = self.talk.send("POST", "collections", asked, wire.CollectedTold, again=False, patience=_LONG)
-        return wire.decode_gc_report(found)
+        body = wire.ToCollect(dry_run=dry_run, local=local)
+        answer = self.talk.send("POST", "collections", body, wire.CollectedTold, again=False, patience=_LONG)
+        return wire.decode_gc_report(answer)
 
     def import_bundle(self, path: Path, progress: Progress) -> ImportReport:
         """Upload a bundle as a blob and import it on the server."""
@@ -173,11 +173,11 @@ class RemoteRegistry:
         with open_bundle(path):  # an invalid bundle is not sent
             pass
         with progress.task(f"sending {path.name}", path.stat().st_size) as advance:
-            sent = self._there.put_file(path, advance=advance)
+            blob = self._there.put_file(path, advance=advance)
         with progress.task(f"{self.talk.where} takes it in"):
-            asked = wire.BundleSent(blob=sent.digest)
-            found = self.talk.send("POST", "bundles", asked, wire.BundleTold, again=False, patience=_LONG)
-        return wire.decode_import_report(found)
+            body = wire.BundleSent(blob=blob.digest)
+            answer = self.talk.send("POST", "bundles", body, wire.BundleTold, again=False, patience=_LONG)
+        return wire.decode_import_report(answer)
 
     def describe(self) -> Json:
         """Describe the server, its version, and the caller's scopes."""
@@ -290,8 +290,8 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
         InvalidInputError: The URL is invalid, or the connection would not be encrypted.
         UnavailableError: The cache folder cannot be created, or runs were left and the server does not answer.
     """
-    line = connect_server(url)
-    home, talk, session = line.home(), line.talk, line.session
+    connection = connect_server(url)
+    home, talk, session = connection.home(), connection.talk, connection.session
     registry = RemoteRegistry(home, talk, make_blob_client(session, home / _NOTES), progress)
     if (home / _RUNS).is_dir() and any((home / _RUNS).iterdir()):
         from benchlock.api.local.local_registry import connect_engine, now  # noqa: PLC0415 - rarely needed

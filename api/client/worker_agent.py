@@ -74,8 +74,8 @@ def build_agent(
         keep = registry.catalogue.put_lock
         return Runner(registry.home, registry.store, journal, engine, now, progress, say, keep, turn)
 
-    workshop = WorkerEnvironment(registry.home, connect_engine, fetch, build, say)
-    return _make_agent(open_queue(registry), machine, workshop, permits)
+    environment = WorkerEnvironment(registry.home, connect_engine, fetch, build, say)
+    return _make_agent(open_queue(registry), machine, environment, permits)
 
 
 def is_remote(location: str) -> bool:
@@ -120,21 +120,21 @@ def build_remote_agent(
     )
     from benchlock.artifacts.stores.local_store import LocalStore  # noqa: PLC0415
 
-    line = connect_server(location)
-    cache, queue = line.home(), RemoteQueue(line.talk)
-    home = line.home("worker")  # commands on this machine end the runs of killed processes in the parent folder
-    client = make_blob_client(line.session, home / "uploads")
+    connection = connect_server(location)
+    cache, queue = connection.home(), RemoteQueue(connection.talk)
+    home = connection.home("worker")  # commands on this machine end the runs of killed processes in the parent folder
+    client = make_blob_client(connection.session, home / "uploads")
     store = CachedStore(LocalStore(cache / "blobs"), HttpStore(client), progress)
 
     def build(journal: Journal, turn: HostTurn, engine: Engine | None) -> Runner:
-        return Runner(home, store, journal, engine, line.talk.clock, progress, say, id, turn)
+        return Runner(home, store, journal, engine, connection.talk.clock, progress, say, id, turn)
 
-    workshop = WorkerEnvironment(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)
-    return _make_agent(queue, machine, workshop, permits)
+    environment = WorkerEnvironment(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)
+    return _make_agent(queue, machine, environment, permits)
 
 
-def _make_agent(queue: Queue, machine: str, workshop: WorkerEnvironment, permits: WorkerPermissions) -> Agent:
-    return Agent(queue, machine_id(machine), workshop, host_lock_path(), permits.processes, permits.code)
+def _make_agent(queue: Queue, machine: str, environment: WorkerEnvironment, permits: WorkerPermissions) -> Agent:
+    return Agent(queue, machine_id(machine), environment, host_lock_path(), permits.processes, permits.code)
 
 
 def machine_id(name: str) -> MachineId:
@@ -158,8 +158,8 @@ def host_lock_path() -> Path:
 
 def _host_machine_id() -> str:
     """Return a digest of the host's id, which itself is secret."""
-    known = next((path.read_text(encoding="ascii").strip() for path in _IDS if path.is_file()), "")
-    return f"m-{hashlib.sha256(f'benchlock {known or platform.node()}'.encode()).hexdigest()[:_DIGITS]}"
+    host_id = next((path.read_text(encoding="ascii").strip() for path in _IDS if path.is_file()), "")
+    return f"m-{hashlib.sha256(f'benchlock {host_id or platform.node()}'.encode()).hexdigest()[:_DIGITS]}"
 
 
 def _read_lease_times() -> Times:

@@ -53,21 +53,21 @@ class TokenBuckets:
     def take(self, who: str, rate: float, now: float) -> bool:
         """Take a token from the bucket of ``who``, refilled at ``rate`` a second; return false if it is empty."""
         left = self._level(who, rate, now)
-        taken = left >= 1
+        has_token = left >= 1
         self._left.pop((who, rate), None)
-        self._left[who, rate] = (left - taken, now)
+        self._left[who, rate] = (left - has_token, now)
         if len(self._left) > _MOST_KNOWN:
             self._left.popitem(last=False)
-        return taken
+        return has_token
 
     def is_left(self, who: str, rate: float, now: float) -> bool:
         """Check whether ``take`` would succeed."""
         return self._level(who, rate, now) >= 1
 
     def _level(self, who: str, rate: float, now: float) -> float:
-        most = max(rate * _BURST, 1.0)
-        left, since = self._left.get((who, rate), (most, now))
-        return min(most, left + (now - since) * rate)
+        capacity = max(rate * _BURST, 1.0)
+        left, since = self._left.get((who, rate), (capacity, now))
+        return min(capacity, left + (now - since) * rate)
 
 
 class AnonymousLimiter:
@@ -89,8 +89,8 @@ class AnonymousLimiter:
         Raises:
             TooManyRequestsError: Too many lookups for that address failed.
         """
-        said = hashlib.sha256((authorization or "").encode()).digest()
-        if said not in self._let_in and not self._buckets.is_left(address, self._rate, time.monotonic()):
+        digest = hashlib.sha256((authorization or "").encode()).digest()
+        if digest not in self._let_in and not self._buckets.is_left(address, self._rate, time.monotonic()):
             raise TooManyRequestsError(
                 f"more than {self._rate:g} requests a second without a valid token",
                 next_step="wait a second, then ask with a token that is valid",
@@ -99,10 +99,10 @@ class AnonymousLimiter:
             yield
         except UnauthorizedError:
             self._buckets.take(address, self._rate, time.monotonic())
-            self._let_in.pop(said, None)
+            self._let_in.pop(digest, None)
             raise
-        self._let_in[said] = None
-        self._let_in.move_to_end(said)
+        self._let_in[digest] = None
+        self._let_in.move_to_end(digest)
         if len(self._let_in) > _MOST_KNOWN:
             self._let_in.popitem(last=False)
 
@@ -125,11 +125,11 @@ def _normalize_address(host: str) -> str:
     if text.count(":") == 1:
         text = text.partition(":")[0]
     try:
-        found = ip_address(text)
+        address = ip_address(text)
     except ValueError:
         return host
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return str(mapped or found)
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return str(mapped or address)
 
 
 @lru_cache(_MOST_KNOWN)
@@ -222,10 +222,10 @@ def make_concurrency_guard(places: ConcurrencyLimiter) -> Any:  # noqa: ANN401 -
         sorts = [str(route.opt["at_once"])] if "at_once" in route.opt else []
         if _has_long_body(connection, route):
             sorts.append(_BODY)
-        with ExitStack() as taken:
+        with ExitStack() as slots:
             for sort in sorts:
-                taken.callback(places.take(sort, who))
-            RELEASE_SLOTS.set(taken.pop_all().close)
+                slots.callback(places.take(sort, who))
+            RELEASE_SLOTS.set(slots.pop_all().close)
 
     return guard
 
@@ -301,9 +301,9 @@ class SchemaWatch:
 
     def _compare(self) -> SchemaRevisionError | None:
         with read_transaction(self._database) as connection:
-            found = find_revision(connection)
+            revision = find_revision(connection)
         try:
-            require_revision(found, HEAD, database_location(self._database))
+            require_revision(revision, HEAD, database_location(self._database))
         except SchemaRevisionError as error:
             return error
         return None

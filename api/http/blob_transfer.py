@@ -47,9 +47,9 @@ class NotInContentError(InvalidInputError):
 
     code = "range-not-satisfiable"
 
-    def __init__(self, asked: str, size: int) -> None:
+    def __init__(self, header: str, size: int) -> None:
         """Describe the requested range and the blob's size in bytes."""
-        super().__init__(f"{asked} holds nothing of {size} bytes", next_step="ask for a range that begins below that")
+        super().__init__(f"{header} holds nothing of {size} bytes", next_step="ask for a range that begins below that")
         self.size = size
 
 
@@ -71,14 +71,14 @@ def parse_range(header: str | None, whole: int) -> ByteRange | None:
     Raises:
         NotInContentError: The range is outside of the content.
     """
-    found = _ASKED.fullmatch(header) if header and len(header) <= _LONGEST else None
-    if header is None or found is None or found[1] == found[2] == "":
+    match = _ASKED.fullmatch(header) if header and len(header) <= _LONGEST else None
+    if header is None or match is None or match[1] == match[2] == "":
         return None
-    if not found[1]:
-        start, end = max(0, whole - int(found[2])), whole - 1
+    if not match[1]:
+        start, end = max(0, whole - int(match[2])), whole - 1
     else:
-        start, end = int(found[1]), int(found[2]) if found[2] else whole - 1
-        if found[2] and end < start:
+        start, end = int(match[1]), int(match[2]) if match[2] else whole - 1
+        if match[2] and end < start:
             return None
     if start >= whole:
         raise NotInContentError(header, whole)
@@ -91,12 +91,12 @@ def parse_content_range(header: str) -> ByteRange:
     Raises:
         MalformedUploadError: It has another form.
     """
-    found = _SENT.fullmatch(header) if len(header) <= _LONGEST else None
-    if found is None or int(found[2]) < int(found[1]):
+    match = _SENT.fullmatch(header) if len(header) <= _LONGEST else None
+    if match is None or int(match[2]) < int(match[1]):
         raise MalformedUploadError(
             f"{header[:_LONGEST]!r} is no range of bytes", where="Content-Range", next_step="write START-END"
         )
-    return ByteRange(int(found[1]), int(found[2]) - int(found[1]) + 1)
+    return ByteRange(int(match[1]), int(match[2]) - int(match[1]) + 1)
 
 
 _GATHERED: Final = 1 << 20  # bytes that are written at once
@@ -129,15 +129,15 @@ async def append_body(
             raise BrokenOffError(f"Content-Range says {part.size} bytes, and Content-Length {announced}")
         if piece.size + announced > piece.largest:
             raise TooLargeError(f"the upload would have more than {piece.largest} bytes")
-    most = announced if announced is not None else part.size if part is not None else None
+    limit = announced if announced is not None else part.size if part is not None else None
     async with _open_chunk_writer(piece, work) as pieces:
         async for chunk in _read_body(request):
             size += len(chunk)
-            if most is not None and size > most:
-                raise BrokenOffError(f"more than the {most} bytes came that the request says")
+            if limit is not None and size > limit:
+                raise BrokenOffError(f"more than the {limit} bytes came that the request says")
             await pieces.add(chunk)
-    if most is not None and size < most:
-        raise BrokenOffError(f"{size} bytes came of the {most} that the request says")
+    if limit is not None and size < limit:
+        raise BrokenOffError(f"{size} bytes came of the {limit} that the request says")
 
 
 class _ChunkWriter:

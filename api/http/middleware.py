@@ -61,13 +61,13 @@ def close_connection() -> bool:
     if ends is None:
         return False
     for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - numbers alone
-        found = _duplicate_socket(int(name))
-        if found is None:
+        connection = _duplicate_socket(int(name))
+        if connection is None:
             continue
-        with closing(found):
+        with closing(connection):
             try:
-                if (_socket_address(found.getsockname()), _socket_address(found.getpeername())) == ends:
-                    found.shutdown(socket.SHUT_RDWR)
+                if (_socket_address(connection.getsockname()), _socket_address(connection.getpeername())) == ends:
+                    connection.shutdown(socket.SHUT_RDWR)
                     return True
             except OSError:  # a listening or closed socket
                 continue
@@ -89,8 +89,8 @@ def _duplicate_socket(descriptor: int) -> socket.socket | None:
         return None
 
 
-def _socket_address(given: Any) -> Address:  # noqa: ANN401 - of ASGI, or of a socket of any family
-    host, port = given[:2] if isinstance(given, tuple) and len(given) > 1 else ("", "")
+def _socket_address(address: Any) -> Address:  # noqa: ANN401 - of ASGI, or of a socket of any family
+    host, port = address[:2] if isinstance(address, tuple) and len(address) > 1 else ("", "")
     return str(host), str(port)
 
 
@@ -168,11 +168,11 @@ class RequestMiddleware:
 
     async def _observe(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         began, status, started = time.perf_counter(), 500, False
-        given = _request_id(scope)
-        REQUEST_ID.set(given)
+        request_id = _request_id(scope)
+        REQUEST_ID.set(request_id)
         FAILURE_REASON.set("")
         RELEASE_SLOTS.set(None)
-        act_as(Actor(ANONYMOUS.id, ANONYMOUS.scopes, given))
+        act_as(Actor(ANONYMOUS.id, ANONYMOUS.scopes, request_id))
 
         async def answer(message: Message) -> None:
             nonlocal status, started
@@ -180,7 +180,7 @@ class RequestMiddleware:
                 status, started = message["status"], True
                 message["headers"] = [
                     *message["headers"],
-                    (HEADER, given.encode()),
+                    (HEADER, request_id.encode()),
                     (b"x-content-type-options", b"nosniff"),
                 ]
             await send(message)
@@ -267,7 +267,7 @@ class RequestMiddleware:
         self._tally.answered(method, route, status, seconds)
         if is_repeated or (route in _QUIET and status < _ERRORS):
             return
-        client, told = scope.get("client"), FAILURE_REASON.get()
+        client, reason = scope.get("client"), FAILURE_REASON.get()
         fields = {
             "method": method,
             "path": scope["path"],
@@ -276,7 +276,7 @@ class RequestMiddleware:
             "seconds": round(seconds, 6),
             "caller": get_actor().id,
             "client": None if client is None else client[0],
-        } | ({"told": told} if told else {})
+        } | ({"told": reason} if reason else {})
         log.info("answered", extra={"fields": fields})
 
 

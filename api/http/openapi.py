@@ -46,11 +46,14 @@ def describe_responses(
         body: Whether the request has a body.
         success: Successful responses by status.
     """
-    told = (*reasons, *_ANYWHERE, *(() if public else _WITH_TOKEN), *(_WITH_BODY if body else ()))
+    all_reasons = (*reasons, *_ANYWHERE, *(() if public else _WITH_TOKEN), *(_WITH_BODY if body else ()))
     by_status: dict[int, list[str]] = {}
-    for reason in dict.fromkeys(told):
+    for reason in dict.fromkeys(all_reasons):
         by_status.setdefault(FAULTS[reason].status, []).append(reason)
-    return {**(success or {}), **{status: _problem_spec(status, some) for status, some in sorted(by_status.items())}}
+    return {
+        **(success or {}),
+        **{status: _problem_spec(status, status_reasons) for status, status_reasons in sorted(by_status.items())},
+    }
 
 
 def describe_body(
@@ -96,8 +99,8 @@ def _problem_spec(status: int, reasons: list[str]) -> ResponseSpec:
         "next": "what to do about it",
         "request_id": "0f6e0c5cf41a4b86b5d1a4f2",
     }
-    described = "; ".join(FAULTS[reason].title for reason in reasons)
-    return describe_body(Problem, described, value, MEDIA_TYPE)
+    description = "; ".join(FAULTS[reason].title for reason in reasons)
+    return describe_body(Problem, description, value, MEDIA_TYPE)
 
 
 _REFERENCE: Final = "#/components/schemas/"
@@ -143,8 +146,8 @@ def _handlers(app: Litestar) -> Iterator[tuple[str, HTTPRouteHandler]]:
 def _bodies(handler: HTTPRouteHandler) -> Iterator[type[msgspec.Struct]]:
     """Yield the types of a handler's request and response bodies."""
     data = handler.parsed_fn_signature.parameters.get("data")
-    found = [None if data is None else data.annotation, *(one.data_container for one in _responses(handler).values())]
-    yield from (one for one in found if isinstance(one, type) and issubclass(one, msgspec.Struct))
+    types = [None if data is None else data.annotation, *(one.data_container for one in _responses(handler).values())]
+    yield from (one for one in types if isinstance(one, type) and issubclass(one, msgspec.Struct))
 
 
 def _responses(handler: HTTPRouteHandler) -> Mapping[int, Any]:
@@ -158,11 +161,11 @@ def _complete_operation(operation: dict[str, Any], handler: HTTPRouteHandler) ->
     _mark_binary(operation.get("requestBody", {}))
     for status, response in operation["responses"].items():
         _mark_binary(response)
-        described = _responses(handler).get(int(status))
-        if isinstance(described, DocumentedResponse) and described.headers:
+        spec = _responses(handler).get(int(status))
+        if isinstance(spec, DocumentedResponse) and spec.headers:
             response["headers"] = {
                 name: {"description": description, "schema": {"type": "string"}}
-                for name, description in described.headers.items()
+                for name, description in spec.headers.items()
             }
 
 
@@ -183,7 +186,7 @@ def _with_plain_tuples(node: Any) -> Any:  # noqa: ANN401 - a JSON value
     if isinstance(node, dict):
         is_tuple = "prefixItems" in node and node.get("maxItems") == len(node["prefixItems"])
         return {key: _with_plain_tuples(value) for key, value in node.items() if not (is_tuple and key == "items")}
-    return [_with_plain_tuples(one) for one in node] if isinstance(node, list) else node
+    return [_with_plain_tuples(item) for item in node] if isinstance(node, list) else node
 
 
 def _mark_binary(holder: dict[str, Any]) -> None:

@@ -80,8 +80,8 @@ class OpenAuthority:
         Raises:
             ForbiddenError: A web page of another host sent them.
         """
-        asked = [f"//{headers.get('host', '')}", *headers.getall("origin", [])]
-        if self._local and not all(is_loopback(_host(one)) for one in asked):
+        urls = [f"//{headers.get('host', '')}", *headers.getall("origin", [])]
+        if self._local and not all(is_loopback(_host(url)) for url in urls):
             raise ForbiddenError(
                 "this service is open to this machine alone, and a page of another host asks",
                 next_step="ask for it as 127.0.0.1 or localhost, or serve it with tokens",
@@ -108,21 +108,21 @@ def make_authorization_guard(authority: Authority, work: FairThreadPool, strange
             return
         if isinstance(authority, OpenAuthority):
             authority.check(connection.headers)
-        asked = (connection.headers.get("authorization"), REQUEST_ID.get())
-        actor = authority.known(*asked)
+        credentials = (connection.headers.get("authorization"), REQUEST_ID.get())
+        actor = authority.known(*credentials)
         if actor is None:
             network = client_network(client_address(connection))
-            with strangers.asking(network, asked[0]):
+            with strangers.asking(network, credentials[0]):
                 try:
                     with use_actor(
-                        Actor(f"{ANONYMOUS.id} {network}", NOTHING, asked[1])
+                        Actor(f"{ANONYMOUS.id} {network}", NOTHING, credentials[1])
                     ):  # each network has its share of the threads
-                        actor = await work.look_up(authority.admit, *asked)
+                        actor = await work.look_up(authority.admit, *credentials)
                 except UnavailableError as error:
                     raise _lookup_error(error) from error
                 except UnauthorizedError as error:
                     if error.where is not None:  # a token of this registry that is not valid: logged as its own
-                        act_as(Actor(error.where, NOTHING, asked[1]))
+                        act_as(Actor(error.where, NOTHING, credentials[1]))
                     raise
         act_as(actor)
         actor.require(need)
@@ -158,12 +158,12 @@ def check_guarded(routes: Iterable[object], guard: object) -> None:
     for route in routes:
         if not isinstance(route, HTTPRoute):
             raise ValueError(f"{route} is no route over HTTP, and so has no guard")  # noqa: TRY004 - no caller's type
-        for one in route.route_handlers:
-            declared, named = one.opt.get("needs"), f"{one.http_methods} {route.path}"
-            if declared not in NEEDS and not _answers_options(one):
-                raise ValueError(f"{named} needs {declared!r}, which is none of {NEEDS}")
-            if one.resolve_before_request() is not guard or one.cache:  # a cached response bypasses the guard
-                raise ValueError(f"{named} has no guard: it does something else before a request, or is cached")
+        for handler in route.route_handlers:
+            declared, place = handler.opt.get("needs"), f"{handler.http_methods} {route.path}"
+            if declared not in NEEDS and not _answers_options(handler):
+                raise ValueError(f"{place} needs {declared!r}, which is none of {NEEDS}")
+            if handler.resolve_before_request() is not guard or handler.cache:  # a cached response bypasses the guard
+                raise ValueError(f"{place} has no guard: it does something else before a request, or is cached")
 
 
 @lru_cache(_HOSTS)

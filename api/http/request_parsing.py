@@ -53,8 +53,8 @@ class JsonRequest(Request[Any, Any, Any]):
         try:
             return await super().body()
         except RequestEntityTooLarge:
-            most = self.route_handler.resolve_request_max_body_size()
-            raise TooLargeError(f"the body has more than {most} bytes", next_step="send less at once") from None
+            limit = self.route_handler.resolve_request_max_body_size()
+            raise TooLargeError(f"the body has more than {limit} bytes", next_step="send less at once") from None
 
     async def json(self) -> Any:  # noqa: ANN401 - as Litestar says it
         """Decode the body; without a Content-Type, JSON is assumed.
@@ -96,10 +96,10 @@ class JsonRequest(Request[Any, Any, Any]):
 
     def _decode(self, body: bytes) -> Any:  # noqa: ANN401 - any JSON value
         """Decode the body after counting its values: a list of empty objects takes forty times its bytes."""
-        most = self.route_handler.opt.get("most_values", MAX_VALUES)
-        if sum(body.count(mark) for mark in (b",", b"[", b"{")) > most:
+        limit = self.route_handler.opt.get("most_values", MAX_VALUES)
+        if sum(body.count(mark) for mark in (b",", b"[", b"{")) > limit:
             raise TooLargeError(
-                f"the body has more than {most} values", next_step="send fewer; list the files of a folder as one tree"
+                f"the body has more than {limit} values", next_step="send fewer; list the files of a folder as one tree"
             )
         return decode_untyped(body)
 
@@ -128,24 +128,24 @@ def bound_page_size(limit: int | None, settings: Settings) -> int:
 
 
 def fit_page(
-    items: Sequence[Item], most: int, cursor: Callable[[Item], str]
+    items: Sequence[Item], limit: int, cursor: Callable[[Item], str]
 ) -> tuple[tuple[Item, ...], str | msgspec.UnsetType]:
     """Return the items that fit into one page, and the cursor of the rest.
 
     Args:
-        items: The items, one more than ``most`` if there are more.
-        most: The maximum number of items.
+        items: The items, one more than ``limit`` if there are more.
+        limit: The maximum number of items.
         cursor: Makes the cursor of the page after an item.
 
     Returns:
         As many items as fit into ``size_limits.PAGE`` bytes, at least one, and the cursor, unset on the last page.
     """
-    shown = 0
+    count = 0
     left = PAGE
-    for item in items[:most]:
+    for item in items[:limit]:
         left -= len(msgspec.json.encode(item))
-        if left < 0 and shown:
+        if left < 0 and count:
             break
-        shown += 1
-    page = tuple(items[:shown])
-    return page, cursor(page[-1]) if len(items) > shown else msgspec.UNSET
+        count += 1
+    page = tuple(items[:count])
+    return page, cursor(page[-1]) if len(items) > count else msgspec.UNSET

@@ -33,8 +33,10 @@ class BytesResponse:
     def __init__(self, content: bytes, media_type: str, headers: Mapping[str, str], status: int = 200) -> None:
         """Prepare a response; ``headers`` have names in lower case, and none about content for status 304."""
         self._content, self._status = content, status
-        described = {} if status == _NOT_MODIFIED else {"content-type": media_type, "content-length": str(len(content))}
-        self._headers = [(name.encode(), value.encode()) for name, value in {**headers, **described}.items()]
+        content_headers = (
+            {} if status == _NOT_MODIFIED else {"content-type": media_type, "content-length": str(len(content))}
+        )
+        self._headers = [(name.encode(), value.encode()) for name, value in {**headers, **content_headers}.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
         """Send the response over ASGI."""
@@ -45,7 +47,7 @@ class BytesResponse:
 def respond_with_etag(
     content: bytes,
     tag: str,
-    asked: str | None,
+    if_none_match: str | None,
     caching: str = CACHE_AND_REVALIDATE,
     media_type: str = JSON,
     vary: str | None = None,
@@ -55,23 +57,23 @@ def respond_with_etag(
     Args:
         content: The body.
         tag: The ETag, without quotes.
-        asked: The header If-None-Match.
+        if_none_match: The header If-None-Match.
         caching: The value of Cache-Control.
         media_type: The media type.
         vary: The value of Vary.
     """
     headers = {"etag": f'"{tag}"', "cache-control": caching} | ({} if vary is None else {"vary": vary})
-    if matches_etag(tag, asked):
+    if matches_etag(tag, if_none_match):
         return BytesResponse(b"", media_type, headers, _NOT_MODIFIED)
     return BytesResponse(content, media_type, headers)
 
 
-def matches_etag(tag: str, asked: str | None) -> bool:
+def matches_etag(tag: str, if_none_match: str | None) -> bool:
     """Check whether the header If-None-Match names the tag, strong or weak."""
-    if asked is None:
+    if if_none_match is None:
         return False
-    named = {one.strip().removeprefix("W/").strip('"') for one in asked.split(",")}
-    return tag in named or asked.strip() == "*"
+    tags = {text.strip().removeprefix("W/").strip('"') for text in if_none_match.split(",")}
+    return tag in tags or if_none_match.strip() == "*"
 
 
 _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
@@ -99,14 +101,16 @@ def on_http_error(request: JsonRequest, error: HTTPException) -> Response[bytes]
         return on_fault(request, error)
     _release_traceback(error)
     request.drop_document()
-    told = InvalidInputError(
+    refusal = InvalidInputError(
         _http_error_text(request, error), where=request.scope["path"], next_step=_next_step(request, error)
     )
-    told.problems = tuple(_problem(one) for one in error.extra or () if isinstance(one, dict) and "message" in one)
-    if told.problems:
-        told.what = "; ".join(one.what if one.where is None else f"{one.where}: {one.what}" for one in told.problems)
+    refusal.problems = tuple(_problem(one) for one in error.extra or () if isinstance(one, dict) and "message" in one)
+    if refusal.problems:
+        refusal.what = "; ".join(
+            one.what if one.where is None else f"{one.where}: {one.what}" for one in refusal.problems
+        )
     return _response(
-        request, encode_problem(told, REQUEST_ID.get(), fault), error.headers, status=error.status_code, fault=fault
+        request, encode_problem(refusal, REQUEST_ID.get(), fault), error.headers, status=error.status_code, fault=fault
     )
 
 
@@ -114,17 +118,17 @@ def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[byte
     """Respond to an internal error: its log has the details, the client gets the request id."""
     log.error("a fault in the server", exc_info=error)
     _release_traceback(error)
-    told = BenchlockError(
+    refusal = BenchlockError(
         "a fault in the server itself", next_step="its log says more under this request's id: report that"
     )
-    return _response(request, encode_problem(told, REQUEST_ID.get(), INTERNAL), fault=INTERNAL)
+    return _response(request, encode_problem(refusal, REQUEST_ID.get(), INTERNAL), fault=INTERNAL)
 
 
 def on_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[bytes]:
     """Respond to a request that is nested too deeply to be parsed."""
     _release_traceback(error)
-    told = InvalidInputError("the request is nested without end", next_step="nest it less")
-    return _response(request, encode_problem(told, REQUEST_ID.get(), FAULTS["malformed"]), fault=FAULTS["malformed"])
+    refusal = InvalidInputError("the request is nested without end", next_step="nest it less")
+    return _response(request, encode_problem(refusal, REQUEST_ID.get(), FAULTS["malformed"]), fault=FAULTS["malformed"])
 
 
 def _release_traceback(error: BaseException) -> None:
@@ -134,12 +138,12 @@ def _release_traceback(error: BaseException) -> None:
     add up to gigabytes.
     """
     links: list[BaseException | None] = [error]
-    seen = set[BaseException]()
+    visited = set[BaseException]()
     while links:
         link = links.pop()
-        if link is None or link in seen:
+        if link is None or link in visited:
             continue
-        seen.add(link)
+        visited.add(link)
         links += (link.__cause__, link.__context__, *(link.problems if isinstance(link, BenchlockError) else ()))
         traceback.clear_frames(link.__traceback__)  # other objects may refer to the frames too
         link.__traceback__ = link.__cause__ = link.__context__ = None
@@ -180,12 +184,12 @@ def _response(
     if fault is not None:
         problem = msgspec.structs.replace(problem, code=fault.reason, status=status or fault.status)
     FAILURE_REASON.set(f"{problem.code}: {problem.detail}" + (f" ({problem.where})" if problem.where else ""))
-    given = {name.lower(): value for name, value in (headers or {}).items()}
+    extra_headers = {name.lower(): value for name, value in (headers or {}).items()}
     return Response(
         mask_tokens(_hide_home(request, msgspec.json.encode(problem)).decode()).encode(),
         status_code=problem.status,
         media_type=MEDIA_TYPE,
-        headers={"cache-control": "no-store", **_HEADERS.get(problem.status, {}), **given},
+        headers={"cache-control": "no-store", **_HEADERS.get(problem.status, {}), **extra_headers},
     )
 
 
@@ -225,10 +229,10 @@ def body_type(handler: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - ha
     return annotation if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct) else None
 
 
-def _problem(one: dict[str, Any]) -> InvalidInputError:
-    source = str(getattr(one.get("source"), "value", one.get("source") or ""))
-    place = " ".join(part for part in (source, str(one.get("key") or "")) if part)
-    message = str(one["message"])
-    if (message, one.get("key")) == ("'data'", "data"):  # Litestar's message for a missing body
+def _problem(item: dict[str, Any]) -> InvalidInputError:
+    source = str(getattr(item.get("source"), "value", item.get("source") or ""))
+    place = " ".join(part for part in (source, str(item.get("key") or "")) if part)
+    message = str(item["message"])
+    if (message, item.get("key")) == ("'data'", "data"):  # Litestar's message for a missing body
         return InvalidInputError("the request needs a body, and has none")
     return InvalidInputError(message, where=place or None)

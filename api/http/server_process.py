@@ -49,18 +49,18 @@ def listen(host: str, port: int) -> socket.socket:
         )[0]
     except OSError as error:
         raise _listen_error(f"nothing is known of the address {host}: {error.strerror}", host) from error
-    found = socket.socket(family, kind, protocol)
+    listener = socket.socket(family, kind, protocol)
     try:
-        found.setsockopt(
+        listener.setsockopt(
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
         )  # connections of an ended process do not block the port
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        found.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, _UNSENT)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS)  # connections inherit it
-        found.bind(address)
-        found.listen(_BACKLOG)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, _UNSENT)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS)  # connections inherit it
+        listener.bind(address)
+        listener.listen(_BACKLOG)
     except OSError as error:
-        found.close()
+        listener.close()
         if error.errno == errno.EADDRINUSE:
             raise UnavailableError(
                 f"port {port} of {host} is in use: another process listens there",
@@ -70,21 +70,21 @@ def listen(host: str, port: int) -> socket.socket:
         raise _listen_error(
             f"port {port} of {host} cannot be listened at: {os.strerror(error.errno or 0)}", host
         ) from (error)
-    return found
+    return listener
 
 
 class SocketServer(Server):
     """A granian server over an open socket; granian's own sockets would share the port (SO_REUSEPORT)."""
 
-    def listens_with(self, found: socket.socket) -> None:
-        """Take over the socket ``found``, which is closed with the server."""
-        self._found = found
+    def listens_with(self, listener: socket.socket) -> None:
+        """Take over the socket ``listener``, which is closed with the server."""
+        self._listener = listener
 
     def _init_shared_socket(self) -> None:
         # Granian's stubs lack these arguments and attributes.
         holder: Any = SocketHolder
         self._ssp: Any = None
-        self._shd: Any = holder(self._found.detach(), False, _BACKLOG)
+        self._shd: Any = holder(self._listener.detach(), False, _BACKLOG)
         self._sfd = self._shd.get_fd()
 
 
@@ -104,8 +104,8 @@ def trust_proxies(app: ASGIApp, proxies: Sequence[str]) -> Any:  # noqa: ANN401 
     Raises:
         InvalidInputError: One is neither an address nor a network.
     """
-    found = [form for one in proxies for form in _network_forms(one)]
-    return wrap_asgi_with_proxy_headers(app, found) if found else app
+    networks = [form for proxy in proxies for form in _network_forms(proxy)]
+    return wrap_asgi_with_proxy_headers(app, networks) if networks else app
 
 
 def _network_forms(text: str) -> tuple[str, ...]:
@@ -149,14 +149,14 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], pr
         UnavailableError: Another process listens there, or this host has no such address.
         InvalidInputError: ``proxies`` is invalid.
     """
-    asked = track_connection(trust_proxies(app, proxies))
-    found = listen(host, port)
+    asgi_app = track_connection(trust_proxies(app, proxies))
+    listener = listen(host, port)
     _open_more()
     sys.set_int_max_str_digits(_DIGITS)
-    uvloop.run(_serve(app, asked, found, listening))
+    uvloop.run(_serve(app, asgi_app, listener, listening))
     service = app.state.service
     # The interpreter would wait for its threads, which may read everything for hours.
-    busy = any(one.is_busy for one in service.works)
+    busy = any(pool.is_busy for pool in service.works)
     if not busy and not service.grace.cut:
         return
     log.warning(
@@ -170,15 +170,15 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], pr
 
 
 def _open_more() -> None:
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES if most == resource.RLIM_INFINITY else min(_FILES, most)
-    if now not in (resource.RLIM_INFINITY, wanted) and now < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    now, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _FILES if hard_limit == resource.RLIM_INFINITY else min(_FILES, hard_limit)
+    if now not in (resource.RLIM_INFINITY, limit) and now < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard_limit))
 
 
-async def _serve(app: Litestar, asked: ASGIApp, found: socket.socket, listening: Callable[[], None]) -> None:
+async def _serve(app: Litestar, asgi_app: ASGIApp, listener: socket.socket, listening: Callable[[], None]) -> None:
     server = SocketServer(
-        asked,
+        asgi_app,
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
         websockets=False,
@@ -186,7 +186,7 @@ async def _serve(app: Litestar, asked: ASGIApp, found: socket.socket, listening:
         http1_settings=HTTP1Settings(header_read_timeout=HEAD_MS, max_buffer_size=MAX_HEADER_BYTES),
         log_enabled=False,
     )
-    server.listens_with(found)
+    server.listens_with(listener)
     server.workers_kill_timeout = math.ceil(app.state.service.settings.last_seconds) + _MORE_SECONDS
 
     def end() -> None:

@@ -29,37 +29,37 @@ T = TypeVar("T")
 class LruCache(Generic[T]):
     """A thread-safe LRU cache bounded in bytes. Keys must determine the value."""
 
-    def __init__(self, most: int) -> None:
-        """Keep at most ``most`` bytes."""
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        """Keep at most ``max_bytes`` bytes."""
+        self._max_bytes = max_bytes
         self._size = 0
-        self._found: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._own = threading.Lock()
 
     def get(self, key: Hashable) -> T | None:
         """Return the value of ``key``, None if there is none."""
         with self._own:
-            found = self._found.get(key)
-            if found is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None
-            self._found.move_to_end(key)
-            return found[0]
+            self._entries.move_to_end(key)
+            return entry[0]
 
-    def put(self, key: Hashable, found: T, size: int) -> None:
+    def put(self, key: Hashable, value: T, size: int) -> None:
         """Store a value of ``size`` bytes (with its key), unless it exceeds an eighth of the limit."""
-        if size > self._most // 8:
+        if size > self._max_bytes // 8:
             return
         with self._own:
-            _, before = self._found.pop(key, (None, 0))
+            _, before = self._entries.pop(key, (None, 0))
             self._size += size - before
-            self._found[key] = (found, size)
-            while self._size > self._most:
-                self._size -= self._found.popitem(last=False)[1][1]
+            self._entries[key] = (value, size)
+            while self._size > self._max_bytes:
+                self._size -= self._entries.popitem(last=False)[1][1]
 
     def clear(self) -> None:
         """Remove all values."""
         with self._own:
-            self._found.clear()
+            self._entries.clear()
             self._size = 0
 
 
@@ -69,11 +69,11 @@ class CommitCache(Generic[T]):
     ``commits`` returns a number that changes with every commit. Without it nothing is cached.
     """
 
-    def __init__(self, commits: Callable[[], int] | None, most: int) -> None:
-        """Keep at most ``most`` bytes."""
+    def __init__(self, commits: Callable[[], int] | None, max_bytes: int) -> None:
+        """Keep at most ``max_bytes`` bytes."""
         self._commits = commits
         self._number = 0
-        self._kept: LruCache[T] = LruCache(most)
+        self._cache: LruCache[T] = LruCache(max_bytes)
 
     def get(self, key: Hashable) -> tuple[T | None, int]:
         """Return the cached value or None, and the number of commits to pass to ``put`` with a newly read value."""
@@ -81,21 +81,21 @@ class CommitCache(Generic[T]):
             return None, self._number
         number = self._commits()
         if number != self._number:
-            self._kept.clear()
+            self._cache.clear()
             self._number = number
-        return self._kept.get(key), number
+        return self._cache.get(key), number
 
-    def put(self, key: Hashable, found: T, size: int, number: int) -> None:
+    def put(self, key: Hashable, value: T, size: int, number: int) -> None:
         """Store a value read after ``get`` returned ``number``, unless there was a commit since: it may be outdated.
 
         Args:
             key: The key.
-            found: The value.
+            value: The value.
             size: The bytes of the value and its key.
             number: The number of commits that ``get`` returned before the value was read.
         """
         if self._commits is not None and number == self._number:
-            self._kept.put(key, found, size)
+            self._cache.put(key, value, size)
 
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -192,8 +192,8 @@ class GracefulShutdown:
     def _cut(self) -> None:
         self.is_over = True
         self.cut = len(self._under_way)
-        for one in self._under_way:
-            one.cancel()
+        for task in self._under_way:
+            task.cancel()
 
 
 @dataclass(frozen=True, slots=True)

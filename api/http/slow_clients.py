@@ -141,8 +141,8 @@ class _TimeAllowance:
 
 def announced_length(scope: HTTPScope) -> int | None:
     """Return the length of a body from its only length header, None if it is unknown."""
-    said = [value for name, value in scope["headers"] if name in LENGTH_HEADERS]
-    return int(said[0]) if len(said) == 1 and said[0].isdigit() else None
+    values = [value for name, value in scope["headers"] if name in LENGTH_HEADERS]
+    return int(values[0]) if len(values) == 1 and values[0].isdigit() else None
 
 
 def receive_with_timeout(receive: Receive, settings: Settings, size: int | None = None) -> Receive:

@@ -29,7 +29,7 @@ from benchlock.registry.text.problems import find_leading_error
 if TYPE_CHECKING:
     from benchlock.artifacts.display import Progress
 
-_SAYS: Final = "backup.json"
+_DESCRIPTION_FILE: Final = "backup.json"
 _DATABASE: Final = "database.sqlite"
 
 
@@ -61,21 +61,21 @@ def back_up(registry: LocalRegistry, folder: Path, progress: "Progress") -> Back
         UnavailableError: The folder cannot be written.
     """
     _refuse_damaged(registry)
-    said = _of(registry)
+    description = _describe(registry)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if said.database is None:
+        if description.database is None:
             from benchlock.registry.database.sqlite import copy_into  # noqa: PLC0415 - SQL
 
             with create_file(folder / _DATABASE, durably=True) as file:
                 copy_into(registry.database, Path(file.name))
-                found = _blobs(registry, folder, progress)
+                report = _copy_referenced(registry, folder, progress)
         else:
-            found = _blobs(registry, folder, progress)
-        write_decision(folder / _SAYS, msgspec.to_builtins(said))
+            report = _copy_referenced(registry, folder, progress)
+        write_decision(folder / _DESCRIPTION_FILE, msgspec.to_builtins(description))
     except OSError as error:
-        raise _unwritable(folder, error) from error
-    return found
+        raise _write_error(folder, error) from error
+    return report
 
 
 def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
@@ -88,7 +88,7 @@ def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
         InvalidInputError: ``folder`` has no backup, or its database is on a server and BENCHLOCK_DATABASE is not set.
         RefusedError: ``location`` already has a registry, or the database is another registry's.
     """
-    said = _read(folder)
+    description = _read_description(folder)
     home = home_of(location)
     if not registry_database.is_new(home):
         raise RefusedError(
@@ -96,33 +96,33 @@ def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
             where=str(home),
             next_step="name another folder with --registry",
         )
-    if said.store is not None and said.store_owner is not None:
-        registry_store.take_over_store(home, said.store, said.store_owner)
+    if description.store is not None and description.store_owner is not None:
+        registry_store.take_over_store(home, description.store, description.store_owner)
     store = registry_store.open_store(home, progress, lambda _: None, is_new=True)
     source = LocalStore(folder / "blobs")
-    found = _copy(source, store, list(source.list()), progress)
+    report = _copy(source, store, list(source.list()), progress)
     try:
-        if said.database_owner is not None:
-            registry_database.take_over_database(home, said.database_owner)
+        if description.database_owner is not None:
+            registry_database.take_over_database(home, description.database_owner)
         else:
             with (
-                (folder / _DATABASE).open("rb") as kept,
+                (folder / _DATABASE).open("rb") as source_file,
                 create_file(home / registry_database.DATABASE_FILE, durably=True) as file,
             ):
-                shutil.copyfileobj(kept, file)
+                shutil.copyfileobj(source_file, file)
     except OSError as error:
-        raise _unwritable(home, error) from error
-    return found
+        raise _write_error(home, error) from error
+    return report
 
 
 def _refuse_damaged(registry: LocalRegistry) -> None:
     """Raise if the database is damaged, because its backup would replace a good one."""
-    found = registry_database.check_database(registry.database).damaged
-    if found:
-        raise find_leading_error(list(found))
+    errors = registry_database.check_database(registry.database).damaged
+    if errors:
+        raise find_leading_error(list(errors))
 
 
-def _blobs(registry: LocalRegistry, folder: Path, progress: "Progress") -> BackupReport:
+def _copy_referenced(registry: LocalRegistry, folder: Path, progress: "Progress") -> BackupReport:
     """Copy all referenced blobs: at least those that the copied database refers to."""
     from benchlock.evaluator.workflows.inventory import Inventory  # noqa: PLC0415 - numpy
 
@@ -132,7 +132,7 @@ def _blobs(registry: LocalRegistry, folder: Path, progress: "Progress") -> Backu
         return _copy(registry.store, LocalStore(folder / "blobs"), digests, progress, run_blobs)
 
 
-def _of(registry: LocalRegistry) -> _Backup:
+def _describe(registry: LocalRegistry) -> _Backup:
     database, store = (
         registry_database.read_database_decision(registry.home),
         registry_store.read_store_decision(registry.home),
@@ -147,16 +147,16 @@ def _of(registry: LocalRegistry) -> _Backup:
     )
 
 
-def _read(folder: Path) -> _Backup:
+def _read_description(folder: Path) -> _Backup:
     try:
-        found = msgspec.convert(json.loads((folder / _SAYS).read_bytes()), _Backup)
+        description = msgspec.convert(json.loads((folder / _DESCRIPTION_FILE).read_bytes()), _Backup)
     except (OSError, ValueError, msgspec.ValidationError) as error:
         raise InvalidInputError(
             f"{folder} holds no whole backup: {error}", where=str(folder), next_step="name what `benchlock backup` made"
         ) from error
-    if found.schema != 1:
+    if description.schema != 1:
         raise InvalidInputError(f"{folder} was made by a newer benchlock", where=str(folder), next_step="use that one")
-    return found
+    return description
 
 
 def _copy(
@@ -197,15 +197,15 @@ def _copy(
             what = f"blob {digest} is missing: it is named, and the store has none"
             damaged.append(IntegrityError(what, where=digest, next_step=next_step(digest)))
     with progress.task(f"copying {len(paths)} blobs", sum(path.stat().st_size for path in paths.values())) as advance:
-        found = target.put_files(paths.values(), advance=advance)
-    for digest, blob in zip(paths, found, strict=True):
+        blobs = target.put_files(paths.values(), advance=advance)
+    for digest, blob in zip(paths, blobs, strict=True):
         if blob.digest != digest:
             damaged.append(make_mismatch_error(f"blob {digest}", digest, blob, next_step=next_step(digest)))
             target.delete(blob.digest)
     return BackupReport(len(digests), copied + len(paths), tuple(damaged))
 
 
-def _unwritable(folder: Path, error: OSError) -> UnavailableError:
+def _write_error(folder: Path, error: OSError) -> UnavailableError:
     return UnavailableError(
         f"{folder} cannot be written: {error.strerror or error}",
         where=str(folder),

@@ -92,7 +92,7 @@ def remove_golden(draft: "Draft") -> "Draft":
 
 def try_golden(
     registry: Registry,
-    wanted: GoldenRequest,
+    golden: GoldenRequest,
     making: "GoldenTask | None",
     progress: Progress,
     say: Callable[[str], None],
@@ -101,62 +101,62 @@ def try_golden(
 
     Args:
         registry: The registry that resolves the request.
-        wanted: The model, its samples and its host.
+        golden: The model, its samples and its host.
         making: The golden tensors to make; None to check those that the model has.
         progress: Shows transfers and stages.
         say: Prints a message.
     """
     store = registry.trial_store
 
-    def warn(said: str) -> None:
-        say(f"warning: {said}")
+    def warn(message: str) -> None:
+        say(f"warning: {message}")
 
-    with store.writing(), _drafts(wanted) as drafts:
+    with store.writing(), _drafts(golden) as drafts:
         manifests = [
             store_draft(replace(one, ask=make_lenient_lookup(store, say)), store, progress=progress, warn=warn)
             for one in drafts
         ]
-        request = parse_request(_request(wanted, manifests[0]), "the trial")
+        request = parse_request(_request(golden, manifests[0]), "the trial")
         harness = Harness(HARNESS_VERSION, build_harness())
         resolution = registry.resolve(request, {}, [make_draft_candidate(one) for one in manifests])
         lock = trial_lock(
             request, resolution, manifests, harness, (store, registry.catalogue, make_image_lookup(store))
         )
         runner = replace(build_runner(registry, progress, say), store=store)
-        return runner.trial(lock, making, isolation=wanted.isolation, allow_code=wanted.allow_code)
+        return runner.trial(lock, making, isolation=golden.isolation, allow_code=golden.allow_code)
 
 
 @contextmanager
-def _drafts(wanted: GoldenRequest) -> Iterator[Sequence["Draft"]]:
+def _drafts(golden: GoldenRequest) -> Iterator[Sequence["Draft"]]:
     """Yield the model and, unless a published dataset is named, a temporary dataset of the files."""
-    if wanted.dataset is not None:
-        yield (wanted.draft,)
+    if golden.dataset is not None:
+        yield (golden.draft,)
         return
     with tempfile.TemporaryDirectory(prefix="benchlock-") as folder:
-        text, path = sample_dataset(require_model(wanted.draft), wanted.files, Path(folder))
-        yield wanted.draft, read_draft(text, "the samples", path, source_access())
+        text, path = sample_dataset(require_model(golden.draft), golden.files, Path(folder))
+        yield golden.draft, read_draft(text, "the samples", path, source_access())
 
 
-def _request(wanted: GoldenRequest, model: Manifest) -> dict[str, Any]:
+def _request(golden: GoldenRequest, model: Manifest) -> dict[str, Any]:
     """Build the request for the model on this host, as if the model were published."""
     host = this_host()
     name, version, split = NAME, "1.0.0", SPLIT
-    if wanted.dataset is not None:
-        name, version, split = wanted.dataset.name, str(wanted.dataset.version), wanted.split
+    if golden.dataset is not None:
+        name, version, split = golden.dataset.name, str(golden.dataset.version), golden.split
     document: dict[str, Any] = {
         "schema": 1,
         "kind": "evaluation",
         "name": "golden",
         "model": {"name": model.name, "version": f"={model.version}"},
         "dataset": {"name": name, "version": f"={version}", "split": split},
-        "hardware": {"os": host.os, "arch": host.arch, "device": wanted.device},
-        "limits": {"time": wanted.time, "memory": wanted.memory, "cpus": 1, "processes": 256},
+        "hardware": {"os": host.os, "arch": host.arch, "device": golden.device},
+        "limits": {"time": golden.time, "memory": golden.memory, "cpus": 1, "processes": 256},
         "scenario": {"name": "accuracy"},
-        "metrics": ["top1"] if wanted.labelled else [],
+        "metrics": ["top1"] if golden.labelled else [],
         "seed": 0,
     }
-    if wanted.image:
-        image, _, constraint = wanted.image.partition("@")
+    if golden.image:
+        image, _, constraint = golden.image.partition("@")
         document["image"] = {"name": image.removeprefix("image/"), "version": constraint or "*"}
     return document
 
@@ -167,12 +167,12 @@ def find_split(registry: Registry, reference: Reference, split: str) -> tuple[Da
     Raises:
         InvalidInputError: It has no split of that name, or several and ``split`` is empty.
     """
-    found = registry.catalogue.manifest(reference)
-    assert isinstance(found, Dataset)
-    if split in found.splits or (not split and len(found.splits) == 1):
-        return found, split or next(iter(found.splits))
+    dataset = registry.catalogue.manifest(reference)
+    assert isinstance(dataset, Dataset)
+    if split in dataset.splits or (not split and len(dataset.splits) == 1):
+        return dataset, split or next(iter(dataset.splits))
     raise InvalidInputError(
         f"{reference} has no split {split!r}" if split else f"{reference} has several splits",
         where="--split",
-        next_step=f"name one of {', '.join(sorted(found.splits))}",
+        next_step=f"name one of {', '.join(sorted(dataset.splits))}",
     )

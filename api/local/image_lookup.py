@@ -77,23 +77,23 @@ def make_image_lookup(store: "BlobStore") -> ImageLookup:
     """
     from benchlock.artifacts.oci.oci_images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
 
-    def found(reference: str, os: str, arch: str) -> bytes:
+    def look_up(reference: str, os: str, arch: str) -> bytes:
         return find_image(parse_image(reference), os, arch, connect_repository, store).config
 
-    return found
+    return look_up
 
 
 def make_lenient_lookup(store: "BlobStore", say: Callable[[str], None]) -> Callable[[str, str, str], bytes | None]:
     """Return an image lookup that prints a warning and returns None if the registry is unavailable."""
 
-    def found(reference: str, os: str, arch: str) -> bytes | None:
+    def look_up(reference: str, os: str, arch: str) -> bytes | None:
         try:
             return make_image_lookup(store)(reference, os, arch)
         except UnavailableError as error:
             say(f"warning: {reference} could not be looked at, and is taken as the manifest says: {error.what}")
             return None
 
-    return found
+    return look_up
 
 
 def make_public_lookup(store: "BlobStore") -> ImageLookup:
@@ -104,10 +104,10 @@ def make_public_lookup(store: "BlobStore") -> ImageLookup:
     """
     from benchlock.artifacts.oci.oci_images import find_image, parse_image  # noqa: PLC0415 - images of others are rare
 
-    def found(reference: str, os: str, arch: str) -> bytes:
+    def look_up(reference: str, os: str, arch: str) -> bytes:
         return find_image(parse_image(reference), os, arch, _connect_in_public, store).config
 
-    return found
+    return look_up
 
 
 def _connect_in_public(repository: "Repository") -> "RegistryClient":
@@ -119,7 +119,7 @@ def _connect_in_public(repository: "Repository") -> "RegistryClient":
     admitted = redirect_hosts()
     if host.lower() not in admitted:
         try:
-            private = [one for one in addresses(host, split.port or 443) if not is_public(one)]
+            private = [address for address in addresses(host, split.port or 443) if not is_public(address)]
         except OSError as error:
             raise UnavailableError(f"{host} has no address: {error}", where=str(repository)) from error
         if private:

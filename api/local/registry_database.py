@@ -122,11 +122,11 @@ def open_database(home: Path, now: Callable[[], datetime], *, create: bool) -> "
         RefusedError: The database belongs to another registry.
         UnavailableError: The database cannot be used, or the decision cannot be written.
     """
-    wanted = os.environ.get(DATABASE_VARIABLE)
+    address = os.environ.get(DATABASE_VARIABLE)
     decision = read_database_decision(home)
-    if decision is None and wanted:
+    if decision is None and address:
         with lock_decisions(home):
-            return _open_first(home, wanted, now, create=create)
+            return _open_first(home, address, now, create=create)
     if decision is None:
         database = open_engine(home / DATABASE_FILE)
         try:
@@ -134,7 +134,7 @@ def open_database(home: Path, now: Callable[[], datetime], *, create: bool) -> "
         except BaseException:
             database.dispose()
             raise
-    return _open_claimed(home, wanted, decision, now, create=create)
+    return _open_claimed(home, address, decision, now, create=create)
 
 
 def open_existing(home: Path) -> "Engine":
@@ -173,8 +173,8 @@ def read_database_decision(home: Path) -> DatabaseDecision | None:
     import msgspec  # noqa: PLC0415 - a registry in a folder needs none of it
 
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[Literal["database", "owner"], str])
-        return DatabaseDecision(found["database"], found["owner"])
+        document = msgspec.json.decode(path.read_bytes(), type=dict[Literal["database", "owner"], str])
+        return DatabaseDecision(document["database"], document["owner"])
     except (msgspec.MsgspecError, KeyError) as error:
         raise InvalidInputError(
             f"{path} does not say where the database is: {error}", where=str(path), next_step="restore it from a backup"
@@ -191,14 +191,14 @@ def take_over_database(home: Path, owner: str) -> None:
     """
     from benchlock.registry.database.database_checks import owner as owner_of  # noqa: PLC0415 - see above
 
-    wanted = os.environ.get(DATABASE_VARIABLE)
-    if not wanted:
+    address = os.environ.get(DATABASE_VARIABLE)
+    if not address:
         raise InvalidInputError(
             "the registry had its database on a server, and nobody says where it is now",
             where=DATABASE_VARIABLE,
             next_step=f"bring its dump into an empty database with pg_restore, and name that by {DATABASE_VARIABLE}",
         )
-    database = open_server(wanted)
+    database = open_server(address)
     try:
         if owner_of(database) != owner:
             raise RefusedError(
@@ -239,16 +239,16 @@ def describe_database(database: "Engine", home: Path) -> str:
     return f"PostgreSQL {version} at {database_location(database)}; {home / _DECISION} says so"
 
 
-def _open_first(home: Path, wanted: str, now: Callable[[], datetime], *, create: bool) -> "tuple[Engine, bool]":
+def _open_first(home: Path, address: str, now: Callable[[], datetime], *, create: bool) -> "tuple[Engine, bool]":
     """Decide, unless another process did meanwhile; undo the decision if the database cannot be used."""
     before = read_database_decision(home)
     if before is None and (home / DATABASE_FILE).exists():
         raise _other_database_error(home, "its own folder")
-    decision = before or DatabaseDecision(_address(wanted), create_owner_id())
+    decision = before or DatabaseDecision(_address(address), create_owner_id())
     if before is None:
         write_decision(home / _DECISION, {"database": decision.address, "owner": decision.owner})
     try:
-        return _open_claimed(home, wanted, decision, now, create=create)
+        return _open_claimed(home, address, decision, now, create=create)
     except BaseException:
         if before is None:
             (home / _DECISION).unlink()  # the lock hid it from every other process
@@ -256,11 +256,11 @@ def _open_first(home: Path, wanted: str, now: Callable[[], datetime], *, create:
 
 
 def _open_claimed(
-    home: Path, wanted: str | None, decision: DatabaseDecision, now: Callable[[], datetime], *, create: bool
+    home: Path, address: str | None, decision: DatabaseDecision, now: Callable[[], datetime], *, create: bool
 ) -> "tuple[Engine, bool]":
     from benchlock.registry.database.database_checks import claim_database  # noqa: PLC0415 - see above
 
-    database = _connect(home, wanted, decision)
+    database = _connect(home, address, decision)
     try:
         _prepare(database, home, create=create)
         return database, claim_database(database, decision.owner, now())
@@ -278,10 +278,10 @@ def _prepare(database: "Engine", home: Path, *, create: bool) -> bool:
     return prepare(database)
 
 
-def _connect(home: Path, wanted: str | None, decision: DatabaseDecision) -> "Engine":
-    if wanted and _address(wanted) != decision.address:
+def _connect(home: Path, address: str | None, decision: DatabaseDecision) -> "Engine":
+    if address and _address(address) != decision.address:
         raise _other_database_error(home, decision.address)
-    return open_server(wanted or decision.address)
+    return open_server(address or decision.address)
 
 
 def _address(text: str) -> str:

@@ -49,8 +49,8 @@ def open_store(
         RefusedError: The repository belongs to another registry.
         UnavailableError: The repository cannot be reached, or the decision cannot be written.
     """
-    wanted = os.environ.get(STORE_VARIABLE)
-    remote = _open_new_repository(home, wanted) if is_new else _open_known_repository(home, wanted)
+    repository = os.environ.get(STORE_VARIABLE)
+    remote = _open_new_repository(home, repository) if is_new else _open_known_repository(home, repository)
     if remote is None:
         return CataloguedStore(home / _BLOBS, text_of, beside)
     from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - a registry in a folder needs none of it
@@ -75,8 +75,8 @@ def read_store_decision(home: Path) -> StoreDecision | None:
     import msgspec  # noqa: PLC0415 - see above
 
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[Literal["store", "owner"], str])
-        return StoreDecision(_repository(found["store"]), found["owner"])
+        document = msgspec.json.decode(path.read_bytes(), type=dict[Literal["store", "owner"], str])
+        return StoreDecision(_repository(document["store"]), document["owner"])
     except (msgspec.MsgspecError, KeyError, InvalidInputError) as error:
         raise InvalidInputError(
             f"{path} does not say where the blobs are: {error}", where=str(path), next_step="restore it from a backup"
@@ -88,24 +88,24 @@ def take_over_store(home: Path, store: str, owner: str) -> None:
 
     This is decided only if BENCHLOCK_STORE names that repository.
     """
-    wanted = os.environ.get(STORE_VARIABLE)
-    if wanted and read_store_decision(home) is None and _repository(wanted) == _repository(store):
+    repository = os.environ.get(STORE_VARIABLE)
+    if repository and read_store_decision(home) is None and _repository(repository) == _repository(store):
         write_decision(home / _DECISION, {"store": store, "owner": owner})
 
 
-def _open_new_repository(home: Path, wanted: str | None) -> "OciStore | None":
+def _open_new_repository(home: Path, repository: str | None) -> "OciStore | None":
     """Open the repository of an empty registry, decided and claimed by one process at a time.
 
     A decision may exist without a claim if the process that made it was killed in between.
     """
-    if not wanted and read_store_decision(home) is None:
+    if not repository and read_store_decision(home) is None:
         return None
     with lock_decisions(home):
         before = read_store_decision(home)
-        if before is None and not wanted:
+        if before is None and not repository:
             return None
-        decision = before or _decide(home, str(wanted))
-        _refuse_other(home, wanted, decision)
+        decision = before or _decide(home, str(repository))
+        _refuse_other(home, repository, decision)
         remote = _remote(home, decision)
         try:
             remote.claim()
@@ -116,19 +116,19 @@ def _open_new_repository(home: Path, wanted: str | None) -> "OciStore | None":
         return remote
 
 
-def _open_known_repository(home: Path, wanted: str | None) -> "OciStore | None":
+def _open_known_repository(home: Path, repository: str | None) -> "OciStore | None":
     decision = read_store_decision(home)
     if decision is None:
-        if wanted:
-            raise _other_store_error(home, wanted, "its own folder")
+        if repository:
+            raise _other_store_error(home, repository, "its own folder")
         return None
-    _refuse_other(home, wanted, decision)
+    _refuse_other(home, repository, decision)
     return _remote(home, decision)
 
 
-def _decide(home: Path, wanted: str) -> StoreDecision:
+def _decide(home: Path, repository: str) -> StoreDecision:
     """Choose the repository and store the decision."""
-    decision = StoreDecision(_repository(wanted), create_owner_id())
+    decision = StoreDecision(_repository(repository), create_owner_id())
     write_decision(home / _DECISION, {"store": str(decision.repository), "owner": decision.owner})
     return decision
 
@@ -146,14 +146,14 @@ def _repository(text: str) -> "Repository":
     return parse_repository(text)
 
 
-def _refuse_other(home: Path, wanted: str | None, decision: StoreDecision) -> None:
-    if wanted and _repository(wanted) != decision.repository:
-        raise _other_store_error(home, wanted, str(decision.repository))
+def _refuse_other(home: Path, repository: str | None, decision: StoreDecision) -> None:
+    if repository and _repository(repository) != decision.repository:
+        raise _other_store_error(home, repository, str(decision.repository))
 
 
-def _other_store_error(home: Path, wanted: str, has: str) -> InvalidInputError:
+def _other_store_error(home: Path, repository: str, has: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{STORE_VARIABLE} is {wanted}, and the registry in {home} keeps its blobs in {has}",
+        f"{STORE_VARIABLE} is {repository}, and the registry in {home} keeps its blobs in {has}",
         where=STORE_VARIABLE,
         next_step=f"unset {STORE_VARIABLE}, or make another registry with --registry",
     )

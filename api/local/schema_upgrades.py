@@ -121,15 +121,15 @@ def downgrade_registry(home: Path, target: str, now: Callable[[], datetime], *, 
         InvalidInputError: ``target`` is unknown or newer than the database; or as ``upgrade_registry``.
         BenchlockError: As ``upgrade_registry``.
     """
-    known = list_revisions()
+    revisions = list_revisions()
     with _open_database(home) as database, _exclude_services(home, database), write_transaction(database) as connection:
         before = find_revision(connection)
         _refuse_newer(before, database)
-        if target not in known or before is None or target > before:
+        if target not in revisions or before is None or target > before:
             raise InvalidInputError(
                 f"cannot downgrade from revision {before} to {target!r}",
                 where="--to",
-                next_step=f"name one of {', '.join(one for one in known if before and one <= before)}",
+                next_step=f"name one of {', '.join(entry for entry in revisions if before and entry <= before)}",
             )
         if before == target:
             return SchemaChange(before, target)
@@ -158,9 +158,9 @@ def _exclude_services(home: Path, database: "Engine") -> Iterator[None]:
     yield
 
 
-def _refuse_newer(found: str | None, database: "Engine") -> None:
-    if found is not None and found > HEAD:
-        require_revision(found, HEAD, database_location(database))
+def _refuse_newer(revision: str | None, database: "Engine") -> None:
+    if revision is not None and revision > HEAD:
+        require_revision(revision, HEAD, database_location(database))
 
 
 def _back_up(connection: "Connection", home: Path, at: datetime, *, backup_made: bool) -> Path | None:

@@ -104,15 +104,15 @@ def encode_version_entry(entry: Entry) -> VersionEntry:
     )
 
 
-def encode_version_page_entry(listed: ListedVersion) -> VersionEntry:
+def encode_version_page_entry(version: ListedVersion) -> VersionEntry:
     """Encode an entry of a page of versions."""
     return VersionEntry(
-        kind=listed.kind,
-        name=listed.name,
-        version=listed.version,
-        digest=listed.digest,
-        published_at=listed.published_at,
-        yanked=listed.yanked,
+        kind=version.kind,
+        name=version.name,
+        version=version.version,
+        digest=version.digest,
+        published_at=version.published_at,
+        yanked=version.yanked,
     )
 
 
@@ -144,5 +144,5 @@ def decode_published_version(published: PublishedVersion) -> PublishResult:
     return PublishResult(_parse_reference(published), Digest(published.digest), published.changed)
 
 
-def _parse_reference(one: VersionEntry | PublishedVersion) -> Reference:
-    return Reference(one.kind, parse_name(one.name), parse_version(one.version))
+def _parse_reference(entry: VersionEntry | PublishedVersion) -> Reference:
+    return Reference(entry.kind, parse_name(entry.name), parse_version(entry.version))

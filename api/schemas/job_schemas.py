@@ -257,20 +257,25 @@ def decode_job(job: JobOnWire) -> Job:
     )
 
 
-def encode_explanation(found: Explanation) -> ExplanationTold:
+def encode_explanation(explanation: Explanation) -> ExplanationTold:
     """Encode the explanation of a job's state."""
     machines = tuple(
-        StandingTold(machine=one.machine, lacks=one.lacks, obstacle=one.obstacle) for one in found.machines
+        StandingTold(machine=match.machine, lacks=match.lacks, obstacle=match.obstacle)
+        for match in explanation.machines
     )
     return ExplanationTold(
-        job=encode_job(found.job), blocked=found.blocked, why=found.sentence, machines=machines, ahead=found.ahead
+        job=encode_job(explanation.job),
+        blocked=explanation.blocked,
+        why=explanation.sentence,
+        machines=machines,
+        ahead=explanation.ahead,
     )
 
 
-def decode_explanation(told: ExplanationTold) -> Explanation:
+def decode_explanation(document: ExplanationTold) -> Explanation:
     """Decode the explanation of a job's state."""
-    machines = tuple(MachineMatch(MachineId(one.machine), one.lacks, one.obstacle) for one in told.machines)
-    return Explanation(decode_job(told.job), told.blocked, told.why, machines, told.ahead)
+    machines = tuple(MachineMatch(MachineId(match.machine), match.lacks, match.obstacle) for match in document.machines)
+    return Explanation(decode_job(document.job), document.blocked, document.why, machines, document.ahead)
 
 
 def encode_machine(machine: Machine) -> MachineOnWire:
@@ -290,20 +295,20 @@ def encode_machine(machine: Machine) -> MachineOnWire:
     )
 
 
-def decode_machine(told: MachineOnWire) -> Machine:
+def decode_machine(document: MachineOnWire) -> Machine:
     """Decode a machine."""
     return Machine(
-        id=MachineId(told.machine),
-        boot=told.boot,
-        facts=MachineFacts.read(told.facts),
-        draining=told.draining,
-        unseen=told.unseen,
-        gone=told.gone,
-        job=None if told.job is None else JobId(told.job),
-        gone_because=told.gone_because,
-        held=told.held,
-        held_for=told.held_for,
-        skew=told.skew,
+        id=MachineId(document.machine),
+        boot=document.boot,
+        facts=MachineFacts.read(document.facts),
+        draining=document.draining,
+        unseen=document.unseen,
+        gone=document.gone,
+        job=None if document.job is None else JobId(document.job),
+        gone_because=document.gone_because,
+        held=document.held,
+        held_for=document.held_for,
+        skew=document.skew,
     )
 
 
@@ -320,14 +325,14 @@ def encode_lease(lease: Lease) -> LeaseOnWire:
     )
 
 
-def decode_lease(told: LeaseOnWire) -> Lease:
+def decode_lease(document: LeaseOnWire) -> Lease:
     """Decode a lease."""
     return Lease(
-        Fence(told.fence),
-        JobId(told.job),
-        Digest(told.lock),
-        told.isolation,
-        told.allow_code,
-        told.queue,
-        Times(told.seconds),
+        Fence(document.fence),
+        JobId(document.job),
+        Digest(document.lock),
+        document.isolation,
+        document.allow_code,
+        document.queue,
+        Times(document.seconds),
     )

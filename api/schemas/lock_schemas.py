@@ -152,7 +152,7 @@ def decode_preferences(preferred: tuple[Preferred, ...]) -> Preferences:
     Raises:
         InvalidInputError: A kind or version is invalid.
     """
-    return {(parse_kind(one.kind), one.name): parse_version(one.version) for one in preferred}
+    return {(parse_kind(choice.kind), choice.name): parse_version(choice.version) for choice in preferred}
 
 
 def encode_preferences(preferences: Preferences) -> tuple[Preferred, ...]:
@@ -184,14 +184,15 @@ def encode_resolution(resolution: Resolution) -> Resolved:
         OfferedPlatform(os=os, arch=arch, device=device, python=python, layered=layered)
         for os, arch, device, python, layered in resolution.platforms
     )
-    chosen = {str(kind): _encode_chosen_version(one) for kind, one in resolution.chosen().items()}
+    chosen = {str(kind): _encode_chosen_version(candidate) for kind, candidate in resolution.chosen().items()}
     return Resolved(**chosen, platforms=platforms)
 
 
 def decode_resolution(resolved: Resolved) -> Resolution:
     """Decode a resolution."""
     platforms: tuple[Offer, ...] = tuple(
-        (one.os, one.arch, one.device, one.python, one.layered) for one in resolved.platforms
+        (platform.os, platform.arch, platform.device, platform.python, platform.layered)
+        for platform in resolved.platforms
     )
     return Resolution(
         model=_decode_candidate(resolved.model),
@@ -207,20 +208,28 @@ def encode_lock(lock: Lock, text: str, warnings: tuple[str, ...] = ()) -> KeptLo
     return KeptLock(lock=lock.id, text=text, warnings=(*warnings, *lock.warnings))
 
 
-def encode_freshness(found: Freshness) -> FreshnessFound:
+def encode_freshness(freshness: Freshness) -> FreshnessFound:
     """Encode the result of a freshness check."""
-    return FreshnessFound(fresh=not found.reasons, reasons=found.reasons, warnings=found.warnings)
+    return FreshnessFound(fresh=not freshness.reasons, reasons=freshness.reasons, warnings=freshness.warnings)
 
 
-def decode_freshness(found: FreshnessFound) -> Freshness:
+def decode_freshness(document: FreshnessFound) -> Freshness:
     """Decode the result of a freshness check."""
-    return Freshness(found.reasons, found.warnings)
+    return Freshness(document.reasons, document.warnings)
 
 
-def _encode_chosen_version(one: Candidate) -> ChosenVersion:
-    return ChosenVersion(kind=one.kind, name=one.name, version=str(one.version), digest=one.digest, yanked=one.yanked)
+def _encode_chosen_version(candidate: Candidate) -> ChosenVersion:
+    return ChosenVersion(
+        kind=candidate.kind,
+        name=candidate.name,
+        version=str(candidate.version),
+        digest=candidate.digest,
+        yanked=candidate.yanked,
+    )
 
 
-def _decode_candidate(one: ChosenVersion) -> Candidate:
+def _decode_candidate(document: ChosenVersion) -> Candidate:
 
-    return Candidate(one.kind, one.name, parse_version(one.version), Digest(one.digest), one.yanked)
+    return Candidate(
+        document.kind, document.name, parse_version(document.version), Digest(document.digest), document.yanked
+    )

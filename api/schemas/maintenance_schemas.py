@@ -108,61 +108,68 @@ class CollectedTold(Struct, frozen=True, kw_only=True):
     leftovers: Leftovers = Leftovers(files=0, bytes=0)
 
 
-def encode_import_report(found: ImportReport) -> BundleTold:
+def encode_import_report(report: ImportReport) -> BundleTold:
     """Encode the result of a bundle import."""
     return BundleTold(
-        lock=found.lock,
-        changed=found.changed,
-        runs=tuple(RunBrought(run=run, changed=is_new) for run, is_new in found.runs.items()),
-        platforms=found.platforms,
-        artifacts=tuple(map(encode_published_version, found.artifacts)),
+        lock=report.lock,
+        changed=report.changed,
+        runs=tuple(RunBrought(run=run, changed=is_new) for run, is_new in report.runs.items()),
+        platforms=report.platforms,
+        artifacts=tuple(map(encode_published_version, report.artifacts)),
         kept_out=tuple(
-            KeptOut(kind=one.kind, name=one.name, version=str(one.version), reason=reason)
-            for one, reason in found.kept_out.items()
+            KeptOut(kind=reference.kind, name=reference.name, version=str(reference.version), reason=reason)
+            for reference, reason in report.kept_out.items()
         ),
-        blobs=found.blobs,
-        warnings=found.warnings,
+        blobs=report.blobs,
+        warnings=report.warnings,
     )
 
 
-def decode_import_report(told: BundleTold) -> ImportReport:
+def decode_import_report(document: BundleTold) -> ImportReport:
     """Decode the result of a bundle import."""
     return ImportReport(
-        told.lock,
-        told.changed,
-        {RunId(one.run): one.changed for one in told.runs},
-        told.platforms,
-        tuple(map(decode_published_version, told.artifacts)),
-        {Reference(one.kind, parse_name(one.name), parse_version(one.version)): one.reason for one in told.kept_out},
-        told.blobs,
-        told.warnings,
+        document.lock,
+        document.changed,
+        {RunId(entry.run): entry.changed for entry in document.runs},
+        document.platforms,
+        tuple(map(decode_published_version, document.artifacts)),
+        {
+            Reference(entry.kind, parse_name(entry.name), parse_version(entry.version)): entry.reason
+            for entry in document.kept_out
+        },
+        document.blobs,
+        document.warnings,
     )
 
 
-def encode_verification(found: VerificationReport) -> VerifiedTold:
+def encode_verification(report: VerificationReport) -> VerifiedTold:
     """Encode the result of a verification."""
     return VerifiedTold(
-        blobs=found.blobs,
-        damaged=tuple(map(dict, found.damaged)),
-        records=found.records,
-        head=found.head,
-        runs=found.runs,
-        contradictions=tuple(map(dict, found.contradictions)),
+        blobs=report.blobs,
+        damaged=tuple(map(dict, report.damaged)),
+        records=report.records,
+        head=report.head,
+        runs=report.runs,
+        contradictions=tuple(map(dict, report.contradictions)),
     )
 
 
-def decode_verification(told: VerifiedTold) -> VerificationReport:
+def decode_verification(document: VerifiedTold) -> VerificationReport:
     """Decode the result of a verification."""
-    return VerificationReport(told.blobs, told.damaged, told.records, told.head, told.runs, told.contradictions)
+    return VerificationReport(
+        document.blobs, document.damaged, document.records, document.head, document.runs, document.contradictions
+    )
 
 
-def encode_gc_report(found: GcReport, *, dry_run: bool) -> CollectedTold:
+def encode_gc_report(report: GcReport, *, dry_run: bool) -> CollectedTold:
     """Encode the result of a garbage collection."""
-    local = None if found.local is None else dict(found.local)
-    leftovers = Leftovers(files=found.leftovers.files, bytes=found.leftovers.size)
-    return CollectedTold(blobs=found.blobs, bytes=found.size, dry_run=dry_run, local=local, leftovers=leftovers)
+    local = None if report.local is None else dict(report.local)
+    leftovers = Leftovers(files=report.leftovers.files, bytes=report.leftovers.size)
+    return CollectedTold(blobs=report.blobs, bytes=report.size, dry_run=dry_run, local=local, leftovers=leftovers)
 
 
-def decode_gc_report(told: CollectedTold) -> GcReport:
+def decode_gc_report(document: CollectedTold) -> GcReport:
     """Decode the result of a garbage collection."""
-    return GcReport(told.blobs, told.bytes, told.local, RemovedFiles(told.leftovers.files, told.leftovers.bytes))
+    return GcReport(
+        document.blobs, document.bytes, document.local, RemovedFiles(document.leftovers.files, document.leftovers.bytes)
+    )

@@ -71,10 +71,12 @@ def decode_problem(problem: Problem) -> BenchlockError:
     """Rebuild an error: of the same class if this version has it, else of the class of its reason."""
     error = _new(problem.code, problem.type.removeprefix(TYPE), problem.detail, (problem.where, problem.next))
     if problem.problems is not UNSET:
-        error.problems = tuple(_new(one.code, "", one.detail, (one.where, one.next)) for one in problem.problems)
+        error.problems = tuple(
+            _new(detail.code, "", detail.detail, (detail.where, detail.next)) for detail in problem.problems
+        )
     for name in ("conflict", "blobs"):
-        if (found := getattr(problem, name)) is not UNSET:
-            setattr(error, name, found)
+        if (value := getattr(problem, name)) is not UNSET:
+            setattr(error, name, value)
     return error
 
 
@@ -84,7 +86,9 @@ def _detail(error: BenchlockError) -> Detail:
 
 def _new(code: str, reason: str, what: str, rest: tuple[str | None, str | None]) -> BenchlockError:
     """Create an error of the class with the code ``code``, bypassing that class's own ``__init__``."""
-    kind = next((one for one in _classes(BenchlockError) if one.code == code), None) or _stand_in(code, reason)
+    kind = next((candidate for candidate in _classes(BenchlockError) if candidate.code == code), None) or _stand_in(
+        code, reason
+    )
     error = kind.__new__(kind)
     where, next_step = rest
     BenchlockError.__init__(error, what, where=where, next_step=next_step)
@@ -94,16 +98,18 @@ def _new(code: str, reason: str, what: str, rest: tuple[str | None, str | None])
 def _classes(kind: type[BenchlockError]) -> Iterator[type[BenchlockError]]:
     """Iterate over the class and its subclasses breadth first, so that base classes come first."""
     waiting = [kind]
-    for one in waiting:
-        if one.__name__ != _TOLD:
-            yield one
-            waiting += one.__subclasses__()
+    for subclass in waiting:
+        if subclass.__name__ != _TOLD:
+            yield subclass
+            waiting += subclass.__subclasses__()
 
 
 @lru_cache(maxsize=256)
 def _stand_in(code: str, reason: str) -> type[BenchlockError]:
     """Create a class for an unknown error code, derived from the class of its reason."""
-    wanted = FAULTS.get(reason, FAULTS["error"])
-    alike = (one for one in reversed(_REASONS) if FAULTS[one.code].exit_code == wanted.exit_code)
-    base = next((one for one in _REASONS if one.code == reason), None) or next(alike, InvalidInputError)
-    return type(_TOLD, (type(_TOLD, (base,), {"code": wanted.reason}),), {"code": code})
+    fault = FAULTS.get(reason, FAULTS["error"])
+    alike = (candidate for candidate in reversed(_REASONS) if FAULTS[candidate.code].exit_code == fault.exit_code)
+    base = next((candidate for candidate in _REASONS if candidate.code == reason), None) or next(
+        alike, InvalidInputError
+    )
+    return type(_TOLD, (type(_TOLD, (base,), {"code": fault.reason}),), {"code": code})

@@ -178,15 +178,15 @@ def encode_recorded_run(run: Run) -> RunOnWire:
     """Encode a run."""
     end = None if run.end is None else encode_run_end(run.end)
     hidden = None if run.hidden is None else HiddenRecord(reason=run.hidden.reason, at=run.hidden.at)
-    found, evidence = run.evidence, None
-    if found is not None:
+    status, evidence = run.evidence, None
+    if status is not None:
         evidence = EvidenceOnWire(
-            state=found.state,
-            reasons=found.reasons,
-            reported=found.reported,
-            measurement=found.measurement,
-            damaged=found.damaged,
-            self_reported=found.self_reported,
+            state=status.state,
+            reasons=status.reasons,
+            reported=status.reported,
+            measurement=status.measurement,
+            damaged=status.damaged,
+            self_reported=status.self_reported,
         )
     start = encode_run_start(run.start)
     return RunOnWire(
@@ -208,20 +208,20 @@ def encode_run_entry(entry: Run | DamagedRun) -> RunOnWire | DamagedRunOnWire:
 
 def decode_run_entries(page: RunPage) -> tuple[Run | DamagedRun, ...]:
     """Decode the runs of a page, including damaged ones, newest first."""
-    entries: list[Run | DamagedRun] = [decode_recorded_run(one) for one in page.runs]
-    entries += [DamagedRun(RunId(one.id), one.damage) for one in page.damaged]
-    return tuple(sorted(entries, key=lambda one: one.id, reverse=True))
+    entries: list[Run | DamagedRun] = [decode_recorded_run(entry) for entry in page.runs]
+    entries += [DamagedRun(RunId(entry.id), entry.damage) for entry in page.damaged]
+    return tuple(sorted(entries, key=lambda entry: entry.id, reverse=True))
 
 
 def decode_recorded_run(run: RunOnWire) -> Run:
     """Decode a run."""
     hidden = None if run.hidden is None else Hiding(run.hidden.reason, run.hidden.at)
-    found = run.evidence
+    document = run.evidence
     evidence = None
-    if found is not None:
-        measurement = None if found.measurement is None else Digest(found.measurement)
+    if document is not None:
+        measurement = None if document.measurement is None else Digest(document.measurement)
         evidence = EvidenceStatus(
-            found.state, found.reasons, found.reported, found.damaged, found.self_reported, measurement
+            document.state, document.reasons, document.reported, document.damaged, document.self_reported, measurement
         )
     end = None if run.end is None else decode_run_end(run.end)
     return Run(decode_run_start(run.start), end, run.imported_at, hidden, evidence, run.position)
@@ -288,20 +288,30 @@ def decode_run_end(end: RunOver) -> RunEnd:
     )
 
 
-def _encode_metric(one: Metric) -> MetricOnWire:
+def _encode_metric(metric: Metric) -> MetricOnWire:
     return MetricOnWire(
-        name=one.name,
-        value=one.value,
-        unit=one.unit,
-        direction=one.direction,
-        n=one.n,
-        ci=(one.ci.low, one.ci.high),
-        version=one.version,
-        batch=one.batch,
-        self_reported=one.self_reported,
+        name=metric.name,
+        value=metric.value,
+        unit=metric.unit,
+        direction=metric.direction,
+        n=metric.n,
+        ci=(metric.ci.low, metric.ci.high),
+        version=metric.version,
+        batch=metric.batch,
+        self_reported=metric.self_reported,
     )
 
 
-def _decode_metric(one: MetricOnWire) -> Metric:
-    ci = Interval(*one.ci)
-    return Metric(one.name, one.value, one.unit, one.direction, one.n, ci, one.version, one.batch, one.self_reported)
+def _decode_metric(document: MetricOnWire) -> Metric:
+    ci = Interval(*document.ci)
+    return Metric(
+        document.name,
+        document.value,
+        document.unit,
+        document.direction,
+        document.n,
+        ci,
+        document.version,
+        document.batch,
+        document.self_reported,
+    )

@@ -110,18 +110,21 @@ class VerdictTold(Struct, frozen=True, kw_only=True):
     predictions: str | None
 
 
-def encode_comparison(found: "Comparison") -> ComparisonTold:
+def encode_comparison(comparison: "Comparison") -> ComparisonTold:
     """Encode a comparison."""
-    first = found.arms[0].lock.id
+    first = comparison.arms[0].lock.id
     return ComparisonTold(
-        comparable=not found.reasons,
-        reasons=found.reasons,
-        replays=found.replays,
-        interleaved=found.interleaved,
+        comparable=not comparison.reasons,
+        reasons=comparison.reasons,
+        replays=comparison.replays,
+        interleaved=comparison.interleaved,
         arms=tuple(
-            ArmTold(lock=arm.lock.id, control=arm.control, runs=tuple(run.id for run in arm.runs)) for arm in found.arms
+            ArmTold(lock=arm.lock.id, control=arm.control, runs=tuple(run.id for run in arm.runs))
+            for arm in comparison.arms
         ),
-        findings=tuple(_encode_finding(arm, one, first) for arm, findings in found.findings for one in findings),
+        findings=tuple(
+            _encode_finding(arm, finding, first) for arm, findings in comparison.findings for finding in findings
+        ),
     )
 
 
@@ -137,39 +140,39 @@ def encode_verdict(verdict: "Verdict", original: "Run", again: "Run") -> Verdict
     )
 
 
-def _encode_finding(arm: "Arm", one: "Finding", first: str) -> FindingTold:
+def _encode_finding(arm: "Arm", finding: "Finding", first: str) -> FindingTold:
     return FindingTold(
         lock=arm.lock.id,
         against=first,
-        metric=one.metric,
-        ratio=_encode_ratio(one.ratio),
-        control=None if one.control is None else _encode_ratio(one.control),
-        noise_floor=one.noise_floor,
-        margin=one.margin,
-        answer=one.answer,
-        reason=one.reason,
-        self_reported=one.self_reported,
-        test=None if one.test is None else _encode_paired_test(one.test),
+        metric=finding.metric,
+        ratio=_encode_ratio(finding.ratio),
+        control=None if finding.control is None else _encode_ratio(finding.control),
+        noise_floor=finding.noise_floor,
+        margin=finding.margin,
+        answer=finding.answer,
+        reason=finding.reason,
+        self_reported=finding.self_reported,
+        test=None if finding.test is None else _encode_paired_test(finding.test),
     )
 
 
-def _encode_paired_test(one: "PairedTest") -> PairedTestTold:
+def _encode_paired_test(test: "PairedTest") -> PairedTestTold:
     return PairedTestTold(
-        method=one.method,
-        n=one.n,
-        difference=one.difference,
-        ci=_encode_ends(one.ci),
-        p=one.p,
-        only_first=one.only_first,
-        only_second=one.only_second,
-        comparisons=one.comparisons,
-        adjusted=one.adjusted,
+        method=test.method,
+        n=test.n,
+        difference=test.difference,
+        ci=_encode_ends(test.ci),
+        p=test.p,
+        only_first=test.only_first,
+        only_second=test.only_second,
+        comparisons=test.comparisons,
+        adjusted=test.adjusted,
     )
 
 
-def _encode_ratio(one: "Ratio") -> RatioTold:
+def _encode_ratio(ratio: "Ratio") -> RatioTold:
     return RatioTold(
-        ratio=one.value, ci=_encode_ends(one.ci), ci_90=_encode_ends(one.narrow), n=one.n, paired=one.paired
+        ratio=ratio.value, ci=_encode_ends(ratio.ci), ci_90=_encode_ends(ratio.narrow), n=ratio.n, paired=ratio.paired
     )
 
 

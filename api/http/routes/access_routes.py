@@ -114,12 +114,12 @@ def _tokens(service: Service) -> list[Any]:
     )
     async def list_tokens(cursor: Cursor = None, limit: Limit = None) -> TokenPage:
         """List all tokens that were ever created, oldest first, without their secrets."""
-        most = bound_page_size(limit, service.settings)
+        page_size = bound_page_size(limit, service.settings)
         after = None if cursor is None else decode_cursor(cursor, 1)[0]
-        found = await service.work.do(tokens.list, after=after, limit=most + 1)
-        known = [encode_token(one, now()) for one in found]
-        shown, more = fit_page(known, most, lambda one: encode_cursor((one.id,)))
-        return TokenPage(tokens=shown, next=more)
+        entries = await service.work.do(tokens.list, after=after, limit=page_size + 1)
+        documents = [encode_token(entry, now()) for entry in entries]
+        page, more = fit_page(documents, page_size, lambda entry: encode_cursor((entry.id,)))
+        return TokenPage(tokens=page, next=more)
 
     @post(
         "/tokens/{token:str}/rotation",
@@ -137,9 +137,9 @@ def _tokens(service: Service) -> list[Any]:
     async def rotate_token(token: IdIn, data: RotationIn) -> Response[bytes]:
         """Give a token a new secret; the old one expires after `grace`. Id, scopes, machines, jobs and runs stay."""
         lifetime, grace = parse_lifetime(data.expires), parse_grace(data.grace)
-        found = await service.work.do(tokens.rotate, parse_token_id(f"token/{token}"), lifetime, grace)
+        rotation = await service.work.do(tokens.rotate, parse_token_id(f"token/{token}"), lifetime, grace)
         service.authority.forget()
-        return _new(*found)
+        return _new(*rotation)
 
     @delete(
         "/tokens/{token:str}",
@@ -191,10 +191,12 @@ def _log(service: Service) -> BaseRouteHandler:
     )
     async def read_audit_log(actor: ActorIn = None, cursor: Cursor = None, limit: Limit = None) -> LogPage:
         """List performed and refused actions, newest first, with their actors and request ids."""
-        most = bound_page_size(limit, service.settings)
+        page_size = bound_page_size(limit, service.settings)
         before = None if cursor is None else decode_cursor(cursor, 1)[0]
-        found = await service.lists.do(log.list, limit=most + 1, before=before, actor=actor)
-        entries, more = fit_page([encode_log_entry(one) for one in found], most, lambda one: encode_cursor((one.id,)))
+        records = await service.lists.do(log.list, limit=page_size + 1, before=before, actor=actor)
+        entries, more = fit_page(
+            [encode_log_entry(entry) for entry in records], page_size, lambda entry: encode_cursor((entry.id,))
+        )
         return LogPage(log=entries, next=more)
 
     return read_audit_log

@@ -190,7 +190,7 @@ def create_app(
     )
 
     async def end() -> None:
-        await asyncio.gather(*(one.end(service.grace.left) for one in service.works))
+        await asyncio.gather(*(pool.end(service.grace.left) for pool in service.works))
 
     refusals = DenialLog(registry.database, now)
     guard = chain_guards(

@@ -108,7 +108,7 @@ def routes(service: Service) -> Router:
         limit: Limit = None,
     ) -> BytesResponse:
         """List versions by kind, name and version, including yanked ones; all of a name with `kind` and `name`."""
-        most = bound_page_size(limit, service.settings)
+        page_size = bound_page_size(limit, service.settings)
         after = None if cursor is None else decode_cursor(cursor, 3)
         listing = VersionFilter(
             kind,
@@ -116,14 +116,14 @@ def routes(service: Service) -> Router:
             None if namespace is None else _namespace(namespace),
             None if after is None else (after[0], after[1], after[2]),
         )
-        text, number = pages.get((listing, most))
+        text, number = pages.get((listing, page_size))
         if text is None:
-            is_usual = most <= service.settings.usual_page
+            is_usual = page_size <= service.settings.usual_page
             look = service.work.look_up if is_usual else service.work.do
-            found = await look(catalogue.page, listing, most + 1)
-            text = msgspec.json.encode(_page(found, most))
+            versions = await look(catalogue.page, listing, page_size + 1)
+            text = msgspec.json.encode(_page(versions, page_size))
             if is_usual:
-                pages.put((listing, most), text, _ENTRY_BYTES + len(text), number)
+                pages.put((listing, page_size), text, _ENTRY_BYTES + len(text), number)
         return BytesResponse(text, JSON, {})
 
     @get(
@@ -144,32 +144,34 @@ def routes(service: Service) -> Router:
     async def read_version(kind: KindIn, name: NameIn, request: Request[Any, Any, Any]) -> BytesResponse:
         """Read the version after `@` with its manifest, or the newest that satisfies the constraint after `@`."""
         target = f"{kind}{name}"
-        found, number = current.get(target)
-        if found is None:
-            found = await service.work.look_up(_read, catalogue, usual, target)
+        document, number = current.get(target)
+        if document is None:
+            document = await service.work.look_up(_read, catalogue, usual, target)
             if len(target) <= _LONGEST_KEPT:
-                current.put(target, found, _ENTRY_BYTES + len(found[0]), number)
-        text, tag = found
+                current.put(target, document, _ENTRY_BYTES + len(document[0]), number)
+        text, tag = document
         return respond_with_etag(text, tag, request.headers.get("if-none-match"))
 
     return Router("", route_handlers=[list_versions, read_version], tags=["artifacts"])
 
 
-def _page(found: tuple[ListedVersion, ...], most: int) -> VersionPage:
-    """Build a page of at most ``most`` versions; ``found`` has one more if there are more."""
-    keys = {str(one.digest): one.key for one in found}
-    shown, more = fit_page(
-        [encode_version_page_entry(one) for one in found], most, lambda one: encode_cursor(keys[one.digest])
+def _page(versions: tuple[ListedVersion, ...], limit: int) -> VersionPage:
+    """Build a page of at most ``limit`` items; ``versions`` has one more if there are more."""
+    keys = {str(version.digest): version.key for version in versions}
+    page, more = fit_page(
+        [encode_version_page_entry(version) for version in versions],
+        limit,
+        lambda version: encode_cursor(keys[version.digest]),
     )
-    return VersionPage(artifacts=shown, next=more)
+    return VersionPage(artifacts=page, next=more)
 
 
 def _read(catalogue: Catalogue, usual: LruCache[_Found], target: str) -> _Found:
     """Read the version that ``target`` names; ``usual`` caches versions that are not yanked."""
     reference = _find_reference(catalogue, target)
-    found = usual.get(reference)
-    if found is not None and catalogue.why_yanked(reference) is None:
-        return found
+    cached = usual.get(reference)
+    if cached is not None and catalogue.why_yanked(reference) is None:
+        return cached
     entry, manifest, sources = catalogue.read(reference)
     text = version_document(entry, manifest, sources)
     if entry.yanked is not None:
@@ -179,22 +181,22 @@ def _read(catalogue: Catalogue, usual: LruCache[_Found], target: str) -> _Found:
 
 
 def _find_reference(catalogue: Catalogue, target: str) -> Reference:
-    kind, name, wanted = parse_target(target)
-    if wanted is None:
+    kind, name, version = parse_target(target)
+    if version is None:
         raise InvalidInputError(
             f"{target} names no version",
             where=target,
             next_step=f"write {target}@VERSION, {target}@{LATEST}, or GET /v1/artifacts?kind={kind}&name={name}",
         )
-    exact = _find_exact(kind, name, wanted)
+    exact = _find_exact(kind, name, version)
     if exact is not None:
         return exact
-    return catalogue.newest(kind, name, None if wanted == LATEST else Constraint.parse(wanted)).reference
+    return catalogue.newest(kind, name, None if version == LATEST else Constraint.parse(version)).reference
 
 
-def _find_exact(kind: Kind, name: Name, wanted: str) -> Reference | None:
+def _find_exact(kind: Kind, name: Name, version: str) -> Reference | None:
     try:
-        return Reference(kind, name, parse_version(wanted))
+        return Reference(kind, name, parse_version(version))
     except InvalidInputError:
         return None
 
@@ -239,8 +241,8 @@ def publishing_routes(service: Service) -> Router:
         warnings: list[str] = []
         manifest = parse_received_manifest(data.manifest, None if data.digest is UNSET else Digest(data.digest))
         provenance = Provenance(data.authored, data.sources)
-        done = publish_received(manifest, provenance, store, catalogue, warn=warnings.append, dry_run=data.dry_run)
-        return encode_published_version(done, tuple(warnings))
+        result = publish_received(manifest, provenance, store, catalogue, warn=warnings.append, dry_run=data.dry_run)
+        return encode_published_version(result, tuple(warnings))
 
     @post(
         "/artifacts",
@@ -267,9 +269,9 @@ def publishing_routes(service: Service) -> Router:
         """
         long = len(await request.body()) > LONG_BODY
         work = service.inspect if long or data.manifest.get("files") else service.work
-        done = await work.do(published, data)
+        result = await work.do(published, data)
         return BytesResponse(
-            msgspec.json.encode(done), JSON, {}, status=201 if done.changed and not data.dry_run else 200
+            msgspec.json.encode(result), JSON, {}, status=201 if result.changed and not data.dry_run else 200
         )
 
     def marked(data: Yank) -> Yanked:

@@ -79,15 +79,15 @@ class BinaryBodyOperation(Operation):
 
     def __post_init__(self) -> None:
         """Set the binary body."""
-        some = OpenAPIMediaType(schema=Schema(examples=["bytes"]))
-        self.request_body = RequestBody(content={_BYTES: some}, description="Bytes of the blob.")
+        media_type = OpenAPIMediaType(schema=Schema(examples=["bytes"]))
+        self.request_body = RequestBody(content={_BYTES: media_type}, description="Bytes of the blob.")
 
 
 def routes(service: Service) -> Router:
     """Build the routes ``/v1/blobs``."""
-    told = {UploadOffsetError: _wrong_offset_response, NotInContentError: _range_error_response}
+    error_handlers = {UploadOffsetError: _wrong_offset_response, NotInContentError: _range_error_response}
     handlers = [_download_route(service), *_upload_start_routes(CallerUploads(service))]
-    return Router("", route_handlers=handlers, tags=["blobs"], exception_handlers=told)  # type: ignore[arg-type]
+    return Router("", route_handlers=handlers, tags=["blobs"], exception_handlers=error_handlers)  # type: ignore[arg-type]
 
 
 def _download_route(service: Service) -> BaseRouteHandler:
@@ -136,8 +136,8 @@ def _download_route(service: Service) -> BaseRouteHandler:
             headers["content-type"] = _BYTES  # Litestar omits it from responses without a body
             return ASGIResponse(headers=headers, is_head_response=True)
         source, size = await work.do(_find_blob, store, blob)
-        asked = part if same in (None, headers["etag"]) else None
-        return BlobResponse(source, size, parse_range(asked, size), headers, work=service.send, memory=service.windows)
+        header = part if same in (None, headers["etag"]) else None
+        return BlobResponse(source, size, parse_range(header, size), headers, work=service.send, memory=service.windows)
 
     return read_blob
 

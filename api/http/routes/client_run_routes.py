@@ -42,7 +42,7 @@ OverIn = Annotated[wire.RunOver, Body(examples=[encode_example(RUN_END_EXAMPLE)]
 def routes(service: Service) -> Router:
     """Build the routes ``POST /v1/runs``, ``PUT /v1/runs/{id}/hold`` and ``PUT /v1/runs/{id}/end``."""
     registry = service.registry
-    held = ClientRuns(registry.database, now, Times(service.settings.lease_seconds))
+    client_runs = ClientRuns(registry.database, now, Times(service.settings.lease_seconds))
 
     @post(
         "/runs",
@@ -59,8 +59,8 @@ def routes(service: Service) -> Router:
     )
     async def begin_run(data: BegunIn) -> wire.Hold:
         """Record the start of a run on the client's machine, of a stored lock. Repeating the request has no effect."""
-        await service.prompt.do(_check_and_start, registry, held, wire.decode_run_start(data))
-        return wire.Hold(run=data.id, seconds=held.times.lease)
+        await service.prompt.do(_check_and_start, registry, client_runs, wire.decode_run_start(data))
+        return wire.Hold(run=data.id, seconds=client_runs.times.lease)
 
     @put(
         "/runs/{run_id:str}/hold",
@@ -73,8 +73,8 @@ def routes(service: Service) -> Router:
     async def renew_run(run_id: RunIn) -> wire.Hold:
         """Renew the hold of a run. If it had expired, the run is recorded as abandoned and the response is 409."""
         id_ = parse_run_id(f"run/{run_id}")
-        await service.prompt.do(held.renew, id_)
-        return wire.Hold(run=id_, seconds=held.times.lease)
+        await service.prompt.do(client_runs.renew, id_)
+        return wire.Hold(run=id_, seconds=client_runs.times.lease)
 
     @put(
         "/runs/{run_id:str}/end",
@@ -91,7 +91,7 @@ def routes(service: Service) -> Router:
     )
     async def end_run(run_id: RunIn, data: OverIn) -> wire.RunOnWire:
         """Record the final end of a run; its blobs are uploaded before. Repeating the request has no effect."""
-        return await service.ends.do(_check_and_end, registry, held, run_id, data)
+        return await service.ends.do(_check_and_end, registry, client_runs, run_id, data)
 
     return Router(
         "",
@@ -101,34 +101,34 @@ def routes(service: Service) -> Router:
     )
 
 
-def _check_and_start(registry: LocalRegistry, held: ClientRuns, start: RunStart) -> None:
+def _check_and_start(registry: LocalRegistry, client_runs: ClientRuns, start: RunStart) -> None:
     check_run_start(registry, start)
-    held.start(start)
+    client_runs.start(start)
 
 
-def _check_and_end(registry: LocalRegistry, held: ClientRuns, run_id: str, data: wire.RunOver) -> wire.RunOnWire:
+def _check_and_end(registry: LocalRegistry, client_runs: ClientRuns, run_id: str, data: wire.RunOver) -> wire.RunOnWire:
     id_, end = parse_run_id(f"run/{run_id}"), wire.decode_run_end(data)
     with registry.store.writing():
         require_blobs({blob.digest: f"{id_} {role}" for role, blob in end.blobs.items()}, registry.store)
         return wire.encode_recorded_run(
-            registry.examiner.examine(held.finish(id_, end, partial(check_run_end, registry)))
+            registry.examiner.examine(client_runs.finish(id_, end, partial(check_run_end, registry)))
         )
 
 
 def reap_abandoned_runs(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan
     """Make a lifespan that regularly records runs whose hold or lease has expired as abandoned."""
-    held = ClientRuns(service.registry.database, now, Times(service.settings.lease_seconds))
+    client_runs = ClientRuns(service.registry.database, now, Times(service.settings.lease_seconds))
     queue = open_queue(service.registry)
 
     def reap() -> bool:
-        for run in held.reap() if held.is_any() else ():
+        for run in client_runs.reap() if client_runs.is_any() else ():
             log.warning("abandoned", extra={"fields": {"run": run}})
         return False
 
     async def again_and_again() -> None:
         act_as(SERVER)
         while True:
-            await asyncio.sleep(min(one.grace - one.beat for one in (held.times, queue.times)))
+            await asyncio.sleep(min(times.grace - times.beat for times in (client_runs.times, queue.times)))
             for ends in (queue.settle, reap, queue.cancel_token_work):
                 await _reap_once(service, ends)
 

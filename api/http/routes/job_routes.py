@@ -149,10 +149,12 @@ def _read_routes(service: Service, queue: Queue) -> list[Any]:
     )
     async def list_jobs(in_state: StateIs = None, cursor: Cursor = None, limit: Limit = None) -> wire.JobPage:
         """List jobs, newest first, each with a short reason. `GET /v1/jobs/{job_id}` has the full reason."""
-        most = bound_page_size(limit, service.settings)
+        page_size = bound_page_size(limit, service.settings)
         before = None if cursor is None else parse_job_id(decode_cursor(cursor, 1)[0])
-        found = await service.lists.do(queue.jobs, state=in_state, before=before, limit=most + 1)
-        jobs, more = fit_page([wire.job_summary(one) for one in found], most, lambda job: encode_cursor((job.job,)))
+        entries = await service.lists.do(queue.jobs, state=in_state, before=before, limit=page_size + 1)
+        jobs, more = fit_page(
+            [wire.job_summary(entry) for entry in entries], page_size, lambda job: encode_cursor((job.job,))
+        )
         return wire.JobPage(jobs=jobs, next=more)
 
     @get(
@@ -216,14 +218,14 @@ async def _events(
     """Yield the job whenever its state differs from the ``last`` event."""
     silent = 0.0
     while not service.ending.is_set():
-        found = await service.work.do(queue.job, job)
-        told = wire.encode_job(found)
-        unhurried = msgspec.structs.replace(told, again_in=None)  # the remaining wait is not a change
-        seen = digest_bytes(msgspec.json.encode(unhurried)).removeprefix("sha256:")[:_ID_DIGITS]
-        if seen != last:
-            last, silent = seen, 0.0
-            yield ServerSentEventMessage(event="job", id=seen, data=msgspec.json.encode(told).decode())
-        if found.state in TERMINAL:
+        current = await service.work.do(queue.job, job)
+        document = wire.encode_job(current)
+        unhurried = msgspec.structs.replace(document, again_in=None)  # the remaining wait is not a change
+        digest = digest_bytes(msgspec.json.encode(unhurried)).removeprefix("sha256:")[:_ID_DIGITS]
+        if digest != last:
+            last, silent = digest, 0.0
+            yield ServerSentEventMessage(event="job", id=digest, data=msgspec.json.encode(document).decode())
+        if current.state in TERMINAL:
             return
         if silent >= _ALIVE:
             silent = 0.0
@@ -249,8 +251,8 @@ def _lock_of(registry: LocalRegistry, queue: Queue, data: wire.JobAsked, job: Jo
     request = parse_request(data.request, "request")
     if job is not None:
         with suppress(UnknownNameError):
-            known = queue.job(job).lock
-            before = load(registry.catalogue.get_lock(known), known)
+            lock_id = queue.job(job).lock
+            before = load(registry.catalogue.get_lock(lock_id), lock_id)
             if before.request == request.document:
                 return before
     return make_lock(registry, request, {})[0]

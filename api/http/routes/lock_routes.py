@@ -53,8 +53,8 @@ def make_lock(registry: LocalRegistry, request: Request, preferences: Preference
     resolution = resolve_request(request, registry.catalogue, preferences)
     harness = Harness(HARNESS_VERSION, build_harness())
     look_up = make_public_lookup(registry.store)
-    made = keep_lock(request, resolution, harness, registry.store, registry.catalogue, look_up)
-    return made, list_yanked(resolution)
+    lock = keep_lock(request, resolution, harness, registry.store, registry.catalogue, look_up)
+    return lock, list_yanked(resolution)
 
 
 TOML = "application/toml"
@@ -249,16 +249,16 @@ def _make_or_keep_lock(service: Service, data: wire.Given) -> wire.KeptLock:
     if (data.request is UNSET) == (data.text is UNSET):
         raise InvalidInputError("a lock is made from a request, or kept as a text", next_step="send one of the two")
     if data.text is not UNSET:
-        kept = load(data.text, "text")
+        lock = load(data.text, "text")
         with registry.store.writing():
-            require_blobs(_blobs_of_every_run(kept), registry.store)
-            _check_artifacts(kept, registry)
-            registry.catalogue.put_lock(kept)
-        return wire.encode_lock(kept, dump(kept))
+            require_blobs(_blobs_of_every_run(lock), registry.store)
+            _check_artifacts(lock, registry)
+            registry.catalogue.put_lock(lock)
+        return wire.encode_lock(lock, dump(lock))
     assert data.request is not UNSET
     request = parse_request(data.request, "request")
-    made, warnings = make_lock(registry, request, wire.decode_preferences(data.preferences))
-    return wire.encode_lock(made, dump(made), warnings)
+    lock, warnings = make_lock(registry, request, wire.decode_preferences(data.preferences))
+    return wire.encode_lock(lock, dump(lock), warnings)
 
 
 def _check_artifacts(lock: Lock, registry: LocalRegistry) -> None:
@@ -277,7 +277,11 @@ def _check_artifacts(lock: Lock, registry: LocalRegistry) -> None:
 
 def _blobs_of_every_run(lock: Lock) -> Mapping[Digest, str]:
     """Return the blobs that every platform of the lock needs, and all tree listings, which name further blobs."""
-    return {one.digest: one.name for one in list_blob_references(lock) if one.platform is None or one.sort == "tree"}
+    return {
+        reference.digest: reference.name
+        for reference in list_blob_references(lock)
+        if reference.platform is None or reference.sort == "tree"
+    }
 
 
 def _encode_lock(registry: LocalRegistry, id_: Digest, *, as_toml: bool) -> bytes:
@@ -299,17 +303,17 @@ def _why(registry: LocalRegistry, data: wire.WhyAsked) -> wire.WhyTold:
         raise InvalidInputError(
             f"{data.target} has a constraint", where="target", next_step=f"name {kind}/{name}: a lock has one version"
         )
-    found = explain_locked_version(_lock_of(registry, data.lock, "lock"), kind, name, registry.catalogue)
-    return wire.WhyTold(prose=found.prose(), why=found.as_json())
+    explanation = explain_locked_version(_lock_of(registry, data.lock, "lock"), kind, name, registry.catalogue)
+    return wire.WhyTold(prose=explanation.prose(), why=explanation.as_json())
 
 
 def _changes(registry: LocalRegistry, data: wire.TwoLocks) -> wire.ChangesTold:
     locks = [_lock_of(registry, data.before, "before"), _lock_of(registry, data.after, "after")]
-    found = diff(locks[0], locks[1], known_manifests(locks, registry.store))
+    changes = diff(locks[0], locks[1], known_manifests(locks, registry.store))
     return wire.ChangesTold(
         changes=tuple(
-            wire.ChangeTold(subject=one.subject, before=one.before, after=one.after, details=one.details)
-            for one in found
+            wire.ChangeTold(subject=change.subject, before=change.before, after=change.after, details=change.details)
+            for change in changes
         )
     )
 

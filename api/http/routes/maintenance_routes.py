@@ -114,7 +114,7 @@ def _import_bundle(service: Service, embedded: EmbeddedRegistry, data: wire.Bund
 
 
 def _verify(registry: LocalRegistry, embedded: EmbeddedRegistry, data: wire.ToVerify) -> wire.VerifiedTold:
-    targets = [_parse_target(registry, one) for one in data.targets]
+    targets = [_parse_target(registry, target) for target in data.targets]
     return wire.encode_verification(embedded.verify(targets, SILENT, remote=data.remote, head=data.head))
 
 

@@ -127,9 +127,9 @@ def routes(service: Service) -> Router:
         lock: LockOf = None, outcome: OutcomeIs = None, cursor: Cursor = None, limit: Limit = None
     ) -> wire.RunPage:
         """List runs without details, newest first, including active ones. `GET /v1/runs/{run_id}` has all details."""
-        most = min(bound_page_size(limit, service.settings), service.settings.largest_run_page)
+        page_size = min(bound_page_size(limit, service.settings), service.settings.largest_run_page)
         before = None if cursor is None else parse_run_id(decode_cursor(cursor, 1)[0])
-        return await service.lists.do(_page, registry, (lock, outcome, before), most)
+        return await service.lists.do(_page, registry, (lock, outcome, before), page_size)
 
     @get(
         "/runs/count",
@@ -250,21 +250,23 @@ def check_run_end(registry: LocalRegistry, run: Run) -> None:
     registry.examiner.require(run, lock)
 
 
-def _page(registry: LocalRegistry, wanted: tuple[str | None, Outcome | None, RunId | None], most: int) -> wire.RunPage:
-    lock, outcome, before = wanted
+def _page(
+    registry: LocalRegistry, filters: tuple[str | None, Outcome | None, RunId | None], limit: int
+) -> wire.RunPage:
+    lock, outcome, before = filters
     id_ = None if lock is None else parse_digest(lock)
-    found: list[wire.RunOnWire | wire.DamagedRunOnWire] = []
+    entries: list[wire.RunOnWire | wire.DamagedRunOnWire] = []
     size = 0
-    while len(found) <= most and size <= PAGE:  # in batches, so that little beyond the page is read
-        some = registry.records.list_entries(lock=id_, outcome=outcome, before=before, limit=min(_AT_ONCE, most + 1))
-        found += map(wire.encode_run_entry, some)
-        if len(some) < min(_AT_ONCE, most + 1):
+    while len(entries) <= limit and size <= PAGE:  # in batches, so that little beyond the page is read
+        batch = registry.records.list_entries(lock=id_, outcome=outcome, before=before, limit=min(_AT_ONCE, limit + 1))
+        entries += map(wire.encode_run_entry, batch)
+        if len(batch) < min(_AT_ONCE, limit + 1):
             break
-        size = len(msgspec.json.encode(found))
-        before = some[-1].id
-    shown, more = fit_page(found, most, lambda entry: encode_cursor((_id_of(entry),)))
-    runs = tuple(one for one in shown if isinstance(one, wire.RunOnWire))
-    damaged = tuple(one for one in shown if isinstance(one, wire.DamagedRunOnWire))
+        size = len(msgspec.json.encode(entries))
+        before = batch[-1].id
+    page, more = fit_page(entries, limit, lambda entry: encode_cursor((_id_of(entry),)))
+    runs = tuple(item for item in page if isinstance(item, wire.RunOnWire))
+    damaged = tuple(item for item in page if isinstance(item, wire.DamagedRunOnWire))
     return wire.RunPage(runs=runs, damaged=damaged, next=more)
 
 
@@ -276,7 +278,7 @@ def _compare_runs(registry: LocalRegistry, data: told.RunsAsked) -> told.Compari
     from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415
     from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415 - numpy, which most answers need not
 
-    runs = [registry.records.get(parse_run_id(one)) for one in data.runs]
+    runs = [registry.records.get(parse_run_id(text)) for text in data.runs]
     locks = {run.start.lock: load(registry.catalogue.get_lock(run.start.lock), run.start.lock) for run in runs}
     pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS)
     return told.encode_comparison(compare_runs([(locks[run.start.lock], run) for run in runs], pairs.compare))

@@ -125,12 +125,12 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
     )
     async def list_machines(cursor: Cursor = None, limit: Limit = None) -> wire.MachinePage:
         """List all machines that were ever registered, by name."""
-        most = bound_page_size(limit, service.settings)
+        page_size = bound_page_size(limit, service.settings)
         after = None if cursor is None else MachineId(decode_cursor(cursor, 1)[0])
-        found = await service.lists.do(queue.machines, after=after, limit=most + 1)
-        known = [wire.encode_machine(one) for one in found]
-        shown, more = fit_page(known, most, lambda one: encode_cursor((one.machine,)))
-        return wire.MachinePage(machines=shown, next=more)
+        machines = await service.lists.do(queue.machines, after=after, limit=page_size + 1)
+        documents = [wire.encode_machine(entry) for entry in machines]
+        page, more = fit_page(documents, page_size, lambda entry: encode_cursor((entry.machine,)))
+        return wire.MachinePage(machines=page, next=more)
 
     @put(
         "/machines/{name:str}",
@@ -171,12 +171,12 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
 def _leases(service: Service, queue: Queue) -> list[Any]:
     work = service.work
 
-    async def wait(asked: wire.LeaseAsked) -> Lease | None:
-        left = asked.wait
+    async def wait(request: wire.LeaseAsked) -> Lease | None:
+        left = request.wait
         while True:
-            found = await work.do(queue.lease, MachineId(asked.machine), asked.boot, asked.nonce)
-            if found is not None or left <= 0 or service.ending.is_set():
-                return found
+            lease = await work.do(queue.lease, MachineId(request.machine), request.boot, request.nonce)
+            if lease is not None or left <= 0 or service.ending.is_set():
+                return lease
             await asyncio.sleep(min(left, _LOOKS))
             left -= _LOOKS
 
@@ -193,8 +193,8 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
     )
     async def request_lease(data: LeaseIn) -> wire.LeaseAnswer:
         """Request a lease of a job that the machine may take, and wait for one up to `wait` seconds."""
-        found = await wait(data)
-        return wire.LeaseAnswer(lease=None if found is None else wire.encode_lease(found))
+        lease = await wait(data)
+        return wire.LeaseAnswer(lease=None if lease is None else wire.encode_lease(lease))
 
     @get(
         "/leases/{fence:str}",
@@ -257,8 +257,8 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
     )
     async def begin_lease_run(fence: FenceIn, data: BeginIn) -> wire.Began:
         """Record the start of the run; its `attempt` is counted here. Repeating the request has no effect."""
-        started = await service.prompt.do(_start_run, service.registry, queue, _fence(fence), decode_run_start(data))
-        return wire.Began(start=None if started is None else encode_run_start(started))
+        start = await service.prompt.do(_start_run, service.registry, queue, _fence(fence), decode_run_start(data))
+        return wire.Began(start=None if start is None else encode_run_start(start))
 
     @put(
         "/leases/{fence:str}/run",
@@ -279,8 +279,8 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
         Blobs are uploaded before (`/v1/blobs`). A repeated request has the same response.
         """
         end = decode_run_end(data.end)
-        asked = (service.registry, queue, _fence(fence), RunId(data.run), end)
-        return wire.encode_job(await service.ends.do(_commit_run, *asked))
+        arguments = (service.registry, queue, _fence(fence), RunId(data.run), end)
+        return wire.encode_job(await service.ends.do(_commit_run, *arguments))
 
     return [begin_lease_run, commit_lease_run]
 

@@ -117,7 +117,7 @@ def test_the_newest_is_the_newest_again_as_soon_as_another_process_has_published
 
 def test_what_was_read_holds_until_anyone_commits_and_the_oldest_goes_first() -> None:
     numbers = chain(repeat(7, 11), repeat(8))
-    current: CommitCache[str] = CommitCache(lambda: next(numbers), most=16)
+    current: CommitCache[str] = CommitCache(lambda: next(numbers), max_bytes=16)
     _, number = current.get(0)
     for key in range(10):
         current.put(key, "found", 2, number)

@@ -161,7 +161,7 @@ class Registry(Protocol):
         """
         ...
 
-    def leave(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+    def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run of a lock, or of the lock that answers a request, for the workers. The lock is stored.
 
         Args:

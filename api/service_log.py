@@ -61,13 +61,13 @@ class JsonStream(io.TextIOBase):
     def __init__(self, stream: TextIO) -> None:
         """Write to ``stream``."""
         self._stream = stream
-        self._begun = ""
+        self._partial_line = ""
         self._lock = threading.Lock()
 
     def write(self, text: str) -> int:
         """Write each complete line of ``text`` as JSON; keep the rest until its line is complete."""
         with self._lock:
-            *lines, self._begun = (self._begun + text).split("\n")
+            *lines, self._partial_line = (self._partial_line + text).split("\n")
             for line in filter(str.strip, lines):
                 self._stream.write(_line_of("error", line) + "\n")
             self._stream.flush()

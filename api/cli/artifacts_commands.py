@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.yaml"
 RUN_PREFIX = "run/"
-_SHOWN = 10
-_HEAD = 4096
+_MAX_LISTED = 10
+_HEAD_BYTES = 4096
 """Bytes at the start of a file that are searched for a manifest's ``kind``."""
 
 
@@ -113,10 +113,10 @@ def _find_manifests(folder: Path) -> list[str]:
 
     def is_manifest(path: Path) -> bool:
         with path.open("rb") as file:
-            return re.search(rb"^kind:", file.read(_HEAD), re.MULTILINE) is not None
+            return re.search(rb"^kind:", file.read(_HEAD_BYTES), re.MULTILINE) is not None
 
     paths = (path for path in sorted(folder.glob("*.y*ml")) if path.is_file() and os.access(path, os.R_OK))
-    return [str(path) for path in islice(filter(is_manifest, paths), _SHOWN)]
+    return [str(path) for path in islice(filter(is_manifest, paths), _MAX_LISTED)]
 
 
 def published_line(published: "PublishResult", *, dry_run: bool = False) -> str:

@@ -94,7 +94,7 @@ class Invocation:
         if "://" not in self.registry:
             return EmbeddedAccess(self.folder)
         assert isinstance(self.opened, RemoteRegistry)
-        return RemoteAccess(self.opened.talk)
+        return RemoteAccess(self.opened.client)
 
     @property
     def progress(self) -> Bars:

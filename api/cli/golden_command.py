@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 GOLDEN = "golden.npz"
 _SAMPLES = 4
-_JUDGED = 64
-_SHOWN = 5
+_SCORED_SAMPLES = 64
+_MAX_LISTED = 5
 
 
 @click.command()
@@ -122,7 +122,7 @@ def _check(invocation: Invocation, request: "GoldenRequest", source: str | None)
     path = request.draft.path
     if source is None or not _is_there(path, source):
         datasets = sorted({str(entry.reference.name) for entry in invocation.opened.catalogue.list("dataset")})
-        published = f" (published are {', '.join(datasets[:_SHOWN])})" if datasets else ""
+        published = f" (published are {', '.join(datasets[:_MAX_LISTED])})" if datasets else ""
         raise InvalidInputError(
             f"{path} lists no golden file" if source is None else f"the golden file {source} is not there",
             where=f"files ({path})",
@@ -150,7 +150,7 @@ def _make(invocation: Invocation, request: "GoldenRequest", out: Path | None, op
     if target.exists() and not force:
         step = f"check it with benchlock golden {draft.path}; or remove it, or write over it with --force"
         raise InvalidInputError(f"{target} is there already", where=str(target), next_step=step)
-    making = GoldenTask(len(request.files) or options["count"], options["numbers"], _JUDGED)
+    making = GoldenTask(len(request.files) or options["count"], options["numbers"], _SCORED_SAMPLES)
     of = f"{len(request.files)} files"
     if options["dataset"]:
         entry, _ = find_artifact(invocation, f"dataset/{options['dataset'].removeprefix('dataset/')}")

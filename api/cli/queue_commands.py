@@ -139,7 +139,7 @@ def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *
     from benchlock.registry.requests.request import Request  # noqa: PLC0415
 
     question = read_question(invocation, target)
-    explanation = invocation.opened.leave(question, isolation, allow_code=allow_code)
+    explanation = invocation.opened.submit_job(question, isolation, allow_code=allow_code)
     if invocation.as_json:
         output.print_json(explanation_document(explanation))
         return

@@ -84,22 +84,22 @@ class EmbeddedAccess:
 class RemoteAccess:
     """Access control of a registry on a server."""
 
-    def __init__(self, talk: ApiClient) -> None:
-        """Send requests with ``talk``."""
-        self._talk = talk
+    def __init__(self, client: ApiClient) -> None:
+        """Send requests with ``client``."""
+        self._client = client
 
     def create(self, name: str, scopes: Scopes, expires: str) -> wire.NewToken:
         """Create a token on the server; the request is sent once, because each would create another token."""
         body = wire.TokenRequest(name=name, scopes=tuple(sorted(scopes.texts)), expires=expires)
-        return self._talk.send("POST", "tokens", body, wire.NewToken, again=False)
+        return self._client.send("POST", "tokens", body, wire.NewToken, again=False)
 
     def tokens(self) -> tuple[wire.TokenDocument, ...]:
         """List the tokens of all pages."""
         tokens: list[wire.TokenDocument] = []
-        page = self._talk.get("tokens", wire.TokenPage, limit=_PAGE)
+        page = self._client.get("tokens", wire.TokenPage, limit=_PAGE)
         tokens += page.tokens
         while isinstance(page.next, str):
-            page = self._talk.get("tokens", wire.TokenPage, limit=_PAGE, cursor=page.next)
+            page = self._client.get("tokens", wire.TokenPage, limit=_PAGE, cursor=page.next)
             tokens += page.tokens
         return tuple(tokens)
 
@@ -107,18 +107,18 @@ class RemoteAccess:
         """Give a token a new secret; the request is sent once, because each would create another secret."""
         body = wire.RotationRequest(expires=expires, grace=grace)
         path = f"{token.replace('token/', 'tokens/')}/rotation"
-        return self._talk.send("POST", path, body, wire.NewToken, again=False)
+        return self._client.send("POST", path, body, wire.NewToken, again=False)
 
     def revoke(self, token: TokenId) -> bool:
         """Revoke a token on the server."""
-        return self._talk.send("DELETE", token.replace("token/", "tokens/"), None, wire.Revoked).changed
+        return self._client.send("DELETE", token.replace("token/", "tokens/"), None, wire.Revoked).changed
 
     def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.LogEntry, ...]:
         """List entries of as many pages as ``limit`` needs."""
         cursor = None if before is None else encode_cursor((before,))
         entries: list[wire.LogEntry] = []
         while len(entries) < limit:
-            page = self._talk.get("log", wire.LogPage, limit=limit - len(entries), cursor=cursor, actor=actor)
+            page = self._client.get("log", wire.LogPage, limit=limit - len(entries), cursor=cursor, actor=actor)
             entries += page.log
             if not isinstance(page.next, str):
                 break

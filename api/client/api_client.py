@@ -37,7 +37,7 @@ class ServerClock:
         self._own = own or _local_time
         self._elapsed = elapsed or _since_boot
         self._base: datetime | None = None
-        self._turn = Lock()
+        self._lock = Lock()
 
     def note(self, date: str | None) -> None:
         """Update the clock from the ``Date`` of a response that has just arrived; an invalid date is ignored."""
@@ -48,7 +48,7 @@ class ServerClock:
         if server_time.tzinfo is None:
             return
         base = server_time - timedelta(seconds=self._elapsed())
-        with self._turn:  # ``Date`` is rounded down: of consistent values, the latest is the most accurate
+        with self._lock:  # ``Date`` is rounded down: of consistent values, the latest is the most accurate
             if self._base is None or not -_TOLERANCE < self._base - base < _TOLERANCE:
                 self._base = base
             self._base = max(self._base, base)
@@ -78,7 +78,7 @@ def _local_time() -> datetime:
 
 Document = TypeVar("Document")
 
-_FAILED: Final = 400
+_FIRST_ERROR_STATUS: Final = 400
 _BUSY: Final = "too-many-requests"
 _JSON: Final = {"content-type": "application/json"}
 _UNKNOWN_HERE: Final = ("malformed", "method-not-allowed", "unsupported-media")
@@ -146,7 +146,7 @@ class ApiClient:
         content = None if body is None else msgspec.json.encode(body)
         return self._read(method, path, content, kind, patience, again=again)
 
-    def tell(self, method: str, path: str, body: object, patience: float = SILENCE_SECONDS) -> None:
+    def send_once(self, method: str, path: str, body: object, patience: float = SILENCE_SECONDS) -> None:
         """Send ``body`` once and ignore the content of the response.
 
         Args:
@@ -158,7 +158,7 @@ class ApiClient:
         Raises:
             BenchlockError: As ``get``.
         """
-        self._answered(method, path, msgspec.json.encode(body), patience, again=False)
+        self._request(method, path, msgspec.json.encode(body), patience, again=False)
 
     def health(self) -> Health:
         """Fetch the server's health.
@@ -167,11 +167,11 @@ class ApiClient:
             UnavailableError: The server does not answer.
             InvalidInputError: It is not a benchlock server.
         """
-        answer = self._ask("GET", "health", None, again=False)
+        answer = self._exchange("GET", "health", None, again=False)
         try:
             return msgspec.json.decode(answer.content, type=Health)
         except msgspec.MsgspecError:
-            raise self._no_benchlock(answer) from None
+            raise self._not_benchlock_error(answer) from None
 
     def _read(
         self,
@@ -183,20 +183,20 @@ class ApiClient:
         *,
         again: bool = True,
     ) -> Document:
-        answer = self._answered(method, path, body, patience, again=again)
+        answer = self._request(method, path, body, patience, again=again)
         try:
             return msgspec.json.decode(answer.content, type=kind)
         except msgspec.MsgspecError:
-            self._explain(answer)
+            self._raise_undecodable(answer)
 
-    def _answered(self, method: str, path: str, body: bytes | None, patience: float, *, again: bool) -> ServerResponse:
+    def _request(self, method: str, path: str, body: bytes | None, patience: float, *, again: bool) -> ServerResponse:
         """Return the response; raise the error of an unsuccessful one."""
-        answer = self._ask(method, path, body, patience, again=again)
-        if answer.status >= _FAILED:
-            self._refuse(answer)
+        answer = self._exchange(method, path, body, patience, again=again)
+        if answer.status >= _FIRST_ERROR_STATUS:
+            self._raise_problem(answer)
         return answer
 
-    def _ask(
+    def _exchange(
         self, method: str, path: str, body: bytes | None, patience: float = SILENCE_SECONDS, *, again: bool
     ) -> ServerResponse:
         def attempt() -> ServerResponse:
@@ -213,13 +213,13 @@ class ApiClient:
                 raise
             raise decode_problem(problem) from error
 
-    def _refuse(self, answer: ServerResponse) -> NoReturn:
+    def _raise_problem(self, answer: ServerResponse) -> NoReturn:
         """Raise the error that the response describes."""
         problem = (
             _parse_problem(answer.content) if answer.headers.get("content-type", "").startswith(MEDIA_TYPE) else None
         )
         if problem is None:
-            self._explain(answer)
+            self._raise_undecodable(answer)
         error = decode_problem(problem)
         if problem.code in _UNKNOWN_HERE or problem.detail == NOTHING_SERVED:
             self._refuse_other_version(error)
@@ -227,9 +227,9 @@ class ApiClient:
             error.next_step = "set BENCHLOCK_TOKEN: whoever runs the server makes one with `benchlock token create`"
         raise error
 
-    def _explain(self, answer: ServerResponse) -> NoReturn:
+    def _raise_undecodable(self, answer: ServerResponse) -> NoReturn:
         """Raise an error that explains why a response cannot be decoded."""
-        self._refuse_other_version(self._no_benchlock(answer))
+        self._refuse_other_version(self._not_benchlock_error(answer))
         raise UnavailableError(
             f"{self.where} answers {answer.status}, and what it says is not understood",
             where=answer.url,
@@ -251,7 +251,7 @@ class ApiClient:
                 next_step=f"use benchlock {other}, or have the server brought to {self._version}",
             )
 
-    def _no_benchlock(self, answer: ServerResponse) -> InvalidInputError:
+    def _not_benchlock_error(self, answer: ServerResponse) -> InvalidInputError:
         return InvalidInputError(
             f"{self.where} is no registry of benchlock: it answers {answer.status} with "
             f"{answer.headers.get('content-type') or 'nothing that says what it is'}",

@@ -113,7 +113,7 @@ class EmbeddedRegistry:
         answer = explain_locked_version(lock, kind, name, self.catalogue)
         return ChoiceExplanation(answer.prose(), answer.as_json())
 
-    def leave(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+    def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run in the registry's database."""
         from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - most commands leave nothing to others
         from benchlock.evaluator.queue.admission import wish_of  # noqa: PLC0415
@@ -132,13 +132,13 @@ class EmbeddedRegistry:
         from benchlock.evaluator.workflows.inventory import Inventory, list_damage  # noqa: PLC0415 - `verify` alone needs it
         from benchlock.registry.database.record_chain import parse_head  # noqa: PLC0415
 
-        store = self._mirrored("--remote").remote if remote else self.store
+        store = self._require_repository("--remote").remote if remote else self.store
         inventory = Inventory(store, self.catalogue, self.records)
         blobs: Names = {}
         for target in targets:
-            blobs |= self._named(inventory, target)
+            blobs |= self._target_blobs(inventory, target)
         if targets:
-            runs, contradictions = self._compare([self._run(one) for one in targets if _names_run(one)], progress)
+            runs, contradictions = self._compare([self._run(one) for one in targets if _is_run_target(one)], progress)
             damaged = tuple(map(fault_document, list_damage(store, blobs, progress)))
             return VerificationReport(
                 len(blobs), damaged, runs=runs, contradictions=tuple(map(fault_document, contradictions))
@@ -180,7 +180,7 @@ class EmbeddedRegistry:
                 advance(1)
         return count, faults
 
-    def _named(self, inventory: "Inventory", target: "str | Lock") -> "Names":
+    def _target_blobs(self, inventory: "Inventory", target: "str | Lock") -> "Names":
         from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415 - as above
         from benchlock.registry.catalogue.catalogue_protocol import find_newest  # noqa: PLC0415
         from benchlock.registry.names import parse_target  # noqa: PLC0415
@@ -201,7 +201,7 @@ class EmbeddedRegistry:
         from benchlock.registry.publishing.garbage_collection import collect_garbage  # noqa: PLC0415
 
         # The cache is evicted first, because a damaged listing would stop the garbage collection.
-        evicted = self._mirrored("--local").evict(dry_run=dry_run) if local else None
+        evicted = self._require_repository("--local").evict(dry_run=dry_run) if local else None
         uploads = open_uploads(self.opened)
         given_up = uploads.sweep(dry_run=dry_run)
 
@@ -257,7 +257,7 @@ class EmbeddedRegistry:
             "damaged": damaged,
         }
 
-    def _mirrored(self, option: str) -> "CachedRepository":
+    def _require_repository(self, option: str) -> "CachedRepository":
         """Return the store with an OCI repository behind it, which ``option`` requires."""
         from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - a registry in a folder needs none
 
@@ -270,7 +270,7 @@ class EmbeddedRegistry:
 _UNCHECKED = "records and blobs are not checked here (`benchlock verify` does)"
 
 
-def _names_run(target: "str | Lock") -> bool:
+def _is_run_target(target: "str | Lock") -> bool:
     return isinstance(target, str) and target.startswith(RUN_PREFIX)
 
 

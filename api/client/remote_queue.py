@@ -43,18 +43,18 @@ class RemoteQueue:
     The timeout of a heartbeat follows from the times of the last lease.
     """
 
-    def __init__(self, talk: ApiClient) -> None:
-        """Send requests with ``talk``."""
-        self._talk = talk
+    def __init__(self, client: ApiClient) -> None:
+        """Send requests with ``client``."""
+        self._client = client
         self._name: str | None = None
         self._times = Times()
 
     def submit(self, wish: JobWish) -> Job:
         """Queue a job for a lock that the registry has."""
         body = wire.JobAsked(lock=wish.lock, isolation=wish.wants.isolation, allow_code=wish.allow_code, job=wish.id)
-        return wire.decode_job(self._ask("POST", "jobs", wire.JobOnWire, body))
+        return wire.decode_job(self._request("POST", "jobs", wire.JobOnWire, body))
 
-    def leave(
+    def submit_job(
         self,
         isolation: Isolation | None,
         *,
@@ -63,20 +63,20 @@ class RemoteQueue:
         request: dict[str, Any] | UnsetType = UNSET,
     ) -> Job:
         """Queue a lock that the registry has, or a request to resolve; repeat the request until it is answered."""
-        job = new_job_id(self._talk.clock())
+        job = new_job_id(self._client.clock())
         body = wire.JobAsked(lock=lock, request=request, isolation=isolation, allow_code=allow_code, job=job)
-        return wire.decode_job(self._talk.send("POST", "jobs", body, wire.JobOnWire))
+        return wire.decode_job(self._client.send("POST", "jobs", body, wire.JobOnWire))
 
     def job(self, job: JobId) -> Job:
         """Fetch a job."""
-        return wire.decode_job(self._ask("GET", f"jobs/{_tail(job)}", wire.JobOnWire))
+        return wire.decode_job(self._request("GET", f"jobs/{_tail(job)}", wire.JobOnWire))
 
     def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
         """Fetch jobs of as many pages as ``limit`` needs."""
         jobs: list[Job] = []
         cursor = "" if before is None else encode_cursor((before,))
         while len(jobs) < limit:
-            page = self._ask("GET", _page("jobs", limit - len(jobs), cursor, state=state or ""), wire.JobPage)
+            page = self._request("GET", _page("jobs", limit - len(jobs), cursor, state=state or ""), wire.JobPage)
             jobs += map(wire.decode_job, page.jobs)
             if isinstance(page.next, UnsetType):
                 break
@@ -85,19 +85,19 @@ class RemoteQueue:
 
     def cancel(self, job: JobId) -> Job:
         """Cancel a job."""
-        return wire.decode_job(self._ask("DELETE", f"jobs/{_tail(job)}", wire.JobOnWire))
+        return wire.decode_job(self._request("DELETE", f"jobs/{_tail(job)}", wire.JobOnWire))
 
     def explain(self, job: JobId) -> Explanation:
         """Fetch the explanation of a job's state."""
-        return wire.decode_explanation(self._ask("GET", f"jobs/{_tail(job)}/explanation", wire.ExplanationTold))
+        return wire.decode_explanation(self._request("GET", f"jobs/{_tail(job)}/explanation", wire.ExplanationTold))
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
         """Register a machine."""
-        self._tell("PUT", f"machines/{machine}", wire.Enrolment(boot=boot, facts=facts.document(), clock=clock))
+        self._send("PUT", f"machines/{machine}", wire.Enrolment(boot=boot, facts=facts.document(), clock=clock))
 
     def depart(self, machine: MachineId) -> None:
         """Report that a machine has left."""
-        self._talk.tell("POST", f"machines/{machine}/departure", {}, self._times.answer)
+        self._client.send_once("POST", f"machines/{machine}/departure", {}, self._times.answer)
 
     def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
         """Fetch machines of as many pages as ``limit`` needs."""
@@ -105,7 +105,7 @@ class RemoteQueue:
         cursor = "" if after is None else encode_cursor((after,))
         while limit is None or len(machines) < limit:
             page_size = _PAGE if limit is None else limit - len(machines)
-            page = self._ask("GET", _page("machines", page_size, cursor), wire.MachinePage)
+            page = self._request("GET", _page("machines", page_size, cursor), wire.MachinePage)
             machines += map(wire.decode_machine, page.machines)
             if isinstance(page.next, UnsetType):
                 break
@@ -114,12 +114,12 @@ class RemoteQueue:
 
     def drain(self, machine: MachineId, why: str | None) -> None:
         """Drain a machine for the reason ``why``; None ends the draining."""
-        self._tell("PATCH", f"machines/{machine}", wire.Draining(draining=why))
+        self._send("PATCH", f"machines/{machine}", wire.Draining(draining=why))
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
         """Request a lease, and take over its times."""
         body = wire.LeaseAsked(machine=machine, boot=boot, nonce=nonce)
-        answer = self._ask("POST", "leases", wire.LeaseAnswer, body).lease
+        answer = self._request("POST", "leases", wire.LeaseAnswer, body).lease
         if answer is None:
             return None
         lease = wire.decode_lease(answer)
@@ -129,44 +129,44 @@ class RemoteQueue:
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         """Record the start of the run of a lease."""
         body: RunBegun = encode_run_start(start)
-        recorded_start = self._ask("POST", f"leases/{fence}/run", wire.Began, body).start
+        recorded_start = self._request("POST", f"leases/{fence}/run", wire.Began, body).start
         return None if recorded_start is None else decode_run_start(recorded_start)
 
     def beat(self, fence: Fence, phase: Phase) -> Beat:
         """Send a heartbeat."""
         patience = self._times.answer
-        return self._ask("PATCH", f"leases/{fence}", wire.Beaten, wire.Beating(phase=phase), patience).answer
+        return self._request("PATCH", f"leases/{fence}", wire.Beaten, wire.Beating(phase=phase), patience).answer
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
         """Record the end of the run of a lease."""
         body = wire.Committed(run=run, end=encode_run_end(end))
-        return wire.decode_job(self._ask("PUT", f"leases/{fence}/run", wire.JobOnWire, body))
+        return wire.decode_job(self._request("PUT", f"leases/{fence}/run", wire.JobOnWire, body))
 
     def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:
         """Give a lease back."""
-        self._tell("POST", f"leases/{fence}/release", {"ended": ended, "reason": reason})
+        self._send("POST", f"leases/{fence}/release", {"ended": ended, "reason": reason})
 
     def holds(self, fence: Fence) -> bool:
         """Ask whether a lease is still held."""
-        return self._ask("GET", f"leases/{fence}", wire.Holding).holds
+        return self._request("GET", f"leases/{fence}", wire.Holding).holds
 
     def name(self) -> str:
         """Return the queue's name, which is fetched once."""
         if self._name is None:
-            self._name = self._ask("GET", "queue", wire.QueueTold).name
+            self._name = self._request("GET", "queue", wire.QueueTold).name
         return self._name
 
     def lock_text(self, lock: Digest) -> str:
         """Fetch the text of a lock."""
-        return self._ask("GET", f"locks/{lock}", KeptLock).text
+        return self._request("GET", f"locks/{lock}", KeptLock).text
 
-    def _tell(self, method: str, path: str, body: object) -> None:
-        self._talk.tell(method, path, body)
+    def _send(self, method: str, path: str, body: object) -> None:
+        self._client.send_once(method, path, body)
 
-    def _ask(
+    def _request(
         self, method: str, path: str, kind: type[_T], body: object = None, patience: float = SILENCE_SECONDS
     ) -> _T:
-        return self._talk.send(method, path, body, kind, again=False, patience=patience)
+        return self._client.send(method, path, body, kind, again=False, patience=patience)
 
 
 def _tail(job: JobId) -> str:

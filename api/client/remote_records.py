@@ -65,9 +65,9 @@ def resend_missing_blobs(resend: Resend, act: Callable[[], Result]) -> Result:
 class RemoteCatalogue:
     """The catalogue of a registry on a server; manifests and locks are cached in memory."""
 
-    def __init__(self, talk: ApiClient, resend: Resend) -> None:
-        """Send requests with ``talk``, and missing blobs with ``resend``."""
-        self._talk = talk
+    def __init__(self, client: ApiClient, resend: Resend) -> None:
+        """Send requests with ``client``, and missing blobs with ``resend``."""
+        self._client = client
         self._resend = resend
         self._documents: dict[Reference, VersionDocument] = {}
         self._locks: dict[str, str] = {}
@@ -81,7 +81,7 @@ class RemoteCatalogue:
             digest=manifest_digest(manifest),
         )
         return decode_published_version(
-            resend_missing_blobs(self._resend, lambda: self._talk.send("POST", "artifacts", body, PublishedVersion))
+            resend_missing_blobs(self._resend, lambda: self._client.send("POST", "artifacts", body, PublishedVersion))
         )
 
     def would_change(self, manifest: Manifest) -> PublishResult:
@@ -97,7 +97,7 @@ class RemoteCatalogue:
 
     def get(self, reference: Reference) -> Entry:
         """Fetch the entry of a version."""
-        return decode_version_entry(self._talk.get(_version_path(reference), VersionDocument))
+        return decode_version_entry(self._client.get(_version_path(reference), VersionDocument))
 
     def manifest(self, reference: Reference) -> Manifest:
         """Fetch the manifest of a version and check its digest."""
@@ -112,7 +112,7 @@ class RemoteCatalogue:
         """Fetch all versions of a name."""
         entries = tuple(self._pages(kind=kind, name=name))
         if not entries:  # the request for one version raises an error with similar names
-            self._talk.get(f"artifacts/{kind}/{quote(name)}@{_LATEST}", VersionDocument)
+            self._client.get(f"artifacts/{kind}/{quote(name)}@{_LATEST}", VersionDocument)
         return entries
 
     def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
@@ -121,16 +121,16 @@ class RemoteCatalogue:
 
     def yank(self, reference: Reference, reason: str) -> bool:
         """Yank a version; return whether this changed it."""
-        return self._talk.send("POST", "yanks", Yank(target=str(reference), reason=reason), Yanked).changed
+        return self._client.send("POST", "yanks", Yank(target=str(reference), reason=reason), Yanked).changed
 
     def unyank(self, reference: Reference) -> bool:
         """Undo a yank; return whether this changed the version."""
-        return self._talk.send("POST", "yanks", Yank(target=str(reference), undo=True), Yanked).changed
+        return self._client.send("POST", "yanks", Yank(target=str(reference), undo=True), Yanked).changed
 
     def put_lock(self, lock: Lock) -> None:
         """Store a lock on the server."""
         text = dump(lock)
-        resend_missing_blobs(self._resend, lambda: self._talk.send("POST", "locks", Given(text=text), KeptLock))
+        resend_missing_blobs(self._resend, lambda: self._client.send("POST", "locks", Given(text=text), KeptLock))
 
     def get_lock(self, lock: Digest) -> str:
         """Fetch the text of a lock."""
@@ -140,18 +140,18 @@ class RemoteCatalogue:
 
     def find_lock(self, text: str) -> Digest:
         """Fetch the lock with the id, or the abbreviated id, ``text``."""
-        document = self._talk.get(f"locks/{quote(text, safe=':')}", KeptLock)
+        document = self._client.get(f"locks/{quote(text, safe=':')}", KeptLock)
         self._locks[document.lock] = document.text
         return Digest(document.lock)
 
     def _document(self, reference: Reference) -> VersionDocument:
         """Return a version with its manifest, whose bytes are checked against the digest."""
         if reference not in self._documents:
-            document = self._talk.get(_version_path(reference), VersionDocument)
+            document = self._client.get(_version_path(reference), VersionDocument)
             if digest_bytes(bytes(document.manifest)) != document.digest:
                 raise IntegrityError(
                     f"the manifest of {reference} is not what its digest says: {document.digest}",
-                    where=self._talk.where,
+                    where=self._client.where,
                     next_step="have who runs the server look at it with `benchlock verify`",
                 )
             self._documents[reference] = document
@@ -160,7 +160,7 @@ class RemoteCatalogue:
     def _pages(self, **query: str | None) -> Iterator[Entry]:
         cursor: str | None = None
         while True:
-            page = self._talk.get("artifacts", VersionPage, limit=_VERSION_PAGE, cursor=cursor, **query)
+            page = self._client.get("artifacts", VersionPage, limit=_VERSION_PAGE, cursor=cursor, **query)
             yield from map(decode_version_entry, page.artifacts)
             if isinstance(page.next, msgspec.UnsetType):
                 return
@@ -183,17 +183,17 @@ class RemoteRuns:
     server loses no measurement.
     """
 
-    def __init__(self, talk: ApiClient, resend: Resend, *, patience: float = 120.0) -> None:
-        """Send requests with ``talk``, and missing blobs with ``resend``."""
-        self._talk = talk
+    def __init__(self, client: ApiClient, resend: Resend, *, patience: float = 120.0) -> None:
+        """Send requests with ``client``, and missing blobs with ``resend``."""
+        self._client = client
         self._resend = resend
         self._patience = patience
-        self._held: dict[RunId, Event] = {}
+        self._holds: dict[RunId, Event] = {}
 
     def start(self, start: RunStart) -> None:
         """Record the start of a run and renew its hold in the background."""
-        hold = self._talk.send("POST", "runs", encode_run_start(start), Hold)
-        over = self._held[start.id] = Event()
+        hold = self._client.send("POST", "runs", encode_run_start(start), Hold)
+        over = self._holds[start.id] = Event()
         renew = Thread(target=self._renew, args=(start.id, hold.seconds / _BEATS, over), daemon=True)
         renew.start()
 
@@ -202,18 +202,18 @@ class RemoteRuns:
         path, body = f"{_run_path(run)}/end", encode_run_end(end)
 
         def send() -> RunOnWire:
-            return self._talk.send("PUT", path, body, RunOnWire)
+            return self._client.send("PUT", path, body, RunOnWire)
 
         try:
             _retry_until_answered(lambda: resend_missing_blobs(self._resend, send), self._patience)
         finally:
-            over = self._held.pop(run, None)
+            over = self._holds.pop(run, None)
             if over is not None:
                 over.set()
 
     def get(self, run: RunId) -> Run:
         """Fetch a run."""
-        return decode_recorded_run(self._talk.get(_run_path(run), RunOnWire))
+        return decode_recorded_run(self._client.get(_run_path(run), RunOnWire))
 
     def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
         """Fetch runs, newest first.
@@ -241,7 +241,7 @@ class RemoteRuns:
         cursor = None if before is None else encode_cursor((before,))
         while len(entries) < limit:
             page_size = min(limit - len(entries), _RUN_PAGE)
-            page = self._talk.get("runs", RunPage, lock=lock, outcome=outcome, limit=page_size, cursor=cursor)
+            page = self._client.get("runs", RunPage, lock=lock, outcome=outcome, limit=page_size, cursor=cursor)
             entries += decode_run_entries(page)
             if isinstance(page.next, msgspec.UnsetType):
                 break
@@ -250,21 +250,21 @@ class RemoteRuns:
 
     def count(self, lock: Digest) -> int:
         """Fetch the number of runs of a lock."""
-        return self._talk.get("runs/count", RunCount, lock=lock).count
+        return self._client.get("runs/count", RunCount, lock=lock).count
 
     def hide(self, run: RunId, reason: str) -> bool:
         """Hide a run; return whether this changed it."""
-        return self._talk.send("POST", "hidings", HideRequest(target=run, reason=reason), HideResult).changed
+        return self._client.send("POST", "hidings", HideRequest(target=run, reason=reason), HideResult).changed
 
     def unhide(self, run: RunId) -> bool:
         """Show a hidden run again; return whether this changed it."""
-        return self._talk.send("POST", "hidings", HideRequest(target=run, undo=True), HideResult).changed
+        return self._client.send("POST", "hidings", HideRequest(target=run, undo=True), HideResult).changed
 
     def _renew(self, run: RunId, pause: float, over: Event) -> None:
         """Renew the hold of a run until ``over``. Errors are ignored here, because recording the end repeats them."""
         while not over.wait(pause):
             with suppress(BenchlockError):
-                self._talk.send("PUT", f"{_run_path(run)}/hold", {}, Hold)
+                self._client.send("PUT", f"{_run_path(run)}/hold", {}, Hold)
 
 
 class LocalRuns:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _BLOBS: Final = "blobs"
-_LONG: Final = 3600.0  # seconds that a server may be silent while it reads all its bytes
+_LONG_SECONDS: Final = 3600.0  # seconds that a server may be silent while it reads all its bytes
 
 
 class ReadOnlyStore(HttpStore):
@@ -63,36 +63,36 @@ class RemoteRegistry:
     """A ``Registry`` over a server. ``home`` is a cache: its content may be removed at any time."""
 
     home: Path
-    talk: ApiClient
+    client: ApiClient
     blobs: "BlobClient"
     progress: Progress
 
     @cached_property
     def store(self) -> FileStore:
         """Return the server's store with this machine's cache."""
-        return CachedStore(self._local, self._there, self.progress)
+        return CachedStore(self._local_store, self._server_store, self.progress)
 
     @cached_property
     def trial_store(self) -> FileStore:
         """Return the store without uploads."""
-        return CachedStore(self._local, ReadOnlyStore(self.blobs, self.home), self.progress)
+        return CachedStore(self._local_store, ReadOnlyStore(self.blobs, self.home), self.progress)
 
     @cached_property
     def catalogue(self) -> RemoteCatalogue:
         """Return the server's catalogue."""
-        return RemoteCatalogue(self.talk, self._resend)
+        return RemoteCatalogue(self.client, self._resend_blobs)
 
     @cached_property
     def records(self) -> RemoteRuns:
         """Return the server's run records."""
-        return RemoteRuns(self.talk, self._resend)
+        return RemoteRuns(self.client, self._resend_blobs)
 
     def now(self) -> datetime:
         """Return the server's time, for records on the server."""
-        if not self.talk.clock.is_set:
+        if not self.client.clock.is_set:
             with suppress(BenchlockError):  # later requests report the error
-                self.talk.health()
-        return self.talk.clock()
+                self.client.health()
+        return self.client.clock()
 
     def resolve(
         self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
@@ -105,7 +105,7 @@ class RemoteRegistry:
             preferences=wire.encode_preferences(preferences),
             drafts=tuple(map(wire.encode_draft, drafts)),
         )
-        return wire.decode_resolution(self.talk.send("POST", "resolve", body, wire.Resolved))
+        return wire.decode_resolution(self.client.send("POST", "resolve", body, wire.Resolved))
 
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
         """Resolve ``request`` and store its lock on the server."""
@@ -113,7 +113,7 @@ class RemoteRegistry:
         from benchlock.registry.lock.lockfile import load  # noqa: PLC0415
 
         body = wire.Given(request=dict(request.document), preferences=wire.encode_preferences(preferences))
-        document = self.talk.send("POST", "locks", body, wire.KeptLock)
+        document = self.client.send("POST", "locks", body, wire.KeptLock)
         return LockResult(load(document.text, document.lock), document.warnings)
 
     def check(self, lock: "Lock", request: "Request") -> "Freshness":
@@ -122,7 +122,7 @@ class RemoteRegistry:
         from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
         body = wire.Checked(lock=dump(lock), request=dict(request.document))
-        return wire.decode_freshness(self.talk.send("POST", "locks/check", body, wire.FreshnessFound))
+        return wire.decode_freshness(self.client.send("POST", "locks/check", body, wire.FreshnessFound))
 
     def why(self, lock: "Lock", kind: "Kind", name: str) -> ChoiceExplanation:
         """Explain a locked version on the server."""
@@ -130,19 +130,19 @@ class RemoteRegistry:
         from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
         body = wire.WhyAsked(lock=dump(lock), target=f"{kind}/{name}")
-        answer = self.talk.send("POST", "locks/why", body, wire.WhyTold)
+        answer = self.client.send("POST", "locks/why", body, wire.WhyTold)
         return ChoiceExplanation(answer.prose, answer.why)
 
-    def leave(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+    def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run on the server."""
         from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415 - most commands leave nothing to others
         from benchlock.registry.requests.request import Request  # noqa: PLC0415
 
-        queue = RemoteQueue(self.talk)
+        queue = RemoteQueue(self.client)
         if isinstance(target, Request):
-            return queue.explain(queue.leave(isolation, allow_code=allow_code, request=dict(target.document)).id)
+            return queue.explain(queue.submit_job(isolation, allow_code=allow_code, request=dict(target.document)).id)
         self.catalogue.put_lock(target)
-        return queue.explain(queue.leave(isolation, allow_code=allow_code, lock=target.id).id)
+        return queue.explain(queue.submit_job(isolation, allow_code=allow_code, lock=target.id).id)
 
     def verify(
         self, targets: "Sequence[str | Lock]", progress: Progress, *, remote: bool, head: str | None = None
@@ -152,9 +152,11 @@ class RemoteRegistry:
         from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
         texts = tuple(target if isinstance(target, str) else dump(target) for target in targets)
-        with progress.task(f"{self.talk.where} verifies"):
+        with progress.task(f"{self.client.where} verifies"):
             body = wire.ToVerify(targets=texts, remote=remote, head=head)
-            answer = self.talk.send("POST", "verifications", body, wire.VerifiedTold, again=False, patience=_LONG)
+            answer = self.client.send(
+                "POST", "verifications", body, wire.VerifiedTold, again=False, patience=_LONG_SECONDS
+            )
         return wire.decode_verification(answer)
 
     def collect(self, *, dry_run: bool, local: bool) -> GcReport:
@@ -162,7 +164,7 @@ class RemoteRegistry:
         from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - `gc` alone needs it
 
         body = wire.ToCollect(dry_run=dry_run, local=local)
-        answer = self.talk.send("POST", "collections", body, wire.CollectedTold, again=False, patience=_LONG)
+        answer = self.client.send("POST", "collections", body, wire.CollectedTold, again=False, patience=_LONG_SECONDS)
         return wire.decode_gc_report(answer)
 
     def import_bundle(self, path: Path, progress: Progress) -> ImportReport:
@@ -173,18 +175,18 @@ class RemoteRegistry:
         with open_bundle(path):  # an invalid bundle is not sent
             pass
         with progress.task(f"sending {path.name}", path.stat().st_size) as advance:
-            blob = self._there.put_file(path, advance=advance)
-        with progress.task(f"{self.talk.where} takes it in"):
+            blob = self._server_store.put_file(path, advance=advance)
+        with progress.task(f"{self.client.where} takes it in"):
             body = wire.BundleSent(blob=blob.digest)
-            answer = self.talk.send("POST", "bundles", body, wire.BundleTold, again=False, patience=_LONG)
+            answer = self.client.send("POST", "bundles", body, wire.BundleTold, again=False, patience=_LONG_SECONDS)
         return wire.decode_import_report(answer)
 
     def describe(self) -> Json:
         """Describe the server, its version, and the caller's scopes."""
         store = f"the server's, and in {self.home} what was read or written here"
-        server, caller = self.talk.health(), self.talk.get("caller", Caller)
+        server, caller = self.client.health(), self.client.get("caller", Caller)
         return {
-            "registry": self.talk.where,
+            "registry": self.client.where,
             "store": store,
             "server": f"benchlock {server.version} (commit {server.commit})",
             "schema": server.schema,
@@ -193,21 +195,21 @@ class RemoteRegistry:
         }
 
     @cached_property
-    def _local(self) -> LocalStore:
+    def _local_store(self) -> LocalStore:
         return LocalStore(self.home / _BLOBS)
 
     @cached_property
-    def _there(self) -> HttpStore:
+    def _server_store(self) -> HttpStore:
         return HttpStore(self.blobs, self.home)
 
-    def _resend(self, digests: tuple[str, ...]) -> bool:
+    def _resend_blobs(self, digests: tuple[str, ...]) -> bool:
         """Send blobs of this machine that the server lacks; return whether this machine had all of them."""
         for digest in map(Digest, digests):
-            if not self._local.exists(digest):
+            if not self._local_store.exists(digest):
                 return False
-            blob = verify(self._local, digest, name=f"blob {digest}")
-            with self._local.open(digest) as source:
-                self._there.send(source, blob, name=f"blob {digest}")
+            blob = verify(self._local_store, digest, name=f"blob {digest}")
+            with self._local_store.open(digest) as source:
+                self._server_store.send(source, blob, name=f"blob {digest}")
         return bool(digests)
 
 
@@ -219,11 +221,11 @@ _RUNS, _NOTES = "runs", "sending"
 
 @dataclass(frozen=True, slots=True)
 class ServerConnection:
-    """A connection to a server: documents through ``talk``, blobs over ``session``."""
+    """A connection to a server: documents through ``client``, blobs over ``session``."""
 
     server: Server
     session: Session
-    talk: ApiClient
+    client: ApiClient
 
     def home(self, folder: str = "") -> Path:
         """Return this machine's cache folder of the server, or the folder ``folder`` in it.
@@ -291,8 +293,8 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
         UnavailableError: The cache folder cannot be created, or runs were left and the server does not answer.
     """
     connection = connect_server(url)
-    home, talk, session = connection.home(), connection.talk, connection.session
-    registry = RemoteRegistry(home, talk, make_blob_client(session, home / _NOTES), progress)
+    home, client, session = connection.home(), connection.client, connection.session
+    registry = RemoteRegistry(home, client, make_blob_client(session, home / _NOTES), progress)
     if (home / _RUNS).is_dir() and any((home / _RUNS).iterdir()):
         from benchlock.api.local.local_registry import connect_engine, now  # noqa: PLC0415 - rarely needed
         from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415

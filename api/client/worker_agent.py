@@ -92,7 +92,7 @@ def connect_queue(location: str) -> "RemoteQueue":
     from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415
     from benchlock.api.client.remote_registry import connect_server  # noqa: PLC0415 - a folder needs none of it
 
-    return RemoteQueue(connect_server(location).talk)
+    return RemoteQueue(connect_server(location).client)
 
 
 def build_remote_agent(
@@ -121,13 +121,13 @@ def build_remote_agent(
     from benchlock.artifacts.stores.local_store import LocalStore  # noqa: PLC0415
 
     connection = connect_server(location)
-    cache, queue = connection.home(), RemoteQueue(connection.talk)
+    cache, queue = connection.home(), RemoteQueue(connection.client)
     home = connection.home("worker")  # commands on this machine end the runs of killed processes in the parent folder
     client = make_blob_client(connection.session, home / "uploads")
     store = CachedStore(LocalStore(cache / "blobs"), HttpStore(client), progress)
 
     def build(journal: Journal, turn: HostTurn, engine: Engine | None) -> Runner:
-        return Runner(home, store, journal, engine, connection.talk.clock, progress, say, id, turn)
+        return Runner(home, store, journal, engine, connection.client.clock, progress, say, id, turn)
 
     environment = WorkerEnvironment(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)
     return _make_agent(queue, machine, environment, permits)

@@ -30,7 +30,7 @@ from benchlock.registry.database.engine import (
     require_revision,
 )
 
-_MOST_KNOWN: Final = 10_000
+_MAX_CLIENTS: Final = 10_000
 _ONE_MACHINE: Final = 64
 """Bits of the network in an IPv6 address; a machine may use any address of its network."""
 _BURST: Final = 2.0
@@ -56,7 +56,7 @@ class TokenBuckets:
         has_token = left >= 1
         self._left.pop((who, rate), None)
         self._left[who, rate] = (left - has_token, now)
-        if len(self._left) > _MOST_KNOWN:
+        if len(self._left) > _MAX_CLIENTS:
             self._left.popitem(last=False)
         return has_token
 
@@ -80,17 +80,17 @@ class AnonymousLimiter:
         """Allow ``rate`` failed lookups a second for each address."""
         self._rate = rate
         self._buckets = TokenBuckets()
-        self._let_in: OrderedDict[bytes, None] = OrderedDict()
+        self._accepted: OrderedDict[bytes, None] = OrderedDict()
 
     @contextmanager
-    def asking(self, address: str, authorization: str | None) -> Iterator[None]:
+    def limit_lookup(self, address: str, authorization: str | None) -> Iterator[None]:
         """Count the lookup of ``authorization`` within the context as failed if it raises ``UnauthorizedError``.
 
         Raises:
             TooManyRequestsError: Too many lookups for that address failed.
         """
         digest = hashlib.sha256((authorization or "").encode()).digest()
-        if digest not in self._let_in and not self._buckets.is_left(address, self._rate, time.monotonic()):
+        if digest not in self._accepted and not self._buckets.is_left(address, self._rate, time.monotonic()):
             raise TooManyRequestsError(
                 f"more than {self._rate:g} requests a second without a valid token",
                 next_step="wait a second, then ask with a token that is valid",
@@ -99,12 +99,12 @@ class AnonymousLimiter:
             yield
         except UnauthorizedError:
             self._buckets.take(address, self._rate, time.monotonic())
-            self._let_in.pop(digest, None)
+            self._accepted.pop(digest, None)
             raise
-        self._let_in[digest] = None
-        self._let_in.move_to_end(digest)
-        if len(self._let_in) > _MOST_KNOWN:
-            self._let_in.popitem(last=False)
+        self._accepted[digest] = None
+        self._accepted.move_to_end(digest)
+        if len(self._accepted) > _MAX_CLIENTS:
+            self._accepted.popitem(last=False)
 
 
 def client_address(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
@@ -118,7 +118,7 @@ def client_network(address: str) -> str:
     return _normalize_network(address) if ":" in address else address
 
 
-@lru_cache(_MOST_KNOWN)
+@lru_cache(_MAX_CLIENTS)
 def _normalize_address(host: str) -> str:
     """Remove the port and brackets that proxies write, and unwrap an IPv4-mapped IPv6 address."""
     text = host[1:].partition("]")[0] if host.startswith("[") else host
@@ -132,7 +132,7 @@ def _normalize_address(host: str) -> str:
     return str(mapped or address)
 
 
-@lru_cache(_MOST_KNOWN)
+@lru_cache(_MAX_CLIENTS)
 def _normalize_network(address: str) -> str:
     """Return the network of an IPv6 address; an address with a scope stands for itself, as one machine on the link."""
     if "%" in address:
@@ -199,13 +199,13 @@ class ConcurrencyLimiter:
         self._each[key] += 1
         self._all[sort] += 1
 
-        def leave() -> None:
+        def release() -> None:
             self._all[sort] -= 1
             self._each[key] -= 1
             if not self._each[key]:
                 del self._each[key]
 
-        return leave
+        return release
 
 
 def make_concurrency_guard(places: ConcurrencyLimiter) -> Any:  # noqa: ANN401 - Litestar's own type of a guard

@@ -31,9 +31,9 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.uploads.upload_file import TooLargeError, UploadFile
 from benchlock.registry.auth.permissions import get_actor
 
-_ASKED: Final = re.compile(r"bytes[ \t]*=[ \t]*(\d*)-(\d*)[ \t]*", re.ASCII)
-_SENT: Final = re.compile(r"(?:bytes[ =])?(\d+)-(\d+)(?:/(?:\d+|\*))?", re.ASCII)
-_LONGEST: Final = 64  # characters of a header with a range
+_RANGE: Final = re.compile(r"bytes[ \t]*=[ \t]*(\d*)-(\d*)[ \t]*", re.ASCII)
+_CONTENT_RANGE: Final = re.compile(r"(?:bytes[ =])?(\d+)-(\d+)(?:/(?:\d+|\*))?", re.ASCII)
+_MAX_HEADER: Final = 64  # characters of a header with a range
 
 
 class MalformedUploadError(InvalidInputError):
@@ -71,7 +71,7 @@ def parse_range(header: str | None, whole: int) -> ByteRange | None:
     Raises:
         NotInContentError: The range is outside of the content.
     """
-    match = _ASKED.fullmatch(header) if header and len(header) <= _LONGEST else None
+    match = _RANGE.fullmatch(header) if header and len(header) <= _MAX_HEADER else None
     if header is None or match is None or match[1] == match[2] == "":
         return None
     if not match[1]:
@@ -91,15 +91,15 @@ def parse_content_range(header: str) -> ByteRange:
     Raises:
         MalformedUploadError: It has another form.
     """
-    match = _SENT.fullmatch(header) if len(header) <= _LONGEST else None
+    match = _CONTENT_RANGE.fullmatch(header) if len(header) <= _MAX_HEADER else None
     if match is None or int(match[2]) < int(match[1]):
         raise MalformedUploadError(
-            f"{header[:_LONGEST]!r} is no range of bytes", where="Content-Range", next_step="write START-END"
+            f"{header[:_MAX_HEADER]!r} is no range of bytes", where="Content-Range", next_step="write START-END"
         )
     return ByteRange(int(match[1]), int(match[2]) - int(match[1]) + 1)
 
 
-_GATHERED: Final = 1 << 20  # bytes that are written at once
+_BATCH_BYTES: Final = 1 << 20  # bytes that are written at once
 
 
 def content_length(request: Request[Any, Any, Any]) -> int | None:
@@ -145,22 +145,22 @@ class _ChunkWriter:
 
     def __init__(self, piece: UploadFile, work: FairThreadPool) -> None:
         self._piece, self._work = piece, work
-        self._gathered: list[bytes] = []
+        self._buffer: list[bytes] = []
         self._size = 0
-        self._writing: asyncio.Task[None] | None = None
+        self._write_task: asyncio.Task[None] | None = None
 
     async def add(self, chunk: bytes) -> None:
-        self._gathered.append(chunk)
+        self._buffer.append(chunk)
         self._size += len(chunk)
-        if self._size >= _GATHERED:
+        if self._size >= _BATCH_BYTES:
             await self.flush()
 
     async def flush(self) -> None:
         """Start writing the buffered chunks once the batch before is written."""
         await self.wait()
-        gathered, self._gathered, self._size = self._gathered, [], 0
-        if gathered:
-            self._writing = asyncio.create_task(self._work.do(lambda: self._piece.write(b"".join(gathered))))
+        batch, self._buffer, self._size = self._buffer, [], 0
+        if batch:
+            self._write_task = asyncio.create_task(self._work.do(lambda: self._piece.write(b"".join(batch))))
 
     async def wait(self) -> None:
         """Wait until nothing is being written; if the wait is cancelled, the next one waits for the same batch.
@@ -168,14 +168,14 @@ class _ChunkWriter:
         Raises:
             BenchlockError: The batch was not written. Chunks after it are dropped, since they would leave a hole.
         """
-        if self._writing is None:
+        if self._write_task is None:
             return
-        await asyncio.wait([self._writing])
-        writing, self._writing = self._writing, None
+        await asyncio.wait([self._write_task])
+        task, self._write_task = self._write_task, None
         try:
-            writing.result()
+            task.result()
         except BaseException:
-            self._gathered, self._size = [], 0
+            self._buffer, self._size = [], 0
             raise
 
 
@@ -204,7 +204,7 @@ async def _read_body(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
             return
 
 
-_WATCHED: Final = 4 << 20
+_WATCH_BYTES: Final = 4 << 20
 """Responses with more bytes watch for a disconnect, after which granian silently drops what is sent."""
 
 
@@ -249,7 +249,7 @@ class BlobResponse(ASGIResponse):
             await send({"type": "http.response.body", "body": self._source[start:end], "more_body": False})
             return
         window = SendWindow(self._memory)
-        leaving = asyncio.create_task(_wait_for_disconnect(receive)) if end - start > _WATCHED else None
+        leaving = asyncio.create_task(_wait_for_disconnect(receive)) if end - start > _WATCH_BYTES else None
 
         async def send_while_there(message: Message) -> None:
             await send(message)
@@ -333,7 +333,7 @@ class CallerUploads:
 
     async def append(self, request: Request[Any, Any, Any], upload: str, place: str | None) -> int:
         """Append the body at its Content-Range; return how many bytes of the upload were received."""
-        async with self._appended(request, upload, place) as piece:
+        async with self._append_locked(request, upload, place) as piece:
             return piece.size
 
     async def append_last(
@@ -347,7 +347,7 @@ class CallerUploads:
             digest: The digest of the whole blob.
             place: The Content-Range, if the request has one.
         """
-        async with self._appended(request, upload, place) as piece:
+        async with self._append_locked(request, upload, place) as piece:
             return (await self._work.do(self._uploads.finish, piece, digest)).digest
 
     async def take(self, request: Request[Any, Any, Any], digest: Digest) -> Digest:
@@ -365,7 +365,7 @@ class CallerUploads:
         await self._work.do(self._uploads.give_up, _caller_id(), upload)
 
     @asynccontextmanager
-    async def _appended(
+    async def _append_locked(
         self, request: Request[Any, Any, Any], upload: str, place: str | None
     ) -> AsyncIterator[UploadFile]:
         """Append the body and yield the upload, still locked for the caller."""

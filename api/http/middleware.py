@@ -45,11 +45,11 @@ CONNECTION_ADDRESSES: Final = ContextVar[tuple[Address, Address] | None]("ENDS",
 def track_connection(app: ASGIApp) -> ASGIApp:
     """Wrap ``app`` so that ``close_connection`` works while it handles a request."""
 
-    async def tracked(scope: Scope, receive: Receive, send: Send) -> None:
+    async def track(scope: Scope, receive: Receive, send: Send) -> None:
         CONNECTION_ADDRESSES.set((_socket_address(scope.get("server")), _socket_address(scope.get("client"))))
         await app(scope, receive, send)
 
-    return tracked
+    return track
 
 
 def close_connection() -> bool:
@@ -134,12 +134,12 @@ HEADER: Final = b"x-request-id"
 _ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _ID_BYTES: Final = 12
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-_CHANGING: Final = METHODS_WITH_BODY | {"DELETE"}
-_REFUSED: Final = frozenset((401, 403))
-_ERRORS: Final = 400
-_LEFT: Final = 499
+_CHANGING_METHODS: Final = METHODS_WITH_BODY | {"DELETE"}
+_DENIED_STATUSES: Final = frozenset((401, 403))
+_FIRST_ERROR_STATUS: Final = 400
+_CLIENT_LEFT: Final = 499
 """The status in log and metrics of a response whose client disconnected before its end."""
-_QUIET: Final = frozenset(("/v1/health", "/v1/ready", "/v1/metrics"))
+_QUIET_ROUTES: Final = frozenset(("/v1/health", "/v1/ready", "/v1/metrics"))
 """Routes that machines request every few seconds: successful responses are counted, but not logged."""
 
 
@@ -153,7 +153,7 @@ class RequestMiddleware:
         """Wrap ``app``, and record denied requests in ``refusals``."""
         self._app = app
         self._work = service.work
-        self._tally = service.tally
+        self._metrics = service.metrics
         self._grace = service.grace
         self._settings = service.settings
         self._memory = service.whole_answers
@@ -174,7 +174,7 @@ class RequestMiddleware:
         RELEASE_SLOTS.set(None)
         act_as(Actor(ANONYMOUS.id, ANONYMOUS.scopes, request_id))
 
-        async def answer(message: Message) -> None:
+        async def send_headers(message: Message) -> None:
             nonlocal status, started
             if message["type"] == "http.response.start":
                 status, started = message["status"], True
@@ -187,29 +187,30 @@ class RequestMiddleware:
 
         if scope["method"] in METHODS_WITH_BODY:
             receive = receive_with_timeout(receive, self._settings, announced_length(scope))
-        patient: Send = TimedSend(answer, self._settings, self._memory)
+        timed_send: Send = TimedSend(send_headers, self._settings, self._memory)
         if scope["method"] == "HEAD":
-            patient = drop_body(patient)
-        self._tally.under_way.inc()
+            timed_send = drop_body(timed_send)
+        self._metrics.in_flight.inc()
         try:
             if header_size(scope) > MAX_HEADER_BYTES:
                 await send_error(
-                    patient, HeadersTooLargeError(f"the headers of the request have more than {MAX_HEADER_BYTES} bytes")
+                    timed_send,
+                    HeadersTooLargeError(f"the headers of the request have more than {MAX_HEADER_BYTES} bytes"),
                 )
             else:
-                await self._answer(scope, receive, patient, lambda: started)
+                await self._run_app(scope, receive, timed_send, lambda: started)
         except ClientLeftError:
-            status = _LEFT
+            status = _CLIENT_LEFT
             raise
         finally:
-            self._tally.under_way.dec()
+            self._metrics.in_flight.dec()
             leave = RELEASE_SLOTS.get()
             if leave is not None:
                 leave()
-            is_repeated = status in _REFUSED and not self._is_first(scope)
-            self._tell(scope, status, time.perf_counter() - began, is_repeated=is_repeated)
+            is_repeated = status in _DENIED_STATUSES and not self._is_first(scope)
+            self._log_response(scope, status, time.perf_counter() - began, is_repeated=is_repeated)
         if not self._grace.is_over and not is_repeated:
-            await self._write_down(scope, status)
+            await self._record_failure(scope, status)
 
     def _is_first(self, scope: HTTPScope) -> bool:
         """Check whether no equal denial was logged recently; repeated ones are counted (``registry.auth``)."""
@@ -218,11 +219,11 @@ class RequestMiddleware:
         source = "" if client is None else client[0]
         return self._refusals.repeats.is_first(get_actor(), action, target, FAILURE_REASON.get(), source=source)
 
-    async def _answer(self, scope: HTTPScope, receive: Receive, send: Send, began: Callable[[], bool]) -> None:
+    async def _run_app(self, scope: HTTPScope, receive: Receive, send: Send, began: Callable[[], bool]) -> None:
         """Run the application; log a response that was cut after it ``began``, and close its connection."""
         cut: BenchlockError | None = None
         try:
-            with self._grace.over_this():
+            with self._grace.cut_at_end():
                 await self._app(scope, receive, send)
         except asyncio.CancelledError:
             if not self._grace.is_over:
@@ -242,30 +243,32 @@ class RequestMiddleware:
             if not isinstance(cause, SlowReaderError | ClientLeftError):
                 log.error("an answer was cut", exc_info=cause)
                 raise
-            self._tally.broken(cause.reason)
+            self._metrics.count_broken(cause.reason)
             # Raised anew, outside of this block: its traceback and context would keep the response body in a cycle.
             cut = type(cause)(cause.what, next_step=cause.next_step)
             del cause
         if cut is not None:
             raise cut
 
-    async def _write_down(self, scope: HTTPScope, status: int) -> None:
+    async def _record_failure(self, scope: HTTPScope, status: int) -> None:
         """Record denied requests and failed changes in the audit log."""
         route, method = scope.get("path_template"), scope["method"]
-        if not route or not (status in _REFUSED or (status >= _ERRORS and method in _CHANGING)):
+        if not route or not (
+            status in _DENIED_STATUSES or (status >= _FIRST_ERROR_STATUS and method in _CHANGING_METHODS)
+        ):
             return
-        outcome: Outcome = "refused" if status in _REFUSED else "failed"
+        outcome: Outcome = "refused" if status in _DENIED_STATUSES else "failed"
         action, target = f"{method} {route}", scope["path"]
         try:
             await self._work.do(self._refusals.note, get_actor(), action, target, outcome, FAILURE_REASON.get())
         except BenchlockError as error:  # the response has been sent already
             log.error("a refusal is not written down: %s", error.what)
 
-    def _tell(self, scope: HTTPScope, status: int, seconds: float, *, is_repeated: bool) -> None:
+    def _log_response(self, scope: HTTPScope, status: int, seconds: float, *, is_repeated: bool) -> None:
         route = scope.get("path_template") or UNROUTED
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._tally.answered(method, route, status, seconds)
-        if is_repeated or (route in _QUIET and status < _ERRORS):
+        self._metrics.count_response(method, route, status, seconds)
+        if is_repeated or (route in _QUIET_ROUTES and status < _FIRST_ERROR_STATUS):
             return
         client, reason = scope.get("client"), FAILURE_REASON.get()
         fields = {

@@ -30,9 +30,9 @@ def encode_example(value: Any) -> Example:  # noqa: ANN401 - a JSON value
     return Example(value=msgspec.Raw(msgspec.json.encode(value)))
 
 
-_ANYWHERE: Final = ("malformed", "too-many-requests", "unavailable")
-_WITH_TOKEN: Final = ("unauthorized", "forbidden")
-_WITH_BODY: Final = ("too-slow", "too-large", "unsupported-media", "invalid-input")
+_COMMON_REASONS: Final = ("malformed", "too-many-requests", "unavailable")
+_TOKEN_REASONS: Final = ("unauthorized", "forbidden")
+_BODY_REASONS: Final = ("too-slow", "too-large", "unsupported-media", "invalid-input")
 
 
 def describe_responses(
@@ -46,7 +46,7 @@ def describe_responses(
         body: Whether the request has a body.
         success: Successful responses by status.
     """
-    all_reasons = (*reasons, *_ANYWHERE, *(() if public else _WITH_TOKEN), *(_WITH_BODY if body else ()))
+    all_reasons = (*reasons, *_COMMON_REASONS, *(() if public else _TOKEN_REASONS), *(_BODY_REASONS if body else ()))
     by_status: dict[int, list[str]] = {}
     for reason in dict.fromkeys(all_reasons):
         by_status.setdefault(FAULTS[reason].status, []).append(reason)

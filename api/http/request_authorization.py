@@ -112,7 +112,7 @@ def make_authorization_guard(authority: Authority, work: FairThreadPool, strange
         actor = authority.known(*credentials)
         if actor is None:
             network = client_network(client_address(connection))
-            with strangers.asking(network, credentials[0]):
+            with strangers.limit_lookup(network, credentials[0]):
                 try:
                     with use_actor(
                         Actor(f"{ANONYMOUS.id} {network}", NOTHING, credentials[1])

@@ -90,7 +90,7 @@ def on_error(request: Request[Any, Any, Any], error: BenchlockError) -> Response
     if problem.status >= INTERNAL.status:
         log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
     if isinstance(error, (TooSlowError, IncompleteBodyError)):
-        request.app.state.service.tally.broken(error.reason)
+        request.app.state.service.metrics.count_broken(error.reason)
     return _response(request, problem)
 
 

@@ -31,7 +31,7 @@ _NOTSENT_LOWAT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", 25)  # of Linux; na
 _BACKLOG: Final = 128
 _UNSENT: Final = 256 << 10
 """Maximum unsent bytes of a response in the kernel, per connection; they count as memory of the service."""
-_STALLED_MS: Final = 60_000
+_STALL_TIMEOUT_MS: Final = 60_000
 """Milliseconds after which a connection is closed if the client acknowledges nothing."""
 
 
@@ -56,7 +56,7 @@ def listen(host: str, port: int) -> socket.socket:
         )  # connections of an ended process do not block the port
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, _UNSENT)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS)  # connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALL_TIMEOUT_MS)  # connections inherit it
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -76,7 +76,7 @@ def listen(host: str, port: int) -> socket.socket:
 class SocketServer(Server):
     """A granian server over an open socket; granian's own sockets would share the port (SO_REUSEPORT)."""
 
-    def listens_with(self, listener: socket.socket) -> None:
+    def take_socket(self, listener: socket.socket) -> None:
         """Take over the socket ``listener``, which is closed with the server."""
         self._listener = listener
 
@@ -129,7 +129,7 @@ CONNECTIONS: Final = 1024
 """Maximum number of connections; others wait until one is closed. Idle ones are closed after ``HEAD_MS``."""
 _DIGITS: Final = 640
 """Maximum digits of a parsed integer: parsing blocks all threads, for 0.1 ms with 4,300 digits."""
-_FILES: Final = 4096
+_MAX_FILES: Final = 4096
 """Number of open files and connections that the process requests from the system."""
 _MORE_SECONDS: Final = 5
 """Extra seconds for cut requests to end after the shutdown period."""
@@ -151,12 +151,12 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], pr
     """
     asgi_app = track_connection(trust_proxies(app, proxies))
     listener = listen(host, port)
-    _open_more()
+    _raise_file_limit()
     sys.set_int_max_str_digits(_DIGITS)
     uvloop.run(_serve(app, asgi_app, listener, listening))
     service = app.state.service
     # The interpreter would wait for its threads, which may read everything for hours.
-    busy = any(pool.is_busy for pool in service.works)
+    busy = any(pool.is_busy for pool in service.pools)
     if not busy and not service.grace.cut:
         return
     log.warning(
@@ -169,9 +169,9 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], pr
     raise SystemExit(1)
 
 
-def _open_more() -> None:
+def _raise_file_limit() -> None:
     now, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = _FILES if hard_limit == resource.RLIM_INFINITY else min(_FILES, hard_limit)
+    limit = _MAX_FILES if hard_limit == resource.RLIM_INFINITY else min(_MAX_FILES, hard_limit)
     if now not in (resource.RLIM_INFINITY, limit) and now < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard_limit))
 
@@ -186,7 +186,7 @@ async def _serve(app: Litestar, asgi_app: ASGIApp, listener: socket.socket, list
         http1_settings=HTTP1Settings(header_read_timeout=HEAD_MS, max_buffer_size=MAX_HEADER_BYTES),
         log_enabled=False,
     )
-    server.listens_with(listener)
+    server.take_socket(listener)
     server.workers_kill_timeout = math.ceil(app.state.service.settings.last_seconds) + _MORE_SECONDS
 
     def end() -> None:

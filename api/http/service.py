@@ -127,9 +127,9 @@ class ServiceMetrics:
             ("reason",),
             registry=self.registry,
         )
-        self.under_way = Gauge("benchlock_requests_under_way", "Requests being answered.", registry=self.registry)
+        self.in_flight = Gauge("benchlock_requests_under_way", "Requests being answered.", registry=self.registry)
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_response(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a response and its duration.
 
         Args:
@@ -141,7 +141,7 @@ class ServiceMetrics:
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def broken(self, reason: str) -> None:
+    def count_broken(self, reason: str) -> None:
         """Count a request that failed because of its client."""
         self._broken.labels(reason).inc()
 
@@ -162,7 +162,7 @@ class GracefulShutdown:
         """Allow ``seconds`` from the start of the shutdown."""
         self._seconds = seconds
         self._until: float | None = None
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.is_over = False
         self.cut = 0
         """The number of requests that were cut."""
@@ -179,20 +179,20 @@ class GracefulShutdown:
         return self._seconds if self._until is None else max(0.0, self._until - time.monotonic())
 
     @contextmanager
-    def over_this(self) -> Iterator[None]:
+    def cut_at_end(self) -> Iterator[None]:
         """Cancel the current task at the end of the shutdown period if it is still in the context."""
         task = asyncio.current_task()
         assert task is not None
-        self._under_way.add(task)
+        self._tasks.add(task)
         try:
             yield
         finally:
-            self._under_way.discard(task)
+            self._tasks.discard(task)
 
     def _cut(self) -> None:
         self.is_over = True
-        self.cut = len(self._under_way)
-        for task in self._under_way:
+        self.cut = len(self._tasks)
+        for task in self._tasks:
             task.cancel()
 
 
@@ -216,11 +216,11 @@ class Service:
         send: Threads that read blobs for downloads.
         windows: The memory of downloads.
         whole_answers: The memory of other large responses.
-        kept: Cached responses.
+        response_cache: Encoded responses.
         grace: The graceful shutdown.
         reserve: The reserve of the disk.
         uploads: The resumable uploads.
-        tally: The metrics.
+        metrics: The Prometheus metrics.
         ending: Set when the shutdown begins; whatever lets clients wait has to watch it.
     """
 
@@ -239,15 +239,15 @@ class Service:
     send: FairThreadPool
     windows: SendMemory
     whole_answers: SendMemory
-    kept: LruCache[bytes]
+    response_cache: LruCache[bytes]
     grace: GracefulShutdown
     reserve: DiskReserve
     uploads: Uploads
-    tally: ServiceMetrics = field(default_factory=ServiceMetrics)
+    metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
     ending: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def works(self) -> tuple[FairThreadPool, ...]:
+    def pools(self) -> tuple[FairThreadPool, ...]:
         """Return all thread pools."""
         return (
             *(self.work, self.prompt, self.ends, self.compare),

@@ -84,7 +84,7 @@ class SendWindow:
 
 METHODS_WITH_BODY: Final = frozenset(("POST", "PUT", "PATCH"))
 LENGTH_HEADERS: Final = (b"content-length", b"transfer-encoding")
-_WHOLE: Final = 256 << 10
+_MAX_BUFFERED: Final = 256 << 10
 """Maximum bytes of a response that granian buffers at once; larger ones are sent in parts with a wait for each."""
 
 
@@ -156,7 +156,7 @@ def receive_with_timeout(receive: Receive, settings: Settings, size: int | None 
     """
     allowance, ended, came = _TimeAllowance(settings), False, 0
 
-    async def received() -> Any:  # noqa: ANN401 - Litestar's own union of messages
+    async def receive_part() -> Any:  # noqa: ANN401 - Litestar's own union of messages
         nonlocal ended, came
         if ended:
             return await receive()
@@ -182,7 +182,7 @@ def receive_with_timeout(receive: Receive, settings: Settings, size: int | None 
         ended = not message.get("more_body", False)
         return message
 
-    return received
+    return receive_part
 
 
 class TimedSend:
@@ -212,7 +212,7 @@ class TimedSend:
         elif message["more_body"]:
             await self._send_head()
             await self._send_piece(message["body"])
-        elif len(message["body"]) > _WHOLE:
+        elif len(message["body"]) > _MAX_BUFFERED:
             await self._send_large(message["body"])
         else:
             await self._send_head()
@@ -249,7 +249,7 @@ def drop_body(send: Send) -> Send:
     """Wrap ``send`` for the response to HEAD: the head without the body."""
     ended = False
 
-    async def sent(message: Message) -> None:
+    async def send_head(message: Message) -> None:
         nonlocal ended
         if message["type"] != "http.response.body":
             await send(message)
@@ -257,4 +257,4 @@ def drop_body(send: Send) -> Send:
             ended = True
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    return sent
+    return send_head

@@ -62,8 +62,8 @@ class FairThreadPool:
         self._patience = patience
         self._slot_seconds = slot_seconds
         self._urgent = urgent
-        self._doing: set[Future[Any]] = set()
-        self._ended = False
+        self._futures: set[Future[Any]] = set()
+        self._is_closed = False
 
     async def look_up(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run ``act``, which only reads a few rows by an index."""
@@ -84,7 +84,7 @@ class FairThreadPool:
         deadline = None if self._seconds is None else time.monotonic() + self._seconds
         claim = SlotClaim(owner, urgent=self._urgent, deadline=deadline, patience=self._slot_seconds)
         context.run(SLOT_CLAIM.set, claim)
-        with self._counted(owner) as share:
+        with self._count_request(owner) as share:
             timeout = asyncio.timeout(self._seconds)
             try:
                 async with timeout:
@@ -98,7 +98,7 @@ class FairThreadPool:
                 ) from error
 
     @contextmanager
-    def _counted(self, owner: str) -> Iterator[_CallerShare]:
+    def _count_request(self, owner: str) -> Iterator[_CallerShare]:
         """Count a request of a caller until it is answered."""
         self._require_open()
         if self._free < 1:
@@ -125,32 +125,32 @@ class FairThreadPool:
         """
         loop = asyncio.get_running_loop()
 
-        def leave(doing: Future[T]) -> None:
-            self._doing.discard(doing)
+        def release(future: Future[T]) -> None:
+            self._futures.discard(future)
             with suppress(RuntimeError):  # the loop is closed, because the service has ended
                 loop.call_soon_threadsafe(share.threads.release)
 
         try:
             self._require_open()
-            doing = self._pool.submit(act)
+            future = self._pool.submit(act)
         except BaseException:
             share.threads.release()
             raise
-        self._doing.add(doing)
-        doing.add_done_callback(leave)
-        return doing
+        self._futures.add(future)
+        future.add_done_callback(release)
+        return future
 
     def _require_open(self) -> None:
-        if self._ended:
+        if self._is_closed:
             raise BusyError("the service is about to end", next_step="try again in a few seconds")
 
     @property
     def is_busy(self) -> bool:
         """Return whether work is running or waiting for a thread."""
-        return bool(self._doing)
+        return bool(self._futures)
 
     async def end(self, seconds: float) -> None:
         """Reject new work and wait ``seconds`` for running work; what takes longer continues."""
-        self._ended = True
-        await asyncio.to_thread(wait, tuple(self._doing), seconds)
+        self._is_closed = True
+        await asyncio.to_thread(wait, tuple(self._futures), seconds)
         self._pool.shutdown(wait=False, cancel_futures=True)

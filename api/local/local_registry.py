@@ -212,7 +212,7 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
     from benchlock.registry.database.blob_protection import DatabaseHolds  # noqa: PLC0415
     from benchlock.registry.publishing.garbage_collection import find_named  # noqa: PLC0415
 
-    def named(digests: "Collection[Digest]") -> "Collection[Digest]":
+    def find_references(digests: "Collection[Digest]") -> "Collection[Digest]":
         return find_named(digests, registry.store, registry.catalogue, registry.records.live_digests)
 
     reserve = open_reserve(registry)
@@ -220,7 +220,7 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
     bounds = UploadLimits(unnamed=reserve.measure().size // 2 if unnamed is None else unnamed)
     holds = None if registry.database.dialect.name == "sqlite" else DatabaseHolds(registry.database)
     folder = uploads_folder(registry.home)
-    return Uploads(folder, registry.store, bounds, holds=holds, reserve=reserve, find_named=named)
+    return Uploads(folder, registry.store, bounds, holds=holds, reserve=reserve, find_named=find_references)
 
 
 def open_reserve(registry: LocalRegistry) -> "DiskReserve":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from benchlock.registry.database.record_chain import Head
 
 
-_DECIDING = "store.json.lock"
+_DECISION_LOCK_FILE = "store.json.lock"
 _ID_BYTES = 16
 
 
@@ -46,8 +46,8 @@ def write_decision(path: Path, decision: Mapping[str, str]) -> None:
 @contextmanager
 def lock_decisions(home: Path) -> Iterator[None]:
     """Exclude decisions for the registry by other processes while the context is held."""
-    with _disk(home / _DECIDING):
-        descriptor = lock_file(home / _DECIDING, alone=True)
+    with _disk(home / _DECISION_LOCK_FILE):
+        descriptor = lock_file(home / _DECISION_LOCK_FILE, alone=True)
     try:
         yield
     finally:

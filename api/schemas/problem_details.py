@@ -20,7 +20,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 TYPE: Final = "urn:benchlock:problem:"
 NOTHING_SERVED: Final = "nothing is served under this path"
 """The detail of the response for an unknown path, which another version may know."""
-_TOLD: Final = "ToldError"
+_STAND_IN: Final = "ToldError"
 _REASONS: Final = (UnknownNameError, InvalidInputError, RefusedError, IntegrityError, UnavailableError)
 
 
@@ -99,7 +99,7 @@ def _classes(kind: type[BenchlockError]) -> Iterator[type[BenchlockError]]:
     """Iterate over the class and its subclasses breadth first, so that base classes come first."""
     waiting = [kind]
     for subclass in waiting:
-        if subclass.__name__ != _TOLD:
+        if subclass.__name__ != _STAND_IN:
             yield subclass
             waiting += subclass.__subclasses__()
 
@@ -112,4 +112,4 @@ def _stand_in(code: str, reason: str) -> type[BenchlockError]:
     base = next((candidate for candidate in _REASONS if candidate.code == reason), None) or next(
         alike, InvalidInputError
     )
-    return type(_TOLD, (type(_TOLD, (base,), {"code": fault.reason}),), {"code": code})
+    return type(_STAND_IN, (type(_STAND_IN, (base,), {"code": fault.reason}),), {"code": code})

@@ -44,8 +44,8 @@ class Reached(RemoteQueue):
     The upkeep of the queue is a part of the server's ``gc``, and no request of its own.
     """
 
-    def __init__(self, talk: ApiClient, behind: Queue) -> None:
-        super().__init__(talk)
+    def __init__(self, client: ApiClient, behind: Queue) -> None:
+        super().__init__(client)
         self.submit = behind.submit  # type: ignore[method-assign]
         self.remove_unused_matches = behind.remove_unused_matches  # type: ignore[attr-defined]
 
@@ -54,9 +54,9 @@ class Reached(RemoteQueue):
 def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench(database)
     behind = made.queue
-    for resource in ("jobs", "leases", "held"):
-        monkeypatch.setattr(f"benchlock.api.http.routes.app.{resource}.open_queue", lambda _: behind)
-    for check in ("check_begun", "check_ended"):
+    for routes in ("job_routes", "worker_routes", "client_run_routes"):
+        monkeypatch.setattr(f"benchlock.api.http.routes.{routes}.open_queue", lambda _: behind)
+    for check in ("check_run_start", "check_run_end"):
         monkeypatch.setattr(f"benchlock.api.http.routes.worker_routes.{check}", lambda *_: None)
     store = LocalStore(tmp_path / "blobs")
     store.put(io.BytesIO(b"result"))

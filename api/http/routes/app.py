@@ -183,14 +183,14 @@ def create_app(
         send=threads(settings.send_threads),
         windows=SendMemory(settings.window_bytes),
         whole_answers=SendMemory(settings.answer_bytes),
-        kept=LruCache(settings.kept_bytes),
+        response_cache=LruCache(settings.kept_bytes),
         grace=GracefulShutdown(settings.last_seconds),
         reserve=open_reserve(registry),
         uploads=open_uploads(registry),
     )
 
     async def end() -> None:
-        await asyncio.gather(*(pool.end(service.grace.left) for pool in service.works))
+        await asyncio.gather(*(pool.end(service.grace.left) for pool in service.pools))
 
     refusals = DenialLog(registry.database, now)
     guard = chain_guards(

@@ -43,7 +43,7 @@ _ENTRY_BYTES = 1024
 _Found = tuple[bytes, str]
 """The document of a version and its ETag: the digest of the manifest, or another digest if the version is yanked."""
 
-_LONGEST_KEPT = 256
+_MAX_CACHED_TARGET = 256
 """Longer targets are not cached, because nobody requests them twice."""
 
 LATEST = "latest"
@@ -88,7 +88,7 @@ def routes(service: Service) -> Router:
     """Build the routes that read ``/v1/artifacts``."""
     catalogue = service.registry.catalogue
     commits = find_commit_counter(service.registry.database)
-    usual: LruCache[_Found] = LruCache(service.settings.current_bytes)
+    cache: LruCache[_Found] = LruCache(service.settings.current_bytes)
     current: CommitCache[_Found] = CommitCache(commits, service.settings.current_bytes)
     pages: CommitCache[bytes] = CommitCache(commits, service.settings.current_bytes)
 
@@ -146,8 +146,8 @@ def routes(service: Service) -> Router:
         target = f"{kind}{name}"
         document, number = current.get(target)
         if document is None:
-            document = await service.work.look_up(_read, catalogue, usual, target)
-            if len(target) <= _LONGEST_KEPT:
+            document = await service.work.look_up(_read, catalogue, cache, target)
+            if len(target) <= _MAX_CACHED_TARGET:
                 current.put(target, document, _ENTRY_BYTES + len(document[0]), number)
         text, tag = document
         return respond_with_etag(text, tag, request.headers.get("if-none-match"))
@@ -166,17 +166,17 @@ def _page(versions: tuple[ListedVersion, ...], limit: int) -> VersionPage:
     return VersionPage(artifacts=page, next=more)
 
 
-def _read(catalogue: Catalogue, usual: LruCache[_Found], target: str) -> _Found:
-    """Read the version that ``target`` names; ``usual`` caches versions that are not yanked."""
+def _read(catalogue: Catalogue, cache: LruCache[_Found], target: str) -> _Found:
+    """Read the version that ``target`` names; ``cache`` keeps versions that are not yanked."""
     reference = _find_reference(catalogue, target)
-    cached = usual.get(reference)
+    cached = cache.get(reference)
     if cached is not None and catalogue.why_yanked(reference) is None:
         return cached
     entry, manifest, sources = catalogue.read(reference)
     text = version_document(entry, manifest, sources)
     if entry.yanked is not None:
         return text, digest_bytes(f"{entry.digest} {entry.yanked}".encode())
-    usual.put(reference, (text, entry.digest), _ENTRY_BYTES + len(text))
+    cache.put(reference, (text, entry.digest), _ENTRY_BYTES + len(text))
     return text, entry.digest
 
 
@@ -235,7 +235,7 @@ def publishing_routes(service: Service) -> Router:
     """Build the routes ``POST /v1/artifacts`` and ``POST /v1/yanks``."""
     catalogue, store = service.registry.catalogue, service.registry.store
 
-    def published(data: Publication) -> PublishedVersion:
+    def publish(data: Publication) -> PublishedVersion:
         if not data.dry_run:
             service.reserve.require(0, reserve_share())
         warnings: list[str] = []
@@ -269,12 +269,12 @@ def publishing_routes(service: Service) -> Router:
         """
         long = len(await request.body()) > LONG_BODY
         work = service.inspect if long or data.manifest.get("files") else service.work
-        result = await work.do(published, data)
+        result = await work.do(publish, data)
         return BytesResponse(
             msgspec.json.encode(result), JSON, {}, status=201 if result.changed and not data.dry_run else 200
         )
 
-    def marked(data: Yank) -> Yanked:
+    def mark(data: Yank) -> Yanked:
         reference = parse_reference(data.target)
         changed = catalogue.unyank(reference) if data.undo else catalogue.yank(reference, data.reason)
         return Yanked(target=str(reference), yanked=not data.undo, changed=changed)
@@ -290,7 +290,7 @@ def publishing_routes(service: Service) -> Router:
     )
     async def yank_version(data: YankIn) -> Yanked:
         """Hide a version from new resolutions; locks with it can still be run."""
-        return await service.work.do(marked, data)
+        return await service.work.do(mark, data)
 
     return Router(
         "",

@@ -40,17 +40,17 @@ def openapi_routes(service: Service) -> Router:
     )
     async def read_openapi_document(request: Request[Any, Any, Any]) -> BytesResponse:
         """Read the OpenAPI document: every route with its parameters, bodies, responses and examples."""
-        text = service.kept.get("openapi.json")
+        text = service.response_cache.get("openapi.json")
         if text is None:
             text = msgspec.json.encode(build_document(request.app))
-            service.kept.put("openapi.json", text, len(text))
+            service.response_cache.put("openapi.json", text, len(text))
         return respond_with_etag(text, digest_bytes(text), request.headers.get("if-none-match"))
 
     return Router("", route_handlers=[read_openapi_document], tags=["health"])
 
 
 _METRICS = "text/plain; version=0.0.4"
-_NOWHERE: Final = from_hex("0" * 64)
+_MISSING_BLOB: Final = from_hex("0" * 64)
 """The digest of no blob, so that a lookup reaches the last of the stacked stores."""
 
 
@@ -88,13 +88,13 @@ class Readiness:
         """
         async with self._turn:
             if time.monotonic() >= self._until:
-                self._fault = await self._look()
+                self._fault = await self._check_parts()
                 self._until = time.monotonic() + self._service.settings.ready_seconds
         if self._fault is not None:
             raise self._fault.with_traceback(None)
         return not self._is_low
 
-    async def _look(self) -> BenchlockError | None:
+    async def _check_parts(self) -> BenchlockError | None:
         for part, look in (("database", _ask_database), ("store", _ask_store)):
             try:
                 await self._service.work.do(look, self._service.registry)
@@ -103,10 +103,10 @@ class Readiness:
             except BenchlockError as error:
                 log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
                 return UnavailableError(f"the {part} cannot be used", next_step="the log of the service says why")
-        await self._look_at_space()
+        await self._check_space()
         return None
 
-    async def _look_at_space(self) -> None:
+    async def _check_space(self) -> None:
         try:
             space = await self._service.work.do(self._service.reserve.measure)
         except BenchlockError as error:
@@ -166,7 +166,7 @@ def routes(service: Service) -> Router:
     )
     async def read_metrics() -> Response[bytes]:
         """Read metrics of the process and of requests by route and status, with their duration."""
-        return Response(service.tally.text(), media_type=_METRICS)
+        return Response(service.metrics.text(), media_type=_METRICS)
 
     return Router("", route_handlers=[read_health, read_readiness, read_metrics], tags=["health"])
 
@@ -179,4 +179,4 @@ def _ask_database(registry: LocalRegistry) -> None:
 
 def _ask_store(registry: LocalRegistry) -> None:
     """Look up a blob that does not exist; raise ``BenchlockError`` if the store does not answer."""
-    registry.store.exists(_NOWHERE)
+    registry.store.exists(_MISSING_BLOB)

@@ -30,9 +30,9 @@ from benchlock.evaluator.queue.queue_model import TERMINAL, JobId, JobState, Que
 from benchlock.registry.lock.lockfile import Lock, load
 from benchlock.registry.requests.request import parse_request
 
-_LOOKS: Final = 0.5
+_POLL_SECONDS: Final = 0.5
 """Seconds between two reads of a job that is watched."""
-_ALIVE: Final = 15.0
+_KEEPALIVE_SECONDS: Final = 15.0
 """Seconds after which a comment is sent without any change, to notice a disconnect."""
 
 _ID = "job/01kam1v3mz4w0q3d5g7h9j2k4m"
@@ -220,18 +220,18 @@ async def _events(
     while not service.ending.is_set():
         current = await service.work.do(queue.job, job)
         document = wire.encode_job(current)
-        unhurried = msgspec.structs.replace(document, again_in=None)  # the remaining wait is not a change
-        digest = digest_bytes(msgspec.json.encode(unhurried)).removeprefix("sha256:")[:_ID_DIGITS]
+        comparable = msgspec.structs.replace(document, again_in=None)  # the remaining wait is not a change
+        digest = digest_bytes(msgspec.json.encode(comparable)).removeprefix("sha256:")[:_ID_DIGITS]
         if digest != last:
             last, silent = digest, 0.0
             yield ServerSentEventMessage(event="job", id=digest, data=msgspec.json.encode(document).decode())
         if current.state in TERMINAL:
             return
-        if silent >= _ALIVE:
+        if silent >= _KEEPALIVE_SECONDS:
             silent = 0.0
             yield ServerSentEventMessage(data=None, comment="still watching")
-        await asyncio.sleep(_LOOKS)
-        silent += _LOOKS
+        await asyncio.sleep(_POLL_SECONDS)
+        silent += _POLL_SECONDS
 
 
 def _submit_job(registry: LocalRegistry, queue: Queue, data: wire.JobAsked) -> wire.JobOnWire:

@@ -74,19 +74,19 @@ REQUEST: Any = {
     "metrics": ["top1", "latency"],
     "seed": 7,
 }
-_STALE = {"fresh": False, "reasons": ["seed was 7, is 8"], "warnings": []}
-_PREFERRED = {"kind": "model", "name": "acme/resnet8", "version": "1.0.0"}
-_CHOSEN = {**_PREFERRED, "digest": _ID + "0" * 64, "yanked": None}
-_RESOLVED: Any = {
-    **{kind: {**_CHOSEN, "kind": kind} for kind in ("model", "framework", "image", "dataset")},
+_FRESHNESS_EXAMPLE = {"fresh": False, "reasons": ["seed was 7, is 8"], "warnings": []}
+_PREFERENCE_EXAMPLE = {"kind": "model", "name": "acme/resnet8", "version": "1.0.0"}
+_CHOSEN_EXAMPLE = {**_PREFERENCE_EXAMPLE, "digest": _ID + "0" * 64, "yanked": None}
+_RESOLUTION_EXAMPLE: Any = {
+    **{kind: {**_CHOSEN_EXAMPLE, "kind": kind} for kind in ("model", "framework", "image", "dataset")},
     "platforms": [{"os": "linux", "arch": "amd64", "device": "cpu", "python": "3.11", "layered": True}],
 }
-_KEPT = {"lock": _ID + "0" * 64, "text": _LOCK, "warnings": []}
+_LOCK_EXAMPLE = {"lock": _ID + "0" * 64, "text": _LOCK, "warnings": []}
 _CHANGE = {"subject": "model/acme/resnet8", "before": "1.0.0", "after": "1.1.0", "details": ["weights changed"]}
 _WHY = {"prose": "framework/onnxruntime 1.20.0 …", "why": {"kind": "framework", "name": "onnxruntime"}}
 
 QuestionIn = Annotated[
-    wire.Question, Body(examples=[encode_example({"request": REQUEST, "preferences": [_PREFERRED]})])
+    wire.Question, Body(examples=[encode_example({"request": REQUEST, "preferences": [_PREFERENCE_EXAMPLE]})])
 ]
 GivenIn = Annotated[wire.Given, Body(examples=[encode_example({"request": REQUEST}), encode_example({"text": _LOCK})])]
 CheckedIn = Annotated[wire.Checked, Body(examples=[encode_example({"lock": _ID + "1c2ab5b6", "request": REQUEST})])]
@@ -117,7 +117,7 @@ def routes(service: Service) -> Router:
             "conflict",
             "unknown-name",
             body=True,
-            success={200: describe_body(wire.Resolved, "What answers it.", _RESOLVED)},
+            success={200: describe_body(wire.Resolved, "What answers it.", _RESOLUTION_EXAMPLE)},
         ),
     )
     async def resolve_request(data: QuestionIn) -> wire.Resolved:
@@ -135,7 +135,7 @@ def routes(service: Service) -> Router:
             "unknown-name",
             "integrity",
             body=True,
-            success={201: describe_body(wire.KeptLock, "The lock, kept.", _KEPT)},
+            success={201: describe_body(wire.KeptLock, "The lock, kept.", _LOCK_EXAMPLE)},
         ),
     )
     async def create_lock(data: GivenIn) -> wire.KeptLock:
@@ -161,7 +161,7 @@ def _read_route(service: Service) -> BaseRouteHandler:
             "unknown-name",
             "invalid-input",
             success={
-                200: describe_body(wire.KeptLock, "The lock; as TOML where Accept asks for it.", _KEPT),
+                200: describe_body(wire.KeptLock, "The lock; as TOML where Accept asks for it.", _LOCK_EXAMPLE),
                 304: describe_empty_body("It is what If-None-Match names."),
             },
         ),
@@ -171,10 +171,10 @@ def _read_route(service: Service) -> BaseRouteHandler:
         id_ = await service.work.look_up(registry.catalogue.find_lock, lock_id)
         is_toml = TOML in request.headers.get("accept", "")
         tag, media_type = (f"{id_}-toml", TOML) if is_toml else (id_, "application/json")
-        text = service.kept.get(tag)
+        text = service.response_cache.get(tag)
         if text is None:
             text = await service.work.do(_encode_lock, registry, id_, as_toml=is_toml)
-            service.kept.put(tag, text, len(text))
+            service.response_cache.put(tag, text, len(text))
         caching = CACHE_FOREVER if lock_id == id_ else CACHE_AND_REVALIDATE  # a later lock may have the same beginning
         return respond_with_etag(text, tag, request.headers.get("if-none-match"), caching, media_type, vary="Accept")
 
@@ -194,7 +194,7 @@ def _query_routes(service: Service) -> list[Any]:
             "unknown-name",
             "integrity",
             body=True,
-            success={200: describe_body(wire.FreshnessFound, "Whether it does.", _STALE)},
+            success={200: describe_body(wire.FreshnessFound, "Whether it does.", _FRESHNESS_EXAMPLE)},
         ),
     )
     async def check_lock_freshness(data: CheckedIn) -> wire.FreshnessFound:

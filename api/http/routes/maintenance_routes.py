@@ -19,12 +19,12 @@ from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.lock.lockfile import Lock, load
 from benchlock.registry.publishing.remote_publication import require_blobs
 
-SELDOM = ADMIN | WHILE_FULL | {"rate": 10.0}
+MAINTENANCE = ADMIN | WHILE_FULL | {"rate": 10.0}
 """The options of routes that may read the whole registry."""
-_MOST_FILES: Final = 1 << 16
+_MAX_FILES: Final = 1 << 16
 """Maximum number of files in a bundle: each takes memory while it is imported."""
 _DIGEST = "sha256:" + "0" * 64
-_BROUGHT = {
+_IMPORT_EXAMPLE = {
     "lock": _DIGEST,
     "changed": True,
     "runs": [{"run": "run/01kam1v3mz4w0q3d5g7h9j2k4m", "changed": True}],
@@ -34,8 +34,14 @@ _BROUGHT = {
     "blobs": 12,
     "warnings": [],
 }
-_VERIFIED = {"blobs": 12, "damaged": []}
-_COLLECTED = {"blobs": 3, "bytes": 4096, "dry_run": False, "local": None, "leftovers": {"files": 2, "bytes": 1024}}
+_VERIFICATION_EXAMPLE = {"blobs": 12, "damaged": []}
+_COLLECTION_EXAMPLE = {
+    "blobs": 3,
+    "bytes": 4096,
+    "dry_run": False,
+    "local": None,
+    "leftovers": {"files": 2, "bytes": 1024},
+}
 
 BundleIn = Annotated[wire.BundleSent, Body(examples=[encode_example({"blob": _DIGEST})])]
 VerifyIn = Annotated[wire.ToVerify, Body(examples=[encode_example({"targets": ["model/acme/resnet8@1.0.0"]})])]
@@ -56,7 +62,7 @@ def routes(service: Service) -> Router:
             "missing-blobs",
             "integrity",
             body=True,
-            success={200: describe_body(wire.BundleTold, "What came.", _BROUGHT)},
+            success={200: describe_body(wire.BundleTold, "What came.", _IMPORT_EXAMPLE)},
         ),
     )
     async def import_bundle(data: BundleIn) -> wire.BundleTold:
@@ -68,14 +74,14 @@ def routes(service: Service) -> Router:
 
     @post(
         "/verifications",
-        opt=SELDOM,
+        opt=MAINTENANCE,
         status_code=200,
         summary="Read bytes again",
         responses=describe_responses(
             "unknown-name",
             "integrity",
             body=True,
-            success={200: describe_body(wire.VerifiedTold, "What it found.", _VERIFIED)},
+            success={200: describe_body(wire.VerifiedTold, "What it found.", _VERIFICATION_EXAMPLE)},
         ),
     )
     async def verify_bytes(data: VerifyIn) -> wire.VerifiedTold:
@@ -84,13 +90,13 @@ def routes(service: Service) -> Router:
 
     @post(
         "/collections",
-        opt=SELDOM,
+        opt=MAINTENANCE,
         status_code=200,
         summary="Free what nothing names",
         responses=describe_responses(
             "integrity",
             body=True,
-            success={200: describe_body(wire.CollectedTold, "What went, or would go.", _COLLECTED)},
+            success={200: describe_body(wire.CollectedTold, "What went, or would go.", _COLLECTION_EXAMPLE)},
         ),
     )
     async def collect_garbage(data: CollectIn) -> wire.CollectedTold:
@@ -107,7 +113,7 @@ def _import_bundle(service: Service, embedded: EmbeddedRegistry, data: wire.Bund
     from benchlock.evaluator.workflows.bundles import BundleAdmission  # noqa: PLC0415 - scipy, which most answers need not
 
     registry, digest = service.registry, parse_digest(data.blob)
-    admission = BundleAdmission(_MOST_FILES, partial(service.uploads.charge, get_actor().id))
+    admission = BundleAdmission(_MAX_FILES, partial(service.uploads.charge, get_actor().id))
     with registry.store.writing():
         require_blobs({digest: "the bundle"}, registry.store)
         return wire.encode_import_report(embedded.import_bundle(registry.store.path(digest), SILENT, admission))

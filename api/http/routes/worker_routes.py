@@ -26,7 +26,7 @@ from benchlock.evaluator.queue.queue_model import Fence, Job, Lease, MachineId, 
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_model import RunEnd, RunId, RunStart
 
-_LOOKS: Final = 1.0
+_POLL_SECONDS: Final = 1.0
 """Seconds between two attempts to find a job for a machine that waits."""
 
 _BOOT = "0f6e0c5c-f41a-4b86-b5d1-a4f2c0ffee00"
@@ -47,7 +47,7 @@ _FACTS: Any = {
     "processes": False,
     "code": False,
 }
-_KNOWN = {
+_MACHINE_EXAMPLE = {
     "machine": _MACHINE,
     "boot": _BOOT,
     "facts": _FACTS,
@@ -120,7 +120,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         summary="List machines",
         responses=describe_responses(
             "invalid-input",
-            success={200: describe_body(wire.MachinePage, "A page of machines.", {"machines": [_KNOWN]})},
+            success={200: describe_body(wire.MachinePage, "A page of machines.", {"machines": [_MACHINE_EXAMPLE]})},
         ),
     )
     async def list_machines(cursor: Cursor = None, limit: Limit = None) -> wire.MachinePage:
@@ -177,8 +177,8 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
             lease = await work.do(queue.lease, MachineId(request.machine), request.boot, request.nonce)
             if lease is not None or left <= 0 or service.ending.is_set():
                 return lease
-            await asyncio.sleep(min(left, _LOOKS))
-            left -= _LOOKS
+            await asyncio.sleep(min(left, _POLL_SECONDS))
+            left -= _POLL_SECONDS
 
     @post(
         "/leases",

@@ -29,7 +29,7 @@ def test_entries_before_a_run_are_those_of_the_registry_itself(tmp_path: Path, m
         registry.records.start(type(begun)(**{name: getattr(begun, name) for name in begun.__slots__} | {"id": run}))
         registry.records.finish(run, RunEnd(outcome="cancelled" if number % 3 else "abandoned", ended_at=at))
     with service(tmp_path / "registry") as served:
-        remote = RemoteRuns(connect_server(served.url).talk, lambda _: False)
+        remote = RemoteRuns(connect_server(served.url).client, lambda _: False)
         for before in (None, *ids):
             for limit in (1, 3, 100):
                 for outcome in (None, "cancelled"):

@@ -31,17 +31,17 @@ def test_runs_of_a_skewed_machine_are_recorded_with_the_service_s_time(
     registry.catalogue.put_lock(lock)
     jobs = [open_queue(registry).submit(JobWish(new_job_id(datetime.now(UTC)), lock.id, Wants((CPU,), {}, cpus=1)))]
     with service(tmp_path / "registry") as served:
-        talk = connect_server(served.url).talk
-        talk.clock._own = lambda: datetime.now(UTC) + skew
-        queue, runs = RemoteQueue(talk), RemoteRuns(talk, lambda _: False)
+        client = connect_server(served.url).client
+        client.clock._own = lambda: datetime.now(UTC) + skew
+        queue, runs = RemoteQueue(client), RemoteRuns(client, lambda _: False)
         queue.enrol(machine(1), BOOT, facts(), datetime.now(UTC) + skew)
         lease = queue.lease(machine(1), BOOT)
         assert lease is not None
-        leased = start_of(lock, talk.clock())
+        leased = start_of(lock, client.clock())
         assert queue.begin(lease.fence, leased) is not None
-        cut = RunEnd(outcome="failed", failure_class="timeout", failure_message="too slow", ended_at=talk.clock())
+        cut = RunEnd(outcome="failed", failure_class="timeout", failure_message="too slow", ended_at=client.clock())
         assert queue.commit(lease.fence, leased.id, cut).state == "failed"
-        held = start_of(lock, talk.clock())
+        held = start_of(lock, client.clock())
         runs.start(held)
         runs.finish(held.id, RunEnd(outcome="cancelled", ended_at=datetime.now(UTC) + skew))
         assert queue.job(jobs[0].id).tally.total == 0

@@ -238,7 +238,7 @@ def test_child_processes_of_ends_of_runs_are_served_first(registry: LocalRegistr
     service = create_app(registry).state.service
 
     async def find_urgent() -> list[FairThreadPool]:
-        return [work for work in service.works if (await work.do(SLOT_CLAIM.get)).urgent]
+        return [work for work in service.pools if (await work.do(SLOT_CLAIM.get)).urgent]
 
     assert asyncio.run(find_urgent()) == [service.ends]
 

@@ -56,7 +56,7 @@ class Looks:
 def test_who_watches_a_job_that_waits_hears_nothing_until_something_changes(
     registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_routes, "_LOOKS", 0.0)
+    monkeypatch.setattr(job_routes, "_POLL_SECONDS", 0.0)
     service: Service = create_app(registry).state.service
 
     async def watched() -> list[dict[str, object]]:
@@ -71,8 +71,8 @@ def test_who_watches_a_job_that_waits_hears_nothing_until_something_changes(
 
 
 def test_a_sign_of_life_is_a_comment_and_no_event(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_routes, "_LOOKS", 0.0)
-    monkeypatch.setattr(job_routes, "_ALIVE", 0.0)
+    monkeypatch.setattr(job_routes, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(job_routes, "_KEEPALIVE_SECONDS", 0.0)
     service: Service = create_app(registry).state.service
 
     async def first() -> list[bytes]:

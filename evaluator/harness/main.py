@@ -62,18 +62,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run_phase(phase: str, job: Job, folder: Path, output: Path, given: argparse.Namespace) -> None:
-    """Run one phase, in a process of its own; ``given`` holds the options of a phase."""
+def _run_phase(phase: str, job: Job, folder: Path, output: Path, options: argparse.Namespace) -> None:
+    """Run one phase, in a process of its own; ``options`` holds the options of a phase."""
     os.chdir(output)
     if failure := find_missing_packages() or find_missing_library(job):
         write_json(phase_report(output, phase), {"failure": {"class": failure.kind, "message": failure.message}})
         return
     from .phases.phase_process import PhaseArguments, execute_phase  # noqa: PLC0415 - only a phase loads numpy and a framework
 
-    execute_phase(phase, job, folder, output, PhaseArguments(given.since, given.rate))
+    execute_phase(phase, job, folder, output, PhaseArguments(options.since, options.rate))
 
 
-def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dict[str, Any]:
+def _run(job: Job, folder: Path, output: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Return the result of all phases, or of those before the first that failed."""
     failure: dict[str, str] | None = None
     reports: dict[str, Mapping[str, Any]] = {}
@@ -83,7 +83,7 @@ def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dic
             if sys.flags.hash_randomization:
                 reports[phase], timings[phase] = run_phase(phase, folder, output, job.threads)
             else:
-                work = partial(_run_phase, phase, job, folder, output, given)
+                work = partial(_run_phase, phase, job, folder, output, options)
                 reports[phase], timings[phase] = fork_phase(phase, work, output, job.threads)
         except Failure as error:
             failure = {"class": error.kind, "message": error.message, "phase": phase}
@@ -95,14 +95,14 @@ def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dic
             threads, device = report["threads"], report["device"]
         timings |= {f"{phase}.{name}": seconds for name, seconds in report["timings"].items()}
     performance = reports.get("performance", {})
-    first = reports.get("accuracy", reports.get("golden", {}))
+    first_report = reports.get("accuracy", reports.get("golden", {}))
     return {
         "schema": RESULT_SCHEMA,
         "harness": VERSION,
         "lock_fingerprint": job.lock_fingerprint,
         "outcome": "done" if failure is None else "failed",
         "failure": failure,
-        "golden": first.get("golden"),
+        "golden": first_report.get("golden"),
         "quality": reports.get("score", {}).get("quality", {}),
         "accuracy": reports.get("accuracy", {}).get("accuracy"),
         "performance": performance.get("performance"),
@@ -117,5 +117,5 @@ def _run(job: Job, folder: Path, output: Path, given: argparse.Namespace) -> dic
 
 def _audits(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the audits of the performance phase, and those of other phases by phase name; None without audits."""
-    others = {phase: reports[phase]["audits"] for phase in ("pipeline", "peak") if phase in reports}
-    return {**reports.get("performance", {}).get("audits", {}), **others} or None
+    other_audits = {phase: reports[phase]["audits"] for phase in ("pipeline", "peak") if phase in reports}
+    return {**reports.get("performance", {}).get("audits", {}), **other_audits} or None

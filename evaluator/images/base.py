@@ -83,20 +83,20 @@ def debian_tarball(tarball: Path, cache: Path, store: BlobStore, progress: Progr
     recipe = _recipe(suite)
     identity = to_hex(digest_bytes(encode_canonical([*recipe, platform.machine(), _EPOCH])))
     pointer = cache / f"base-{suite}-{identity[:12]}.json"
-    kept = _kept(pointer, store)
-    if kept is not None:
-        with store.open(kept) as stream:
+    digest = _find_stored_base(pointer, store)
+    if digest is not None:
+        with store.open(digest) as stream:
             copy(stream, tarball)
-        check_file(tarball, kept)
+        check_file(tarball, digest)
         return
     with progress.task(f"making the Debian {suite} base"):
         _bootstrap([*recipe, str(tarball)])
     with tarball.open("rb") as stream:
         descriptor = store.put(stream)
     cache.mkdir(parents=True, exist_ok=True)
-    written = cache / f".{pointer.name}.{os.getpid()}"
-    written.write_bytes(encode_canonical({"digest": descriptor.digest, "size": descriptor.size}))
-    written.replace(pointer)
+    temporary = cache / f".{pointer.name}.{os.getpid()}"
+    temporary.write_bytes(encode_canonical({"digest": descriptor.digest, "size": descriptor.size}))
+    temporary.replace(pointer)
 
 
 def open_base(tarball: Path, folder: Path) -> Base:
@@ -127,17 +127,17 @@ def enter_base(layers: tuple[tuple[Path, Descriptor], ...], root: Path, settings
         next_step=f"run as root or allow user namespaces, with a base that has python3 and glibc; or {_ALTERNATIVES}",
         environment=_environment(settings),
     )
-    found = json.loads(answer)
-    if found["implementation"] != "cpython":
+    report = json.loads(answer)
+    if report["implementation"] != "cpython":
         raise UnavailableError(
-            f"the base's python3 is {found['implementation']}", next_step="give a --base with CPython"
+            f"the base's python3 is {report['implementation']}", next_step="give a --base with CPython"
         )
-    target = read_target(found["python"], found["machine"], found["libc"])
-    return Base(layers, root, target, found["executable"], settings)
+    target = read_target(report["python"], report["machine"], report["libc"])
+    return Base(layers, root, target, report["executable"], settings)
 
 
 def _environment(settings: tuple[str, ...]) -> Mapping[str, str]:
-    paths = [value for name, _, value in (one.partition("=") for one in settings) if name == "PATH"]
+    paths = [value for name, _, value in (setting.partition("=") for setting in settings) if name == "PATH"]
     return _ENVIRONMENT | {"PATH": paths[-1]} if paths else _ENVIRONMENT
 
 
@@ -159,7 +159,7 @@ def _bootstrap(command: list[str]) -> None:
     )
 
 
-def _kept(pointer: Path, store: BlobStore) -> Digest | None:
+def _find_stored_base(pointer: Path, store: BlobStore) -> Digest | None:
     """Return the digest of the base built earlier; None if it is not in the store."""
     try:
         digest = parse_digest(json.loads(pointer.read_bytes())["digest"])
@@ -341,21 +341,21 @@ class RemoteBase:
         described = parse_configuration(image.config)
         self._check(described, len(image.layers), arch)
         (workspace / "base").mkdir()
-        found: dict[Digest, tuple[Path, Descriptor]] = {}
+        layers: dict[Digest, tuple[Path, Descriptor]] = {}
         with progress.task(f"pulling {self.reference}", sum(layer.size for layer in image.layers)) as advance:
             for packed, diff_id in zip(image.layers, described.layers, strict=True):
                 tarball = workspace / "base" / f"{to_hex(diff_id)}.tar"
-                if diff_id not in found:
-                    left = self.limit - sum(layer.size for _, layer in found.values())
-                    found[diff_id] = (tarball, self._layer(packed, diff_id, tarball, store, left))
+                if diff_id not in layers:
+                    remaining = self.limit - sum(layer.size for _, layer in layers.values())
+                    layers[diff_id] = (tarball, self._layer(packed, diff_id, tarball, store, remaining))
                 advance(packed.size)
         root = workspace / "root"
         root.mkdir()
         with progress.task("unpacking the base", len(described.layers)) as advance:
             for diff_id in described.layers:
-                apply_layer(found[diff_id][0], root)
+                apply_layer(layers[diff_id][0], root)
                 advance(1)
-        return enter_base(tuple(found[diff_id] for diff_id in described.layers), root, described.environment)
+        return enter_base(tuple(layers[diff_id] for diff_id in described.layers), root, described.environment)
 
     def _check(self, described: Configuration, layers: int, arch: str) -> None:
         if (described.os, described.arch) != (_LINUX, arch):

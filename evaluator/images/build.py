@@ -224,27 +224,27 @@ class Builder:
         base = self._base(options.base) if options.layers else None
         target = host_target() if base is None else base.target
         with self.progress.task("resolving wheels"):
-            wanted = [choice.requirement, *HARNESS_REQUIREMENTS, *extra]
-            wheels = resolve(wanted, target, options.index, scratch=self.workspace)
+            requirements = [choice.requirement, *HARNESS_REQUIREMENTS, *extra]
+            wheels = resolve(requirements, target, options.index, scratch=self.workspace)
         check_device(wheels, options.device)
         platform, files = self._lock(wheels, target, options)
         if base is not None:
-            platform, more = self._assemble(base, _stacked(wheels, choice), platform)
+            platform, more = self._assemble(base, _order_layers(wheels, choice), platform)
             files += more
         return BuiltImage(*_manifests(choice, wheels, platform, files, options.version), self.workspace)
 
-    def _base(self, given: Path | RemoteBase | None) -> Base:
-        if isinstance(given, RemoteBase):
-            return given.fetch(self.workspace, self.store, self.progress)
+    def _base(self, base: Path | RemoteBase | None) -> Base:
+        if isinstance(base, RemoteBase):
+            return base.fetch(self.workspace, self.store, self.progress)
         tarball = self.workspace / "base.tar"
-        if given is None:
+        if base is None:
             debian_tarball(tarball, self.cache, self.store, self.progress)
         else:
             try:
-                with given.open("rb") as stream:
+                with base.open("rb") as stream:
                     copy(stream, tarball)
             except OSError as error:
-                raise InvalidInputError(f"the base cannot be read: {error}", where=str(given)) from error
+                raise InvalidInputError(f"the base cannot be read: {error}", where=str(base)) from error
         return open_base(tarball, self.workspace / "root")
 
     def _lock(self, wheels: Sequence[Wheel], target: Target, options: BuildOptions) -> tuple[Platform, list[File]]:
@@ -273,7 +273,7 @@ def _file(path: str, role: Role, digest: Digest) -> File:
     return File(path=path, role=role, source=f"./{path}", sha256=to_hex(digest))
 
 
-def _stacked(wheels: Sequence[Wheel], choice: FrameworkChoice) -> list[Wheel]:
+def _order_layers(wheels: Sequence[Wheel], choice: FrameworkChoice) -> list[Wheel]:
     """Return ``wheels`` in the order of their layers: the harness's requirements first, the framework last.
 
     An engine shares a layer between images only where all lower layers are equal.

@@ -107,15 +107,15 @@ class Environments:
         packages = f"{final}/lib/python{python}/site-packages"
         with workspace(self.root) as temporary:
             tree = temporary / "tree"
-            made = Path(f"{tree}{folder}")
-            _start_venv(made / _VENV, interpreter)
+            staging = Path(f"{tree}{folder}")
+            _start_venv(staging / _VENV, interpreter)
             self._install(parts, temporary, tree, Layout(str(final), packages, str(final / _PYTHON)))
             modules = f"{tree}{packages}"
             compile_all([str(interpreter)], [Sources(Path(modules), modules, packages)], _environment(), self.progress)
-            stamp = [(path, *_measure(file)) for path, file in _files(made / _VENV)]
-            (made / _STAMP).write_bytes(msgspec.json.encode(stamp))
+            stamp = [(path, *_measure(file)) for path, file in _files(staging / _VENV)]
+            (staging / _STAMP).write_bytes(msgspec.json.encode(stamp))
             try:
-                made.rename(folder)
+                staging.rename(folder)
             except OSError:
                 if not folder.exists():
                     raise
@@ -140,18 +140,18 @@ class Environments:
             stamp = msgspec.json.decode((folder / _STAMP).read_bytes(), type=list[tuple[str, Digest, int]])
             files = dict(_files(venv))
         except (OSError, msgspec.MsgspecError) as error:
-            raise _damaged(folder, f"it cannot be read: {error}") from error
+            raise _damage_error(folder, f"it cannot be read: {error}") from error
         if not (venv / _PYTHON).is_symlink() or (venv / _PYTHON).readlink() != interpreter:
-            raise _damaged(folder, f"{_PYTHON} does not lead to {interpreter}")
+            raise _damage_error(folder, f"{_PYTHON} does not lead to {interpreter}")
         stamped = {path: (digest, size) for path, digest, size in stamp}
         for path in sorted(stamped.keys() ^ files.keys()):
-            raise _damaged(folder, f"{path} is {'missing' if path in stamped else 'not part of it'}")
+            raise _damage_error(folder, f"{path} is {'missing' if path in stamped else 'not part of it'}")
         total = sum(size for _, size in stamped.values())
         with self.progress.task("verifying the environment", total) as advance:
             for path, digest, size in run_parallel(lambda path: (path, *_measure(files[path])), files):
                 if (digest, size) != stamped[path]:
-                    found = f"expected {stamped[path][0]}, found {digest}"
-                    raise _damaged(folder, f"{path} is not what was installed: {found}")
+                    difference = f"expected {stamped[path][0]}, found {digest}"
+                    raise _damage_error(folder, f"{path} is not what was installed: {difference}")
                 advance(size)
 
 
@@ -191,13 +191,13 @@ def _measure(file: Path) -> tuple[Digest, int]:
     try:
         # Neither follow a link nor wait for a pipe: no wheel installs either.
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
-            found = describe(stream)
+            descriptor = describe(stream)
     except OSError as error:
         raise IntegrityError(f"{file} cannot be read: {error.strerror}", where=str(file), next_step=_REMOVE) from error
-    return found.digest, found.size
+    return descriptor.digest, descriptor.size
 
 
-def _damaged(folder: Path, reason: str) -> IntegrityError:
+def _damage_error(folder: Path, reason: str) -> IntegrityError:
     return IntegrityError(
         f"the environment of this image is damaged: {reason}",
         where=str(folder),

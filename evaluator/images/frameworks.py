@@ -75,14 +75,18 @@ def choose_framework(spec: str, device: str) -> FrameworkChoice:
     Raises:
         InvalidInputError: The spec has another form, or the framework is unknown or has no distribution for the device.
     """
-    wanted = parse_requirement(spec)
-    pins = [(clause.operator, clause.version) for clause in wanted.specifier]
-    if len(pins) != 1 or any(operator != "==" or version.endswith(".*") for operator, version in pins) or wanted.extras:
-        raise InvalidInputError(f"{spec!r} pins no framework version", next_step=f"write {wanted.name}==VERSION")
-    framework = FRAMEWORKS.get(canonicalize_name(wanted.name))
+    requirement = parse_requirement(spec)
+    pins = [(clause.operator, clause.version) for clause in requirement.specifier]
+    if (
+        len(pins) != 1
+        or any(operator != "==" or version.endswith(".*") for operator, version in pins)
+        or requirement.extras
+    ):
+        raise InvalidInputError(f"{spec!r} pins no framework version", next_step=f"write {requirement.name}==VERSION")
+    framework = FRAMEWORKS.get(canonicalize_name(requirement.name))
     if framework is None:
         raise UnknownNameError(
-            f"no framework is named {wanted.name!r}", next_step=f"choose one of {', '.join(sorted(FRAMEWORKS))}"
+            f"no framework is named {requirement.name!r}", next_step=f"choose one of {', '.join(sorted(FRAMEWORKS))}"
         )
     if device not in framework.devices:
         raise InvalidInputError(
@@ -90,7 +94,7 @@ def choose_framework(spec: str, device: str) -> FrameworkChoice:
             next_step=f"choose one of {', '.join(sorted(framework.devices))}",
         )
     needed = Requirement(framework.devices[device])
-    return FrameworkChoice(framework, needed.name, f"{framework.devices[device]}{wanted.specifier}")
+    return FrameworkChoice(framework, needed.name, f"{framework.devices[device]}{requirement.specifier}")
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -130,12 +134,12 @@ def check_device(wheels: Iterable[Wheel], device: str) -> None:
         if nvidia:
             raise _refusal(device, f"they need {', '.join(wheel.name for wheel in nvidia)}")
         return
-    wanted = device.removeprefix(_CUDA)
-    others = [wheel for wheel in nvidia if _cuda(wheel) not in (None, wanted)]
-    if others:
-        raise _refusal(device, f"they need {', '.join(f'{one.name} {one.version}' for one in others)}")
-    if not any(_cuda(wheel) == wanted for wheel in nvidia):
-        raise _refusal(device, f"none of them is a library of CUDA {wanted}")
+    version = device.removeprefix(_CUDA)
+    wrong_wheels = [wheel for wheel in nvidia if _cuda(wheel) not in (None, version)]
+    if wrong_wheels:
+        raise _refusal(device, f"they need {', '.join(f'{wheel.name} {wheel.version}' for wheel in wrong_wheels)}")
+    if not any(_cuda(wheel) == version for wheel in nvidia):
+        raise _refusal(device, f"none of them is a library of CUDA {version}")
 
 
 def _cuda(wheel: Wheel) -> str | None:

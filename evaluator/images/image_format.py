@@ -16,7 +16,7 @@ from benchlock.artifacts.json_codec import encode_canonical
 
 def list_files(folder: Path) -> list[tuple[str, Path]]:
     """List all entries except folders: relative path and location, sorted by the UTF-8 bytes of the path."""
-    return sorted(_walk(str(folder), ""), key=lambda found: found[0].encode())
+    return sorted(_walk(str(folder), ""), key=lambda entry: entry[0].encode())
 
 
 def _walk(folder: str, prefix: str) -> Iterator[tuple[str, Path]]:
@@ -43,7 +43,7 @@ def encode_config(arch: str, layers: Sequence[Digest], settings: Sequence[str] =
         settings: The variables that the base sets, as ``NAME=value``; the image's own variables take precedence.
     """
     inherited = dict(setting.partition("=")[::2] for setting in settings)
-    own = {
+    variables = {
         "PATH": f"{PREFIX}/bin:{inherited.get('PATH', _PATH)}",
         "PYTHONPATH": PACKAGES,
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -55,7 +55,7 @@ def encode_config(arch: str, layers: Sequence[Digest], settings: Sequence[str] =
             "architecture": arch,
             "os": "linux",
             "config": {
-                "Env": [f"{name}={value}" for name, value in (own | {**inherited, **own}).items()],
+                "Env": [f"{name}={value}" for name, value in (variables | {**inherited, **variables}).items()],
                 "WorkingDir": "/",
             },
             "rootfs": {"type": "layers", "diff_ids": list(layers)},

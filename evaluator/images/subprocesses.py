@@ -55,7 +55,7 @@ def run_tool(
     *,
     what: str,
     next_step: str,
-    given: bytes = b"",
+    stdin: bytes = b"",
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
     """Run an external tool and return its standard output.
@@ -64,31 +64,32 @@ def run_tool(
         command: The command line.
         what: The purpose of the tool, for the error message.
         next_step: The advice of the error message.
-        given: The standard input.
+        stdin: The standard input.
         environment: The complete environment; None inherits this process's.
 
     Raises:
         UnavailableError: The tool cannot be started or fails; the message has the end of the tool's messages.
     """
     try:
-        done = run_group(command, given, environment)
+        completed = run_group(command, stdin, environment)
     except OSError as error:
         raise UnavailableError(f"{what}: {command[0]} cannot be started: {error}", next_step=next_step) from error
-    if done.returncode:
+    if completed.returncode:
         raise UnavailableError(
-            f"{what}: {last_lines(done.stderr.decode(errors='replace'), done.returncode)}", next_step=next_step
+            f"{what}: {last_lines(completed.stderr.decode(errors='replace'), completed.returncode)}",
+            next_step=next_step,
         )
-    return done.stdout
+    return completed.stdout
 
 
 def run_group(
-    command: Sequence[str], given: bytes = b"", environment: Mapping[str, str] | None = None
+    command: Sequence[str], stdin: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run a tool to its end; if this process is interrupted, end the tool and its children, which can clean up.
 
     Args:
         command: The command line.
-        given: The standard input.
+        stdin: The standard input.
         environment: The complete environment; None inherits this process's.
 
     Raises:
@@ -97,7 +98,7 @@ def run_group(
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, process_group=0) as process:
         try:
-            output, errors = process.communicate(given)
+            output, errors = process.communicate(stdin)
         except BaseException:
             _end_group(process)
             raise

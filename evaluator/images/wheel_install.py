@@ -34,8 +34,8 @@ def run_parallel(action: Callable[[_Argument], _Result], arguments: Iterable[_Ar
     """
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
     try:
-        for done in as_completed([pool.submit(action, argument) for argument in arguments]):
-            yield done.result()
+        for future in as_completed([pool.submit(action, argument) for argument in arguments]):
+            yield future.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -71,8 +71,8 @@ class _Part:
     files: Sequence[str]
 
     def task(self) -> bytes:
-        places = {"folder": f"{self.sources.seen}/", "final": f"{self.sources.final}/"}
-        return json.dumps({**places, "files": self.files}).encode()
+        paths = {"folder": f"{self.sources.seen}/", "final": f"{self.sources.final}/"}
+        return json.dumps({**paths, "files": self.files}).encode()
 
 
 def compile_all(
@@ -99,7 +99,7 @@ def compile_all(
             command,
             what="compiling byte code",
             next_step="check that the interpreter runs and that the disk has room",
-            given=part.task(),
+            stdin=part.task(),
             environment={**environment, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
         )
         return len(part.files)

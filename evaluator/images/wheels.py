@@ -173,9 +173,9 @@ def fetch(
         UnavailableError: pip or the index failed, or downloaded a wheel under another name.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = list(wheels)
-    missing = [wheel for wheel in wanted if not store.exists(wheel.digest)]
-    for wheel in wanted:
+    chosen = list(wheels)
+    missing = [wheel for wheel in chosen if not store.exists(wheel.digest)]
+    for wheel in chosen:
         if wheel not in missing:
             with store.open(wheel.digest) as stream:
                 copy(stream, folder / wheel.filename)
@@ -183,16 +183,16 @@ def fetch(
         pins = folder.parent / "wheels.txt"
         lines = (f"{wheel.name}=={wheel.version} --hash=sha256:{to_hex(wheel.digest)}\n" for wheel in missing)
         pins.write_text("".join(lines), encoding="utf-8")
-        places = ["--no-deps", "--require-hashes", f"--requirement={pins}", f"--dest={folder}"]
-        _pip(["download", *places, *_target_arguments(target), *index.arguments()])
-    for wheel in wanted:
+        options = ["--no-deps", "--require-hashes", f"--requirement={pins}", f"--dest={folder}"]
+        _pip(["download", *options, *_target_arguments(target), *index.arguments()])
+    for wheel in chosen:
         if not (folder / wheel.filename).is_file():
             raise UnavailableError(
                 f"pip resolved {wheel.filename}, and fetched no file of that name",
                 where=wheel.name,
                 next_step="build again; if it stays so, the index says another name of that file than it has",
             )
-    return {wheel.digest: check_file(folder / wheel.filename, wheel.digest) for wheel in wanted}
+    return {wheel.digest: check_file(folder / wheel.filename, wheel.digest) for wheel in chosen}
 
 
 def copy(stream: BinaryIO, path: Path) -> None:
@@ -209,23 +209,23 @@ def _target_arguments(target: Target) -> list[str]:
 
 def _pip(arguments: Sequence[str]) -> None:
     command = [sys.executable, "-m", "pip", "--no-input", *arguments]
-    done = run_group(command)
-    if done.returncode:
-        raise _pip_error(done.stderr.decode(errors="replace"), done.returncode)
+    completed = run_group(command)
+    if completed.returncode:
+        raise _pip_error(completed.stderr.decode(errors="replace"), completed.returncode)
 
 
 def _pip_error(messages: str, status: int) -> BenchlockError:
-    shown = last_lines("\n".join(line for line in messages.splitlines() if "WARNING" not in line), status)
+    excerpt = last_lines("\n".join(line for line in messages.splitlines() if "WARNING" not in line), status)
     if _MISMATCH_SIGN in messages:
         return IntegrityError(
-            f"a wheel is not what was resolved:\n{shown}", next_step="build again; if it stays so, report the index"
+            f"a wheel is not what was resolved:\n{excerpt}", next_step="build again; if it stays so, report the index"
         )
     if any(sign in messages for sign in _UNSOLVABLE_SIGNS) and _OFFLINE_SIGN not in messages:
         return InvalidInputError(
-            f"pip finds no wheels that satisfy the requirements:\n{shown}",
+            f"pip finds no wheels that satisfy the requirements:\n{excerpt}",
             next_step="choose a version that the index has wheels of, or name another source with --find-links",
         )
-    return UnavailableError(f"pip failed:\n{shown}", next_step="check the network and `pip config list`")
+    return UnavailableError(f"pip failed:\n{excerpt}", next_step="check the network and `pip config list`")
 
 
 def _read_entry(entry: Mapping[str, Any], target: Target) -> Wheel:
@@ -254,11 +254,11 @@ def check_file(path: Path, expected: Digest) -> int:
         IntegrityError: The file has another digest.
     """
     with path.open("rb") as stream:
-        found = describe(stream)
-    if found.digest != expected:
+        descriptor = describe(stream)
+    if descriptor.digest != expected:
         raise IntegrityError(
-            f"{path.name} is not what its digest says: expected {expected}, found {found.digest}",
+            f"{path.name} is not what its digest says: expected {expected}, found {descriptor.digest}",
             where=path.name,
             next_step="if it stays so, the package index or the store is damaged: try `benchlock verify`",
         )
-    return found.size
+    return descriptor.size

@@ -134,9 +134,9 @@ def _ratio(value: float, error: float, degrees: float, n: int, *, paired: bool) 
     return Ratio(math.exp(value), ci, narrow, n, paired)
 
 
-def _error(drawn: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float:
+def _error(values: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float:
     """Return the standard error of the mean."""
-    return float(drawn.std(ddof=1)) / math.sqrt(len(drawn)) if len(drawn) > 1 else 0.0
+    return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 def _quantile(level: float, degrees: float) -> float:
@@ -145,20 +145,20 @@ def _quantile(level: float, degrees: float) -> float:
     return float(special.ndtri(upper) if math.isinf(degrees) else special.stdtrit(degrees, upper))
 
 
-def runs_to_decide(found: Ratio, margin: float | None) -> int | None:
+def runs_to_decide(ratio: Ratio, margin: float | None) -> int | None:
     """Return the number of runs per side that would decide whether a ratio is within ``margin``, if it stays the same.
 
     Args:
-        found: The ratio of the runs so far, whose spread determines how fast its interval narrows.
+        ratio: The ratio of the runs so far, whose spread determines how fast its interval narrows.
         margin: The relative difference that counts as none; None where only equality does.
 
     Returns:
         The number; None where there is only one run per side, or more than 1000 would be needed.
     """
-    if found.ci.high is None or found.value is None:
+    if ratio.ci.high is None or ratio.value is None:
         return None
-    spread = math.log(found.ci.high / found.value) / _quantile(LEVEL, found.n - 1) * math.sqrt(found.n)
-    difference, allowed = abs(math.log(found.value)), math.log1p(margin or 0.0)
+    spread = math.log(ratio.ci.high / ratio.value) / _quantile(LEVEL, ratio.n - 1) * math.sqrt(ratio.n)
+    difference, allowed = abs(math.log(ratio.value)), math.log1p(margin or 0.0)
     level, room = (LEVEL, difference - allowed) if difference > allowed else (2 * LEVEL - 1, allowed - difference)
     enough = (n for n in range(FEWEST, MOST + 1) if _quantile(level, n - 1) * spread / math.sqrt(n) < room)
     return next(enough, None)
@@ -213,11 +213,11 @@ def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, marg
         margin: The margin stated beforehand; None without one.
     """
     assert ratio.value is not None
-    told = format_change(ratio.value - 1)
-    answer, why = _answer(ratio, control, margin)
+    change = format_change(ratio.value - 1)
+    answer, reason = _answer(ratio, control, margin)
     if answer == "different" and direction in ("higher", "lower"):
-        why = f"{why}, which is {'better' if (ratio.value > 1) == (direction == 'higher') else 'worse'}"
-    return Finding(metric, ratio, control, margin, answer, f"{told}, {why}")
+        reason = f"{reason}, which is {'better' if (ratio.value > 1) == (direction == 'higher') else 'worse'}"
+    return Finding(metric, ratio, control, margin, answer, f"{change}, {reason}")
 
 
 def find_no_ratio(metric: str, a: Sequence[float], b: Sequence[float], margin: float | None) -> Finding:
@@ -255,27 +255,29 @@ def judge_quality(a: Metric, b: Metric, n: int, margin: float | None, tests: Pai
     Returns:
         The finding; where the first value is 0, its ratio has no value and its reason has the difference.
     """
-    judged, test = _judge_exact(a, b, n, margin, tests), tests.tests.get(a.name)
+    finding, test = _judge_exact(a, b, n, margin, tests), tests.tests.get(a.name)
     if test is None:
-        return judged
-    return replace(judged, test=test, reason=f"{judged.reason}{_describe_interval(test.ci, a.unit)}")
+        return finding
+    return replace(finding, test=test, reason=f"{finding.reason}{_describe_interval(test.ci, a.unit)}")
 
 
 def _judge_exact(a: Metric, b: Metric, n: int, margin: float | None, tests: PairedTests) -> Finding:
     value = b.value / a.value if a.value > 0 else None
     exact = Ratio(value, Interval(value, value), Interval(value, value), n, paired=False)
-    told = f"{_moved(a.value, b.value, a.unit)} on these samples"
+    change = f"{_describe_change(a.value, b.value, a.unit)} on these samples"
     if margin is not None:
-        inside = a.value == b.value if value is None else _inside(exact.narrow, margin)
-        why = f"{'within' if inside else 'beyond'} the margin of {margin:.1%}"
-        return Finding(a.name, exact, None, margin, "equivalent" if inside else "different", f"{told}, {why}")
+        inside = a.value == b.value if value is None else _is_inside(exact.narrow, margin)
+        reason = f"{'within' if inside else 'beyond'} the margin of {margin:.1%}"
+        return Finding(a.name, exact, None, margin, "equivalent" if inside else "different", f"{change}, {reason}")
     if (test := tests.tests.get(a.name)) is not None:
         answer: Answer = "equal" if test.is_equal else "different" if test.is_significant else "undecided"
-        return Finding(a.name, exact, None, None, answer, f"{told}; {_describe(test, a.direction)}")
-    why = "" if tests.reason is None else f"; not compared sample by sample: {tests.reason}"
-    if a.value == b.value or _meet(a.ci, b.ci):
-        return Finding(a.name, exact, None, None, "undecided", f"{told}, and other samples may say otherwise{why}")
-    return Finding(a.name, exact, None, None, "different", f"{told}, more than the choice of samples explains{why}")
+        return Finding(a.name, exact, None, None, answer, f"{change}; {_describe(test, a.direction)}")
+    reason = "" if tests.reason is None else f"; not compared sample by sample: {tests.reason}"
+    if a.value == b.value or _overlap(a.ci, b.ci):
+        return Finding(a.name, exact, None, None, "undecided", f"{change}, and other samples may say otherwise{reason}")
+    return Finding(
+        a.name, exact, None, None, "different", f"{change}, more than the choice of samples explains{reason}"
+    )
 
 
 def _describe(test: PairedTest, direction: str) -> str:
@@ -310,7 +312,7 @@ def _describe_interval(ci: Interval, unit: str) -> str:
     return f"; 95 % interval of the difference for other samples: {ends}"
 
 
-def _moved(a: float, b: float, unit: str) -> str:
+def _describe_change(a: float, b: float, unit: str) -> str:
     """Describe the change from ``a`` to ``b``, in words where a number would round to zero.
 
     Shares in percentage points.
@@ -340,12 +342,12 @@ def _answer(ratio: Ratio, control: Ratio | None, margin: float | None) -> tuple[
     if margin is None:
         none = "no difference was found, which is no evidence that there is none"
         return "undecided", f"and {none}: {describe_runs_to_decide(ratio, None)}"
-    if control is not None and not _inside(control.narrow, margin):
+    if control is not None and not _is_inside(control.narrow, margin):
         return (
             "undecided",
             f"and the noise alone reaches beyond the margin of {margin:.1%}: more rounds, or a quieter host",
         )
-    if _inside(ratio.narrow, margin):
+    if _is_inside(ratio.narrow, margin):
         return "equivalent", f"and its interval lies within the margin of {margin:.1%}"
     return (
         "undecided",
@@ -366,11 +368,11 @@ def _farthest(ci: Interval) -> float | None:
     return None if ci.low is None or ci.high is None else max(abs(ci.low - 1), abs(ci.high - 1))
 
 
-def _inside(ci: Interval, margin: float) -> bool:
+def _is_inside(ci: Interval, margin: float) -> bool:
     return ci.low is not None and ci.high is not None and 1 - margin <= ci.low and ci.high <= 1 + margin
 
 
-def _meet(a: Interval, b: Interval) -> bool:
+def _overlap(a: Interval, b: Interval) -> bool:
     ends = (a.low, a.high, b.low, b.high)
     if None in ends:
         return True

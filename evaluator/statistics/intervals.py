@@ -232,7 +232,7 @@ def share_interval(counts: Tensor) -> Interval:
         The interval; unbounded where fewer than 10 samples have a decision.
     """
     counts = counts[counts[:, 1] > 0]
-    right, decided = (float(one) for one in counts.sum(axis=0))
+    right, decided = (float(count) for count in counts.sum(axis=0))
     if len(counts) < FEWEST_SAMPLES:
         return UNBOUNDED
     share, weights = right / decided, counts[:, 1] / decided
@@ -295,8 +295,8 @@ def _degrees(variances: Floats, alike: Floats, samples: int) -> float:
     total = float(variances.sum())
     if total <= 0:
         return samples - 1.0
-    own = np.maximum(alike - 1, 0.5)
-    return min(max(total / float((variances / own).sum()), 1.0), samples - 1.0)
+    degrees = np.maximum(alike - 1, 0.5)
+    return min(max(total / float((variances / degrees).sum()), 1.0), samples - 1.0)
 
 
 def _lower(value: float, reach: float) -> float:

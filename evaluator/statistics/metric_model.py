@@ -114,7 +114,7 @@ def format_value(value: float | None, unit: str) -> str:
         return format_duration(value)
     if unit == "fraction":
         return f"{value:.4f}"
-    return f"{_rounded(value, 4)} {unit}".rstrip()
+    return f"{_round_digits(value, 4)} {unit}".rstrip()
 
 
 def format_duration(seconds: float | None) -> str:
@@ -122,13 +122,13 @@ def format_duration(seconds: float | None) -> str:
     if seconds is None:
         return "-"
     for unit, factor in (("µs", 1e6), ("ms", 1e3)):
-        text = _rounded(seconds * factor, 3)
+        text = _round_digits(seconds * factor, 3)
         if float(text) < 1000:  # noqa: PLR2004 - the next unit begins there
             return f"{text} {unit}"
-    return f"{_rounded(seconds, 3)} s"
+    return f"{_round_digits(seconds, 3)} s"
 
 
-def _rounded(value: float, digits: int) -> str:
+def _round_digits(value: float, digits: int) -> str:
     """Round ``value`` to ``digits`` digits, as a whole number rather than with an exponent up to a million."""
     text = f"{value:.{digits}g}"
     return f"{value:.0f}" if "e+" in text and abs(value) < _MILLION else text
@@ -153,7 +153,7 @@ def definitions_of(lock: Lock) -> tuple[MetricDefinition, ...]:
     Raises:
         InvalidInputError: The lock has definitions that this version lacks.
     """
-    found = []
+    definitions = []
     for name, version in lock.metrics.items():
         definition = find_definition(name, version)
         if definition is None:
@@ -162,8 +162,8 @@ def definitions_of(lock: Lock) -> tuple[MetricDefinition, ...]:
                 where=f"metrics.{name}",
                 next_step="use the version that made the lock, or lock the request again",
             )
-        found.append(definition)
-    return tuple(found)
+        definitions.append(definition)
+    return tuple(definitions)
 
 
 def metric_faults(metrics: Iterable[Metric]) -> Iterator[str]:
@@ -183,9 +183,9 @@ def metric_faults(metrics: Iterable[Metric]) -> Iterator[str]:
 
 def _faults(metric: Metric, definition: MetricDefinition) -> Iterator[tuple[str, str]]:
     for name in ("unit", "direction", "version"):
-        expected, given = getattr(definition, name), getattr(metric, name)
-        if given != expected:
-            yield name, f"{given!r}, defined as {expected!r}"
+        expected, actual = getattr(definition, name), getattr(metric, name)
+        if actual != expected:
+            yield name, f"{actual!r}, defined as {expected!r}"
     low, high = metric.ci.low, metric.ci.high
     for name, value in (("value", metric.value), ("ci", low), ("ci", high)):
         if value is not None and (fault := _range_fault(value, definition.unit)):

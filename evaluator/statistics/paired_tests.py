@@ -105,8 +105,8 @@ def compare_measures(metric: str, first: Measures, second: Measures, n: int, com
         ValueError, KeyError, TypeError: The measures are malformed or missing.
     """
     if metric not in (*_ERRORS, *THRESHOLDS, "miou"):
-        counts = [series(one[metric], (n, 2), "i") for one in (first, second)]
-        if all((one[:, 1] == 1).all() for one in counts):
+        counts = [series(values[metric], (n, 2), "i") for values in (first, second)]
+        if all((values[:, 1] == 1).all() for values in counts):
             return compare_decisions(counts[0][:, 0] > 0, counts[1][:, 0] > 0)
     units, evaluate = _evaluator(metric, first, second, n)
     draws = max(PRECISION_DRAWS if metric in THRESHOLDS else DRAWS, _DRAWS_A_COMPARISON * comparisons)
@@ -166,10 +166,12 @@ def adjust(tests: Sequence[PairedTest]) -> tuple[PairedTest, ...]:
     The probability of a single false difference among all of them is then at most 5 %.
     """
     adjusted, largest = dict[int, float](), 0.0
-    for rank, place in enumerate(sorted(range(len(tests)), key=lambda one: tests[one].p)):
-        largest = max(largest, min(1.0, (len(tests) - rank) * tests[place].p))
-        adjusted[place] = largest
-    return tuple(replace(test, comparisons=len(tests), adjusted=adjusted[place]) for place, test in enumerate(tests))
+    for rank, position in enumerate(sorted(range(len(tests)), key=lambda index: tests[index].p)):
+        largest = max(largest, min(1.0, (len(tests) - rank) * tests[position].p))
+        adjusted[position] = largest
+    return tuple(
+        replace(test, comparisons=len(tests), adjusted=adjusted[position]) for position, test in enumerate(tests)
+    )
 
 
 def _resample(units: int, evaluate: Evaluate, draws: int) -> PairedTest:
@@ -179,38 +181,38 @@ def _resample(units: int, evaluate: Evaluate, draws: int) -> PairedTest:
     real one, whose difference is at least as large. The interval is Student's t with the standard deviation of the
     difference over samples that are drawn with replacement, the same samples for both models.
     """
-    whole = np.repeat(np.eye(2), units, axis=1)
-    first, second = (float(one) for one in evaluate(whole))
+    real_weights = np.repeat(np.eye(2), units, axis=1)
+    first, second = (float(value) for value in evaluate(real_weights))
     difference = second - first
     random = np.random.RandomState(SEED)  # its numbers never change; those of a newer generator may
-    exchanged, drawn = list[Floats](), list[Floats]()
+    exchanged, bootstrapped = list[Floats](), list[Floats]()
     for start in range(0, draws, block := max(1, _AT_ONCE // (2 * units))):
         count = min(block, draws - start)
         swaps = random.randint(0, 2, (count, units)).astype(np.float64)
         exchanged.append(evaluate(np.hstack([swaps, 1 - swaps])) - evaluate(np.hstack([1 - swaps, swaps])))
         weights = _draw(random, count, units)
-        nothing = np.zeros_like(weights)
-        drawn.append(evaluate(np.hstack([nothing, weights])) - evaluate(np.hstack([weights, nothing])))
+        zeros = np.zeros_like(weights)
+        bootstrapped.append(evaluate(np.hstack([zeros, weights])) - evaluate(np.hstack([weights, zeros])))
     rounding = _TIE * max(abs(first), abs(second))
     least = abs(difference) * (1 - _TIE) - rounding
     p = (1 + int(np.count_nonzero(~(np.abs(np.concatenate(exchanged)) < least)))) / (1 + draws)
-    is_equal = (np.abs(np.concatenate([*exchanged, *drawn])) <= rounding).all()
-    ci = Interval(0.0, 0.0) if is_equal else _interval(difference, np.concatenate(drawn), units)
+    is_equal = (np.abs(np.concatenate([*exchanged, *bootstrapped])) <= rounding).all()
+    ci = Interval(0.0, 0.0) if is_equal else _interval(difference, np.concatenate(bootstrapped), units)
     return PairedTest("resampling", units, difference, ci, p, adjusted=p)
 
 
 def _draw(random: np.random.RandomState, count: int, units: int) -> Floats:
     """Return how often each unit is drawn [count, units], in as many draws with replacement as there are units."""
-    places = random.randint(0, units, (count, units)) + units * np.arange(count)[:, np.newaxis]
-    weights: Floats = np.bincount(places.ravel(), minlength=count * units).reshape(count, units).astype(np.float64)
+    indices = random.randint(0, units, (count, units)) + units * np.arange(count)[:, np.newaxis]
+    weights: Floats = np.bincount(indices.ravel(), minlength=count * units).reshape(count, units).astype(np.float64)
     return weights
 
 
-def _interval(difference: float, drawn: Floats, units: int) -> Interval:
-    drawn = drawn[np.isfinite(drawn)]
-    if units < 2 or not len(drawn):  # noqa: PLR2004 - one sample has no spread
+def _interval(difference: float, differences: Floats, units: int) -> Interval:
+    differences = differences[np.isfinite(differences)]
+    if units < 2 or not len(differences):  # noqa: PLR2004 - one sample has no spread
         return UNBOUNDED
-    spread = float(drawn.std(ddof=1)) * math.sqrt(units / (units - 1))
+    spread = float(differences.std(ddof=1)) * math.sqrt(units / (units - 1))
     half = float(special.stdtrit(units - 1, (1 + LEVEL) / 2)) * spread
     return Interval(difference - half, difference + half)
 
@@ -224,12 +226,12 @@ class _Metric(NamedTuple):
 
 def _evaluator(metric: str, first: Measures, second: Measures, n: int) -> _Metric:
     if metric in _ERRORS:
-        return _Metric(n, _error(metric, *(series(one[metric], (n,), "f") for one in (first, second))))
+        return _Metric(n, _error(metric, *(series(measures[metric], (n,), "f") for measures in (first, second))))
     if metric == "miou":
         return _Metric(n, _mean_iou(series(first["miou"], (None, 4), "i"), series(second["miou"], (None, 4), "i"), n))
     if metric in THRESHOLDS:
         return _average_precision(metric, first, second, n)
-    return _Metric(n, _share(*(series(one[metric], (n, 2), "i") for one in (first, second))))
+    return _Metric(n, _share(*(series(measures[metric], (n, 2), "i") for measures in (first, second))))
 
 
 def _error(metric: str, first: Tensor, second: Tensor) -> Evaluate:
@@ -284,14 +286,14 @@ def _average_precision(metric: str, first: Measures, second: Measures, n: int) -
         name: np.concatenate([first[name], _shift(name, second[name], n)])
         for name in ("map.rows", "map.scores", "map.matches", "map.labelled")
     }
-    ranked = [one for one in ranks(merged, 2 * n, THRESHOLDS[metric]) if one.to_find.any()]
-    dealt = np.random.RandomState(SEED).permutation(n) % units
-    group = np.concatenate([dealt, dealt + units])
+    detections = [entry for entry in ranks(merged, 2 * n, THRESHOLDS[metric]) if entry.to_find.any()]
+    assignment = np.random.RandomState(SEED).permutation(n) % units
+    group = np.concatenate([assignment, assignment + units])
 
     def evaluate(weights: Floats) -> Floats:
-        found = precisions(ranked, group, weights)
-        present = np.isfinite(found)
-        return _divide(np.where(present, found, 0.0).sum(axis=1), present.sum(axis=1))
+        precision = precisions(detections, group, weights)
+        present = np.isfinite(precision)
+        return _divide(np.where(present, precision, 0.0).sum(axis=1), present.sum(axis=1))
 
     return _Metric(units, evaluate)
 
@@ -307,5 +309,5 @@ def _shift(name: str, values: Tensor, n: int) -> Tensor:
 
 def _divide(above: Floats, below: Floats) -> Floats:
     """Return the quotients, NaN where the divisor is 0."""
-    found: Floats = np.divide(above, below, out=np.full(np.shape(above), np.nan), where=np.asarray(below) > 0)
-    return found
+    quotients: Floats = np.divide(above, below, out=np.full(np.shape(above), np.nan), where=np.asarray(below) > 0)
+    return quotients

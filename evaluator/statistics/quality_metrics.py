@@ -59,16 +59,16 @@ def average_precision(measures: Mapping[str, Tensor], samples: int, thresholds: 
     Raises:
         ValueError, KeyError, TypeError: The measures are malformed or missing.
     """
-    ranked = [one for one in ranks(measures, samples, thresholds) if one.to_find.any()]
-    if not ranked:
+    detections = [entry for entry in ranks(measures, samples, thresholds) if entry.to_find.any()]
+    if not detections:
         return None, UNBOUNDED
     sides = balanced_halves(samples)
     group = np.random.RandomState(HALVES_SEED).permutation(samples) % sides.shape[1]  # its numbers never change
-    found = precisions(ranked, group, np.vstack([np.ones((1, sides.shape[1])), sides]))
-    value = float(found[0].mean())
-    if np.count_nonzero(sum(one.to_find for one in ranked)) < _LEAST_RANKED:
+    precision = precisions(detections, group, np.vstack([np.ones((1, sides.shape[1])), sides]))
+    value = float(precision[0].mean())
+    if np.count_nonzero(sum(entry.to_find for entry in detections)) < _LEAST_RANKED:
         return value, UNBOUNDED
-    return value, interval_of(found[0], found[1:].reshape(-1, 2, len(ranked)))
+    return value, interval_of(precision[0], precision[1:].reshape(-1, 2, len(detections)))
 
 
 def interval_of(whole: Floats, halves: Floats) -> Interval:
@@ -104,8 +104,8 @@ def interval_of(whole: Floats, halves: Floats) -> Interval:
 
 
 def _angles(fractions: Floats) -> Floats:
-    found: Floats = np.arcsin(np.sqrt(np.clip(fractions, 0.0, 1.0)))
-    return found
+    angles: Floats = np.arcsin(np.sqrt(np.clip(fractions, 0.0, 1.0)))
+    return angles
 
 
 def _precision_fraction(angle: float) -> float:
@@ -125,23 +125,23 @@ def balanced_halves(samples: int) -> Floats:
     return halves
 
 
-def precisions(ranked: Sequence[RankedDetections], group: Tensor, weights: Floats) -> Floats:
+def precisions(detections: Sequence[RankedDetections], group: Tensor, weights: Floats) -> Floats:
     """Return the average precision [draws, labels], NaN where no box of the label exists.
 
     Args:
-        ranked: The detections of each label.
+        detections: The detections of each label.
         group: The group of each sample [samples].
         weights: How often each sample of a group counts [draws, groups].
     """
-    found = np.full((len(weights), len(ranked)), np.nan)
-    for number, one in enumerate(ranked):
-        to_find = weights @ np.bincount(group, weights=one.to_find, minlength=weights.shape[1])
-        there = to_find > 0
-        owners = group[one.samples]
-        lines = zip(one.right, one.wrong, strict=True)
-        parts = [_precision(right, wrong, owners, weights[there], to_find[there]) for right, wrong in lines]
-        found[there, number] = np.mean(parts, axis=0)
-    return found
+    means = np.full((len(weights), len(detections)), np.nan)
+    for number, entry in enumerate(detections):
+        to_find = weights @ np.bincount(group, weights=entry.to_find, minlength=weights.shape[1])
+        present = to_find > 0
+        owners = group[entry.samples]
+        lines = zip(entry.right, entry.wrong, strict=True)
+        parts = [_precision(right, wrong, owners, weights[present], to_find[present]) for right, wrong in lines]
+        means[present, number] = np.mean(parts, axis=0)
+    return means
 
 
 def _precision(right: Tensor, wrong: Tensor, owners: Tensor, weights: Floats, to_find: Floats) -> Floats:
@@ -154,11 +154,11 @@ def _precision(right: Tensor, wrong: Tensor, owners: Tensor, weights: Floats, to
     if not len(hits):
         return np.zeros(len(weights))
     misses = np.flatnonzero(wrong[: hits[-1]])
-    places = np.searchsorted(hits, misses) * groups + owners[misses]
-    missed = np.bincount(places, minlength=len(hits) * groups).reshape(-1, groups)
-    found = np.zeros_like(missed)
-    found[np.arange(len(hits)), owners[hits]] = 1
-    true = weights @ np.cumsum(found, axis=0, dtype=np.float64).T
+    cells = np.searchsorted(hits, misses) * groups + owners[misses]
+    missed = np.bincount(cells, minlength=len(hits) * groups).reshape(-1, groups)
+    hit_cells = np.zeros_like(missed)
+    hit_cells[np.arange(len(hits)), owners[hits]] = 1
+    true = weights @ np.cumsum(hit_cells, axis=0, dtype=np.float64).T
     false = weights @ np.cumsum(missed, axis=0, dtype=np.float64).T
     precision = true / (false + true + np.spacing(1))
     best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
@@ -180,14 +180,14 @@ def ranks(measures: Mapping[str, Tensor], samples: int, thresholds: slice) -> It
         raise ValueError(f"{matches.dtype} {list(matches.shape)} matches of {len(rows)} detections")
     labelled = series(measures["map.labelled"], (None, 3), "i")
     for label in np.unique(labelled[:, 1]):
-        mine = np.flatnonzero(rows[:, 1] == label)
-        mine = mine[np.argsort(-scores[mine], kind="stable")]
-        found = matches[mine, thresholds].T
+        indices = np.flatnonzero(rows[:, 1] == label)
+        indices = indices[np.argsort(-scores[indices], kind="stable")]
+        matched = matches[indices, thresholds].T
         boxes = labelled[labelled[:, 1] == label]
         to_find = np.bincount(boxes[:, 0], weights=boxes[:, 2], minlength=samples).astype(np.int64)
-        if len(to_find) > samples or (len(mine) and rows[mine, 0].max() >= samples):
+        if len(to_find) > samples or (len(indices) and rows[indices, 0].max() >= samples):
             raise ValueError(f"a sample beyond the {samples}")
-        yield RankedDetections(rows[mine, 0], found == _TRUE, found == 0, to_find)
+        yield RankedDetections(rows[indices, 0], matched == _TRUE, matched == 0, to_find)
 
 
 DRAWS = 1000
@@ -234,11 +234,11 @@ def estimate_quality(
         InvalidInputError: The measures are missing or malformed, or do not give the reported value.
     """
     try:
-        found, ci = _computed(metric, n, measures, version)
+        computed, ci = _compute(metric, n, measures, version)
     except (KeyError, IndexError, ValueError, TypeError, MemoryError) as error:
         raise InvalidInputError(f"the measures of {metric} are none: {error}") from error
-    if found is None or not abs(found - value) <= _CLOSE * max(1.0, abs(value)):
-        raise InvalidInputError(f"the harness says {metric} is {value}, and its measures say {found}")
+    if computed is None or not abs(computed - value) <= _CLOSE * max(1.0, abs(value)):
+        raise InvalidInputError(f"the harness says {metric} is {value}, and its measures say {computed}")
     return QualityEstimate(value, n, ci)
 
 
@@ -284,9 +284,9 @@ def bootstrap(statistic: Statistic, samples: int, draws: int = DRAWS) -> Interva
     if samples < _LEAST or value is None:
         return UNBOUNDED
     random = np.random.RandomState(SEED)  # its numbers never change; those of a newer generator may
-    drawn = (np.bincount(random.randint(0, samples, samples), minlength=samples) for _ in range(draws))
-    found = [one for one in map(statistic, drawn) if one is not None]
-    low, high = 2 * value - np.quantile(found, [1 - _TAIL, _TAIL])
+    draw_counts = (np.bincount(random.randint(0, samples, samples), minlength=samples) for _ in range(draws))
+    values = [result for result in map(statistic, draw_counts) if result is not None]
+    low, high = 2 * value - np.quantile(values, [1 - _TAIL, _TAIL])
     return Interval(max(0.0, min(float(low), value)), min(1.0, max(float(high), value)))
 
 
@@ -300,7 +300,7 @@ def bootstrap_share(counts: Tensor) -> Interval:
     return bootstrap(_fraction(counts), len(counts))
 
 
-def _computed(metric: str, n: int, measures: Mapping[str, Tensor], version: int) -> tuple[float | None, Interval]:
+def _compute(metric: str, n: int, measures: Mapping[str, Tensor], version: int) -> tuple[float | None, Interval]:
     if metric in ("mae", "rmse"):
         return _error(metric, series(measures[metric], (n,), "f"))
     if metric in THRESHOLDS:
@@ -317,10 +317,10 @@ def _computed(metric: str, n: int, measures: Mapping[str, Tensor], version: int)
 def _error(metric: str, errors: Tensor) -> tuple[float, Interval]:
     """Return the mean of the errors or its root, and the interval of the mean, cut at 0, transformed likewise."""
     root: Callable[[float], float] = np.sqrt if metric == "rmse" else float
-    found = mean_of(errors)
-    if found.low is None or found.high is None:
+    interval = mean_of(errors)
+    if interval.low is None or interval.high is None:
         return float(root(float(errors.mean()))), UNBOUNDED
-    return float(root(float(errors.mean()))), Interval(float(root(max(0.0, found.low))), float(root(found.high)))
+    return float(root(float(errors.mean()))), Interval(float(root(max(0.0, interval.low))), float(root(interval.high)))
 
 
 def _fraction(counts: Tensor) -> Statistic:
@@ -345,7 +345,7 @@ def _mean_iou(rows: Tensor, samples: int) -> Statistic:
 
     def statistic(weights: Weights) -> float | None:
         intersection, union = weights @ pixels[0], weights @ pixels[1]
-        there = union > 0
-        return float(np.mean(intersection[there] / union[there])) if there.any() else None
+        present = union > 0
+        return float(np.mean(intersection[present] / union[present])) if present.any() else None
 
     return statistic

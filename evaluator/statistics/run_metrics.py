@@ -69,19 +69,19 @@ def _metrics(
     definition: Definition, quality: Mapping[str, CorrectCount | QualityEstimate], phases: Phases
 ) -> list[Metric]:
     name = definition.name
-    judged = quality.get(name)
-    found: list[tuple[int | None, Figure]]
-    if isinstance(judged, QualityEstimate):
-        found = [(None, (judged.value, judged.n, judged.ci))]
-    elif judged is not None and judged.n > 0:
-        found = [(None, (judged.correct / judged.n, judged.n, fraction(judged.correct, judged.n)))]
+    estimate = quality.get(name)
+    figures: list[tuple[int | None, Figure]]
+    if isinstance(estimate, QualityEstimate):
+        figures = [(None, (estimate.value, estimate.n, estimate.ci))]
+    elif estimate is not None and estimate.n > 0:
+        figures = [(None, (estimate.correct / estimate.n, estimate.n, fraction(estimate.correct, estimate.n)))]
     else:
-        found = list(list_time_metrics(name, phases, definition.version))
-    if not found:
+        figures = list(list_time_metrics(name, phases, definition.version))
+    if not figures:
         raise InvalidInputError(f"the harness left nothing to compute {name} from")
     return [
         Metric(name, value, definition.unit, definition.direction, n, ci, definition.version, batch)
-        for batch, (value, n, ci) in found
+        for batch, (value, n, ci) in figures
     ]
 
 
@@ -108,8 +108,8 @@ def describe_calls(samples: Samples, scope: str, device: str, version: int) -> C
         return None
     wall, cpu = None, None
     if samples.cpu is not None and scope == "thread" and device == "cpu":
-        served = _served(samples)
-        wall, cpu = float(served.sum()), float(_had(samples.cpu, served).sum())
+        served = _service_seconds(samples)
+        wall, cpu = float(served.sum()), float(_cpu_seconds(samples.cpu, served).sum())
     return Calls(
         n=len(samples.latency),
         preempted=int(samples.preempted.sum()),
@@ -153,13 +153,13 @@ def _without_delay(samples: Samples) -> npt.NDArray[np.float64]:
     return np.asarray((answered - start) * NANOSECONDS)
 
 
-def _served(samples: Samples) -> npt.NDArray[np.float64]:
+def _service_seconds(samples: Samples) -> npt.NDArray[np.float64]:
     """Return the seconds in each call, without the wait of a query where its latency includes one."""
     served = samples.more.get("service_ns")
     return samples.latency if served is None else np.asarray(served, np.float64) * NANOSECONDS
 
 
-def _had(cpu: npt.NDArray[np.float64], served: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _cpu_seconds(cpu: npt.NDArray[np.float64], served: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the seconds on the CPU in each call, at most the duration of the call.
 
     The CPU time is read outside the call's own clock and includes slightly more, which would hide the losses of single
@@ -176,13 +176,13 @@ def _percentiles(
     counted = np.ones(len(values), np.bool_) if among is None else among
     batches = samples.more.get("batch")
     if batches is None:
-        yield from _estimated(name, values[counted], PERCENTILES, version)
+        yield from _estimate_percentiles(name, values[counted], PERCENTILES, version)
         return
     for batch in np.unique(batches):
-        yield from _estimated(name, values[counted & (batches == batch)], MEDIAN, version, int(batch))
+        yield from _estimate_percentiles(name, values[counted & (batches == batch)], MEDIAN, version, int(batch))
 
 
-def _estimated(
+def _estimate_percentiles(
     name: str, values: npt.NDArray[Any], percentiles: Mapping[str, float], version: int, batch: int | None = None
 ) -> Iterator[Metric]:
     for percentile, q in percentiles.items() if len(values) else ():

@@ -65,9 +65,9 @@ def read_columns(path: Path) -> dict[str, Column]:
         raise InvalidInputError("the samples cannot be read: there is no latency_ns", where=str(path))
     for name in [name for name in _SERIES if name in columns]:
         series = columns[name]
-        kind, word = (np.integer, "0 and 1") if name == "preempted" else (np.int64, "int64 durations")
+        kind, description = (np.integer, "0 and 1") if name == "preempted" else (np.int64, "int64 durations")
         if series.ndim != 1 or not np.issubdtype(series.dtype, kind) or (series < 0).any():
-            raise InvalidInputError(f"{name} is no series of {word}", where=str(path))
+            raise InvalidInputError(f"{name} is no series of {description}", where=str(path))
         if len(series) != len(columns["latency_ns"]):
             raise InvalidInputError(f"{name} has another length than latency_ns", where=str(path))
     return columns
@@ -176,8 +176,8 @@ def list_time_metrics(name: str, phases: Phases, version: int) -> Iterator[tuple
         yield from _median_of(name, phase, estimators)
     else:
         for batch, part in _by_batch(phase):
-            if found := _figure(name.removeprefix(PIPELINE), part, estimators):
-                yield batch, found
+            if figure := _figure(name.removeprefix(PIPELINE), part, estimators):
+                yield batch, figure
 
 
 def optimal_batch(throughputs: Sequence[Batch]) -> Figure:
@@ -189,34 +189,34 @@ def optimal_batch(throughputs: Sequence[Batch]) -> Figure:
     """
     steps = list(pairwise(throughputs))
     greatest = throughputs[-1][0]
-    value = next((here[0] for here, there in steps if _gain(here, there) <= GAIN), greatest)
-    low = next((here[0] for here, there in steps if _least_gain(here, there) <= GAIN), greatest)
-    high = next((here[0] for here, there in steps if _most_gain(here, there) <= GAIN), None)
+    value = next((smaller[0] for smaller, larger in steps if _gain(smaller, larger) <= GAIN), greatest)
+    low = next((smaller[0] for smaller, larger in steps if _least_gain(smaller, larger) <= GAIN), greatest)
+    high = next((smaller[0] for smaller, larger in steps if _most_gain(smaller, larger) <= GAIN), None)
     return float(value), len(throughputs), Interval(float(low), None if high is None else float(high))
 
 
-def _gain(here: Batch, there: Batch) -> float:
-    return _of_doubling(here[0], there[0], there[1][0] / here[1][0])
+def _gain(smaller: Batch, larger: Batch) -> float:
+    return _of_doubling(smaller[0], larger[0], larger[1][0] / smaller[1][0])
 
 
-def _least_gain(here: Batch, there: Batch) -> float:
-    slow, fast = there[1][2].low, here[1][2].high
-    return -math.inf if slow is None or fast is None else _of_doubling(here[0], there[0], slow / fast)
+def _least_gain(smaller: Batch, larger: Batch) -> float:
+    slow, fast = larger[1][2].low, smaller[1][2].high
+    return -math.inf if slow is None or fast is None else _of_doubling(smaller[0], larger[0], slow / fast)
 
 
-def _most_gain(here: Batch, there: Batch) -> float:
-    fast, slow = there[1][2].high, here[1][2].low
-    return math.inf if slow is None or fast is None else _of_doubling(here[0], there[0], fast / slow)
+def _most_gain(smaller: Batch, larger: Batch) -> float:
+    fast, slow = larger[1][2].high, smaller[1][2].low
+    return math.inf if slow is None or fast is None else _of_doubling(smaller[0], larger[0], fast / slow)
 
 
-def _of_doubling(here: int, there: int, ratio: float) -> float:
-    return float(ratio ** (1 / math.log2(there / here)) - 1)
+def _of_doubling(smaller: int, larger: int, ratio: float) -> float:
+    return float(ratio ** (1 / math.log2(larger / smaller)) - 1)
 
 
 def _optimal(phase: Performance, estimators: Estimators) -> Iterator[tuple[None, Figure]]:
-    found = [(batch, _throughput(part, estimators)) for batch, part in _by_batch(phase) if batch is not None]
-    if found:
-        yield None, optimal_batch(found)
+    throughputs = [(batch, _throughput(part, estimators)) for batch, part in _by_batch(phase) if batch is not None]
+    if throughputs:
+        yield None, optimal_batch(throughputs)
 
 
 def _median_of(name: str, phase: Performance, estimators: Estimators) -> Iterator[tuple[None, Figure]]:

@@ -136,8 +136,8 @@ def _packages() -> Iterator[tuple[str, str]]:
     from email.parser import HeaderParser  # noqa: PLC0415 - only the end of a run needs these
     from importlib.metadata import distributions  # noqa: PLC0415
 
-    for found in distributions():
-        headers = (found.read_text("METADATA") or found.read_text("PKG-INFO") or "").partition("\n\n")[0]
+    for distribution in distributions():
+        headers = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
         message = HeaderParser().parsestr(headers)
         if message["Name"]:
             yield message["Name"], message["Version"]

@@ -287,7 +287,7 @@ class Job:
         performance = not isinstance(self.scenario, Accuracy)
         accuracy = bool(self.quality_metrics) or not performance
         # The first phase that loads the model checks the golden tensors; a timed phase never does.
-        asked = {
+        needs = {
             "golden": self.model.golden is not None and not accuracy,
             "accuracy": accuracy,
             "score": bool(self.quality_metrics) and self.stage == "whole",
@@ -295,7 +295,7 @@ class Job:
             "pipeline": any(name in PIPELINE_METRICS for name in self.metrics),
             "peak": PEAK in self.metrics,
         }
-        return tuple(phase for phase, wanted in asked.items() if wanted)
+        return tuple(phase for phase, is_needed in needs.items() if is_needed)
 
 
 _FOLDER_SIZE = 1000

@@ -86,17 +86,17 @@ def read_output(table: Mapping[str, Any], where: str) -> Output:
 
 
 def _tolerance(table: Mapping[str, Any], where: str) -> Tolerance | None:
-    found = read_optional(table, "tolerance", dict, where)
-    if found is None:
+    tolerance = read_optional(table, "tolerance", dict, where)
+    if tolerance is None:
         return None
     absolute, relative = (
-        read_required(found, key, (int, float), f"{where}.tolerance") for key in ("absolute", "relative")
+        read_required(tolerance, key, (int, float), f"{where}.tolerance") for key in ("absolute", "relative")
     )
     return Tolerance(float(absolute), float(relative))
 
 
-def _one_of(known: Sequence[str], value: str, where: str) -> str:
-    if value not in known:
+def _one_of(choices: Sequence[str], value: str, where: str) -> str:
+    if value not in choices:
         raise JobError(f"{where}: {value!r} is not built")
     return value
 
@@ -288,15 +288,15 @@ def _dataset(table: Mapping[str, Any]) -> Dataset:
     )
 
 
-def _golden(told: object) -> GoldenTask | Literal["check"] | None:
-    if told is None or told == "check":
-        return "check" if told else None
-    if not isinstance(told, dict):
-        raise JobError(f"golden: {told!r} is neither check nor a table")
+def _golden(value: object) -> GoldenTask | Literal["check"] | None:
+    if value is None or value == "check":
+        return "check" if value else None
+    if not isinstance(value, dict):
+        raise JobError(f"golden: {value!r} is neither check nor a table")
     return GoldenTask(
-        count=check_minimum(1, read_required(told, "count", int, "golden"), "golden.count"),
-        numbers=tuple(read_required(told, "numbers", list, "golden")),
-        judged=check_minimum(0, read_required(told, "judged", int, "golden"), "golden.judged"),
+        count=check_minimum(1, read_required(value, "count", int, "golden"), "golden.count"),
+        numbers=tuple(read_required(value, "numbers", list, "golden")),
+        judged=check_minimum(0, read_required(value, "judged", int, "golden"), "golden.judged"),
     )
 
 

@@ -146,9 +146,9 @@ def parse_scenario(table: Mapping[str, Any]) -> Scenario:
     name = read_required(table, "name", str, "scenario")
     if name not in _SCENARIOS:
         raise JobError(f"scenario.name: {name!r} is not built")
-    made, keys = _SCENARIOS[name]
+    create, keys = _SCENARIOS[name]
     settings = {key: _SETTINGS[key](table, key) for key in ("warmup", *keys)}
-    return made(**settings)
+    return create(**settings)
 
 
 def _whole(least: int) -> Callable[[Mapping[str, Any], str], int]:
@@ -160,19 +160,19 @@ def _number(table: Mapping[str, Any], key: str) -> float:
 
 
 def _positive(table: Mapping[str, Any], key: str) -> float:
-    if not (found := _number(table, key)):
+    if not (value := _number(table, key)):
         raise JobError(f"scenario.{key}: 0 is too little")
-    return found
+    return value
 
 
 def _batches(table: Mapping[str, Any], key: str) -> tuple[int, ...]:
-    found = read_required(table, key, list, "scenario")
-    for index, batch in enumerate(found):
+    batches = read_required(table, key, list, "scenario")
+    for index, batch in enumerate(batches):
         if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
             raise JobError(f"scenario.{key}[{index}]: {batch!r} is no number of samples")
-    if not found:
+    if not batches:
         raise JobError(f"scenario.{key}: there is none")
-    return tuple(sorted(set(found)))
+    return tuple(sorted(set(batches)))
 
 
 _SETTINGS: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {

@@ -34,11 +34,11 @@ def _counter_files(membership: Path, root: Path) -> Iterator[Path]:
     lines = membership.read_text(encoding="utf-8").splitlines() if membership.is_file() else []
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        for place in (path.lstrip("/"), ""):
+        for prefix in (path.lstrip("/"), ""):
             if not controllers:
-                yield root / place / "memory.events"
+                yield root / prefix / "memory.events"
             elif "memory" in controllers.split(","):
-                yield root / "memory" / place / "memory.oom_control"
+                yield root / "memory" / prefix / "memory.oom_control"
 
 
 def run_phase(
@@ -121,8 +121,8 @@ def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[s
         process = start()
     except BlockingIOError as error:
         # The kernel's error when a control group has reached its limit of tasks.
-        what = "could not be started: the limit of processes and threads (limits.processes) was reached"
-        raise Failure("crash", f"the {phase} phase {what}") from error
+        reason = "could not be started: the limit of processes and threads (limits.processes) was reached"
+        raise Failure("crash", f"the {phase} phase {reason}") from error
     try:
         _, status = os.waitpid(process, 0)
     except BaseException:
@@ -156,8 +156,8 @@ def death(phase: str, code: int, *, memory_ran_out: bool) -> Failure:
     if code >= 0:
         return Failure("crash", f"the {phase} phase ended with exit code {code} and no report")
     number = -code
-    known = number in set(signal.Signals)
-    name = signal.Signals(number).name if known else f"signal {number}"
+    is_known = number in set(signal.Signals)
+    name = signal.Signals(number).name if is_known else f"signal {number}"
     if number == signal.SIGKILL and memory_ran_out:
         return Failure("out-of-memory", f"the {phase} phase was killed by the kernel: its memory limit was reached")
     return Failure("crash", f"the {phase} phase was killed by {name}")

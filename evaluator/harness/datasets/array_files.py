@@ -58,8 +58,8 @@ def _labels(label: NDArray[Any], opening: Opening, names: list[str]) -> tuple[An
         return labels_of(label.tolist(), opening.names, lambda number: names[number])
     if label.dtype.kind == "f":
         return Lazy(lambda number: label[number], names)
-    whole = whole_numbers(label, opening.split["file"])
-    return Lazy(lambda number: whole[number], names)
+    classes = whole_numbers(label, opening.split["file"])
+    return Lazy(lambda number: classes[number], names)
 
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -73,13 +73,13 @@ def open_idx(opening: Opening) -> Samples:
     if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
         raise ValueError(f"{split['images']}: {pictures.dtype} {list(pictures.shape)} are no 8-bit pictures")
     names = [f"{split['images']}[{number}]" for number in range(len(pictures))]
-    found = None
+    labels = None
     if "labels" in split:
         classes = read_idx_array(resolve_inside(opening.folder, split["labels"]))
         if classes.shape != (len(pictures),):
             raise ValueError(f"{split['labels']}: {classes.dtype} {list(classes.shape)} for {len(pictures)} pictures")
-        found = labels_of(classes.tolist(), opening.names, lambda number: f"{split['labels']}[{number}]")
-    return Samples(lambda number: {"image": pictures[number]}, names, found, _FIELDS)
+        labels = labels_of(classes.tolist(), opening.names, lambda number: f"{split['labels']}[{number}]")
+    return Samples(lambda number: {"image": pictures[number]}, names, labels, _FIELDS)
 
 
 def read_idx_array(path: Path) -> NDArray[Any]:

@@ -35,17 +35,17 @@ def open_csv_index(opening: Opening) -> Samples:
     def line(number: int) -> str:
         return f"{path} line {number + 2}"
 
-    found: Sequence[Label] | None = labels_of([row.get("label") for row in rows], opening.names, line)
+    labels: Sequence[Label] | None = labels_of([row.get("label") for row in rows], opening.names, line)
     masks = [(row.get("mask") or "").strip() for row in rows] if field == "image" else []
-    if any(masks) and (opening.masks or found is None):
-        found = _masks(masks, lambda name: resolve_inside(opening.folder, str(parent / name)), line)
-    return Samples(lambda number: {field: files[number].read_bytes()}, names, found, frozenset((field,)), files)
+    if any(masks) and (opening.masks or labels is None):
+        labels = _masks(masks, lambda name: resolve_inside(opening.folder, str(parent / name)), line)
+    return Samples(lambda number: {field: files[number].read_bytes()}, names, labels, frozenset((field,)), files)
 
 
-def _masks(names: Sequence[str], place: Callable[[str], Path], line: Callable[[int], str]) -> Lazy:
+def _masks(names: Sequence[str], resolve: Callable[[str], Path], line: Callable[[int], str]) -> Lazy:
     if not all(names):
         raise ValueError(f"{line(names.index(''))}: no mask, and other samples have one")
-    files = [place(name) for name in names]
+    files = [resolve(name) for name in names]
     return Lazy(lambda number: read_mask(files[number], names[number]), names)
 
 
@@ -63,39 +63,42 @@ def open_coco(opening: Opening) -> Samples:
     names = [str(picture["file_name"]) for picture in pictures]
     images = resolve_inside(opening.folder, opening.split["images"])
     files = [resolve_inside(images, name) for name in names]
-    found = None
+    labels = None
     if "annotations" in document:
         classes = _classes(document.get("categories", ()), opening.names)
-        of_picture = defaultdict(list)
+        annotations_by_image = defaultdict(list)
         for annotation in document["annotations"]:
-            of_picture[annotation["image_id"]].append(annotation)
-        found = tuple(
-            _boxes(of_picture[picture["id"]], classes, f"{path}, {name}")
+            annotations_by_image[annotation["image_id"]].append(annotation)
+        labels = tuple(
+            _boxes(annotations_by_image[picture["id"]], classes, f"{path}, {name}")
             for picture, name in zip(pictures, names, strict=True)
         )
-    return Samples(lambda number: {"image": files[number].read_bytes()}, names, found, _COCO_FIELDS, files)
+    return Samples(lambda number: {"image": files[number].read_bytes()}, names, labels, _COCO_FIELDS, files)
 
 
 def _classes(categories: Sequence[Mapping[str, Any]], names: Names | None) -> Mapping[int, int] | None:
     """Return the class of each category id; None where ids are classes. Whitespace and case of names are ignored."""
     if names is None:
         return None
-    places: dict[str, int] = {}
+    indices: dict[str, int] = {}
     for name, index in names.places.items():
-        places.setdefault(name.casefold(), index)
-    plain = {category["id"]: str(category["name"]).strip() for category in categories}
-    found = {of: names.places.get(name, places.get(name.casefold())) for of, name in plain.items()}
-    return {of: index for of, index in found.items() if index is not None}
+        indices.setdefault(name.casefold(), index)
+    category_names = {category["id"]: str(category["name"]).strip() for category in categories}
+    classes = {
+        category_id: names.places.get(name, indices.get(name.casefold()))
+        for category_id, name in category_names.items()
+    }
+    return {category_id: index for category_id, index in classes.items() if index is not None}
 
 
 def _boxes(annotations: Sequence[Mapping[str, Any]], classes: Mapping[int, int] | None, where: str) -> Boxes:
-    found = [_class(annotation["category_id"], classes, where) for annotation in annotations]
-    boxes = np.asarray([annotation["bbox"] for annotation in annotations], np.float64).reshape(len(found), 4)
+    class_ids = [_class(annotation["category_id"], classes, where) for annotation in annotations]
+    boxes = np.asarray([annotation["bbox"] for annotation in annotations], np.float64).reshape(len(class_ids), 4)
     if not np.isfinite(boxes).all() or (boxes[:, 2:] < 0).any():
         raise ValueError(f"{where}: a box is [x, y, width, height] in pixels, none of them negative or no number")
     areas = [annotation.get("area", math.prod(annotation["bbox"][2:])) for annotation in annotations]
     return Boxes(
-        np.asarray(found, np.int64),
+        np.asarray(class_ids, np.int64),
         np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1),
         np.asarray(areas, np.float64),
         np.asarray([bool(annotation.get("iscrowd", 0)) for annotation in annotations], np.bool_),

@@ -127,10 +127,10 @@ def label_of(value: object, names: Names | None, where: str) -> int | float | No
     if text is not None and _WHOLE.fullmatch(text):
         value = int(text)
     if isinstance(value, int):
-        found = int(value)
-        if names is not None and not 0 <= found < names.count:
-            raise ValueError(f"{where}: the label {found} is none of the {names.count} that the labels file names")
-        return found
+        index = int(value)
+        if names is not None and not 0 <= index < names.count:
+            raise ValueError(f"{where}: the label {index} is none of the {names.count} that the labels file names")
+        return index
     if names is not None and text in names.places:
         return names.places[cast(str, text)]
     if names is None and (number := _number(value)) is not None:
@@ -140,10 +140,10 @@ def label_of(value: object, names: Names | None, where: str) -> int | float | No
 
 def _number(value: object) -> float | None:
     try:
-        found = float(value) if isinstance(value, str | float) else math.nan
+        number = float(value) if isinstance(value, str | float) else math.nan
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def _or_number(names: Names | None) -> str:
@@ -156,12 +156,12 @@ def labels_of(values: Sequence[object], names: Names | None, where: Callable[[in
     Raises:
         ValueError: As ``label_of``; or only some samples have a label.
     """
-    found = [label_of(value, names, where(number)) for number, value in enumerate(values)]
-    if all(label is None for label in found):
+    labels = [label_of(value, names, where(number)) for number, value in enumerate(values)]
+    if all(label is None for label in labels):
         return None
-    if None in found:
-        raise ValueError(f"{where(found.index(None))}: no label, and other samples have one")
-    return tuple(label for label in found if label is not None)
+    if None in labels:
+        raise ValueError(f"{where(labels.index(None))}: no label, and other samples have one")
+    return tuple(label for label in labels if label is not None)
 
 
 def whole_numbers(values: NDArray[Any], where: str) -> NDArray[Any]:
@@ -192,8 +192,10 @@ def _is(label: Label, kind: str) -> bool:
     if isinstance(label, Boxes):
         return kind == "boxes"
     if isinstance(label, np.ndarray):
-        whole = label.dtype.kind in "iu"
-        return {"masks": whole and label.ndim == _MASK_AXES, "classes": whole, "numbers": True}.get(kind, False)
+        is_integer = label.dtype.kind in "iu"
+        return {"masks": is_integer and label.ndim == _MASK_AXES, "classes": is_integer, "numbers": True}.get(
+            kind, False
+        )
     return kind == "numbers" or (kind == "classes" and isinstance(label, int))
 
 

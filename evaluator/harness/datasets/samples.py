@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ..steps.tensor import Source
 
 
-def choose_spread(count: int, wanted: int) -> list[int]:
-    """Return ``wanted`` of ``count`` indices, or all of them, spread evenly."""
-    return [number * count // min(wanted, count) for number in range(min(wanted, count))]
+def choose_spread(count: int, limit: int) -> list[int]:
+    """Return ``limit`` of ``count`` indices, or all of them, spread evenly."""
+    return [number * count // min(limit, count) for number in range(min(limit, count))]
 
 
 _GZIP = b"\x1f\x8b"
@@ -22,10 +22,10 @@ _GZIP = b"\x1f\x8b"
 
 def resolve_inside(folder: Path, path: str) -> Path:
     """Return the path of ``path`` in ``folder``; raise ``ValueError`` for a path outside the folder."""
-    found = folder / path
-    if not found.resolve().is_relative_to(folder.resolve()):
+    target = folder / path
+    if not target.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{path}: leads out of the dataset")
-    return found
+    return target
 
 
 def read_unpacked(path: Path) -> bytes:
@@ -72,13 +72,13 @@ class Samples:
 
     def subset(self, numbers: Sequence[int]) -> "Samples":
         """Return a split of only these samples, in the given order."""
-        kept = tuple(numbers)
+        indices = tuple(numbers)
         return Samples(
-            lambda number: self.read(kept[number]),
-            [self.names[number] for number in kept],
-            None if self.labels is None else [self.labels[number] for number in kept],
+            lambda number: self.read(indices[number]),
+            [self.names[number] for number in indices],
+            None if self.labels is None else [self.labels[number] for number in indices],
             self.fields,
-            None if self.files is None else [self.files[number] for number in kept],
+            None if self.files is None else [self.files[number] for number in indices],
         )
 
 
@@ -112,5 +112,5 @@ class Opening:
     @property
     def label_key(self) -> str | None:
         """The key of the label; None for an unlabelled split."""
-        found: str | None = self.split["fields"].get("label")
-        return found
+        key: str | None = self.split["fields"].get("label")
+        return key

@@ -43,14 +43,14 @@ def open_json_lines(opening: Opening) -> Samples:
         assert opening.label_key is not None
         return _array(value(number, opening.label_key), names[number])
 
-    found: Sequence[Label] | None = None
+    labels: Sequence[Label] | None = None
     if (key := opening.label_key) is not None and lines:
         if isinstance(value(0, key), list):
-            found = Lazy(label_array, names)
+            labels = Lazy(label_array, names)
         else:
             values = [value(number, key) for number in range(len(lines))]
-            found = labels_of(values, opening.names, lambda number: names[number])
-    return Samples(read, names, found, frozenset(opening.keys))
+            labels = labels_of(values, opening.names, lambda number: names[number])
+    return Samples(read, names, labels, frozenset(opening.keys))
 
 
 def read_key(record: object, key: str, where: str) -> Any:  # noqa: ANN401 - whatever JSON holds
@@ -67,12 +67,12 @@ def _source(value: object, where: str) -> Source:
 def _array(value: object, where: str) -> NDArray[Any]:
     """Return the numbers of ``value``; raise ``ValueError`` for other content or lists of different lengths."""
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{where}: its lists differ in length") from error
-    if found.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biuf":
         raise ValueError(f"{where}: expected a text, a number or lists of numbers")
-    return found
+    return array
 
 
 _KEPT = 1 << 28  # bytes of rows in memory
@@ -114,8 +114,8 @@ class _File:
         self._file = parquet.ParquetFile(path)
         self._name = opening.split["file"]
         schema = self._file.schema_arrow
-        wanted = {**opening.keys, **({} if opening.label_key is None else {"label": opening.label_key})}
-        self._paths = {key: column_path(key, list(schema.names)) for key in wanted.values()}
+        keys = {**opening.keys, **({} if opening.label_key is None else {"label": opening.label_key})}
+        self._paths = {key: column_path(key, list(schema.names)) for key in keys.values()}
         self._of = {key: self._type(schema, key) for key in self._paths}
         counts = [self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups)]
         self._starts: list[int] = [0, *accumulate(counts)]
@@ -144,11 +144,11 @@ class _File:
 
     def column(self, key: str) -> list[Any]:
         """Return all values of a column without lists, None for null."""
-        found: list[Any] = []
+        values: list[Any] = []
         for group in range(self._file.num_row_groups):
             table = self._file.read_row_group(group, columns=[key], use_threads=False)
-            found += [self._scalar(table, row, key).as_py() for row in range(table.num_rows)]
-        return found
+            values += [self._scalar(table, row, key).as_py() for row in range(table.num_rows)]
+        return values
 
     def _rows(self, group: int) -> Any:  # noqa: ANN401 - pyarrow has no types
         """Return the row group and cache it; the least recently used groups leave the cache."""
@@ -157,7 +157,7 @@ class _File:
                 columns = list(self._paths)
                 self._groups[group] = self._file.read_row_group(group, columns=columns, use_threads=False)
             self._groups.move_to_end(group)
-            while len(self._groups) > _FEWEST and sum(kept.nbytes for kept in self._groups.values()) > _KEPT:
+            while len(self._groups) > _FEWEST and sum(rows.nbytes for rows in self._groups.values()) > _KEPT:
                 self._groups.popitem(last=False)
             return self._groups[group]
 
@@ -196,10 +196,10 @@ class _File:
             values = values.flatten()
         if values.null_count:
             raise ValueError("a list has nothing where a number is expected")
-        found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-        if found.dtype.kind not in "biuf":
+        array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        if array.dtype.kind not in "biuf":
             raise ValueError(f"lists of {values.type}, where numbers are expected")
-        return found.reshape([*shape, _each(found, shape)])
+        return array.reshape([*shape, _each(array, shape)])
 
     def _plain(self, scalar: Any, key: str) -> Source:  # noqa: ANN401
         value = scalar.as_py()
@@ -248,33 +248,33 @@ def write_unlabelled(
         from pyarrow import compute, parquet  # noqa: PLC0415
 
     keys = {field: split["fields"][field] for field in sorted(fields)}
-    names = {key: f"field-{place}" for place, key in enumerate(dict.fromkeys(keys.values()))}
+    names = {key: f"field-{position}" for position, key in enumerate(dict.fromkeys(keys.values()))}
     with parquet.ParquetFile(resolve_inside(source, split["file"])) as file:
         counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
         paths = {key: column_path(key, list(file.schema_arrow.names)) for key in names}
-        shown = order(counts)
+        numbers = order(counts)
         writer = None
-        done = 0
-        while done < len(shown):
-            group = int(np.searchsorted(starts, shown[done], side="right")) - 1
-            rows = [number - starts[group] for number in shown[done : done + counts[group]]]
+        written = 0
+        while written < len(numbers):
+            group = int(np.searchsorted(starts, numbers[written], side="right")) - 1
+            rows = [number - starts[group] for number in numbers[written : written + counts[group]]]
             table = file.read_row_group(group, columns=[".".join(path) for path in paths.values()], use_threads=False)
-            made: dict[str, Any] = {}
+            columns: dict[str, Any] = {}
             for key, (top, *parts) in paths.items():
                 column = table.column(top)
-                made[names[key]] = compute.struct_field(column, parts) if parts else column
-            kept = pa.table(made).take(pa.array(rows))
+                columns[names[key]] = compute.struct_field(column, parts) if parts else column
+            shuffled = pa.table(columns).take(pa.array(rows))
             if writer is None:
-                writer = parquet.ParquetWriter(target / "samples.parquet", kept.schema, compression=_codec(file))
-            writer.write_table(kept, row_group_size=max(1, len(rows)))
-            done += counts[group]
+                writer = parquet.ParquetWriter(target / "samples.parquet", shuffled.schema, compression=_codec(file))
+            writer.write_table(shuffled, row_group_size=max(1, len(rows)))
+            written += counts[group]
         if writer is not None:
             writer.close()
-    return {"file": "samples.parquet", "fields": {field: names[key] for field, key in keys.items()}}, shown
+    return {"file": "samples.parquet", "fields": {field: names[key] for field, key in keys.items()}}, numbers
 
 
 def _codec(file: Any) -> str:  # noqa: ANN401 - pyarrow has no types
     """Return the compression of the file, by the name that the writer accepts."""
-    found = str(file.metadata.row_group(0).column(0).compression)
-    return "NONE" if found == "UNCOMPRESSED" else found
+    codec = str(file.metadata.row_group(0).column(0).compression)
+    return "NONE" if codec == "UNCOMPRESSED" else codec

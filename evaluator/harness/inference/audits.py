@@ -134,22 +134,22 @@ def check_caching(
     for start in range(0, min(total, _MOST_SAMPLES), _GROUP):
         if rows and time.perf_counter() > end:
             break
-        ready = map(prepared, range(start, min(total, start + _GROUP)))
-        group = [once for once in ready if once is not None]
+        timers = map(prepared, range(start, min(total, start + _GROUP)))
+        group = [once for once in timers if once is not None]
         for _ in range(_WAKING):
             wake()
         rows += _timed(group, wake)
     first_ns = int(median(row[0] for row in rows))
-    again_share, repeated_share = ([row[place] / max(row[0], 1) for row in rows] for place in (2, 1))
-    found = CachingEstimate(len(rows), first_ns, _median_and_end(again_share), _median_and_end(repeated_share))
-    if found.caught:
-        share = min(found.again[0], found.repeated[0])
+    again_share, repeated_share = ([row[column] / max(row[0], 1) for row in rows] for column in (2, 1))
+    estimate = CachingEstimate(len(rows), first_ns, _median_and_end(again_share), _median_and_end(repeated_share))
+    if estimate.caught:
+        share = min(estimate.again[0], estimate.repeated[0])
         raise Failure(
             "loadgen-invalid",
             f"audit (after MLPerf's TEST04): a sample that was asked before takes {share:.0%} of its first time "
-            f"({found.first_ns / 1e6:.3g} ms), median of {found.samples} samples: the model answers from a cache",
+            f"({estimate.first_ns / 1e6:.3g} ms), median of {estimate.samples} samples: the model answers from a cache",
         )
-    return found.document()
+    return estimate.document()
 
 
 def _timed(group: Sequence[Callable[[], int]], wake: Callable[[], object]) -> list[tuple[int, int, int]]:
@@ -195,17 +195,17 @@ def check_answers(
     for sample, prediction in answers:
         finite.add_prediction(prediction, sample)
         finite.check()
-        there = [port for port in ports if sample < len(expected[port.name])]
-        compared += bool(there)
-        for port in there:
+        comparable = [port for port in ports if sample < len(expected[port.name])]
+        compared += bool(comparable)
+        for port in comparable:
             _check_answer(port, sample, prediction[port.name], expected[port.name][sample])
     return {"answers": compared, "outputs": [port.name for port in ports], "caught": False} if compared else None
 
 
-def sum_audits(found: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
+def sum_audits(audits: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
     """Merge the reports of ``check_answers`` of several processes; None where none of them compared anything."""
-    there = [one for one in found if one is not None]
-    return there[-1] | {"answers": sum(one["answers"] for one in there)} if there else None
+    reports = [report for report in audits if report is not None]
+    return reports[-1] | {"answers": sum(report["answers"] for report in reports)} if reports else None
 
 
 def _expected(model: Model, path: Path) -> dict[str, Sequence[NDArray[Any]]]:
@@ -216,25 +216,25 @@ def _expected(model: Model, path: Path) -> dict[str, Sequence[NDArray[Any]]]:
         return {port.name: split_samples(file, port.name) for port in model.predicted if port.name in file.keys()}  # noqa: SIM118 - no mapping
 
 
-def _check_answer(port: Output, sample: int, found: NDArray[Any], expected: NDArray[Any]) -> None:
-    if found.shape == expected.shape and _agree(port, found, expected):
+def _check_answer(port: Output, sample: int, answer: NDArray[Any], expected: NDArray[Any]) -> None:
+    if answer.shape == expected.shape and _agree(port, answer, expected):
         return
     raise Failure(
         "loadgen-invalid",
         f"audit (after MLPerf's TEST01): sample {sample}, output {port.name}: where it is timed the model answers "
-        f"{_shown(found)}, the accuracy phase {_shown(expected)}: it does other work there",
+        f"{_shown(answer)}, the accuracy phase {_shown(expected)}: it does other work there",
     )
 
 
-def _agree(port: Output, found: NDArray[Any], expected: NDArray[Any]) -> bool:
-    if found.dtype.kind != "f" and port.tolerance is None:
-        return bool(np.array_equal(found, expected))
+def _agree(port: Output, answer: NDArray[Any], expected: NDArray[Any]) -> bool:
+    if answer.dtype.kind != "f" and port.tolerance is None:
+        return bool(np.array_equal(answer, expected))
     if port.tolerance is not None:
         absolute, relative = port.tolerance.absolute, port.tolerance.relative
     else:
         finite = np.abs(expected[np.isfinite(expected)])
         absolute, relative = _DEFAULT_SHARE * float(finite.max(initial=0)), _DEFAULT_SHARE
-    return bool(np.allclose(found.astype(float), expected.astype(float), relative, absolute, equal_nan=True))
+    return bool(np.allclose(answer.astype(float), expected.astype(float), relative, absolute, equal_nan=True))
 
 
 def _shown(values: NDArray[Any]) -> str:

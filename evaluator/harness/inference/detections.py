@@ -41,18 +41,20 @@ def detect(terms: Detections, prediction: Mapping[str, NDArray[Any]], geometry: 
     rows, classes, scores = _candidates(terms, prediction, len(boxes), count)
     order = np.argsort(-scores.astype(np.float64), kind="stable")
     rows, classes, scores = rows[order], classes[order], scores[order].astype(np.float64)
-    found = _CORNERS[terms.box_format.partition("-")[0]](boxes[rows])
+    corners = _CORNERS[terms.box_format.partition("-")[0]](boxes[rows])
     if terms.box_format.endswith("-relative"):
-        found = found * np.tile(geometry.size[::-1], 2)
-    if not np.isfinite(found).all() or not np.isfinite(scores).all():
+        corners = corners * np.tile(geometry.size[::-1], 2)
+    if not np.isfinite(corners).all() or not np.isfinite(scores).all():
         raise Failure("non-finite", f"output {terms.boxes}: the score or the box of a detection is not finite")
-    kept = _kept(terms, found, classes)
-    return np.column_stack([classes[kept], scores[kept], geometry.to_original(found[kept])])
+    survivors = _find_survivors(terms, corners, classes)
+    return np.column_stack([classes[survivors], scores[survivors], geometry.to_original(corners[survivors])])
 
 
 def number_rows(samples: Sequence[_Floats]) -> _Floats:
     """Join the detections [K, 6] of all samples to [N, 7], with the sample's number in front."""
-    rows = [np.column_stack([np.full(len(found), number), found]) for number, found in enumerate(samples)]
+    rows = [
+        np.column_stack([np.full(len(detections), number), detections]) for number, detections in enumerate(samples)
+    ]
     return np.concatenate(rows) if rows else np.zeros((0, 1 + COLUMNS))
 
 
@@ -61,20 +63,20 @@ def suppress(boxes: _Floats, iou: float, most: int | None = None) -> NDArray[np.
 
     A box survives unless its overlap with a better surviving box exceeds ``iou``. At most ``most`` boxes are returned.
     """
-    left = np.arange(len(boxes))
-    kept: list[int] = []
-    while len(left) and (most is None or len(kept) < most):
-        best, left = left[0], left[1:]
-        kept.append(best)
-        left = left[overlaps(boxes[best], boxes[left]) <= iou]
-    return np.asarray(kept, np.int64)
+    remaining = np.arange(len(boxes))
+    survivors: list[int] = []
+    while len(remaining) and (most is None or len(survivors) < most):
+        best, remaining = remaining[0], remaining[1:]
+        survivors.append(best)
+        remaining = remaining[overlaps(boxes[best], boxes[remaining]) <= iou]
+    return np.asarray(survivors, np.int64)
 
 
 def overlaps(box: _Floats, others: _Floats) -> _Floats:
     """Return the intersection over union of ``box`` with each of ``others`` [N, 4], in [0, 1]; 0 for empty boxes."""
     common = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
     intersection = np.prod(np.maximum(common, 0), axis=1)
-    areas = [np.prod(np.maximum(found[:, 2:] - found[:, :2], 0), axis=1) for found in (box[np.newaxis], others)]
+    areas = [np.prod(np.maximum(corners[:, 2:] - corners[:, :2], 0), axis=1) for corners in (box[np.newaxis], others)]
     union = areas[0] + areas[1] - intersection
     ratio: _Floats = np.divide(intersection, union, out=np.zeros(len(others)), where=union > 0)
     return ratio
@@ -99,20 +101,20 @@ def _candidates(
     terms: Detections, prediction: Mapping[str, NDArray[Any]], boxes: int, count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
     """Return the box, class and score of each candidate, in the order of boxes, then of classes."""
-    scores = _of_each(prediction[terms.scores], boxes, terms.scores)[:count]
-    named = None
+    scores = _values_per_box(prediction[terms.scores], boxes, terms.scores)[:count]
+    box_classes = None
     if terms.classes is not None:
         if scores.shape[1] > 1:
-            what = f"{scores.shape[1]} scores a box, and output {terms.classes} has the class of each"
-            raise Failure("predict", f"output {terms.scores}: {what}")
-        named = _classes(_of_each(prediction[terms.classes], boxes, terms.classes)[:count], terms.classes)
+            reason = f"{scores.shape[1]} scores a box, and output {terms.classes} has the class of each"
+            raise Failure("predict", f"output {terms.scores}: {reason}")
+        box_classes = _classes(_values_per_box(prediction[terms.classes], boxes, terms.classes)[:count], terms.classes)
     rows, columns = np.nonzero(scores > terms.score_threshold)
-    classes = columns if named is None else named[rows]
-    meant = np.ones(len(rows), bool) if terms.background is None else classes != terms.background
-    return rows[meant], classes[meant], scores[rows[meant], columns[meant]]
+    classes = columns if box_classes is None else box_classes[rows]
+    is_candidate = np.ones(len(rows), bool) if terms.background is None else classes != terms.background
+    return rows[is_candidate], classes[is_candidate], scores[rows[is_candidate], columns[is_candidate]]
 
 
-def _of_each(values: NDArray[Any], boxes: int, name: str) -> NDArray[Any]:
+def _values_per_box(values: NDArray[Any], boxes: int, name: str) -> NDArray[Any]:
     """Return the values of each box as [boxes, width], without leading axes of length one."""
     shape = values.shape
     while len(shape) > 1 and shape[0] == 1 != boxes:
@@ -126,13 +128,13 @@ def _classes(values: NDArray[Any], name: str) -> NDArray[np.int64]:
     """Return the class of each box; some networks return classes in a floating type."""
     if values.shape[1] != 1 and len(values):
         raise Failure("predict", f"output {name}: {values.shape[1]} classes a box")
-    found: NDArray[np.int64] = np.rint(values.reshape(-1)).astype(np.int64)
-    if not np.array_equal(found, values.reshape(-1)):
+    classes: NDArray[np.int64] = np.rint(values.reshape(-1)).astype(np.int64)
+    if not np.array_equal(classes, values.reshape(-1)):
         raise Failure("predict", f"output {name}: a class that is no whole number")
-    return found
+    return classes
 
 
-def _kept(terms: Detections, boxes: _Floats, classes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_survivors(terms: Detections, boxes: _Floats, classes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the indices of the candidates, best first, that survive the suppression."""
     most = terms.max_detections
     if terms.nms is None:
@@ -140,8 +142,8 @@ def _kept(terms: Detections, boxes: _Floats, classes: NDArray[np.int64]) -> NDAr
     groups = [np.arange(len(boxes))]
     if terms.nms.per_class:
         groups = [np.flatnonzero(classes == number) for number in np.unique(classes)]
-    kept = [group[suppress(boxes[group], terms.nms.iou, most)] for group in groups]
-    return np.sort(np.concatenate(kept))[:most] if kept else np.zeros(0, np.int64)
+    survivors = [group[suppress(boxes[group], terms.nms.iou, most)] for group in groups]
+    return np.sort(np.concatenate(survivors))[:most] if survivors else np.zeros(0, np.int64)
 
 
 _CORNERS: Mapping[str, Callable[[_Floats], _Floats]] = {

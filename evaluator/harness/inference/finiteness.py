@@ -90,11 +90,13 @@ class FiniteCheck:
         Raises:
             Failure: ``non-finite``, with the counts and the first sample of each output that has such values.
         """
-        found = [
-            f"output {name}{self._when}: {self._describe(one)}" for name, one in self._counts.items() if one.samples
+        faults = [
+            f"output {name}{self._when}: {self._describe(count)}"
+            for name, count in self._counts.items()
+            if count.samples
         ]
-        if found:
-            raise Failure("non-finite", f"{'; '.join(found)}; if this is intended, write allow_non_finite: true there")
+        if faults:
+            raise Failure("non-finite", f"{'; '.join(faults)}; if this is intended, write allow_non_finite: true there")
 
     @contextmanager
     def checking(self) -> Iterator[None]:
@@ -112,22 +114,23 @@ class FiniteCheck:
         self.check()
 
     def _add(self, name: str, number: int, values: NDArray[Any]) -> None:
-        one = self._counts[name]
-        one.values += values.size
-        one.seen += number != one.latest
-        one.latest = number
+        count = self._counts[name]
+        count.values += values.size
+        count.seen += number != count.latest
+        count.latest = number
         if values.dtype.kind not in "fc" or np.isfinite(values).all():
             return
-        one.nan += int(np.count_nonzero(np.isnan(values)))
-        one.infinite += int(np.count_nonzero(np.isinf(values)))
-        one.samples += number != one.last
-        one.first, one.last = number if one.first < 0 else one.first, number
+        count.nan += int(np.count_nonzero(np.isnan(values)))
+        count.infinite += int(np.count_nonzero(np.isinf(values)))
+        count.samples += number != count.last
+        count.first, count.last = number if count.first < 0 else count.first, number
 
-    def _describe(self, one: _Count) -> str:
-        name = "" if self._names is None else f" ({self._names[one.first]})"
+    def _describe(self, count: _Count) -> str:
+        name = "" if self._names is None else f" ({self._names[count.first]})"
         return (
-            f"{one.nan + one.infinite} of {one.values} values are not finite ({one.nan} NaN, {one.infinite} infinite), "
-            f"in {one.samples} of {one.seen} samples, first in sample {one.first}{name}"
+            f"{count.nan + count.infinite} of {count.values} values are not finite "
+            f"({count.nan} NaN, {count.infinite} infinite), "
+            f"in {count.samples} of {count.seen} samples, first in sample {count.first}{name}"
         )
 
 

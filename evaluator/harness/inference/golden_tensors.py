@@ -56,82 +56,82 @@ class Deviation:
         )
 
 
-def find_deviation(found: NumericArray, expected: NumericArray, tolerance: Tolerance) -> Deviation:
-    """Compare ``found`` with ``expected`` of the same shape.
+def find_deviation(actual: NumericArray, expected: NumericArray, tolerance: Tolerance) -> Deviation:
+    """Compare ``actual`` with ``expected`` of the same shape.
 
     A difference within ``absolute + relative * |expected|`` is none.
 
     Two NaN are equal, and so are two infinities of one sign.
     """
-    given, wanted = found.astype(np.float64), expected.astype(np.float64)
+    values, reference = actual.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        gap = np.abs(given - wanted)
+        gap = np.abs(values - reference)
         # np.where instead of an assignment: the difference of two arrays without axes is a scalar.
-        gap = np.where((given == wanted) | (np.isnan(given) & np.isnan(wanted)), 0.0, gap)
+        gap = np.where((values == reference) | (np.isnan(values) & np.isnan(reference)), 0.0, gap)
         gap = np.where(np.isnan(gap), np.inf, gap)
-        allowed = tolerance.absolute + tolerance.relative * np.where(np.isfinite(wanted), np.abs(wanted), 0.0)
+        allowed = tolerance.absolute + tolerance.relative * np.where(np.isfinite(reference), np.abs(reference), 0.0)
         excess = gap - allowed
     if not gap.size:
         return Deviation(0, 0, 0.0, (), 0.0, 0.0)
     worst = tuple(int(index) for index in np.unravel_index(int(np.argmax(excess)), gap.shape))
     beyond = int(np.count_nonzero(excess > 0))
-    return Deviation(gap.size, beyond, float(gap.max()), worst, float(given[worst]), float(wanted[worst]))
+    return Deviation(gap.size, beyond, float(gap.max()), worst, float(values[worst]), float(reference[worst]))
 
 
-def explain_deviation(found: NumericArray, expected: NumericArray) -> str:
+def explain_deviation(actual: NumericArray, expected: NumericArray) -> str:
     """Explain a deviation by a common fault, as advice where to look; empty where no fault explains it.
 
     The faults tried are: another order of axes or channels, a rotated or mirrored image, another scale and offset,
     another resampling.
     """
-    given, wanted = found.astype(np.float64), expected.astype(np.float64)
-    if not (given.size and np.isfinite(given).all() and np.isfinite(wanted).all()):
+    values, reference = actual.astype(np.float64), expected.astype(np.float64)
+    if not (values.size and np.isfinite(values).all() and np.isfinite(reference).all()):
         return ""
-    if given.shape == wanted.shape and np.array_equal(given, wanted):
+    if values.shape == reference.shape and np.array_equal(values, reference):
         return "the values are the expected ones: look at cast"
-    slack = _EXACT * float(np.ptp(wanted) or 1.0)
-    for word, other in _rearranged(wanted, given):
-        if float(np.abs(other.reshape(-1) - given.reshape(-1)).max()) <= slack:
-            return word
-    if given.shape != wanted.shape:
+    slack = _EXACT * float(np.ptp(reference) or 1.0)
+    for advice, candidate in _rearranged(reference, values):
+        if float(np.abs(candidate.reshape(-1) - values.reshape(-1)).max()) <= slack:
+            return advice
+    if values.shape != reference.shape:
         return ""
-    return _scaled(given, wanted) or _resampled(given, wanted)
+    return _scaled(values, reference) or _resampled(values, reference)
 
 
-def _rearranged(wanted: NumericArray, given: NumericArray) -> Iterator[tuple[str, NumericArray]]:
+def _rearranged(reference: NumericArray, values: NumericArray) -> Iterator[tuple[str, NumericArray]]:
     """Yield the expected values in other orders, each with the fault that would cause it."""
-    if wanted.size != given.size or wanted.ndim > _MOST_AXES:
+    if reference.size != values.size or reference.ndim > _MOST_AXES:
         return
-    yield from _other_axes(wanted, given)
-    if wanted.shape == given.shape:
-        yield from _other_sides(wanted)
+    yield from _other_axes(reference, values)
+    if reference.shape == values.shape:
+        yield from _other_sides(reference)
 
 
-def _other_axes(wanted: NumericArray, given: NumericArray) -> Iterator[tuple[str, NumericArray]]:
-    if wanted.shape != given.shape:
-        yield "the values are the expected ones under another shape: look at reshape and transpose", wanted
-    for order in permutations(range(wanted.ndim)):
-        if order != tuple(range(wanted.ndim)):
+def _other_axes(reference: NumericArray, values: NumericArray) -> Iterator[tuple[str, NumericArray]]:
+    if reference.shape != values.shape:
+        yield "the values are the expected ones under another shape: look at reshape and transpose", reference
+    for order in permutations(range(reference.ndim)):
+        if order != tuple(range(reference.ndim)):
             yield (
                 f"its axes are in the order {list(order)}: look at layout, transpose and reshape",
-                wanted.transpose(order),
+                reference.transpose(order),
             )
 
 
-def _other_sides(wanted: NumericArray) -> Iterator[tuple[str, NumericArray]]:
-    for axis, size in enumerate(wanted.shape):
+def _other_sides(reference: NumericArray) -> Iterator[tuple[str, NumericArray]]:
+    for axis, size in enumerate(reference.shape):
         if size == _CHANNELS:
-            yield "the channels are in reverse: look at color, RGB or BGR", np.flip(wanted, axis)
+            yield "the channels are in reverse: look at color, RGB or BGR", np.flip(reference, axis)
         elif size > 1:
-            yield f"axis {axis} is in reverse: look at exif", np.flip(wanted, axis)
-    rows, columns = _sides(wanted)
-    if columns is not None and wanted.shape[rows] == wanted.shape[columns]:
-        for turns in (1, 2, 3):
-            turned = np.rot90(wanted, turns, (rows, columns))
-            yield "the picture is turned: look at exif", turned
-            yield "the picture is turned: look at exif", np.flip(turned, columns)
+            yield f"axis {axis} is in reverse: look at exif", np.flip(reference, axis)
+    rows, columns = _sides(reference)
+    if columns is not None and reference.shape[rows] == reference.shape[columns]:
+        for quarter_turns in (1, 2, 3):
+            rotated = np.rot90(reference, quarter_turns, (rows, columns))
+            yield "the picture is turned: look at exif", rotated
+            yield "the picture is turned: look at exif", np.flip(rotated, columns)
     elif columns is not None:
-        yield "the picture is turned: look at exif", np.rot90(wanted, 2, (rows, columns))
+        yield "the picture is turned: look at exif", np.rot90(reference, 2, (rows, columns))
 
 
 def _sides(values: NumericArray) -> tuple[int, int | None]:
@@ -142,37 +142,37 @@ def _sides(values: NumericArray) -> tuple[int, int | None]:
     return first, second
 
 
-def _scaled(given: NumericArray, wanted: NumericArray) -> str:
+def _scaled(values: NumericArray, reference: NumericArray) -> str:
     """Explain a linear relation of the values, all together or by channel (least squares)."""
-    line = _line(given, wanted)
+    line = _line(values, reference)
     if line is not None:
         factor, offset = line
-        added = "" if abs(offset) <= _EXACT * abs(factor) * float(np.abs(wanted).max() or 1.0) else f" {offset:+.6g}"
+        added = "" if abs(offset) <= _EXACT * abs(factor) * float(np.abs(reference).max() or 1.0) else f" {offset:+.6g}"
         return f"it is the expected value times {factor:.6g}{added}: look at scale, normalize, cast and quantize"
-    for axis, size in enumerate(given.shape):
+    for axis, size in enumerate(values.shape):
         if 1 < size <= _MOST_AXES:
-            pairs = zip(np.moveaxis(given, axis, 0), np.moveaxis(wanted, axis, 0), strict=True)
-            if all(_line(one, other) is not None for one, other in pairs):
+            pairs = zip(np.moveaxis(values, axis, 0), np.moveaxis(reference, axis, 0), strict=True)
+            if all(_line(values_channel, reference_channel) is not None for values_channel, reference_channel in pairs):
                 return "each channel is the expected one on another scale: look at mean and std of normalize"
     return ""
 
 
-def _line(given: NumericArray, wanted: NumericArray) -> tuple[float, float] | None:
-    """Return the factor and offset that turn ``wanted`` into ``given``; None without a linear relation."""
-    centred = wanted - wanted.mean()
+def _line(values: NumericArray, reference: NumericArray) -> tuple[float, float] | None:
+    """Return the factor and offset that turn ``reference`` into ``values``; None without a linear relation."""
+    centred = reference - reference.mean()
     spread = float((centred**2).sum())
-    if not spread or not np.ptp(given):
+    if not spread or not np.ptp(values):
         return None
-    factor = float((centred * given).sum()) / spread
-    offset = float(given.mean()) - factor * float(wanted.mean())
-    rest = float(np.abs(given - (factor * wanted + offset)).max())
-    return (factor, offset) if rest <= _EXACT * float(np.ptp(given)) else None
+    factor = float((centred * values).sum()) / spread
+    offset = float(values.mean()) - factor * float(reference.mean())
+    residual = float(np.abs(values - (factor * reference + offset)).max())
+    return (factor, offset) if residual <= _EXACT * float(np.ptp(values)) else None
 
 
-def _resampled(given: NumericArray, wanted: NumericArray) -> str:
-    if not np.ptp(given) or not np.ptp(wanted):
+def _resampled(values: NumericArray, reference: NumericArray) -> str:
+    if not np.ptp(values) or not np.ptp(reference):
         return ""
-    likeness = float(np.corrcoef(given.reshape(-1), wanted.reshape(-1))[0, 1])
+    likeness = float(np.corrcoef(values.reshape(-1), reference.reshape(-1))[0, 1])
     if likeness >= _ALIKE:
         return (
             f"both are alike (correlation {likeness:.4f}) and not equal: "
@@ -225,21 +225,21 @@ def check_golden(model: Model, predictor: Predictor, pipeline: Pipeline, folder:
     samples = open_golden_samples(model, golden.raw)
     prepared = [pipeline.prepare(samples, number) for number in range(golden.count)]
     report: dict[str, Any] = {"samples": golden.count, "inputs": {}, "outputs": {}}
-    made = [inputs_of(one) for one in prepared]
+    tensors = [inputs_of(sample) for sample in prepared]
     for port in model.inputs:
         if port.name in golden.inputs:
-            report["inputs"][port.name] = _compare("input", port, made, golden.inputs[port.name])
+            report["inputs"][port.name] = _compare("input", port, tensors, golden.inputs[port.name])
     if golden.outputs:
         session = Session(predictor, model)
         finite = FiniteCheck(model, samples.names)
         with finite.checking():
-            made = [
-                predict_sample(pipeline, session, one, (number, samples.names[number]), finite)
-                for number, one in enumerate(prepared)
+            tensors = [
+                predict_sample(pipeline, session, sample, (number, samples.names[number]), finite)
+                for number, sample in enumerate(prepared)
             ]
         for output in model.outputs:
             if output.name in golden.outputs:
-                report["outputs"][output.name] = _compare("output", output, made, golden.outputs[output.name])
+                report["outputs"][output.name] = _compare("output", output, tensors, golden.outputs[output.name])
     return report
 
 
@@ -269,10 +269,10 @@ def predict_sample(
     number, where = place
     calls = [pipeline.stack([call]) for call in prepared.calls]
     with classify_errors("predict", where):
-        found = query(session, calls)
-    for tensors in found:
+        answers = query(session, calls)
+    for tensors in answers:
         finite.add_call(tensors, number, 1)
-    return pipeline.combine([pipeline.answers(tensors, 1, where)[0] for tensors in found])
+    return pipeline.combine([pipeline.answers(tensors, 1, where)[0] for tensors in answers])
 
 
 def read_golden(path: Path, model: Model) -> Golden:
@@ -282,15 +282,19 @@ def read_golden(path: Path, model: Model) -> Golden:
         Failure: ``load``: the file cannot be read, or does not match the model.
     """
     with classify_errors("load", path.name), np.load(path, allow_pickle=False) as arrays:
-        found = {name: np.asarray(arrays[name]) for name in arrays.files}
+        remaining = {name: np.asarray(arrays[name]) for name in arrays.files}
     raw: dict[str, tuple[Source, ...]] = {}
     for port in (port for port in model.inputs if port.fed):
-        prefix, kept = f"raw/{port.name}/", list[Source]()
-        while f"{prefix}{len(kept)}" in found:
-            kept.append(_stored(port, found.pop(f"{prefix}{len(kept)}"), f"{path.name}, {prefix}{len(kept)}"))
-        raw[port.name] = tuple(kept)
-    golden = Golden(raw, _taken(found, "input/", model.inputs), _taken(found, "output/", model.outputs))
-    _check(golden, found, path.name)
+        prefix, sources = f"raw/{port.name}/", list[Source]()
+        while f"{prefix}{len(sources)}" in remaining:
+            sources.append(
+                _decode_source(port, remaining.pop(f"{prefix}{len(sources)}"), f"{path.name}, {prefix}{len(sources)}")
+            )
+        raw[port.name] = tuple(sources)
+    golden = Golden(
+        raw, _take_tensors(remaining, "input/", model.inputs), _take_tensors(remaining, "output/", model.outputs)
+    )
+    _check(golden, remaining, path.name)
     return golden
 
 
@@ -304,11 +308,14 @@ def write_golden(path: Path, model: Model, samples: Sequence[GoldenSample]) -> N
     for port in (port for port in model.inputs if port.fed):
         for number, sample in enumerate(samples):
             fields = sample.fields
-            arrays[f"raw/{port.name}/{number}"] = _kept(fields[port.field or next(iter(fields))])
-    for kind, tensors in (("input", [one.inputs for one in samples]), ("output", [one.outputs for one in samples])):
+            arrays[f"raw/{port.name}/{number}"] = _encode_source(fields[port.field or next(iter(fields))])
+    for kind, tensors in (
+        ("input", [sample.inputs for sample in samples]),
+        ("output", [sample.outputs for sample in samples]),
+    ):
         for name in tensors[0]:
             with classify_errors("golden", f"{kind} {name}, of all samples"):
-                arrays[f"{kind}/{name}"] = np.stack([one[name] for one in tensors])
+                arrays[f"{kind}/{name}"] = np.stack([sample[name] for sample in tensors])
     with path.open("wb") as stream:
         np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]  # its last parameter is a flag
     path.chmod(0o644)
@@ -322,7 +329,7 @@ def open_golden_samples(model: Model, raw: Mapping[str, Sequence[Source]]) -> Sa
     count = len(raw[ports[0].name])
 
     def read(number: int) -> Mapping[str, Source]:
-        return {field: kept[number] for field, kept in fields.items()}
+        return {field: sources[number] for field, sources in fields.items()}
 
     return Samples(read, [f"golden sample {number}" for number in range(count)], None, frozenset(fields))
 
@@ -338,35 +345,35 @@ def _compare(kind: str, port: Input | Output, samples: Sequence[Tensors], expect
         raise Failure("load", f"{kind} {port.name}: it has golden tensors, and declares no tolerance")
     faults: list[tuple[float, str]] = []
     largest = 0.0
-    for number, wanted in enumerate(expected):
+    for number, reference in enumerate(expected):
         values = samples[number][port.name]
-        amount, why = _fault(values, wanted, tolerance)
+        amount, why = _fault(values, reference, tolerance)
         largest = max(largest, amount)
         if why:
             # The inputs are as expected, so faults of images cannot explain a deviating output.
-            advice = explain_deviation(values, wanted) if kind == "input" else ""
+            advice = explain_deviation(values, reference) if kind == "input" else ""
             faults.append((amount, f"sample {number}: {why}" + (f"; {advice}" if advice else "")))
     if faults:
         allowed = f"tolerance {tolerance.absolute:g} + {tolerance.relative:g} * |expected|"
         worst = max(faults, key=lambda fault: fault[0])[1]
-        what = f"{kind} {port.name} deviates in {len(faults)} of {len(samples)} golden samples"
-        raise Failure("golden", f"{what}, most in {worst} ({allowed})")
+        summary = f"{kind} {port.name} deviates in {len(faults)} of {len(samples)} golden samples"
+        raise Failure("golden", f"{summary}, most in {worst} ({allowed})")
     return {"largest": largest, "absolute": tolerance.absolute, "relative": tolerance.relative}
 
 
-def _fault(values: Array, wanted: Array, tolerance: Tolerance) -> tuple[float, str]:
+def _fault(values: Array, expected: Array, tolerance: Tolerance) -> tuple[float, str]:
     """Return the largest difference and a description of the fault, empty within the tolerance."""
-    if values.dtype != wanted.dtype or values.shape != wanted.shape:
-        return np.inf, f"it is {_form(values)}, and {_form(wanted)} is expected"
-    found = find_deviation(values, wanted, tolerance)
-    return found.largest, str(found) if found.beyond else ""
+    if values.dtype != expected.dtype or values.shape != expected.shape:
+        return np.inf, f"it is {_form(values)}, and {_form(expected)} is expected"
+    deviation = find_deviation(values, expected, tolerance)
+    return deviation.largest, str(deviation) if deviation.beyond else ""
 
 
 def _form(values: Array) -> str:
     return f"{values.dtype} {list(values.shape)}"
 
 
-def _stored(port: Input, values: Array, where: str) -> Source:
+def _decode_source(port: Input, values: Array, where: str) -> Source:
     """Return a sample as a dataset would return it: bytes of an encoded file, a text, or an array."""
     encoded = values.dtype == np.uint8 and values.ndim == 1
     if port.type == "text":
@@ -375,23 +382,23 @@ def _stored(port: Input, values: Array, where: str) -> Source:
     return values.tobytes() if encoded and port.type != "tensor" else values
 
 
-def _kept(source: Source) -> Array:
+def _encode_source(source: Source) -> Array:
     if isinstance(source, str):
         source = source.encode("utf-8")
     return np.frombuffer(source, np.uint8) if isinstance(source, bytes) else source
 
 
-def _taken(found: dict[str, Array], prefix: str, ports: Sequence[Input | Output]) -> Expected:
+def _take_tensors(arrays: dict[str, Array], prefix: str, ports: Sequence[Input | Output]) -> Expected:
     names = [port.name for port in ports]
-    return {name: found.pop(f"{prefix}{name}") for name in names if f"{prefix}{name}" in found}
+    return {name: arrays.pop(f"{prefix}{name}") for name in names if f"{prefix}{name}" in arrays}
 
 
-def _check(golden: Golden, rest: Mapping[str, Array], name: str) -> None:
-    if rest:
-        raise Failure("load", f"{name}: {min(rest)!r} is no sample, input or output of the model")
-    for port, kept in golden.raw.items():
-        if not kept or len(kept) != golden.count:
-            raise Failure("load", f"{name}: raw/{port}/ has {len(kept)} samples, of {golden.count or 'one or more'}")
+def _check(golden: Golden, leftover: Mapping[str, Array], name: str) -> None:
+    if leftover:
+        raise Failure("load", f"{name}: {min(leftover)!r} is no sample, input or output of the model")
+    for port, sources in golden.raw.items():
+        if not sources or len(sources) != golden.count:
+            raise Failure("load", f"{name}: raw/{port}/ has {len(sources)} samples, of {golden.count or 'one or more'}")
     if not golden.inputs and not golden.outputs:
         raise Failure("load", f"{name}: nothing is expected of its samples: no input/ and no output/")
     for kind, tensors in (("input", golden.inputs), ("output", golden.outputs)):

@@ -29,7 +29,7 @@ class Session:
         self._states: dict[str, NDArray[Any]] = {}
         self._hidden = tuple(port.name for port in model.outputs if port.type == "state")
         self._constants = tuple((port, _constant(port)) for port in model.inputs if port.type == "constant")
-        self._repeated: dict[int, Tensors] = {}
+        self._repeat: dict[int, Tensors] = {}
         self._sources = tuple((port, str(port.source)) for port in model.inputs if port.type == "state")
         for port, _ in self._sources:
             _zeros(port, 1)
@@ -52,20 +52,20 @@ class Session:
 
     def _predict_with(self, batch: Tensors) -> Tensors:
         count = self._count(batch)
-        given = {**batch, **self._same(count), **self._states}
+        inputs = {**batch, **self._constants_for(count), **self._states}
         for port, _ in self._sources:
-            if port.name not in given:
-                given[port.name] = _zeros(port, count)
-        found = self._predict(given)
+            if port.name not in inputs:
+                inputs[port.name] = _zeros(port, count)
+        outputs = self._predict(inputs)
         for port, source in self._sources:
-            self._states[port.name] = _checked(port, found[source], given[port.name])
-        return {name: values for name, values in found.items() if name not in self._hidden}
+            self._states[port.name] = _check_state(port, outputs[source], inputs[port.name])
+        return {name: values for name, values in outputs.items() if name not in self._hidden}
 
-    def _same(self, count: int) -> Tensors:
+    def _constants_for(self, count: int) -> Tensors:
         """Return the constants for a call of ``count`` samples."""
-        if count not in self._repeated:
-            self._repeated[count] = {port.name: _repeated(port, values, count) for port, values in self._constants}
-        return self._repeated[count]
+        if count not in self._repeat:
+            self._repeat[count] = {port.name: _repeat(port, values, count) for port, values in self._constants}
+        return self._repeat[count]
 
     def _count(self, batch: Tensors) -> int:
         """Return the number of samples of the call, from the first input with a batch axis."""
@@ -95,9 +95,9 @@ def _constant(port: Input) -> NDArray[Any]:
     """Return the value of a constant for one sample."""
     where = f"input {port.name}, value"
     with classify_errors("load", where):
-        given = np.asarray(port.value)
-        values = given.astype(port.dtype)
-        if values.dtype.kind != "f" and not np.array_equal(values, given):
+        declared = np.asarray(port.value)
+        values = declared.astype(port.dtype)
+        if values.dtype.kind != "f" and not np.array_equal(values, declared):
             raise ValueError(f"{port.value} is no {port.dtype}")
         shape = port.axes.sample or ()
         if len(shape) != values.ndim or any(
@@ -107,7 +107,7 @@ def _constant(port: Input) -> NDArray[Any]:
         return values
 
 
-def _repeated(port: Input, values: NDArray[Any], count: int) -> NDArray[Any]:
+def _repeat(port: Input, values: NDArray[Any], count: int) -> NDArray[Any]:
     if port.axes.axis is None:
         return values
     return np.stack([values] * count, port.axes.axis)
@@ -122,7 +122,7 @@ def _zeros(port: Input, count: int) -> NDArray[Any]:
     return np.zeros([size for size in shape if size is not None], port.dtype)
 
 
-def _checked(port: Input, values: NDArray[Any], before: NDArray[Any]) -> NDArray[Any]:
+def _check_state(port: Input, values: NDArray[Any], before: NDArray[Any]) -> NDArray[Any]:
     """Return the state for the next call, which must have the shape and type of the last."""
     if values.shape != before.shape or values.dtype != before.dtype:
         raise ValueError(

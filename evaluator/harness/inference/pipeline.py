@@ -19,10 +19,10 @@ from ..predictors import Tensors
 from ..steps import BoundStep, Kind, Source, Tensor, bind
 from ..steps.tensor import Geometry
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
 
-class Ahead(Generic[_Made]):
+class Ahead(Generic[_Result]):
     """The results of ``make(0)``, ``make(1)``, … up to ``count``, in order, computed ahead by a thread pool.
 
     At most ``depth`` results are started and not yet yielded. Without threads each result is computed on demand.
@@ -30,7 +30,7 @@ class Ahead(Generic[_Made]):
     for results. An exception of ``make`` is raised in place of its result, and nothing more is started.
     """
 
-    def __init__(self, make: Callable[[int], _Made], count: int, threads: int, depth: int) -> None:
+    def __init__(self, make: Callable[[int], _Result], count: int, threads: int, depth: int) -> None:
         """Start no work yet; iteration does."""
         self.busy = 0.0
         self.waited = 0.0
@@ -40,12 +40,12 @@ class Ahead(Generic[_Made]):
         self._depth = max(depth, threads)
         self._lock = threading.Lock()
 
-    def __iter__(self) -> Iterator[_Made]:
+    def __iter__(self) -> Iterator[_Result]:
         """Yield the results in order."""
         if self._threads == 0:
             yield from map(self._timed, range(self._count))
             return
-        begun: deque[Future[_Made]] = deque()
+        begun: deque[Future[_Result]] = deque()
         numbers = iter(range(self._count))
         with ThreadPoolExecutor(self._threads, "ahead") as pool:
             try:
@@ -59,7 +59,7 @@ class Ahead(Generic[_Made]):
                 for future in begun:
                     future.cancel()
 
-    def _timed(self, number: int) -> _Made:
+    def _timed(self, number: int) -> _Result:
         start = time.perf_counter()
         try:
             return self._make(number)
@@ -68,11 +68,11 @@ class Ahead(Generic[_Made]):
             with self._lock:
                 self.busy += seconds
 
-    def _next(self, begun: deque[Future[_Made]]) -> _Made:
+    def _next(self, begun: deque[Future[_Result]]) -> _Result:
         start = time.perf_counter()
-        made = begun.popleft().result()
+        result = begun.popleft().result()
         self.waited += time.perf_counter() - start
-        return made
+        return result
 
 
 Prediction = dict[str, NDArray[Any]]
@@ -132,9 +132,9 @@ class Pipeline:
         stateful = any(port.type == "state" for port in self._model.inputs)
         return self.several or stateful or any(port.axes.axis is None for port in ports)
 
-    def batch_size(self, asked: int) -> int:
-        """Return the number of samples per call: one where samples go alone, else the graph's, else ``asked``."""
-        return 1 if self.alone else self._model.batch or asked
+    def batch_size(self, requested: int) -> int:
+        """Return the number of samples per call: one where samples go alone, else the graph's, else ``requested``."""
+        return 1 if self.alone else self._model.batch or requested
 
     def prepare(self, samples: Samples, number: int) -> Prepared:
         """Read and prepare the sample ``number``.
@@ -149,7 +149,7 @@ class Pipeline:
         rows: dict[str, list[Tensor]] = {}
         for port in self._fed:
             where = f"{sample}, input {port.name}"
-            rows[port.name] = _prepared(port, self._bound[port.name], _source(port, fields, where), where)
+            rows[port.name] = _prepare_input(port, self._bound[port.name], _source(port, fields, where), where)
             for tensor in rows[port.name]:
                 _check_input(port, tensor, where)
         calls = _calls(rows, self._each, sample)
@@ -188,13 +188,13 @@ class Pipeline:
         Raises:
             Failure: ``predict``: an output does not have the declared dtype or shape. ``step``: a step fails.
         """
-        found: list[Prediction] = [{} for _ in range(count)]
+        predictions: list[Prediction] = [{} for _ in range(count)]
         for port in self._model.predicted:
-            place = f"{where}, output {port.name}"
-            rows = _rows(port, tensors[port.name], count, place)
-            for prediction, row in zip(found, rows, strict=True):
-                prediction[port.name] = _follow(self._finishing[port.name], Tensor(row), place).values
-        return found
+            location = f"{where}, output {port.name}"
+            rows = _rows(port, tensors[port.name], count, location)
+            for prediction, row in zip(predictions, rows, strict=True):
+                prediction[port.name] = _apply_steps(self._finishing[port.name], Tensor(row), location).values
+        return predictions
 
     def combine(self, answers: Sequence[Prediction]) -> Prediction:
         """Combine the answers to the calls of a sample: stack them on a new first axis, then reduce it.
@@ -225,7 +225,7 @@ def trace_geometry(model: Model, source: Source, where: str) -> Geometry | None:
     port = next(port for port in model.inputs if port.name == model.first_picture)
     with classify_errors("load", f"input {port.name}"):
         steps = bind("image", [step for step in port.steps if step.name != "python"], Path())
-    return _follow(steps, source, where).geometry
+    return _apply_steps(steps, source, where).geometry
 
 
 def find_source(model: Model, fields: Mapping[str, Source], where: str) -> Source:
@@ -254,13 +254,13 @@ _REDUCTIONS: Mapping[str | None, Callable[[NDArray[Any]], NDArray[Any]]] = {
 
 def _source(port: Input, fields: Mapping[str, Source], where: str) -> Source:
     """Return the field that feeds ``port``: the field that it names, else the only field."""
-    known = ", ".join(sorted(fields))
+    field_names = ", ".join(sorted(fields))
     if port.field is not None:
         if port.field not in fields:
-            raise Failure("load", f"{where}: the dataset has no field {port.field!r}; it has {known}")
+            raise Failure("load", f"{where}: the dataset has no field {port.field!r}; it has {field_names}")
         return fields[port.field]
     if len(fields) != 1:
-        raise Failure("load", f"{where}: it names no field, and the dataset has {known}")
+        raise Failure("load", f"{where}: it names no field, and the dataset has {field_names}")
     return next(iter(fields.values()))
 
 
@@ -269,40 +269,40 @@ def _start(port: Input, source: Source, where: str) -> Source | Tensor:
     if port.type != "tensor":
         return source
     if not isinstance(source, np.ndarray):
-        found = "a text" if isinstance(source, str) else "an encoded file"
-        raise Failure("load", f"{where}: its type is tensor, and the dataset holds {found}")
+        kind = "a text" if isinstance(source, str) else "an encoded file"
+        raise Failure("load", f"{where}: its type is tensor, and the dataset holds {kind}")
     return Tensor(source)
 
 
-def _prepared(port: Input, steps: Sequence[BoundStep], source: Source, where: str) -> list[Tensor]:
+def _prepare_input(port: Input, steps: Sequence[BoundStep], source: Source, where: str) -> list[Tensor]:
     """Return the tensors of ``source`` by call: one, unless a step makes several."""
     start = _start(port, source, where)
-    several = [index for index, step in enumerate(steps) if step.each]
-    cut = several[0] + 1 if several else len(steps)
-    whole = _follow(steps[:cut], start, where)
-    if not several:
-        return [whole]
-    return [_follow(steps[cut:], whole._replace(values=row), where, cut) for row in whole.values]
+    splits = [index for index, step in enumerate(steps) if step.each]
+    cut = splits[0] + 1 if splits else len(steps)
+    tensor = _apply_steps(steps[:cut], start, where)
+    if not splits:
+        return [tensor]
+    return [_apply_steps(steps[cut:], tensor._replace(values=row), where, cut) for row in tensor.values]
 
 
 def _calls(
     rows: Mapping[str, Sequence[Tensor]], each: Container[str], where: str
 ) -> tuple[dict[str, NDArray[Any]], ...]:
     """Return the inputs of each call; an input with a single tensor repeats it in every call."""
-    counts = {name: len(found) for name, found in rows.items() if name in each}
+    counts = {name: len(tensors) for name, tensors in rows.items() if name in each}
     if len(set(counts.values())) > 1 or 0 in counts.values():
         raise Failure(
             "step", f"{where}: the inputs have " + ", ".join(f"{n} frames ({name})" for name, n in counts.items())
         )
     number = next(iter(counts.values()), 1)
     # A transposed image is a view with other strides: frameworks would copy it in every call, or compute differently.
-    values = {name: [np.asarray(tensor.values, order="C") for tensor in found] for name, found in rows.items()}
+    values = {name: [np.asarray(tensor.values, order="C") for tensor in tensors] for name, tensors in rows.items()}
     return tuple(
-        {name: found[index if name in each else 0] for name, found in values.items()} for index in range(number)
+        {name: tensors[index if name in each else 0] for name, tensors in values.items()} for index in range(number)
     )
 
 
-def _follow(steps: Sequence[BoundStep], start: Source | Tensor, where: str, first: int = 0) -> Tensor:
+def _apply_steps(steps: Sequence[BoundStep], start: Source | Tensor, where: str, first: int = 0) -> Tensor:
     """Apply ``steps`` to ``start``; ``first`` is the index of the first step in the manifest."""
     tensor: Any = start
     for index, step in enumerate(steps, first):
@@ -315,14 +315,14 @@ def _follow(steps: Sequence[BoundStep], start: Source | Tensor, where: str, firs
 
 def _check_input(port: Input, tensor: Tensor, where: str) -> None:
     values, layout = tensor.values, tensor.layout
-    wanted = port.layout.replace("N", "") if port.layout else layout
-    if values.dtype == port.dtype and _fits(values.shape, port.axes.sample) and layout in (None, wanted):
+    expected_layout = port.layout.replace("N", "") if port.layout else layout
+    if values.dtype == port.dtype and _fits(values.shape, port.axes.sample) and layout in (None, expected_layout):
         return
     declared = list(port.axes.sample) if port.axes.sample is not None else "any shape"
     raise Failure(
         "step",
         f"{where}: the steps give {values.dtype} {list(values.shape)} {layout or ''}".rstrip()
-        + f", the manifest says {port.dtype} {declared} {wanted or ''}".rstrip(),
+        + f", the manifest says {port.dtype} {declared} {expected_layout or ''}".rstrip(),
     )
 
 
@@ -337,8 +337,8 @@ def _rows(port: Output, values: NDArray[Any], count: int, where: str) -> list[ND
     elif values.ndim <= axis or values.shape[axis] < count:
         raise Failure("predict", f"{where}: {list(values.shape)} has no {count} samples on axis {axis}")
     elif values.shape[axis] != (port.axes.size or values.shape[axis]):
-        what = f"{list(values.shape)} has {values.shape[axis]} samples on axis {axis}"
-        raise Failure("predict", f"{where}: {what}, the manifest says {port.axes.size}")
+        reason = f"{list(values.shape)} has {values.shape[axis]} samples on axis {axis}"
+        raise Failure("predict", f"{where}: {reason}, the manifest says {port.axes.size}")
     else:
         rows = list(values[:count] if axis == 0 else np.moveaxis(values, axis, 0)[:count])
     if not _fits(rows[0].shape, port.axes.sample):

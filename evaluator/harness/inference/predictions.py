@@ -78,8 +78,8 @@ def add_detections(model: Model, prediction: Prediction, geometry: Geometry | No
     if model.detections is None:
         return prediction
     if geometry is None:
-        what = f"{UNKNOWN_GEOMETRY}: code (python) changes the size or the order of the axes, or pad a length"
-        raise Failure("predict", f"input {model.first_picture}: {what}; resize, pad and center_crop are followed")
+        reason = f"{UNKNOWN_GEOMETRY}: code (python) changes the size or the order of the axes, or pad a length"
+        raise Failure("predict", f"input {model.first_picture}: {reason}; resize, pad and center_crop are followed")
     return {**prediction, DETECTIONS: detect(model.detections, prediction, geometry)}
 
 
@@ -97,10 +97,10 @@ class PredictionRecorder:
 
     def add(self, prediction: Prediction, geometry: Geometry | None) -> None:
         """Add one sample, after ``add_detections``."""
-        rest = dict(prediction)
+        tensors = dict(prediction)
         if self._detects:
-            self._detections.append(rest.pop(DETECTIONS))
-        self._outputs.append({name: values for name, values in rest.items() if name not in self._left_out})
+            self._detections.append(tensors.pop(DETECTIONS))
+        self._outputs.append({name: values for name, values in tensors.items() if name not in self._left_out})
         if self._masks:
             self._geometry.append(_numbers(geometry))
 
@@ -165,12 +165,12 @@ class StoredPredictions:
 
 
 def restore_order(
-    shown: Path, target: Path, model: Model, order: NDArray[np.int64], metadata: Mapping[str, str] | None = None
+    shuffled: Path, target: Path, model: Model, order: NDArray[np.int64], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write predictions in the order of the split.
 
     Args:
-        shown: The file of predictions, in the order in which the samples were shown.
+        shuffled: The file of predictions, in the order in which the samples were shown.
         target: The file to write.
         model: The model that predicted; tensors that are not its predictions are dropped.
         order: int64 [samples], the number in the split of each shown sample.
@@ -182,20 +182,22 @@ def restore_order(
     left_out = model.detections.outputs if model.detections is not None else ()
     names = [port.name for port in model.predicted if port.name not in left_out]
     names += [DETECTIONS] if model.detections is not None else []
-    places = np.argsort(order)
+    positions = np.argsort(order)
     tensors: Tensors = {}
-    with classify_errors("predict", PREDICTIONS), safe_open(shown, framework="numpy") as file:
+    with classify_errors("predict", PREDICTIONS), safe_open(shuffled, framework="numpy") as file:
         for name in names:
             samples = _read_samples(file, name, len(order), model)
-            ordered = [samples[place] for place in places]
+            ordered = [samples[position] for position in positions]
             if model.detections is not None and name == DETECTIONS:
                 tensors[name] = number_rows(ordered)
             else:
                 tensors |= join_samples(name, ordered)
         for port in model.predicted:
             if port.type == "mask":
-                ways = _read_geometry(file, port.name, len(order))
-                tensors[f"{port.name}{GEOMETRY}"] = np.asarray([_numbers(ways[place]) for place in places])
+                geometries = _read_geometry(file, port.name, len(order))
+                tensors[f"{port.name}{GEOMETRY}"] = np.asarray(
+                    [_numbers(geometries[position]) for position in positions]
+                )
     save_tensors(target, tensors, metadata)
 
 
@@ -277,7 +279,7 @@ def _geometry(numbers: list[float]) -> Geometry | None:
         return None
     scale, offset, original, size = (tuple(numbers[at : at + 2]) for at in range(0, _NUMBERS, 2))
     sizes = [*original, *size]
-    if not np.isfinite(numbers).all() or any(one < 1 or one != int(one) for one in sizes) or 0 in scale:
+    if not np.isfinite(numbers).all() or any(side < 1 or side != int(side) for side in sizes) or 0 in scale:
         raise ValueError(f"{numbers} do not say how a picture came from its original")
     return Geometry(
         (scale[0], scale[1]),

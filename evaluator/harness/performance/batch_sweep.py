@@ -53,18 +53,18 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """
     stage = _open("performance", job, folder)
     caching = audit_caching(stage)
-    nothing = overhead(stage, min(_batches(job)))
+    overhead_report = overhead(stage, min(_batches(job)))
     turns: dict[int, BatchTurn] = {}
     warmup: list[int] = []
     for batch in _batches(job):
-        loaded = PreparedSamples(stage, batch)
-        units = _units(stage, batch, loaded.unit_bytes)
-        loaded.load([index for unit in units for index in unit])
-        warmup += warm_up(stage, partial(loaded.ask, loaded.first))
-        turns[batch] = BatchTurn(*_reader(stage, loaded.gather, loaded.ask), cycle(units), loaded.predictions)
-    found = _measured(stage, turns, warmup, output, SAMPLES)
-    audits = {"caching": caching, **found["audits"]}
-    return found | {"performance": found["performance"] | {"overhead": nothing}, "audits": audits}
+        prepared = PreparedSamples(stage, batch)
+        units = _units(stage, batch, prepared.unit_bytes)
+        prepared.load([index for unit in units for index in unit])
+        warmup += warm_up(stage, partial(prepared.ask, prepared.first))
+        turns[batch] = BatchTurn(*_reader(stage, prepared.gather, prepared.ask), cycle(units), prepared.predictions)
+    report = _measure_turns(stage, turns, warmup, output, SAMPLES)
+    audits = {"caching": caching, **report["audits"]}
+    return report | {"performance": report["performance"] | {"overhead": overhead_report}, "audits": audits}
 
 
 def run_pipeline(job: Job, folder: Path, output: Path) -> dict[str, Any]:
@@ -73,11 +73,13 @@ def run_pipeline(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     turns: dict[int, BatchTurn] = {}
     warmup: list[int] = []
     for batch in _batches(job):
-        whole = PipelineUnits(stage, batch, overlapped=False)
+        pipeline_units = PipelineUnits(stage, batch, overlapped=False)
         units = _units(stage, batch, 0)
-        warmup += warm_up(stage, partial(whole.at_once, units[0]))
-        turns[batch] = BatchTurn(*_reader(stage, whole.gather, whole.ask), cycle(units), lambda _count, found: found)
-    return _measured(stage, turns, warmup, output, PIPELINE_SAMPLES)
+        warmup += warm_up(stage, partial(pipeline_units.at_once, units[0]))
+        turns[batch] = BatchTurn(
+            *_reader(stage, pipeline_units.gather, pipeline_units.ask), cycle(units), lambda _count, answer: answer
+        )
+    return _measure_turns(stage, turns, warmup, output, PIPELINE_SAMPLES)
 
 
 def _batches(job: Job) -> tuple[int, ...]:
@@ -88,8 +90,8 @@ def _batches(job: Job) -> tuple[int, ...]:
 def _open(phase: str, job: Job, folder: Path) -> Stage:
     stage = open_stage(phase, job, folder)
     for batch in _batches(job):
-        if (taken := stage.pipeline.batch_size(batch)) != batch:
-            raise Failure("load", f"the model takes batches of {taken} alone, and the sweep asks for {batch}")
+        if (size := stage.pipeline.batch_size(batch)) != batch:
+            raise Failure("load", f"the model takes batches of {size} alone, and the sweep asks for {batch}")
     return stage
 
 
@@ -98,7 +100,7 @@ def _units(stage: Stage, batch: int, size: int) -> list[list[int]]:
     share = _MOST_BYTES // len(_batches(stage.job))
     number = max(1, min(_MOST_UNITS, share // max(size, 1)))
     total = len(stage.samples)
-    return [[place % total for place in range(unit * batch, (unit + 1) * batch)] for unit in range(number)]
+    return [[position % total for position in range(unit * batch, (unit + 1) * batch)] for unit in range(number)]
 
 
 def _reader(
@@ -108,13 +110,15 @@ def _reader(
     return meter, meter.reader(gather, ask, lambda _made: None)
 
 
-def _measured(stage: Stage, turns: dict[int, BatchTurn], warmup: list[int], output: Path, name: str) -> dict[str, Any]:
+def _measure_turns(
+    stage: Stage, turns: dict[int, BatchTurn], warmup: list[int], output: Path, name: str
+) -> dict[str, Any]:
     progress = Progress(stage.phase, ROUNDS * len(turns))
     with stage.timings.of("queries"), classify_errors("predict", "a call"):
         for number in range(ROUNDS):
-            for place, turn in enumerate(turns.values()):
-                _take(turn.read, turn.units)
-                progress.at(number * len(turns) + place + 1)
+            for index, turn in enumerate(turns.values()):
+                _run_turn(turn.read, turn.units)
+                progress.at(number * len(turns) + index + 1)
     progress.finish()
     with stage.timings.of("audit"):
         audit = check_answers(_answers(turns.values()), stage.job.model, output / PREDICTIONS)
@@ -137,19 +141,19 @@ def _measured(stage: Stage, turns: dict[int, BatchTurn], warmup: list[int], outp
 def _answers(turns: Iterable[BatchTurn]) -> Iterator[tuple[int, Prediction]]:
     """Yield the samples whose answers were stored, of all batch sizes, with their predictions."""
     for turn in turns:
-        for indices, answer in turn.meter.kept.answers:
+        for indices, answer in turn.meter.reservoir.answers:
             yield from zip(indices, turn.predictions(len(indices), answer), strict=True)
 
 
-def _take(read: Callable[[Sequence[int]], None], units: Iterator[Sequence[int]]) -> None:
+def _run_turn(read: Callable[[Sequence[int]], None], units: Iterator[Sequence[int]]) -> None:
     """Run one turn of a batch size."""
     start = time.perf_counter()
-    made = 0
-    while made < 1 or (passed := time.perf_counter() - start) < _MOST_SECONDS_A_TURN:
-        if made >= _CALLS_A_TURN and passed >= _SECONDS_A_TURN:
+    calls = 0
+    while calls < 1 or (elapsed := time.perf_counter() - start) < _MOST_SECONDS_A_TURN:
+        if calls >= _CALLS_A_TURN and elapsed >= _SECONDS_A_TURN:
             break
         read(next(units))
-        made += 1
+        calls += 1
 
 
 def _columns(meters: dict[int, Meter]) -> Columns:

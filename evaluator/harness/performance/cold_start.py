@@ -37,7 +37,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         progress.at(number + 1)
     progress.finish()
     rows = np.array([report["phases_ns"] for report in reports], np.int64)
-    columns = {f"{name}_ns": rows[warmup:, place].copy() for place, name in enumerate(COLD_PHASES)}
+    columns = {f"{name}_ns": rows[warmup:, column].copy() for column, name in enumerate(COLD_PHASES)}
     columns["latency_ns"] = rows[warmup:].sum(axis=1)
     save_tensors(output / SAMPLES, {**columns, "warmup_ns": rows[:warmup].sum(axis=1)}, job.file_metadata)
     return {
@@ -75,9 +75,9 @@ def first_answer(job: Job, folder: Path, output: Path, since: int) -> dict[str, 
     with classify_errors("predict", "the first call"):
         answers = query(session, calls)
     times.append(time.monotonic_ns())
-    found = pipeline.combine([pipeline.answers(tensors, 1, "the first answer")[0] for tensors in answers])
+    prediction = pipeline.combine([pipeline.answers(tensors, 1, "the first answer")[0] for tensors in answers])
     times.append(time.monotonic_ns())
-    audit = check_answers([(0, found)], job.model, output / PREDICTIONS)
+    audit = check_answers([(0, prediction)], job.model, output / PREDICTIONS)
     predictor.close()
     phases = [after - before for before, after in pairwise(times)]
     return {

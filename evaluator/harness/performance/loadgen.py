@@ -149,32 +149,32 @@ def _check_size(settings: Settings) -> None:
 
 
 def _test_settings(settings: Settings) -> Any:  # noqa: ANN401 - LoadGen has no types
-    made = lg.TestSettings()
-    made.scenario = getattr(lg.TestScenario, settings.scenario)
-    made.mode = lg.TestMode.PerformanceOnly
-    made.min_query_count = settings.min_queries
-    made.min_duration_ms = round(settings.min_duration * _MILLISECOND)
-    made.qsl_rng_seed = settings.seeds.qsl
-    made.sample_index_rng_seed = settings.seeds.sample_index
-    made.schedule_rng_seed = settings.seeds.schedule
+    test_settings = lg.TestSettings()
+    test_settings.scenario = getattr(lg.TestScenario, settings.scenario)
+    test_settings.mode = lg.TestMode.PerformanceOnly
+    test_settings.min_query_count = settings.min_queries
+    test_settings.min_duration_ms = round(settings.min_duration * _MILLISECOND)
+    test_settings.qsl_rng_seed = settings.seeds.qsl
+    test_settings.sample_index_rng_seed = settings.seeds.sample_index
+    test_settings.schedule_rng_seed = settings.seeds.schedule
     expected_ns = max(1, round(1e9 / settings.qps))
-    made.single_stream_expected_latency_ns = expected_ns
-    made.multi_stream_expected_latency_ns = expected_ns
-    made.multi_stream_samples_per_query = settings.samples_per_query
-    made.offline_expected_qps = settings.qps
-    made.server_target_qps = settings.qps
+    test_settings.single_stream_expected_latency_ns = expected_ns
+    test_settings.multi_stream_expected_latency_ns = expected_ns
+    test_settings.multi_stream_samples_per_query = settings.samples_per_query
+    test_settings.offline_expected_qps = settings.qps
+    test_settings.server_target_qps = settings.qps
     if settings.target_latency is not None:
-        made.server_target_latency_ns = round(settings.target_latency * 1e9)
-    return made
+        test_settings.server_target_latency_ns = round(settings.target_latency * 1e9)
+    return test_settings
 
 
 def _log_settings(folder: Path, *, traced: bool) -> Any:  # noqa: ANN401 - LoadGen has no types
-    made = lg.LogSettings()
-    made.log_output.outdir = str(folder)
-    made.log_output.copy_summary_to_stdout = False
-    made.log_output.copy_detail_to_stdout = False
-    made.enable_trace = traced
-    return made
+    log_settings = lg.LogSettings()
+    log_settings.log_output.outdir = str(folder)
+    log_settings.log_output.copy_summary_to_stdout = False
+    log_settings.log_output.copy_detail_to_stdout = False
+    log_settings.enable_trace = traced
+    return log_settings
 
 
 # LoadGen must not run out of the queries that it generates in advance, and its one offline query must last long enough.
@@ -227,9 +227,9 @@ def drive(stage: Stage, meter: Meter, work: Work, seconds: float, folder: Path) 
     """
     scenario = stage.job.scenario
     assert isinstance(scenario, Queried)
-    told = settings(stage, scenario, seconds)
+    run_settings = settings(stage, scenario, seconds)
     size = per_unit(stage, scenario)
-    queries = told.min_queries // (size if isinstance(scenario, Offline) else 1)
+    queries = run_settings.min_queries // (size if isinstance(scenario, Offline) else 1)
     progress = Progress(stage.phase, max(1, queries, round(scenario.min_duration / seconds)))
     read = meter.reader(work.gather, work.ask, progress.at)
 
@@ -243,7 +243,7 @@ def drive(stage: Stage, meter: Meter, work: Work, seconds: float, folder: Path) 
     start = time.perf_counter()
     source = Source(len(stage.samples), work.most, work.load)
     with classify_errors("predict", "a query"):
-        log = run(issue, source, told, folder)
+        log = run(issue, source, run_settings, folder)
     progress.finish()
     stage.timings.seconds["queries"] = time.perf_counter() - start - stage.timings.seconds.get("prepare", 0.0)
     return log

@@ -48,22 +48,22 @@ def overhead(stage: Stage, per_unit: int) -> dict[str, Any]:
     number of queries.
     """
     null = NullPredictor(stage.predictor)
-    loaded = PreparedSamples(replace(stage, predictor=null, session=Session(null, stage.job.model)), per_unit)
+    prepared = PreparedSamples(replace(stage, predictor=null, session=Session(null, stage.job.model)), per_unit)
     meter = Meter(null, stage.job.threads)
-    read = meter.reader(lambda _indices: loaded.first, loaded.ask, lambda _made: None)
-    indices, clock, whole = [0] * per_unit, time.perf_counter_ns, []
+    read = meter.reader(lambda _indices: prepared.first, prepared.ask, lambda _made: None)
+    indices, clock, durations = [0] * per_unit, time.perf_counter_ns, []
     with classify_errors("predict", "warm-up"):
-        loaded.ask(loaded.first)
+        prepared.ask(prepared.first)
     for _ in range(_CALLS):
         start = clock()
         read(indices)
-        whole.append(clock() - start)
+        durations.append(clock() - start)
     timed = meter.columns()["latency_ns"]
     return {
         "calls": _CALLS,
         "timed_ns": float(np.median(timed)),
         "timed_p99_ns": float(np.quantile(timed, 0.99)),
-        "around_ns": float(np.median(np.asarray(whole) - timed)),
+        "around_ns": float(np.median(np.asarray(durations) - timed)),
     }
 
 
@@ -89,10 +89,10 @@ def run_null_server(job: Job, output: Path, *, traced: bool) -> dict[str, Any]:
     scenario = job.scenario
     assert isinstance(scenario, Server)
     rate = max(scenario.target_qps, _LEAST_QPS)
-    told = loadgen.Settings("Server", _FEWEST_QUERIES, _SECONDS, rate, job.seeds, target_latency=1.0)
+    settings = loadgen.Settings("Server", _FEWEST_QUERIES, _SECONDS, rate, job.seeds, target_latency=1.0)
     source = loadgen.Source(1, 1, lambda _indices: None)
     start = time.process_time_ns()
-    log = loadgen.run(lambda _indices: None, source, replace(told, traced=traced), output / "loadgen-null")
+    log = loadgen.run(lambda _indices: None, source, replace(settings, traced=traced), output / "loadgen-null")
     used = time.process_time_ns() - start
     queries = log.results["result_query_count"]
     return {"null": {"queries": queries, "cpu_ns": used // queries, "latency_p50_ns": log.results[_P50]}}

@@ -27,14 +27,14 @@ class Meter:
     """Measurements of timed units, one row each: wall clock, CPU time, preemption, start, preparation and sample count.
 
     Times are in nanoseconds. CPU time and involuntary context switches are those of the calling thread where it does
-    all work, else of the process. ``index`` has the samples in the order of the queries. ``kept`` has some answers,
+    all work, else of the process. ``index`` has the samples in the order of the queries. ``reservoir`` has answers,
     within ``share`` of the memory for answers.
     """
 
     def __init__(self, predictor: Predictor, threads: int, share: float = 1.0) -> None:
         """Start without any row."""
         self.scope = "thread" if predictor.in_caller and threads == 1 else "process"
-        self.kept = AnswerReservoir(share)
+        self.reservoir = AnswerReservoir(share)
         self.index = array("q")
         self._rows = array("q")
 
@@ -50,14 +50,14 @@ class Meter:
             ask: The function to measure.
             after: Receives the number of measurements so far, after each.
         """
-        extend, order, kept = self._rows.extend, self.index.extend, self.kept
+        extend, order, reservoir = self._rows.extend, self.index.extend, self.reservoir
         wall, usage = time.perf_counter_ns, resource.getrusage
         cpu = time.thread_time_ns if self.scope == "thread" else time.process_time_ns
         who = resource.RUSAGE_THREAD if self.scope == "thread" else resource.RUSAGE_SELF
-        made = 0
+        calls = 0
 
         def read(indices: Sequence[int]) -> None:
-            nonlocal made
+            nonlocal calls
             entered = wall()
             unit = gather(indices)
             switches = usage(who).ru_nivcsw
@@ -69,11 +69,11 @@ class Meter:
             switches = usage(who).ru_nivcsw - switches
             extend((stop - start, used, switches, entered, start - entered, len(indices)))
             order(indices)
-            made += 1
-            if made == kept.next:
-                kept.take(indices, answer)
+            calls += 1
+            if calls == reservoir.next:
+                reservoir.take(indices, answer)
             del answer
-            after(made)
+            after(calls)
 
         return read
 
@@ -125,7 +125,7 @@ def columns_of(meter: Meter, scenario: Queried, log: Log, folder: Path) -> tuple
     columns = meter.columns()
     with classify_errors("loadgen-invalid", "LoadGen's account"):
         if isinstance(scenario, Server):
-            columns = _scheduled(columns, folder / TRACE)
+            columns = _read_scheduled(columns, folder / TRACE)
         return columns, compare_log(log, columns, _name(scenario))
 
 
@@ -135,13 +135,13 @@ def _name(scenario: Queried) -> str:
     return "server" if isinstance(scenario, Server) else "sequential"
 
 
-def _scheduled(columns: Columns, trace: Path) -> Columns:
-    found = read_trace(trace, columns["index"])
+def _read_scheduled(columns: Columns, trace: Path) -> Columns:
+    queries = read_trace(trace, columns["index"])
     trace.unlink()
     return columns | {
-        "latency_ns": found.latency,
+        "latency_ns": queries.latency,
         "service_ns": columns["latency_ns"],
-        "start_ns": found.at,
-        "end_ns": found.at + found.latency,
-        "issue_delay_ns": found.issued,
+        "start_ns": queries.at,
+        "end_ns": queries.at + queries.latency,
+        "issue_delay_ns": queries.issued,
     }

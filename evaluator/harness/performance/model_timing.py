@@ -34,15 +34,15 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     assert isinstance(scenario, Queried)
     cost = measurement_overhead.measure_trace_cost(job, folder, output) if isinstance(scenario, Server) else None
     stage = open_stage("performance", job, folder)
-    loaded = PreparedSamples(stage, per_unit(stage, scenario))
-    first = partial(loaded.ask, loaded.first)
-    warmup = warm_up(stage, first)
+    prepared = PreparedSamples(stage, per_unit(stage, scenario))
+    first_call = partial(prepared.ask, prepared.first)
+    warmup = warm_up(stage, first_call)
     caching = audit_caching(stage)
-    nothing = overhead(stage, per_unit(stage, scenario))
+    overhead_report = overhead(stage, per_unit(stage, scenario))
     meter = Meter(stage.predictor, job.threads)
-    log = drive(stage, meter, loaded, estimate(stage, loaded.asks), output / "loadgen")
-    columns, agreed = columns_of(meter, scenario, log, output / "loadgen")
-    audits = {"caching": caching, "answers": _audit_answers(stage, meter, loaded, output / PREDICTIONS)}
+    log = drive(stage, meter, prepared, estimate(stage, prepared.asks), output / "loadgen")
+    columns, comparisons = columns_of(meter, scenario, log, output / "loadgen")
+    audits = {"caching": caching, "answers": _audit_answers(stage, meter, prepared, output / PREDICTIONS)}
     stage.predictor.close()
     save(columns, warmup, output / SAMPLES, job.file_metadata)
     arrival = "from the scheduled arrival of a query, through its wait, " if isinstance(scenario, Server) else ""
@@ -50,13 +50,13 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         "performance": {
             **describe_phase(columns, samples_per_query(scenario)),
             "cpu_scope": meter.scope,
-            "batch": loaded.batch,
-            "loaded_samples": loaded.most,
+            "batch": prepared.batch,
+            "loaded_samples": prepared.most,
             "warmup_calls": len(warmup),
             "timed": f"{arrival}predict on prepared tensors",
-            "overhead": nothing,
+            "overhead": overhead_report,
         },
-        "loadgen": describe_account(log, columns, agreed) | ({"trace_cost": cost} if cost else {}),
+        "loadgen": describe_account(log, columns, comparisons) | ({"trace_cost": cost} if cost else {}),
         "audits": audits,
         **stage.report(),
     }
@@ -67,12 +67,12 @@ def probe(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     scenario = job.scenario
     assert isinstance(scenario, Server)
     stage = open_stage("probe", job, folder)
-    loaded = PreparedSamples(stage, 1)
-    first = partial(loaded.ask, loaded.first)
-    warm_up(stage, first)
+    prepared = PreparedSamples(stage, 1)
+    first_call = partial(prepared.ask, prepared.first)
+    warm_up(stage, first_call)
     meter = Meter(stage.predictor, job.threads)
-    log = drive(stage, meter, loaded, estimate(stage, loaded.asks), output / "loadgen-probe")
-    audit = _audit_answers(stage, meter, loaded, output / PREDICTIONS)
+    log = drive(stage, meter, prepared, estimate(stage, prepared.asks), output / "loadgen-probe")
+    audit = _audit_answers(stage, meter, prepared, output / PREDICTIONS)
     stage.predictor.close()
     results = log.results
     if not log.valid and not results["result_overlatency_query_count"]:
@@ -95,31 +95,33 @@ def audit_caching(stage: Stage) -> dict[str, Any]:
         return [stage.pipeline.stack([call]) for call in stage.pipeline.prepare(stage.samples, index).calls]
 
     with stage.timings.of("audit"), classify_errors("predict", "audit"):
-        first = calls_of(0)
-        nothing = [{name: np.zeros_like(values) for name, values in call.items()} for call in first]
-        wake = partial(query, stage.session, nothing)
+        first_calls = calls_of(0)
+        zero_calls = [{name: np.zeros_like(values) for name, values in call.items()} for call in first_calls]
+        wake = partial(query, stage.session, zero_calls)
         wake()  # a framework prepares itself for a new shape, which is not a cache of answers
 
         def prepared(index: int) -> Callable[[], int] | None:
             calls = calls_of(index)
             return (
-                partial(time_call, partial(query, stage.session, calls)) if _shapes(calls) == _shapes(first) else None
+                partial(time_call, partial(query, stage.session, calls))
+                if _shapes(calls) == _shapes(first_calls)
+                else None
             )
 
-        found = check_caching(prepared, wake, len(stage.samples))
+        audit = check_caching(prepared, wake, len(stage.samples))
     stage.session.restart()
-    return found
+    return audit
 
 
 def _shapes(calls: Sequence[Tensors]) -> list[dict[str, tuple[int, ...]]]:
     return [{name: values.shape for name, values in call.items()} for call in calls]
 
 
-def _audit_answers(stage: Stage, meter: Meter, loaded: PreparedSamples, path: Path) -> dict[str, Any] | None:
+def _audit_answers(stage: Stage, meter: Meter, prepared: PreparedSamples, path: Path) -> dict[str, Any] | None:
     answers = (
         pair
-        for indices, answer in meter.kept.answers
-        for pair in zip(indices, loaded.predictions(len(indices), answer), strict=True)
+        for indices, answer in meter.reservoir.answers
+        for pair in zip(indices, prepared.predictions(len(indices), answer), strict=True)
     )
     with stage.timings.of("audit"):
         return check_answers(answers, stage.job.model, path)

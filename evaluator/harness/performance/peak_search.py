@@ -86,7 +86,7 @@ def repeating(probe: Callable[[float], bool], start: float, *, timed: bool) -> C
     return answered
 
 
-def search(answered: Callable[[float], bool], start: float) -> tuple[float, float]:
+def search(is_sustained: Callable[[float], bool], start: float) -> tuple[float, float]:
     """Return the highest sustained rate and the lowest failed rate, whose ratio is at most ``RESOLUTION``.
 
     The rate doubles or halves from ``start`` until there are both, then becomes the geometric mean of the two.
@@ -96,7 +96,7 @@ def search(answered: Callable[[float], bool], start: float) -> tuple[float, floa
     """
     low, high, rate = 0.0, math.inf, start
     for _ in range(_MOST_RATES):
-        if answered(rate):
+        if is_sustained(rate):
             low = rate
         else:
             high = rate

@@ -72,27 +72,27 @@ def open_stage(phase: str, job: Job, folder: Path, *, shared: bool = False) -> S
 def warm_up(stage: Stage, ask: Callable[[], object]) -> list[int]:
     """Make the warm-up calls; return the nanoseconds of each."""
     with stage.timings.of("warmup"), classify_errors("predict", "warm-up"):
-        found = [time_call(ask) for _ in range(max(stage.job.scenario.warmup, _FEWEST_WARMUP_CALLS))]
+        durations = [time_call(ask) for _ in range(max(stage.job.scenario.warmup, _FEWEST_WARMUP_CALLS))]
     stage.session.restart()
-    return found
+    return durations
 
 
 def spread(stage: Stage) -> list[int]:
     """Return indices of some samples across the split, because samples differ in size."""
     last = len(stage.samples) - 1
-    return sorted({round(place * last / (_SPREAD - 1)) for place in range(_SPREAD)})
+    return sorted({round(index * last / (_SPREAD - 1)) for index in range(_SPREAD)})
 
 
 def estimate(stage: Stage, asks: Sequence[Callable[[], object]]) -> float:
     """Return the seconds of the fastest call of ``asks``."""
-    found: list[int] = []
-    several = cycle(asks)
+    durations: list[int] = []
+    call_cycle = cycle(asks)
     with stage.timings.of("estimate"), classify_errors("predict", "warm-up"):
         end = time.perf_counter() + _SECONDS_OF_ESTIMATES
-        while len(found) < len(asks) or (len(found) < _MOST_ESTIMATES and time.perf_counter() < end):
-            found.append(time_call(next(several)))
+        while len(durations) < len(asks) or (len(durations) < _MOST_ESTIMATES and time.perf_counter() < end):
+            durations.append(time_call(next(call_cycle)))
     stage.session.restart()
-    return max(1, min(found)) / 1e9
+    return max(1, min(durations)) / 1e9
 
 
 def time_call(ask: Callable[[], object]) -> int:
@@ -140,13 +140,13 @@ class PreparedSamples:
         self._order: list[int] = []
         self._places: dict[int, int] = {}
         self._joined: dict[str, NDArray[Any]] = {}
-        some = [pipeline.prepare(samples, number).calls for number in spread(stage)]
-        size = max(1, *(sum(values.nbytes for call in calls for values in call.values()) for calls in some))
+        examples = [pipeline.prepare(samples, number).calls for number in spread(stage)]
+        size = max(1, *(sum(values.nbytes for call in calls for values in call.values()) for calls in examples))
         self.unit_bytes = size * per_unit
         # A unit of one sample is padded to a batch size that the graph fixes.
         copies = model.batch or 1 if per_unit == 1 and not self._joins else 1
         self.most = min(len(samples), _MOST_LOADED, max(1, _MOST_BYTES // (size * copies)))
-        units = [self._unit([calls] * per_unit) for calls in some]
+        units = [self._unit([calls] * per_unit) for calls in examples]
         self.first = units[0]
         self.asks = [partial(self.ask, unit) for unit in units]
 
@@ -190,12 +190,12 @@ class PreparedSamples:
             ]
         parts = [answer] if isinstance(answer, Mapping) else answer
         counts = [min(self.batch, count - start) for start in range(0, count, self.batch)]
-        found = [
-            one
+        predictions = [
+            prediction
             for tensors, size in zip(parts, counts, strict=True)
-            for one in self._pipeline.answers(tensors, size, where)
+            for prediction in self._pipeline.answers(tensors, size, where)
         ]
-        return [self._pipeline.combine([one]) for one in found]
+        return [self._pipeline.combine([prediction]) for prediction in predictions]
 
     def _unit(self, samples: Sequence[tuple[Call, ...]]) -> Any:  # noqa: ANN401 - what ``ask`` takes
         if not self._plain:
@@ -215,8 +215,8 @@ class PreparedSamples:
         for name in first:
             self._joined[name] = np.stack([self._calls[index][0][name] for index in indices])
         self._order = list(indices)
-        for place, index in enumerate(indices):
-            self._places.setdefault(index, place)
+        for position, index in enumerate(indices):
+            self._places.setdefault(index, position)
         return True
 
     def _of_joined(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
@@ -225,12 +225,12 @@ class PreparedSamples:
             return self._cut(range(start, start + len(indices)), self._rows)
         return self._cut([self._places[index] for index in indices], self._rows)
 
-    def _rows(self, places: range | list[int]) -> Tensors:
-        """Return the tensors at ``places``, without a copy where they are consecutive; pad a fixed batch."""
-        missing = (self._fixed or 0) - len(places)
-        if isinstance(places, range) and missing <= 0:
-            return {name: values[places.start : places.stop] for name, values in self._joined.items()}
-        filled = [*places, *[places[-1]] * missing]
+    def _rows(self, positions: range | list[int]) -> Tensors:
+        """Return the tensors at ``positions``, without a copy where they are consecutive; pad a fixed batch."""
+        missing = (self._fixed or 0) - len(positions)
+        if isinstance(positions, range) and missing <= 0:
+            return {name: values[positions.start : positions.stop] for name, values in self._joined.items()}
+        filled = [*positions, *[positions[-1]] * missing]
         return {name: values[filled] for name, values in self._joined.items()}
 
     def _ask_several(self, batches: Sequence[Tensors]) -> list[Tensors]:

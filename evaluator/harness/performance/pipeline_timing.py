@@ -64,7 +64,7 @@ class PipelineUnits:
         """Start preparing ``units`` ahead, if the preparation is overlapped."""
         if self._overlapped:
             depth = self.workers + _AHEAD
-            self._coming = iter(Ahead(lambda place: self._prepare(units[place]), len(units), self.workers, depth))
+            self._coming = iter(Ahead(lambda number: self._prepare(units[number]), len(units), self.workers, depth))
 
     def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
         """Return the next prepared unit, or ``indices`` where preparation is timed."""
@@ -78,13 +78,17 @@ class PipelineUnits:
         """Return the shortest time of a unit since the last call of this method."""
         fastest = np.frombuffer(self._stages, np.int64).reshape(-1, len(_STAGES)).min(axis=0)
         del self._stages[:]
-        prepare, rest = int(fastest[0]), int(fastest[1:].sum())
-        return max(prepare / self.workers, rest) / 1e9 if self._overlapped and self.workers else (prepare + rest) / 1e9
+        prepare, other_stages = int(fastest[0]), int(fastest[1:].sum())
+        return (
+            max(prepare / self.workers, other_stages) / 1e9
+            if self._overlapped and self.workers
+            else (prepare + other_stages) / 1e9
+        )
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the nanoseconds of each stage by column name, a row per unit."""
         rows = np.frombuffer(self._stages, np.int64).reshape(-1, len(_STAGES))
-        return {name: rows[:, place].copy() for place, name in enumerate(_STAGES)}
+        return {name: rows[:, index].copy() for index, name in enumerate(_STAGES)}
 
     def _prepare(self, indices: Sequence[int]) -> Unit:
         start = time.perf_counter_ns()
@@ -100,24 +104,26 @@ class PipelineUnits:
 
     def _answer(self, unit: Unit) -> list[Prediction]:
         """Call the model in its batch size, and apply the output steps."""
-        asked = answered = 0
-        found: list[Prediction] = []
+        predict_ns = outputs_ns = 0
+        predictions: list[Prediction] = []
         for start in range(0, len(unit.samples), self._batch):
             samples = unit.samples[start : start + self._batch]
             begin = time.perf_counter_ns()
             calls = self._calls(samples)
             between = time.perf_counter_ns()
-            found += self._predictions(samples, calls)
-            asked += between - begin
-            answered += time.perf_counter_ns() - between
-        self._stages.extend((unit.took, asked, answered))
-        return found
+            predictions += self._predictions(samples, calls)
+            predict_ns += between - begin
+            outputs_ns += time.perf_counter_ns() - between
+        self._stages.extend((unit.took, predict_ns, outputs_ns))
+        return predictions
 
     def _calls(self, samples: Sequence[Prepared]) -> list[Any]:
         pipeline, session = self._stage.pipeline, self._stage.session
         session.start_sample()
-        several = range(len(samples[0].calls))
-        return [session.predict(pipeline.stack([sample.calls[number] for sample in samples])) for number in several]
+        call_numbers = range(len(samples[0].calls))
+        return [
+            session.predict(pipeline.stack([sample.calls[number] for sample in samples])) for number in call_numbers
+        ]
 
     def _predictions(self, samples: Sequence[Prepared], calls: Sequence[Any]) -> list[Prediction]:
         pipeline = self._stage.pipeline
@@ -136,28 +142,30 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     overlapped = isinstance(scenario, Offline)
     stage = open_stage("pipeline", job, folder, shared=overlapped)
     size = per_unit(stage, scenario)
-    whole = PipelineUnits(stage, size, overlapped=overlapped)
+    work = PipelineUnits(stage, size, overlapped=overlapped)
     total = len(stage.samples)
     units = [[number % total for number in range(start, start + size)] for start in spread(stage)]
-    warmup = warm_up(stage, partial(whole.at_once, units[0]))
-    estimate(stage, [partial(whole.at_once, unit) for unit in units])
+    warmup = warm_up(stage, partial(work.at_once, units[0]))
+    estimate(stage, [partial(work.at_once, unit) for unit in units])
     meter = Meter(stage.predictor, job.threads)
-    log = drive(stage, meter, whole, whole.seconds(), output / LOGS)
-    columns, agreed = columns_of(meter, scenario, log, output / LOGS)
-    answers = (pair for indices, found in meter.kept.answers for pair in zip(indices, found, strict=True))
+    log = drive(stage, meter, work, work.seconds(), output / LOGS)
+    columns, comparisons = columns_of(meter, scenario, log, output / LOGS)
+    answers = (
+        pair for indices, predictions in meter.reservoir.answers for pair in zip(indices, predictions, strict=True)
+    )
     audit = check_answers(answers, job.model, output / PREDICTIONS)
     stage.predictor.close()
-    save(columns | whole.columns(), warmup, output / SAMPLES, job.file_metadata)
+    save(columns | work.columns(), warmup, output / SAMPLES, job.file_metadata)
     arrival = "from the scheduled arrival of a query, through its wait, " if isinstance(scenario, Server) else ""
     return {
         "performance": {
             **describe_phase(columns, samples_per_query(scenario)),
             "cpu_scope": meter.scope,
             "batch": stage.pipeline.batch_size(size),
-            "preparing_threads": whole.workers,
+            "preparing_threads": work.workers,
             "warmup_calls": len(warmup),
             "timed": f"{arrival}from stored bytes to the last output step",
-            "loadgen": describe_account(log, columns, agreed),
+            "loadgen": describe_account(log, columns, comparisons),
         },
         "audits": {"answers": audit},
         **stage.report(),

@@ -110,13 +110,13 @@ def read_trace(path: Path, index: NDArray[np.int64]) -> ScheduledQueries:
     Raises:
         ValueError: The trace has other queries.
     """
-    found = array("q")
+    values = array("q")
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             if match := _SAMPLE.search(line):
-                whole, part, *rest = map(int, match.groups())
-                found.extend((whole * 1000 + part, *rest))
-    rows = np.frombuffer(found, np.int64).reshape(-1, 4)
+                microseconds, thousandths, *fields = map(int, match.groups())
+                values.extend((microseconds * 1000 + thousandths, *fields))
+    rows = np.frombuffer(values, np.int64).reshape(-1, 4)
     if not np.array_equal(rows[:, 1], index):
         raise ValueError(f"LoadGen's trace tells of {len(rows)} queries, other ones than the {len(index)} issued")
     return ScheduledQueries(rows[:, 0] - rows[:1, 0], rows[:, 2].copy(), rows[:, 3].copy())
@@ -127,12 +127,12 @@ def percentiles(log: Log) -> dict[float, int]:
 
     LoadGen takes element ``n * share`` of the ordered latencies.
     """
-    found: dict[float, int] = {}
+    values: dict[float, int] = {}
     for key, value in sorted(log.results.items()):
         if match := _PERCENTILE.fullmatch(key):
             # With several samples a query, the log has both percentiles, and that of the query sorts last.
-            found[round(float(match[1]) / 100, 6)] = int(value)
-    return found
+            values[round(float(match[1]) / 100, 6)] = int(value)
+    return values
 
 
 def compare_percentiles(log: Log, latency: NDArray[np.int64]) -> list[dict[str, float]]:
@@ -190,14 +190,14 @@ def describe_starts(columns: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def describe_account(
-    log: Log, columns: Mapping[str, NDArray[Any]], agreed: Sequence[Mapping[str, float]]
+    log: Log, columns: Mapping[str, NDArray[Any]], comparisons: Sequence[Mapping[str, float]]
 ) -> dict[str, Any]:
     """Summarize LoadGen's log, with the digest of the sequence of samples that it issued.
 
     Args:
         log: The detail log.
         columns: The raw samples of the phase.
-        agreed: LoadGen's percentiles beside those of ``columns``, in nanoseconds.
+        comparisons: LoadGen's percentiles beside those of ``columns``, in nanoseconds.
     """
     return {
         "version": log.version,
@@ -206,8 +206,8 @@ def describe_account(
         "settings": log.settings,
         "results": log.results,
         "sequence_sha256": hashlib.sha256(columns["index"].astype("<i8").tobytes()).hexdigest(),
-        "percentiles": list(agreed),
-        "clocks_agree": clocks_agree(agreed),
+        "percentiles": list(comparisons),
+        "clocks_agree": clocks_agree(comparisons),
     }
 
 
@@ -229,41 +229,46 @@ def compare_log(log: Log, columns: Mapping[str, NDArray[Any]], scenario: str) ->
         return []
     _check_count(log.results["result_query_count"], len(columns["latency_ns"]))
     if scenario == "server":
-        agreed = compare_percentiles(log, columns["latency_ns"])
-        _check_equal(agreed)
-        return agreed
-    agreed = compare_percentiles(log, columns["before_ns"] + columns["latency_ns"])
-    _check_inside(agreed)
-    return agreed
+        comparisons = compare_percentiles(log, columns["latency_ns"])
+        _check_equal(comparisons)
+        return comparisons
+    comparisons = compare_percentiles(log, columns["before_ns"] + columns["latency_ns"])
+    _check_inside(comparisons)
+    return comparisons
 
 
-def _check_count(told: int, own: int) -> None:
-    if told != own:
-        raise ValueError(f"it counts {told}, and {own} were answered")
+def _check_count(logged: int, measured: int) -> None:
+    if logged != measured:
+        raise ValueError(f"it counts {logged}, and {measured} were answered")
 
 
-def _check_equal(agreed: list[dict[str, float]]) -> None:
-    for one in agreed:
-        if one["own_ns"] != one["loadgen_ns"]:
+def _check_equal(comparisons: list[dict[str, float]]) -> None:
+    for entry in comparisons:
+        if entry["own_ns"] != entry["loadgen_ns"]:
             raise ValueError(
-                f"its {one['share']:.1%} percentile is {one['loadgen_ns']} ns, that of its trace {one['own_ns']} ns"
+                f"its {entry['share']:.1%} percentile is {entry['loadgen_ns']} ns, "
+                f"that of its trace {entry['own_ns']} ns"
             )
 
 
-def _check_inside(agreed: list[dict[str, float]]) -> None:
-    for one in agreed:
-        own, theirs = one["own_ns"], one["loadgen_ns"]
-        if one["share"] == MEDIAN and theirs < own * (1 - _LESS_SHARE) - _LESS_NS:
-            raise ValueError(f"its median of a query is {theirs} ns, less than that of our clock inside, {own} ns")
+def _check_inside(comparisons: list[dict[str, float]]) -> None:
+    for entry in comparisons:
+        own_ns, loadgen_ns = entry["own_ns"], entry["loadgen_ns"]
+        if entry["share"] == MEDIAN and loadgen_ns < own_ns * (1 - _LESS_SHARE) - _LESS_NS:
+            raise ValueError(
+                f"its median of a query is {loadgen_ns} ns, less than that of our clock inside, {own_ns} ns"
+            )
 
 
-def clocks_agree(agreed: Sequence[Mapping[str, float]]) -> bool:
+def clocks_agree(comparisons: Sequence[Mapping[str, float]]) -> bool:
     """Return whether LoadGen's median exceeds the harness's only by some microseconds of Python.
 
     It exceeds it by more where other processes had the CPU between the two clocks.
     """
     return all(
-        one["loadgen_ns"] <= one["own_ns"] * (1 + _MORE_SHARE) + _MORE_NS for one in agreed if one["share"] == MEDIAN
+        entry["loadgen_ns"] <= entry["own_ns"] * (1 + _MORE_SHARE) + _MORE_NS
+        for entry in comparisons
+        if entry["share"] == MEDIAN
     )
 
 
@@ -284,6 +289,6 @@ def find_peak(probes: Sequence[Mapping[str, Any]]) -> tuple[float | None, float 
     rates: dict[float, bool] = {}
     for probe in probes:
         rates[probe["qps"]] = rates.get(probe["qps"], False) or bool(probe["valid"])
-    answered = [rate for rate, is_valid in rates.items() if is_valid]
+    sustained = [rate for rate, is_valid in rates.items() if is_valid]
     failed = [rate for rate, is_valid in rates.items() if not is_valid]
-    return max(answered, default=None), min(failed, default=None)
+    return max(sustained, default=None), min(failed, default=None)

@@ -93,8 +93,8 @@ class _Phase:
     """All samples through the pipeline, in order."""
 
     def __init__(self, job: Job, session: Session, pipeline: Pipeline, samples: Samples, timings: Timings) -> None:
-        asked, self._warmup = accuracy_batch(job.scenario)
-        self.size = pipeline.batch_size(asked)
+        requested_size, self._warmup = accuracy_batch(job.scenario)
+        self.size = pipeline.batch_size(requested_size)
         self.threads = threads_ahead(pipeline, job.threads)
         self._session, self._pipeline, self._samples, self._timings = session, pipeline, samples, timings
         self.returned = FiniteCheck(job.model, samples.names)
@@ -107,9 +107,9 @@ class _Phase:
         """
         depth = self.size + _AHEAD * self.threads
         ahead = Ahead(self._prepare, len(self._samples), self.threads, depth)
-        coming = iter(ahead)
+        upcoming = iter(ahead)
         for start in range(0, len(self._samples), self.size):
-            prepared = list(islice(coming, self.size))
+            prepared = list(islice(upcoming, self.size))
             if start == 0:
                 _warm_up(self._session, self._pipeline.stack([sample.calls[0] for sample in prepared]), self._warmup)
             predictions = self._predict(prepared, start)

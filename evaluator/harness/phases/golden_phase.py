@@ -27,28 +27,28 @@ _OF_SHORTER = ("shorter", "rounding")
 """The arguments of a resize that keeps the aspect ratio."""
 
 
-def list_unnoticed_faults(model: Model, folder: Path, made: Sequence[GoldenSample]) -> list[str]:
-    """Return the step faults that no tensor of ``made`` would reveal, in words, as ``exif: no picture is turned``.
+def list_unnoticed_faults(model: Model, folder: Path, golden_samples: Sequence[GoldenSample]) -> list[str]:
+    """Return the step faults that no golden tensor would reveal, in words, as ``exif: no picture is turned``.
 
     Args:
         model: The model.
         folder: The folder of the model's files.
-        made: The golden samples.
+        golden_samples: The golden samples.
     """
-    found: dict[str, bool] = {}
+    results: dict[str, bool] = {}
     for index, port in enumerate(model.inputs):
-        for word, steps in _variations(port.steps) if port.type == "image" else ():
+        for fault, steps in _variations(port.steps) if port.type == "image" else ():
             inputs = [*model.inputs[:index], replace(port, steps=steps), *model.inputs[index + 1 :]]
-            other = replace(model, inputs=tuple(inputs))
-            found[word] = found.get(word, True) and _is_alike(other, folder, made, port.name)
-    return [word for word, alike in found.items() if alike]
+            variant = replace(model, inputs=tuple(inputs))
+            results[fault] = results.get(fault, True) and _is_alike(variant, folder, golden_samples, port.name)
+    return [fault for fault, alike in results.items() if alike]
 
 
 def _variations(steps: Sequence[Step]) -> Iterator[tuple[str, tuple[Step, ...]]]:
     for index, step in enumerate(steps):
         before, after = steps[:index], steps[index + 1 :]
-        for word, changes in _changes(step):
-            yield word, (*before, replace(step, arguments={**step.arguments, **changes}), *after)
+        for fault, changes in _changes(step):
+            yield fault, (*before, replace(step, arguments={**step.arguments, **changes}), *after)
         if step.name == "resize" and "shorter" in step.arguments and after and after[0].name == "center_crop":
             squashed = {name: value for name, value in step.arguments.items() if name not in _OF_SHORTER}
             size = after[0].arguments.get("size")
@@ -58,23 +58,28 @@ def _variations(steps: Sequence[Step]) -> Iterator[tuple[str, tuple[Step, ...]]]
 
 
 def _changes(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
-    given = step.arguments
+    arguments = step.arguments
     if step.name == "decode":
-        yield "exif: no picture is turned", {"exif": "ignore" if given["exif"] == "apply" else "apply"}
-        if given["color"] != "L":
-            yield "color: every picture is grey", {"color": "BGR" if given["color"] == "RGB" else "RGB"}
+        yield "exif: no picture is turned", {"exif": "ignore" if arguments["exif"] == "apply" else "apply"}
+        if arguments["color"] != "L":
+            yield "color: every picture is grey", {"color": "BGR" if arguments["color"] == "RGB" else "RGB"}
     if step.name == "resize":
-        yield "resize: every picture has that size", {"method": _OTHER_METHOD.get(given["method"], "bilinear")}
+        yield "resize: every picture has that size", {"method": _OTHER_METHOD.get(arguments["method"], "bilinear")}
 
 
-def _is_alike(model: Model, folder: Path, made: Sequence[GoldenSample], name: str) -> bool:
+def _is_alike(model: Model, folder: Path, golden_samples: Sequence[GoldenSample], name: str) -> bool:
     """Whether the steps give equal results for every sample; False where a step fails."""
-    samples = Samples(lambda number: made[number].fields, [""] * len(made), None, frozenset(made[0].fields))
+    samples = Samples(
+        lambda number: golden_samples[number].fields,
+        [""] * len(golden_samples),
+        None,
+        frozenset(golden_samples[0].fields),
+    )
     try:
         pipeline = Pipeline(model, folder)
         return all(
-            np.array_equal(inputs_of(pipeline.prepare(samples, number))[name], one.inputs[name])
-            for number, one in enumerate(made)
+            np.array_equal(inputs_of(pipeline.prepare(samples, number))[name], golden_sample.inputs[name])
+            for number, golden_sample in enumerate(golden_samples)
         )
     except Failure:
         return False
@@ -106,41 +111,47 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
 
 
 def _make(
-    job: Job, making: GoldenTask, pipeline: Pipeline, session: Session, places: tuple[Path, Path]
+    job: Job, making: GoldenTask, pipeline: Pipeline, session: Session, folders: tuple[Path, Path]
 ) -> dict[str, Any]:
     """Write golden tensors of the chosen samples, and predictions of the judged samples.
 
     No label is read: the stage ``score`` compares the predictions.
     """
-    samples = open_samples(job.dataset, places[0] / "dataset")
+    samples = open_samples(job.dataset, folders[0] / "dataset")
     numbers = choose_samples(samples, making)
-    judged = choose_spread(len(samples), making.judged) if job.quality_metrics else []
+    judged_numbers = choose_spread(len(samples), making.judged) if job.quality_metrics else []
     recorder = PredictionRecorder(job.model)
-    progress, kept = Progress("golden", len(numbers) + len(judged)), list[GoldenSample]()
+    progress, golden_samples = Progress("golden", len(numbers) + len(judged_numbers)), list[GoldenSample]()
     finite = FiniteCheck(job.model, samples.names)
     with finite.checking():
-        for done, number in enumerate([*numbers, *judged], start=1):
+        for done, number in enumerate([*numbers, *judged_numbers], start=1):
             prepared = pipeline.prepare(samples, number)
             place = number, f"sample {number} ({samples.names[number]})"
             answer = predict_sample(pipeline, session, prepared, place, finite)
             if done <= len(numbers):
-                kept.append(GoldenSample(samples.read(number), inputs_of(prepared), answer))
+                golden_samples.append(GoldenSample(samples.read(number), inputs_of(prepared), answer))
             else:
                 geometry = prepared.geometry.get(job.model.first_picture or "")
                 recorder.add(add_detections(job.model, answer, geometry), geometry)
             progress.at(done)
     progress.finish()
-    write_golden(places[1] / GOLDEN, job.model, kept)
-    if judged:
-        save_tensors(places[1] / PREDICTIONS, recorder.tensors())
+    write_golden(folders[1] / GOLDEN, job.model, golden_samples)
+    if judged_numbers:
+        save_tensors(folders[1] / PREDICTIONS, recorder.tensors())
     return {
         "golden": {
             "samples": len(numbers),
             "numbers": numbers,
             "names": [samples.names[number] for number in numbers],
-            "unnoticed": list_unnoticed_faults(job.model, places[0] / "model", kept),
-            "inputs": {name: _described([one.inputs[name] for one in kept]) for name in kept[0].inputs},
-            "outputs": {name: _described([one.outputs[name] for one in kept]) for name in kept[0].outputs},
+            "unnoticed": list_unnoticed_faults(job.model, folders[0] / "model", golden_samples),
+            "inputs": {
+                name: _describe([golden_sample.inputs[name] for golden_sample in golden_samples])
+                for name in golden_samples[0].inputs
+            },
+            "outputs": {
+                name: _describe([golden_sample.outputs[name] for golden_sample in golden_samples])
+                for name in golden_samples[0].outputs
+            },
         }
     }
 
@@ -159,12 +170,12 @@ def choose_samples(samples: Samples, making: GoldenTask) -> list[int]:
             if number >= len(samples):
                 raise Failure("load", f"dataset: there is no sample {number}, of {len(samples)}")
         return list(dict.fromkeys(making.numbers))
-    found: dict[tuple[str, int], int] = {}
+    first_by_type: dict[tuple[str, int], int] = {}
     for number in range(min(len(samples), _MOST_LOOKED_AT)):
         for source in samples.read(number).values():
             if isinstance(source, bytes):
-                found.setdefault(_sort(source), number)
-    firsts = sorted(found.values())[: making.count] if len(found) > 1 else []
+                first_by_type.setdefault(_sort(source), number)
+    firsts = sorted(first_by_type.values())[: making.count] if len(first_by_type) > 1 else []
     others = (number for number in choose_spread(len(samples), making.count) if number not in firsts)
     return sorted([*firsts, *others][: making.count])
 
@@ -177,7 +188,7 @@ def _sort(content: bytes) -> tuple[str, int]:
         return "", 1
 
 
-def _described(tensors: Sequence[NDArray[Any]]) -> dict[str, Any]:
+def _describe(tensors: Sequence[NDArray[Any]]) -> dict[str, Any]:
     """Describe the tensors of all samples; ``largest`` is the greatest finite magnitude."""
     flat = np.concatenate([tensor.reshape(-1) for tensor in tensors]).astype(np.float64)
     finite = np.abs(flat[np.isfinite(flat)])

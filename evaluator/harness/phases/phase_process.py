@@ -29,20 +29,20 @@ class PhaseArguments:
     rate: float = 0.0
 
 
-def execute_phase(phase: str, job: Job, folder: Path, output: Path, given: PhaseArguments) -> None:
+def execute_phase(phase: str, job: Job, folder: Path, output: Path, arguments: PhaseArguments) -> None:
     """Run ``phase`` and write its report, which includes its failure."""
     _die_with_parent()
     try:
-        document = {"failure": None, **_report(phase, job, folder, output, given)}
+        document = {"failure": None, **_report(phase, job, folder, output, arguments)}
     except Failure as error:
-        document = _failed(error)
+        document = _describe_failure(error)
     except Exception as error:  # noqa: BLE001 - a defect of the harness is a crash of the run, with its trace on record
         traceback.print_exc()
-        document = _failed(make_failure("crash", f"the {phase} phase", error))
+        document = _describe_failure(make_failure("crash", f"the {phase} phase", error))
     write_json(phase_report(output, phase), document)
 
 
-def _report(phase: str, job: Job, folder: Path, output: Path, given: PhaseArguments) -> Mapping[str, Any]:
+def _report(phase: str, job: Job, folder: Path, output: Path, arguments: PhaseArguments) -> Mapping[str, Any]:
     """Run a phase. Each phase imports only its own modules, because imports delay the first answer of a container."""
     # ruff: noqa: PLC0415
     if phase == "accuracy":
@@ -64,11 +64,11 @@ def _report(phase: str, job: Job, folder: Path, output: Path, given: PhaseArgume
     if phase == "cold":
         from ..performance import cold_start
 
-        return cold_start.first_answer(job, folder, output, given.since_ns)
-    return _timed(phase, job, folder, output, given)
+        return cold_start.first_answer(job, folder, output, arguments.since_ns)
+    return _run_timed(phase, job, folder, output, arguments)
 
 
-def _timed(phase: str, job: Job, folder: Path, output: Path, given: PhaseArguments) -> Mapping[str, Any]:
+def _run_timed(phase: str, job: Job, folder: Path, output: Path, arguments: PhaseArguments) -> Mapping[str, Any]:
     from ..performance import batch_sweep, cold_start, measurement_overhead, model_timing, peak_search, pipeline_timing
 
     is_sweep = isinstance(job.scenario, BatchSweep)
@@ -81,12 +81,12 @@ def _timed(phase: str, job: Job, folder: Path, output: Path, given: PhaseArgumen
     if phase == "peak":
         return peak_search.run(job, folder, output)
     if phase == "probe":
-        return model_timing.probe(peak_search.at_rate(job, given.rate), folder, output)
+        return model_timing.probe(peak_search.at_rate(job, arguments.rate), folder, output)
     assert phase in ("traced", "untraced")
     return measurement_overhead.run_null_server(job, output, traced=phase == "traced")
 
 
-def _failed(error: Failure) -> dict[str, Any]:
+def _describe_failure(error: Failure) -> dict[str, Any]:
     return {"failure": {"class": error.kind, "message": error.message}}
 
 

@@ -121,17 +121,17 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         predictions = folder / "shown" / PREDICTIONS
     elif job.stage == "score":
         with timings.of("order"):
-            shown = folder / "shown"
-            order = read_order(shown / ORDER)
-            restore_order(shown / PREDICTIONS, output / PREDICTIONS, job.model, order, job.file_metadata)
+            shuffled = folder / "shown"
+            order = read_order(shuffled / ORDER)
+            restore_order(shuffled / PREDICTIONS, output / PREDICTIONS, job.model, order, job.file_metadata)
     with timings.of("score"):
         progress = Progress("score", int(job.dataset.split.get("samples", 0)))
-        found = score(job, folder / "dataset", predictions, progress)
+        result = score(job, folder / "dataset", predictions, progress)
         progress.finish()
-    if found.measures:
+    if result.measures:
         with timings.of("save"):
-            save_tensors(output / MEASURES, found.measures, job.file_metadata)
-    return {"quality": found.quality, "timings": timings.seconds}
+            save_tensors(output / MEASURES, result.measures, job.file_metadata)
+    return {"quality": result.quality, "timings": timings.seconds}
 
 
 def _compared_tensor(job: Job) -> str:

@@ -55,15 +55,15 @@ def write_unlabelled(
     }
     write = writers.get(dataset.format)
     if write is not None:
-        split, shown = write(dataset.split, source, target, fields, order)
-        return {"format": dataset.format, "split": {**split, "samples": len(shown)}}, shown
-    shown = order([dataset.split["samples"]])
+        split, numbers = write(dataset.split, source, target, fields, order)
+        return {"format": dataset.format, "split": {**split, "samples": len(numbers)}}, numbers
+    numbers = order([dataset.split["samples"]])
     with (target / "index.csv").open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["path"])
-        writer.writerows([sample_path(number)] for number in range(len(shown)))
+        writer.writerows([sample_path(number)] for number in range(len(numbers)))
     kind = "wav-index" if dataset.format == "wav-index" else "image-index"
-    return {"format": kind, "split": {"index": "index.csv", "samples": len(shown)}}, shown
+    return {"format": kind, "split": {"index": "index.csv", "samples": len(numbers)}}, numbers
 
 
 _Split = Mapping[str, Any]
@@ -72,36 +72,36 @@ _Written = tuple[dict[str, Any], list[int]]
 
 def _write_idx(split: _Split, source: Path, target: Path, _fields: Collection[str], order: Order) -> _Written:
     pictures = array_files.read_idx_array(resolve_inside(source, split["images"]))
-    shown = order([len(pictures)])
-    array_files.write_pictures(target / "images.idx", pictures, shown)
-    return {"images": "images.idx"}, shown
+    numbers = order([len(pictures)])
+    array_files.write_pictures(target / "images.idx", pictures, numbers)
+    return {"images": "images.idx"}, numbers
 
 
 def _write_arrays(split: _Split, source: Path, target: Path, fields: Collection[str], order: Order) -> _Written:
     keys = {field: split["fields"][field] for field in sorted(fields)}
     with np.load(resolve_inside(source, split["file"]), allow_pickle=False) as archive:
-        kept = {key: array_files.read_npz_array(archive, key, split["file"]) for key in keys.values()}
-    shown = order([len(next(iter(kept.values())))])
+        arrays = {key: array_files.read_npz_array(archive, key, split["file"]) for key in keys.values()}
+    numbers = order([len(next(iter(arrays.values())))])
     # Field names do not become keys: they name members of a zip archive, and savez accepts no key "file".
-    names = {key: f"field-{place}" for place, key in enumerate(kept)}
-    shuffled: dict[str, Any] = {names[key]: array[shown] for key, array in kept.items()}
+    names = {key: f"field-{position}" for position, key in enumerate(arrays)}
+    shuffled: dict[str, Any] = {names[key]: array[numbers] for key, array in arrays.items()}
     np.savez(target / "samples.npz", **shuffled)
     fields_of = {field: names[key] for field, key in keys.items()}
-    return {"file": "samples.npz", "fields": fields_of}, shown
+    return {"file": "samples.npz", "fields": fields_of}, numbers
 
 
 def _write_records(split: _Split, source: Path, target: Path, fields: Collection[str], order: Order) -> _Written:
     keys = {field: split["fields"][field] for field in sorted(fields)}
     lines = [line for line in read_unpacked(resolve_inside(source, split["file"])).split(b"\n") if line.strip()]
-    shown = order([len(lines)])
+    numbers = order([len(lines)])
     with (target / "samples.jsonl").open("w", encoding="utf-8") as stream:
-        for number in shown:
+        for number in numbers:
             record = json.loads(lines[number])
-            kept = {
+            values = {
                 key: table_files.read_key(record, key, f"{split['file']}, sample {number}") for key in keys.values()
             }
-            stream.write(json.dumps(kept, ensure_ascii=False) + "\n")
-    return {"file": "samples.jsonl", "fields": keys}, shown
+            stream.write(json.dumps(values, ensure_ascii=False) + "\n")
+    return {"file": "samples.jsonl", "fields": keys}, numbers
 
 
 UNLABELLED = "unlabelled.json"
@@ -160,7 +160,7 @@ def shuffle(blocks: Sequence[int], seed: str) -> list[int]:
     starts = np.concatenate([[0], np.cumsum(blocks)]).astype(int).tolist()
     ranges = [range(start, end) for start, end in pairwise(starts)]
     if not seed:
-        return [number for one in ranges for number in one]
+        return [number for block in ranges for number in block]
     groups = sorted(range(len(ranges)), key=lambda group: _draw(seed, "block", group))
     return [number for group in groups for number in sorted(ranges[group], key=lambda n: _draw(seed, "sample", n))]
 

@@ -124,27 +124,27 @@ def by_position(model: Model, values: object) -> Tensors:
     if len(model.outputs) == 1 and hasattr(values, "numpy"):  # the most common answer, on the fastest path
         return {model.outputs[0].name: cast(Any, values).numpy()}
     listed = list(values.values()) if isinstance(values, Mapping) else values
-    several = listed if isinstance(listed, list | tuple) else [listed]
+    results = listed if isinstance(listed, list | tuple) else [listed]
     names = [port.name for port in model.outputs]
-    if len(several) != len(names):
-        raise ValueError(f"the model returns {len(several)} tensors, the manifest names {len(names)}")
-    for number, value in enumerate(several):
+    if len(results) != len(names):
+        raise ValueError(f"the model returns {len(results)} tensors, the manifest names {len(names)}")
+    for number, value in enumerate(results):
         if not hasattr(value, "numpy"):
             raise ValueError(f"the model returns {type(value).__name__} at position {number}, which is no tensor")
-    return {name: cast(Any, tensor).numpy() for name, tensor in zip(names, several, strict=True)}
+    return {name: cast(Any, tensor).numpy() for name, tensor in zip(names, results, strict=True)}
 
 
 CPU = "cpu"
 _CUDA = "cuda"
 
 
-def check_cuda(device: str, built_for: str | None, found: int) -> None:
+def check_cuda(device: str, built_for: str | None, count: int) -> None:
     """Raise unless the framework can use ``device``.
 
     Args:
         device: The requested device, such as ``cuda12``.
         built_for: The CUDA version that the framework was built for; None for a build for CPUs only.
-        found: The number of accelerators that the framework sees.
+        count: The number of accelerators that the framework sees.
 
     Raises:
         ValueError: The framework cannot use the device; the message has the reason.
@@ -155,5 +155,5 @@ def check_cuda(device: str, built_for: str | None, found: int) -> None:
         raise ValueError(f"{device} was asked for, and this framework is built for CPUs alone")
     if built_for.partition(".")[0] != device.removeprefix(_CUDA):
         raise ValueError(f"{device} was asked for, and this framework is built for CUDA {built_for}")
-    if not found:
+    if not count:
         raise ValueError(f"{device} was asked for, and this framework, built for CUDA {built_for}, sees no accelerator")

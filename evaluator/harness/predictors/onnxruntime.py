@@ -35,9 +35,9 @@ class OnnxRuntime:
         self.device = place.device if self._session.get_providers()[0] == _CUDA else CPU
         self.in_caller = self.device == CPU
         self._outputs = [port.name for port in model.outputs]
-        needed, made = self._session.get_inputs(), self._session.get_outputs()
-        check_names("input", [port.name for port in model.inputs], [port.name for port in needed], all_fed=True)
-        check_names("output", self._outputs, [port.name for port in made])
+        graph_inputs, graph_outputs = self._session.get_inputs(), self._session.get_outputs()
+        check_names("input", [port.name for port in model.inputs], [port.name for port in graph_inputs], all_fed=True)
+        check_names("output", self._outputs, [port.name for port in graph_outputs])
 
     def predict(self, batch: Tensors) -> Tensors:
         """Return the outputs by name; ONNX Runtime allocates them in each call."""
@@ -76,8 +76,8 @@ def _batch_scheduling(*, enabled: bool) -> Iterator[None]:
 def _session(path: Path, options: Any, device: str) -> Any:  # noqa: ANN401 - ONNX Runtime has no types here
     if device == CPU:
         return onnxruntime.InferenceSession(str(path), options, providers=[_CPU])
-    there = _CUDA in onnxruntime.get_available_providers()
-    check_cuda(device, getattr(onnxruntime, "cuda_version", None) if there else None, there)
+    has_cuda = _CUDA in onnxruntime.get_available_providers()
+    check_cuda(device, getattr(onnxruntime, "cuda_version", None) if has_cuda else None, has_cuda)
     # CUDA's libraries were installed as wheels, where no loader looks for them.
     onnxruntime.preload_dlls()
     # A graph that would run partly on the CPU is refused: its timings would cover both devices.

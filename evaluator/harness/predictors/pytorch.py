@@ -28,16 +28,16 @@ class PyTorch:
         self._module = module
         self._model = model
         self._inputs = [port.name for port in model.inputs]
-        self._given: Callable[[Any], Any] | None = None
+        self._to_tensor: Callable[[Any], Any] | None = None
         self._shared = False
 
     def predict(self, batch: Tensors) -> Tensors:
         """Return the outputs of ``batch``; arrays may share memory with PyTorch, but not with the module."""
-        if self._given is None:
+        if self._to_tensor is None:
             return self._first(batch)
         with torch.inference_mode():
-            answer = self._module(*[self._given(batch[name]) for name in self._inputs])
-            return by_position(self._model, _copied(answer) if self._shared else answer)
+            answer = self._module(*[self._to_tensor(batch[name]) for name in self._inputs])
+            return by_position(self._model, _copy(answer) if self._shared else answer)
 
     def close(self) -> None:
         """Release the module."""
@@ -49,17 +49,17 @@ class PyTorch:
         Later calls copy such inputs and answers, so that no call affects the tensors of another.
         """
         with torch.inference_mode():
-            given = [torch.tensor(batch[name]) for name in self._inputs]
-            answer = self._module(*given)
-            found = by_position(self._model, _copied(answer))
-            kept = {tensor.data_ptr() for tensor in (*self._module.parameters(), *self._module.buffers())} - {0}
-            self._shared = any(tensor.data_ptr() in kept for tensor in _tensors(answer))
+            inputs = [torch.tensor(batch[name]) for name in self._inputs]
+            answer = self._module(*inputs)
+            outputs = by_position(self._model, _copy(answer))
+            own_pointers = {tensor.data_ptr() for tensor in (*self._module.parameters(), *self._module.buffers())} - {0}
+            self._shared = any(tensor.data_ptr() in own_pointers for tensor in _tensors(answer))
             changed = any(
                 not torch.equal(tensor, torch.from_numpy(batch[name]))
-                for tensor, name in zip(given, self._inputs, strict=True)
+                for tensor, name in zip(inputs, self._inputs, strict=True)
             )
-        self._given = torch.tensor if changed else torch.from_numpy
-        return found
+        self._to_tensor = torch.tensor if changed else torch.from_numpy
+        return outputs
 
 
 class AcceleratedPyTorch(PyTorch):
@@ -75,8 +75,8 @@ class AcceleratedPyTorch(PyTorch):
     def predict(self, batch: Tensors) -> Tensors:
         """Return the outputs of ``batch``, copied from the accelerator."""
         with torch.inference_mode():
-            given = [torch.from_numpy(batch[name]).to(_CUDA) for name in self._inputs]
-            return by_position(self._model, _back(self._module(*given)))
+            inputs = [torch.from_numpy(batch[name]).to(_CUDA) for name in self._inputs]
+            return by_position(self._model, _move_back(self._module(*inputs)))
 
 
 def load(folder: Path, model: Model, place: Place) -> PyTorch:
@@ -103,13 +103,15 @@ def _read(folder: Path, model: Model, place: str) -> Any:  # noqa: ANN401 - torc
         # The mode of an exported program is fixed at its export: it has no eval().
         return program.module()
     if model.format == "safetensors":
-        return _built(folder, model, _union(list_files(folder, model, "weights"))).to(place)
+        return _build_network(folder, model, _union(list_files(folder, model, "weights"))).to(place)
     if model.format == "state-dict":
-        return _built(folder, model, _unpickled(list_files(folder, model, "weights"), unsafe=model.unsafe)).to(place)
+        return _build_network(
+            folder, model, _load_state_dict(list_files(folder, model, "weights"), unsafe=model.unsafe)
+        ).to(place)
     raise ValueError(f"the format {model.format!r} is not built")
 
 
-def _built(folder: Path, model: Model, weights: Any) -> Any:  # noqa: ANN401 - torch has no types here
+def _build_network(folder: Path, model: Model, weights: Any) -> Any:  # noqa: ANN401 - torch has no types here
     """Return the network that the model's code builds around ``weights``."""
     if model.code is None:
         raise ValueError(f"a model in {model.format} needs code")
@@ -125,17 +127,17 @@ def _built(folder: Path, model: Model, weights: Any) -> Any:  # noqa: ANN401 - t
 
 def _union(paths: list[Path]) -> dict[str, Any]:
     """Merge the tensors of several safetensors files, which must have distinct names."""
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for path in paths:
         tensors = load_file(str(path))
         for name in tensors:
-            if name in found:
+            if name in merged:
                 raise ValueError(f"the tensor {name!r} is in {path.name} and in another file")
-        found |= tensors
-    return found
+        merged |= tensors
+    return merged
 
 
-def _unpickled(paths: list[Path], *, unsafe: bool) -> Any:  # noqa: ANN401 - any content of the file
+def _load_state_dict(paths: list[Path], *, unsafe: bool) -> Any:  # noqa: ANN401 - any content of the file
     if len(paths) != 1:
         raise ValueError(f"{len(paths)} files of role weights, one is needed")
     try:
@@ -143,18 +145,20 @@ def _unpickled(paths: list[Path], *, unsafe: bool) -> Any:  # noqa: ANN401 - any
     except EOFError as error:
         raise ValueError(f"{paths[0].name} breaks off") from error
     except Exception as error:
-        _, found, why = str(error).partition(_UNPICKLER)
-        if found:
-            raise ValueError(f"{paths[0].name} is not of weights alone: {why.strip().partition(chr(10))[0]}") from error
+        _, marker, reason = str(error).partition(_UNPICKLER)
+        if marker:
+            raise ValueError(
+                f"{paths[0].name} is not of weights alone: {reason.strip().partition(chr(10))[0]}"
+            ) from error
         raise
 
 
-def _back(answer: Any) -> Any:  # noqa: ANN401 - a tensor, or a sequence or mapping of them
+def _move_back(answer: Any) -> Any:  # noqa: ANN401 - a tensor, or a sequence or mapping of them
     """Return the answer with its tensors moved from the accelerator to the CPU."""
     if isinstance(answer, dict):
-        return {name: _back(tensor) for name, tensor in answer.items()}
+        return {name: _move_back(tensor) for name, tensor in answer.items()}
     if isinstance(answer, list | tuple):
-        return [_back(tensor) for tensor in answer]
+        return [_move_back(tensor) for tensor in answer]
     if answer.device.type != _CUDA:
         raise ValueError(f"the model answers with a tensor of the device {answer.device}, and {_CUDA} was asked for")
     return answer.cpu()
@@ -162,13 +166,13 @@ def _back(answer: Any) -> Any:  # noqa: ANN401 - a tensor, or a sequence or mapp
 
 def _tensors(answer: Any) -> list[Any]:  # noqa: ANN401 - a tensor, or a sequence or mapping of them
     values = list(answer.values()) if isinstance(answer, dict) else answer
-    several = values if isinstance(values, list | tuple) else [values]
-    return [value for value in several if isinstance(value, torch.Tensor)]
+    items = values if isinstance(values, list | tuple) else [values]
+    return [value for value in items if isinstance(value, torch.Tensor)]
 
 
-def _copied(answer: Any) -> Any:  # noqa: ANN401 - a tensor, or a sequence or mapping of them
+def _copy(answer: Any) -> Any:  # noqa: ANN401 - a tensor, or a sequence or mapping of them
     if isinstance(answer, dict):
-        return {name: _copied(value) for name, value in answer.items()}
+        return {name: _copy(value) for name, value in answer.items()}
     if isinstance(answer, list | tuple):
-        return [_copied(value) for value in answer]
+        return [_copy(value) for value in answer]
     return answer.clone() if isinstance(answer, torch.Tensor) else answer

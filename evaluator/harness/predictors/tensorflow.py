@@ -33,12 +33,12 @@ class _Function:
 
     def _answer(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - tensors
         """Call the function; on an accelerator, raise unless all its results were computed there."""
-        found = self._function(*arguments, **named)
+        outputs = self._function(*arguments, **named)
         if self.device != CPU:
-            for tensor in tf.nest.flatten(found):
+            for tensor in tf.nest.flatten(outputs):
                 if _ACCELERATOR not in tensor.device:
                     raise ValueError(f"the model answers with a tensor of {tensor.device}; {self.device} was asked for")
-        return found
+        return outputs
 
 
 class SavedModel(_Function):
@@ -61,8 +61,8 @@ class SavedModel(_Function):
 
     def predict(self, batch: Tensors) -> Tensors:
         """Return the outputs of the signature for ``batch``."""
-        found = self._answer(**{name: tf.constant(values) for name, values in batch.items()})
-        return {name: found[name].numpy() for name in self._outputs}
+        outputs = self._answer(**{name: tf.constant(values) for name, values in batch.items()})
+        return {name: outputs[name].numpy() for name in self._outputs}
 
 
 class Keras(_Function):
@@ -72,24 +72,24 @@ class Keras(_Function):
         """Load the network and check the number of its inputs."""
         if model.format == "keras" and not zipfile.is_zipfile(path):
             raise ValueError(f"{path.name} is no Keras file, which is a zip archive")
-        with _called(path, _SUFFIXES[model.format]) as name:
+        with _with_suffix(path, _SUFFIXES[model.format]) as name:
             # Code inside the file is executed only where the manifest declares it.
             network = tf.keras.models.load_model(name, compile=False, safe_mode=not model.unsafe)
         super().__init__(tf.function(lambda inputs: network(inputs, training=False)), threads, device)
         self._model = model
         self._inputs = [port.name for port in model.inputs]
-        taken = len(network.inputs or self._inputs)
-        if taken != len(self._inputs):
-            raise ValueError(f"the network takes {taken} tensors, the manifest names {len(self._inputs)}")
-        self._structure = getattr(network, "input", None) if taken > 1 else None
+        input_count = len(network.inputs or self._inputs)
+        if input_count != len(self._inputs):
+            raise ValueError(f"the network takes {input_count} tensors, the manifest names {len(self._inputs)}")
+        self._structure = getattr(network, "input", None) if input_count > 1 else None
 
     def predict(self, batch: Tensors) -> Tensors:
         """Return the outputs of the network for ``batch``."""
         inputs = [tf.constant(batch[name]) for name in self._inputs]
-        given = inputs if len(inputs) > 1 else inputs[0]
+        argument = inputs if len(inputs) > 1 else inputs[0]
         if isinstance(self._structure, Mapping):
-            given = tf.nest.pack_sequence_as(self._structure, inputs)
-        return by_position(self._model, tf.nest.flatten(self._answer(given)))
+            argument = tf.nest.pack_sequence_as(self._structure, inputs)
+        return by_position(self._model, tf.nest.flatten(self._answer(argument)))
 
 
 class FrozenGraph(_Function):
@@ -101,10 +101,10 @@ class FrozenGraph(_Function):
         definition.ParseFromString(path.read_bytes())
         for node in definition.node:
             node.device = ""  # the device of the machine that made the graph
-        whole = tf.compat.v1.wrap_function(lambda: tf.compat.v1.import_graph_def(definition, name=""), [])
-        feeds = [_tensor(whole.graph, "input", port.name) for port in model.inputs]
-        fetches = [_tensor(whole.graph, "output", port.name) for port in model.outputs]
-        super().__init__(whole.prune(feeds, fetches), threads, device)
+        imported = tf.compat.v1.wrap_function(lambda: tf.compat.v1.import_graph_def(definition, name=""), [])
+        feeds = [_tensor(imported.graph, "input", port.name) for port in model.inputs]
+        fetches = [_tensor(imported.graph, "output", port.name) for port in model.outputs]
+        super().__init__(imported.prune(feeds, fetches), threads, device)
         self._inputs = [port.name for port in model.inputs]
         self._model = model
 
@@ -117,7 +117,7 @@ def load(folder: Path, model: Model, place: Place) -> Predictor:
     """Load the model; it can be a SavedModel, a Keras file, a frozen graph or a TFLite graph."""
     tf.config.threading.set_intra_op_parallelism_threads(place.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    _choose(place.device)
+    _select_device(place.device)
     path = find_graph(folder, model)
     if model.format == "tflite":
         return TfliteInterpreter(
@@ -140,13 +140,13 @@ def _tensor(graph: Any, kind: str, name: str) -> Any:  # noqa: ANN401 - TensorFl
     try:
         return graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
     except (KeyError, ValueError) as error:
-        present = [f"{found.name}:0" for found in graph.get_operations() if found.type == "Placeholder"]
-        known = f"; it takes {', '.join(present) or 'none'}" if kind == "input" else ""
-        raise ValueError(f"the graph has no {kind} {name!r}{known}") from error
+        present = [f"{operation.name}:0" for operation in graph.get_operations() if operation.type == "Placeholder"]
+        hint = f"; it takes {', '.join(present) or 'none'}" if kind == "input" else ""
+        raise ValueError(f"the graph has no {kind} {name!r}{hint}") from error
 
 
 @contextmanager
-def _called(path: Path, suffix: str) -> Iterator[str]:
+def _with_suffix(path: Path, suffix: str) -> Iterator[str]:
     """Yield a path of the file that ends in ``suffix``, because Keras recognizes formats only by the suffix."""
     if path.suffix == suffix:
         yield str(path)
@@ -157,10 +157,10 @@ def _called(path: Path, suffix: str) -> Iterator[str]:
         yield str(link)
 
 
-def _choose(device: str) -> None:
+def _select_device(device: str) -> None:
     """Make TensorFlow see only the CPU, or the first accelerator, with memory allocated on demand."""
-    found = [] if device == CPU else tf.config.list_physical_devices(_ACCELERATOR)
+    devices = [] if device == CPU else tf.config.list_physical_devices(_ACCELERATOR)
     if device != CPU:
-        check_cuda(device, tf.sysconfig.get_build_info().get("cuda_version"), len(found))
-        tf.config.experimental.set_memory_growth(found[0], True)
-    tf.config.set_visible_devices(found[:1], _ACCELERATOR)
+        check_cuda(device, tf.sysconfig.get_build_info().get("cuda_version"), len(devices))
+        tf.config.experimental.set_memory_growth(devices[0], True)
+    tf.config.set_visible_devices(devices[:1], _ACCELERATOR)

@@ -63,13 +63,13 @@ def _signature(entry: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(size) for size in entry.get("shape_signature", entry["shape"]))
 
 
-def _check_shape(name: str, graph: Sequence[int], given: Sequence[int], batch_axis: int | None) -> None:
+def _check_shape(name: str, graph: Sequence[int], shape: Sequence[int], batch_axis: int | None) -> None:
     """Raise unless only batch axes change; the interpreter would resize any axis and run another network."""
-    fits = len(graph) == len(given) and all(
-        axis == batch_axis or size in (-1, given[axis]) for axis, size in enumerate(graph)
+    fits = len(graph) == len(shape) and all(
+        axis == batch_axis or size in (-1, shape[axis]) for axis, size in enumerate(graph)
     )
     if not fits:
-        raise ValueError(f"input {name!r} of the graph has the shape {list(graph)}, and was given {list(given)}")
+        raise ValueError(f"input {name!r} of the graph has the shape {list(graph)}, and was given {list(shape)}")
 
 
 def _indices(kind: str, declared: Sequence[str], details: Sequence[Mapping[str, Any]]) -> dict[str, int]:

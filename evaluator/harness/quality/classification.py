@@ -50,9 +50,11 @@ class ClassificationTally:
             answers = list(values.reshape(len(values) if self._several_calls else 1, -1))
         labels = _labels(label, len(answers), output.name)
         for metric, rows in self._rows.items():
-            found = [decisions(output, answer, _RANKS[metric]) - output.label_offset for answer in answers]
-            pairs = zip(answers, found, labels, strict=True)
-            right = sum(bool(np.any(one == wanted)) and self._decides(answer) for answer, one, wanted in pairs)
+            predictions = [decisions(output, answer, _RANKS[metric]) - output.label_offset for answer in answers]
+            pairs = zip(answers, predictions, labels, strict=True)
+            right = sum(
+                bool(np.any(predicted == expected)) and self._decides(answer) for answer, predicted, expected in pairs
+            )
             rows.append((right, len(answers)))
 
     def add_all(self, values: NDArray[Any], labels: Sequence[Label]) -> bool:
@@ -71,10 +73,10 @@ class ClassificationTally:
             return False
         if max(values.shape[1:]) != width or any(not isinstance(label, int) for label in labels):
             return False
-        places = np.asarray(labels, np.int64) + output.label_offset
+        classes = np.asarray(labels, np.int64) + output.label_offset
         ranks = np.concatenate(
             [
-                _ranks(values[start : start + _ROWS].reshape(-1, width), places[start : start + _ROWS])
+                _ranks(values[start : start + _ROWS].reshape(-1, width), classes[start : start + _ROWS])
                 for start in range(0, len(values), _ROWS)
             ]
         )
@@ -103,23 +105,23 @@ class ClassificationTally:
         return {metric: np.asarray(rows, np.int64) for metric, rows in self._rows.items()}
 
 
-def _ranks(scores: NDArray[Any], places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many classes rank before class ``places`` [samples] of each row; more than all for no class."""
+def _ranks(scores: NDArray[Any], classes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many classes rank before ``classes`` [samples], the class of each row; more than all for no class."""
     if scores.dtype.kind != "f":  # as in the comparison of single samples
         scores = scores.astype(np.float64)
     width = scores.shape[1]
-    is_class = (places >= 0) & (places < width)
-    column = np.where(is_class, places, 0)[:, np.newaxis]
-    own = np.take_along_axis(scores, column, axis=1)
-    found: NDArray[np.int64] = np.count_nonzero(scores > own, axis=1)
-    ties = scores == own
+    is_class = (classes >= 0) & (classes < width)
+    column = np.where(is_class, classes, 0)[:, np.newaxis]
+    own_scores = np.take_along_axis(scores, column, axis=1)
+    counts: NDArray[np.int64] = np.count_nonzero(scores > own_scores, axis=1)
+    ties = scores == own_scores
     if np.count_nonzero(ties) > len(scores):
-        found += np.count_nonzero(ties & (np.arange(width) < column), axis=1)
-    unknown = np.flatnonzero(np.isnan(own[:, 0]))  # NaN ranks after every number
+        counts += np.count_nonzero(ties & (np.arange(width) < column), axis=1)
+    unknown = np.flatnonzero(np.isnan(own_scores[:, 0]))  # NaN ranks after every number
     earlier = ~np.isnan(scores[unknown]) | (np.arange(width) < column[unknown])
-    found[unknown] = np.count_nonzero(earlier, axis=1)
-    found[~is_class] = width + max(_RANKS.values())
-    return found
+    counts[unknown] = np.count_nonzero(earlier, axis=1)
+    counts[~is_class] = width + max(_RANKS.values())
+    return counts
 
 
 def decisions(output: Output, values: NDArray[Any], ranks: int) -> NDArray[np.int64]:

@@ -41,7 +41,7 @@ class DetectionTally:
 
     def document(self) -> dict[str, Any]:
         """Implement ``Tally.document``: the mean of the precision over thresholds, recall and classes."""
-        return self._evaluated()[0]
+        return self._evaluate_once()[0]
 
     def measures(self) -> Tensors:
         """Return the matches of detections and labelled boxes.
@@ -51,9 +51,9 @@ class DetectionTally:
         threshold, 2 where it is ignored, else 0. ``map.labelled`` int64 [R, 3] is sample, label, and the number of
         boxes to detect.
         """
-        return self._evaluated()[1]
+        return self._evaluate_once()[1]
 
-    def _evaluated(self) -> tuple[dict[str, Any], Tensors]:
+    def _evaluate_once(self) -> tuple[dict[str, Any], Tensors]:
         if self._result is None:
             rows = number_rows(self._rows)
             rows[:, 1] -= self._label_offset
@@ -62,7 +62,7 @@ class DetectionTally:
                 raise Failure("load", f"dataset: no sample has a box, and {self._metrics[0]} is asked")
             values = {metric: precision[_THRESHOLDS[metric]] for metric in self._metrics}
             n = len(self._labels)
-            document = {name: {"value": float(found[found > -1].mean()), "n": n} for name, found in values.items()}
+            document = {name: {"value": float(part[part > -1].mean()), "n": n} for name, part in values.items()}
             self._result = document, measures
         return self._result
 
@@ -91,35 +91,37 @@ def evaluate(detections: NDArray[np.float64], labels: Sequence[Boxes]) -> tuple[
     """
     from pycocotools.cocoeval import COCOeval  # noqa: PLC0415 - only for detection
 
-    classes = sorted({int(one) for label in labels for one in label.classes} | {int(one) for one in detections[:, 1]})
+    classes = sorted(
+        {int(entry) for label in labels for entry in label.classes} | {int(entry) for entry in detections[:, 1]}
+    )
     with contextlib.redirect_stdout(io.StringIO()):  # standard output is only for progress
         evaluation = COCOeval(
-            _indexed(_labelled(labels), len(labels), classes),
-            _indexed(_detected(detections), len(labels), classes),
+            _make_coco(_label_annotations(labels), len(labels), classes),
+            _make_coco(_detection_annotations(detections), len(labels), classes),
             "bbox",
         )
         evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0, 1e10]], ["all"]
         evaluation.params.maxDets = [_MOST]
         evaluation.evaluate()
         evaluation.accumulate()
-    return evaluation.eval["precision"][..., 0, 0], _measures([one for one in evaluation.evalImgs if one])
+    return evaluation.eval["precision"][..., 0, 0], _measures([entry for entry in evaluation.evalImgs if entry])
 
 
-def _indexed(annotations: Sequence[dict[str, Any]], pictures: int, classes: Sequence[int]) -> Any:  # noqa: ANN401 - untyped
+def _make_coco(annotations: Sequence[dict[str, Any]], pictures: int, classes: Sequence[int]) -> Any:  # noqa: ANN401 - untyped
     from pycocotools.coco import COCO  # noqa: PLC0415 - only for detection
 
-    found = COCO()
-    found.dataset = {
+    coco = COCO()
+    coco.dataset = {
         "images": [{"id": number} for number in range(pictures)],
         "categories": [{"id": number} for number in classes],
         # pycocotools takes an id of 0 for no match.
-        "annotations": [{"id": number, **one} for number, one in enumerate(annotations, start=1)],
+        "annotations": [{"id": number, **annotation} for number, annotation in enumerate(annotations, start=1)],
     }
-    found.createIndex()
-    return found
+    coco.createIndex()
+    return coco
 
 
-def _labelled(labels: Sequence[Boxes]) -> list[dict[str, Any]]:
+def _label_annotations(labels: Sequence[Boxes]) -> list[dict[str, Any]]:
     return [
         {
             "image_id": number,
@@ -133,32 +135,32 @@ def _labelled(labels: Sequence[Boxes]) -> list[dict[str, Any]]:
     ]
 
 
-def _detected(rows: NDArray[np.float64]) -> list[dict[str, Any]]:
-    found = []
+def _detection_annotations(rows: NDArray[np.float64]) -> list[dict[str, Any]]:
+    annotations = []
     for sample, label, score, *corners in rows.tolist():
         box = _sides(corners)
-        one = {"image_id": int(sample), "category_id": int(label), "score": score, "bbox": box, "iscrowd": 0}
-        found.append({**one, "area": box[2] * box[3]})
-    return found
+        annotation = {"image_id": int(sample), "category_id": int(label), "score": score, "bbox": box, "iscrowd": 0}
+        annotations.append({**annotation, "area": box[2] * box[3]})
+    return annotations
 
 
 def _sides(corners: Sequence[float] | NDArray[np.float64]) -> list[float]:
-    left, top, right, bottom = (float(place) for place in corners)
+    left, top, right, bottom = (float(value) for value in corners)
     return [left, top, right - left, bottom - top]
 
 
-def _measures(evaluated: Sequence[Mapping[str, Any]]) -> Tensors:
+def _measures(image_results: Sequence[Mapping[str, Any]]) -> Tensors:
     scores: list[float] = []
     rows: list[tuple[int, int]] = []
     matches: list[NDArray[np.uint8]] = [np.zeros((0, 10), np.uint8)]
     labelled: list[tuple[int, int, int]] = []
-    for one in evaluated:
-        sample, label = int(one["image_id"]), int(one["category_id"])
-        scores += one["dtScores"]
-        rows += [(sample, label)] * len(one["dtScores"])
-        found = np.where(one["dtMatches"] > 0, _TRUE, _FALSE)
-        matches.append(np.where(one["dtIgnore"], _IGNORED, found).T.astype(np.uint8))
-        labelled.append((sample, label, int(np.count_nonzero(one["gtIgnore"] == 0))))
+    for image_result in image_results:
+        sample, label = int(image_result["image_id"]), int(image_result["category_id"])
+        scores += image_result["dtScores"]
+        rows += [(sample, label)] * len(image_result["dtScores"])
+        matched = np.where(image_result["dtMatches"] > 0, _TRUE, _FALSE)
+        matches.append(np.where(image_result["dtIgnore"], _IGNORED, matched).T.astype(np.uint8))
+        labelled.append((sample, label, int(np.count_nonzero(image_result["gtIgnore"] == 0))))
     return {
         "map.scores": np.asarray(scores, np.float64),
         "map.rows": np.asarray(rows, np.int64).reshape(-1, 2),

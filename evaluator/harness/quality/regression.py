@@ -30,23 +30,23 @@ class RegressionTally:
                 finite.
         """
         values = np.asarray(prediction[self._output.name], np.float64).reshape(-1)
-        wanted = np.asarray(label, np.float64).reshape(-1)
+        expected = np.asarray(label, np.float64).reshape(-1)
         where = f"output {self._output.name}"
-        if values.size != wanted.size:
-            raise Failure("predict", f"{where}: {values.size} values a sample, and the label has {wanted.size}")
+        if values.size != expected.size:
+            raise Failure("predict", f"{where}: {values.size} values a sample, and the label has {expected.size}")
         if not np.isfinite(values).all():
             raise Failure("non-finite", f"{where}: the prediction {values.tolist()} is not finite")
-        errors = values - wanted
+        errors = values - expected
         if not np.isfinite(errors).all():
-            what = f"{where}: the error of {values.tolist()} for the label {wanted.tolist()} is not finite"
-            raise Failure("non-finite", what)
+            message = f"{where}: the error of {values.tolist()} for the label {expected.tolist()} is not finite"
+            raise Failure("non-finite", message)
         self._errors["mae"].append(float(np.abs(errors).mean()))
         self._errors["rmse"].append(float(np.square(errors).mean()))
 
     def document(self) -> dict[str, Any]:
         """Implement ``Tally.document``."""
-        found = {"mae": float(np.mean(self._errors["mae"])), "rmse": float(np.sqrt(np.mean(self._errors["rmse"])))}
-        return {metric: {"value": found[metric], "n": len(self._errors[metric])} for metric in self._metrics}
+        errors = {"mae": float(np.mean(self._errors["mae"])), "rmse": float(np.sqrt(np.mean(self._errors["rmse"])))}
+        return {metric: {"value": errors[metric], "n": len(self._errors[metric])} for metric in self._metrics}
 
     def measures(self) -> Tensors:
         """Return float64 [samples] by metric: ``mae`` absolute errors, ``rmse`` squared errors."""

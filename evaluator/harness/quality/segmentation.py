@@ -42,10 +42,10 @@ class SegmentationTally:
         """
         mask = self._mask(prediction[self._output.name])
         truth = np.asarray(label)
-        found, seen = self._laid_over(mask, truth.shape, geometry)
-        wanted = truth[seen[0]][:, seen[1]].astype(np.int64)
-        compared = np.ones(wanted.shape, bool) if self._ignored is None else wanted != self._ignored
-        self._rows += [(self._n, *row) for row in self._counted(found[compared], wanted[compared])]
+        predicted, seen = self._project_mask(mask, truth.shape, geometry)
+        expected = truth[seen[0]][:, seen[1]].astype(np.int64)
+        compared = np.ones(expected.shape, bool) if self._ignored is None else expected != self._ignored
+        self._rows += [(self._n, *row) for row in self._count_classes(predicted[compared], expected[compared])]
         self._n += 1
 
     def document(self) -> dict[str, Any]:
@@ -70,12 +70,12 @@ class SegmentationTally:
         shape = long if len(long) == _PLANE else values.shape[-_PLANE:]
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise Failure("non-finite", f"output {name}: a mask holds class indices, and here are NaN or infinities")
-        whole = values.astype(np.int64)
-        if values.dtype.kind == "f" and not np.array_equal(whole, values):
+        integers = values.astype(np.int64)
+        if values.dtype.kind == "f" and not np.array_equal(integers, values):
             raise Failure("predict", f"output {name}: a mask holds class indices, and here are fractions")
-        return whole.reshape(shape) - self._output.label_offset
+        return integers.reshape(shape) - self._output.label_offset
 
-    def _laid_over(
+    def _project_mask(
         self, mask: NDArray[np.int64], shape: tuple[int, ...], geometry: Geometry | None
     ) -> tuple[NDArray[np.int64], tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
         """Return the predicted class of each label pixel that the network saw, and the rows and columns of them.
@@ -85,31 +85,33 @@ class SegmentationTally:
         """
         if geometry is None or shape != geometry.original:
             if shape != mask.shape:
-                known = "" if geometry is None else f", the picture {list(geometry.original)}"
+                sizes = "" if geometry is None else f", the picture {list(geometry.original)}"
                 lost = f"; input {self._picture}: {UNKNOWN_GEOMETRY}" if self._picture and geometry is None else ""
-                what = f"a mask {list(mask.shape)}{known}, and the label is {list(shape)}{lost}"
-                raise Failure("predict", f"output {self._output.name}: {what}")
+                message = f"a mask {list(mask.shape)}{sizes}, and the label is {list(shape)}{lost}"
+                raise Failure("predict", f"output {self._output.name}: {message}")
             return mask, (np.ones(shape[0], bool), np.ones(shape[1], bool))
         lines = []
         for axis, coordinate in enumerate((1, 0)):
-            places = (np.arange(shape[axis]) + 0.5) * geometry.scale[coordinate] + geometry.offset[coordinate]
+            positions = (np.arange(shape[axis]) + 0.5) * geometry.scale[coordinate] + geometry.offset[coordinate]
             # A centre on the border of two pixels belongs to the second, despite rounding errors of the last bit.
-            exact = np.round(places * mask.shape[axis] / geometry.size[axis], _DIGITS)
-            lines.append(np.floor(exact).astype(np.int64))
+            rounded = np.round(positions * mask.shape[axis] / geometry.size[axis], _DIGITS)
+            lines.append(np.floor(rounded).astype(np.int64))
         rows, columns = ((line >= 0) & (line < size) for line, size in zip(lines, mask.shape, strict=True))
         return mask[lines[0][rows]][:, lines[1][columns]], (rows, columns)
 
-    def _counted(self, found: NDArray[np.int64], wanted: NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    def _count_classes(
+        self, predicted_classes: NDArray[np.int64], expected_classes: NDArray[np.int64]
+    ) -> list[tuple[int, int, int]]:
         """Return class, intersection and union of each class that is neither negative nor ignored."""
-        if not wanted.size:
+        if not expected_classes.size:
             return []
-        both = np.concatenate([found, wanted])
+        both = np.concatenate([predicted_classes, expected_classes])
         least, greatest = int(both.min()), int(both.max())
         if greatest - least < _FEW:
             classes, numbers = np.arange(least, greatest + 1), both - least
         else:  # counts of all values between them would need memory in proportion to the greatest
             classes, numbers = np.unique(both, return_inverse=True)
-        predictions, labels = numbers[: found.size], numbers[found.size :]
+        predictions, labels = numbers[: predicted_classes.size], numbers[predicted_classes.size :]
         common, predicted, labelled = (
             np.bincount(values, minlength=len(classes))
             for values in (labels[predictions == labels], predictions, labels)

@@ -82,17 +82,17 @@ def bind(kind: Kind, steps: Sequence[Step], folder: Path) -> tuple[BoundStep, ..
         StepError: A step is unknown, or its file cannot be loaded.
         Failure: ``load``: the environment lacks a library.
     """
-    bound = tuple(_bound(kind, step, folder, f"steps[{index}].{step.name}") for index, step in enumerate(steps))
-    return (*_at_once(steps), *bound[2:]) if kind == "image" and _resampled(steps) else bound
+    bound = tuple(_bind_step(kind, step, folder, f"steps[{index}].{step.name}") for index, step in enumerate(steps))
+    return (*_decode_and_resample(steps), *bound[2:]) if kind == "image" and _is_resampled(steps) else bound
 
 
-def _resampled(steps: Sequence[Step]) -> bool:
+def _is_resampled(steps: Sequence[Step]) -> bool:
     """Whether an image is decoded and then resampled by Pillow, so that Pillow can do both at once."""
     names = [step.name for step in steps[:2]]
-    return names == ["decode", "resize"] and {"color", "exif"} == set(steps[0].arguments) and _antialiased(steps[1])
+    return names == ["decode", "resize"] and {"color", "exif"} == set(steps[0].arguments) and _is_antialiased(steps[1])
 
 
-def _antialiased(resize: Step) -> bool:
+def _is_antialiased(resize: Step) -> bool:
     return resize.arguments.get("antialias") is True and set(resize.arguments) <= {
         "antialias",
         "method",
@@ -102,7 +102,7 @@ def _antialiased(resize: Step) -> bool:
     }
 
 
-def _at_once(steps: Sequence[Step]) -> tuple[BoundStep, BoundStep]:
+def _decode_and_resample(steps: Sequence[Step]) -> tuple[BoundStep, BoundStep]:
     """Return a step that decodes and resamples, and an empty second step.
 
     The first step also performs a ``center_crop`` that follows. That step stays, because a second crop to the same size
@@ -119,7 +119,7 @@ def _at_once(steps: Sequence[Step]) -> tuple[BoundStep, BoundStep]:
     )
 
 
-def _bound(kind: Kind, step: Step, folder: Path, where: str) -> BoundStep:
+def _bind_step(kind: Kind, step: Step, folder: Path, where: str) -> BoundStep:
     if step.name in OF_FILES and (kind == "text" or step.name != "tokenize"):
         try:
             return BoundStep(step.name, OF_FILES[step.name](folder, **step.arguments))

@@ -65,30 +65,30 @@ def _form(chunk: bytes) -> _Form:
     tag, channels, rate, _, block, _ = struct.unpack_from("<HHIIHH", chunk)
     if tag == _EXTENSIBLE and chunk[26:40] == _SUBFORMAT:
         tag = int.from_bytes(chunk[24:26], "little")
-    width, rest = divmod(block, channels) if channels else (0, 0)
+    width, remainder = divmod(block, channels) if channels else (0, 0)
     if tag not in _BYTES:
         raise StepError(f"the WAV file is of format {tag:#06x}; PCM and floats are read")
-    if width not in _BYTES[tag] or rest or not rate:
+    if width not in _BYTES[tag] or remainder or not rate:
         raise StepError(f"the WAV file says {channels} channels of {block} bytes together, {rate} Hz")
     return _Form(tag, channels, rate, width)
 
 
 def _wav_sound(content: bytes, start: int, size: int) -> memoryview:
-    held = len(content) - start
-    if size not in (_UNKNOWN_SIZE, min(size, held)):
-        raise StepError(f"the WAV file ends early: {held} of {size} bytes of its sound are there")
-    return memoryview(content)[start : start + min(size, held)]
+    available = len(content) - start
+    if size not in (_UNKNOWN_SIZE, min(size, available)):
+        raise StepError(f"the WAV file ends early: {available} of {size} bytes of its sound are there")
+    return memoryview(content)[start : start + min(size, available)]
 
 
 def _samples(form: _Form, sound: memoryview) -> NDArray[Any]:
     block = form.width * form.channels
-    whole = np.frombuffer(sound[: len(sound) // block * block], np.uint8).reshape(-1, form.channels, form.width)
+    blocks = np.frombuffer(sound[: len(sound) // block * block], np.uint8).reshape(-1, form.channels, form.width)
     if form.width == _PACKED:
-        wide = np.zeros((*whole.shape[:2], 4), np.uint8)
-        wide[..., 1:] = whole
+        wide = np.zeros((*blocks.shape[:2], 4), np.uint8)
+        wide[..., 1:] = blocks
         return wide.view("<i4")[..., 0]
     kinds = {1: "u1", 2: "<i2", 4: "<i4"} if form.tag == _PCM else {4: "<f4", 8: "<f8"}
-    return whole.view(kinds[form.width])[..., 0]
+    return blocks.view(kinds[form.width])[..., 0]
 
 
 _FULL_SCALE = {"u1": 2.0**7, "i1": 2.0**7, "i2": 2.0**15, "i4": 2.0**31}
@@ -109,7 +109,7 @@ def decode(source: Source, *, channels: str) -> Tensor:
     if isinstance(source, str):
         raise StepError("a text is no sound")
     samples, rate = read_wav(source) if isinstance(source, bytes) else (_sound(source), None)
-    values = _scaled(samples)
+    values = _scale_samples(samples)
     return Tensor(_as_float32(values.mean(axis=1) if channels == "mono" else values), rate=rate)
 
 
@@ -119,7 +119,7 @@ def _sound(samples: NDArray[Any]) -> NDArray[Any]:
     return samples if samples.ndim == _CHANNELS else samples[:, np.newaxis]
 
 
-def _scaled(samples: NDArray[Any]) -> NDArray[np.float64]:
+def _scale_samples(samples: NDArray[Any]) -> NDArray[np.float64]:
     """Return the samples as float64, so that the mean of channels is rounded only once."""
     dtype = samples.dtype
     if dtype.kind == "f":
@@ -231,8 +231,8 @@ def spectrogram(
     frames = sliding_window_view(values.astype(np.float64), frame_length)[::frame_step] * _window(window, frame_length)
     spectrum = np.fft.rfft(frames, fft_length)
     squares = spectrum.real**2 + spectrum.imag**2
-    found = squares if power == 2 else np.sqrt(squares)  # noqa: PLR2004 - the manifest's number
-    return tensor._replace(values=found.astype(values.dtype), layout=None)
+    magnitudes = squares if power == 2 else np.sqrt(squares)  # noqa: PLR2004 - the manifest's number
+    return tensor._replace(values=magnitudes.astype(values.dtype), layout=None)
 
 
 @lru_cache(maxsize=8)
@@ -276,8 +276,8 @@ def mfcc(  # noqa: PLR0913 - the manifest's
     energies = np.einsum("tb,bm->tm", values.astype(np.float64), filters(values.shape[1], rate, mels, low, high, mel))
     if log_offset == 0 and not (energies > 0).all():
         raise StepError("the logarithm of 0: give a log_offset above 0")
-    found = np.einsum("tm,mc->tc", np.log(energies + log_offset), _cosines(mels)[:, :coefficients])
-    return tensor._replace(values=found.astype(values.dtype), layout=None)
+    cepstrum = np.einsum("tm,mc->tc", np.log(energies + log_offset), _cosines(mels)[:, :coefficients])
+    return tensor._replace(values=cepstrum.astype(values.dtype), layout=None)
 
 
 @lru_cache(maxsize=8)
@@ -291,14 +291,14 @@ def filters(bins: int, rate: int, mels: int, low: float, high: float, mel: str) 
         raise StepError(f"mels from {low} to {high} Hz do not lie between 0 and {rate / 2}, half of the rate")
     hertz = np.linspace(0.0, rate / 2, bins)
     if mel == "htk":
-        places, corners = _htk(hertz), _between(_htk(np.array([low, high])), mels)
+        positions, corners = _htk(hertz), _between(_htk(np.array([low, high])), mels)
     elif mel == "slaney":
-        places, corners = hertz, _from_slaney(_between(_slaney(np.array([low, high])), mels))
+        positions, corners = hertz, _from_slaney(_between(_slaney(np.array([low, high])), mels))
     else:
         raise StepError(f"no scale {mel!r}")
     left, centre, right = corners[:-2], corners[1:-1], corners[2:]
-    rising = (places[:, None] - left) / (centre - left)
-    falling = (right - places[:, None]) / (right - centre)
+    rising = (positions[:, None] - left) / (centre - left)
+    falling = (right - positions[:, None]) / (right - centre)
     triangles: NDArray[np.float64] = np.maximum(0.0, np.minimum(rising, falling))
     if mel == "htk":
         triangles[0] = 0.0
@@ -337,6 +337,6 @@ def _cosines(size: int) -> NDArray[np.float64]:
     Column c is ``sqrt(2 / size) * cos(pi * c * (n + 0.5) / size)``, and the first column is divided by sqrt(2).
     """
     numbers = np.arange(size)
-    found: NDArray[np.float64] = np.sqrt(2.0 / size) * np.cos(np.pi / size * np.outer(numbers + 0.5, numbers))
-    found[:, 0] /= np.sqrt(2.0)
-    return found
+    matrix: NDArray[np.float64] = np.sqrt(2.0 / size) * np.cos(np.pi / size * np.outer(numbers + 0.5, numbers))
+    matrix[:, 0] /= np.sqrt(2.0)
+    return matrix

@@ -36,28 +36,28 @@ def python(folder: Path, *, file: str, function: str) -> Callable[[Tensor], Tens
         except SystemExit as error:  # code of a model must not end the harness
             raise StepError(f"{function} exits with {error.code!r}") from error
         except Exception as error:
-            if place := _place_in(folder, error):
-                error.add_note(place)
+            if location := _locate_error(folder, error):
+                error.add_note(location)
             raise
         if not isinstance(result, np.ndarray | np.generic):
             raise StepError(f"{function} gives {type(result).__name__}, a NumPy array is needed")
-        geometry = tensor.geometry if _lies_as(tensor, result.shape) else None
+        geometry = tensor.geometry if _keeps_sides(tensor, result.shape) else None
         return tensor._replace(values=np.array(result), layout=None, rate=None, geometry=geometry)
 
     return step
 
 
-def _place_in(folder: Path, error: BaseException) -> str | None:
+def _locate_error(folder: Path, error: BaseException) -> str | None:
     """Return the file and line below ``folder`` that raised ``error``, or that called the code that did."""
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    own = [(Path(name), line) for name, line in frames if Path(name).is_relative_to(folder)]
-    if not own:
+    own_frames = [(Path(name), line) for name, line in frames if Path(name).is_relative_to(folder)]
+    if not own_frames:
         return None
-    path, line = own[-1]
+    path, line = own_frames[-1]
     return f"{path.relative_to(folder)}, line {line}"[:_LONGEST_PLACE]
 
 
-def _lies_as(tensor: Tensor, shape: tuple[int, ...]) -> bool:
+def _keeps_sides(tensor: Tensor, shape: tuple[int, ...]) -> bool:
     """Whether an image's height and width are axes of ``shape``, in this order."""
     if tensor.geometry is None or shape == tensor.values.shape:
         return True
@@ -75,10 +75,10 @@ def load_function(path: Path, name: str) -> Callable[..., Any]:
         StepError: The file or function does not exist, or the code fails; the message has the reason.
     """
     module = _module(path)
-    found = getattr(module, name, None)
-    if not callable(found):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise StepError(f"{path.name} has no function {name!r}")
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 def _module(path: Path) -> ModuleType:

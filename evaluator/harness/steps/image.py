@@ -122,7 +122,7 @@ def decode(source: Source, *, color: str, exif: str, levels: Sequence[float] | N
         exif: ``apply`` rotates a file by its orientation, ``ignore`` leaves its pixels as stored.
         levels: The values of a file above 8 bits a sample that become 0 and 255; without them such a file is refused.
     """
-    picture = _picture(source, color, exif, levels)
+    picture = _load_image(source, color, exif, levels)
     return _tensor(picture, color, Geometry.identity(picture.height, picture.width))
 
 
@@ -151,7 +151,7 @@ def decode_and_resample(
         crop: The arguments of the ``center_crop`` that follows, with ``size``. A smaller image is not cropped, so that
             the later step refuses it.
     """
-    picture = _picture(source, decoding["color"], decoding["exif"])
+    picture = _load_image(source, decoding["color"], decoding["exif"])
     height, width = _target((picture.height, picture.width), size, shorter, rounding)
     geometry = Geometry.identity(picture.height, picture.width).resized(height, width)
     picture = picture.resize((width, height), _filter(method))
@@ -163,11 +163,11 @@ def decode_and_resample(
     return _tensor(picture, decoding["color"], geometry)
 
 
-def _picture(source: Source, color: str, exif: str, levels: Sequence[float] | None = None) -> Image.Image:
+def _load_image(source: Source, color: str, exif: str, levels: Sequence[float] | None = None) -> Image.Image:
     source = as_file(source)
     mode = "L" if color == "L" else "RGB"
     if isinstance(source, bytes):
-        opened = _opened(source)
+        opened = _open_image(source)
         if levels is not None:
             _check_color_depth(opened)
         picture = ImageOps.exif_transpose(opened) if exif == "apply" else _as_stored(opened)
@@ -217,7 +217,7 @@ def _tensor(picture: Image.Image, color: str, geometry: Geometry) -> Tensor:
     return Tensor(values[..., ::-1] if color == "BGR" else values, "HWC", geometry=geometry)
 
 
-def _opened(content: bytes) -> Image.Image:
+def _open_image(content: bytes) -> Image.Image:
     try:
         opened = Image.open(io.BytesIO(content))
     except UnidentifiedImageError as error:  # Pillow's message has a memory address, which differs between runs
@@ -262,8 +262,8 @@ def resize(
             return _resample(values, (height, width), method)
         if coordinates is None:
             raise StepError("resize without antialias needs coordinates")
-        exact = interpolate(values.astype(np.float64), (height, width), method, coordinates)
-        return saturate(exact, values.dtype)
+        interpolated = interpolate(values.astype(np.float64), (height, width), method, coordinates)
+        return saturate(interpolated, values.dtype)
 
     result = by_rows(tensor, "resize", resized)
     if tensor.geometry is None:
@@ -319,26 +319,26 @@ def center_crop(
     result = by_rows(tensor, "center_crop", partial(_crop, size=size, fraction=fraction, offset=offset))
     if tensor.geometry is None:
         return result
-    wanted = _sides(result)
-    top, left = _center(_sides(tensor), wanted, offset)
-    return result._replace(geometry=tensor.geometry.cropped(top, left, *wanted))
+    target = _sides(result)
+    top, left = _center(_sides(tensor), target, offset)
+    return result._replace(geometry=tensor.geometry.cropped(top, left, *target))
 
 
 def _crop(values: NDArray[Any], size: Sequence[int] | None, fraction: float | None, offset: str) -> NDArray[Any]:
     sides = values.shape[:2]
     if size is None and fraction is None:
         raise StepError("center_crop needs size or fraction")
-    wanted = size if size is not None else [round(side * (fraction or 0.0)) for side in sides]
-    if any(want > side for want, side in zip(wanted, sides, strict=True)):
-        raise StepError(f"no crop of {list(wanted)} in a picture of {list(sides)}")
-    top, left = _center(sides, wanted, offset)
-    return values[top : top + wanted[0], left : left + wanted[1]]
+    target = size if size is not None else [round(side * (fraction or 0.0)) for side in sides]
+    if any(want > side for want, side in zip(target, sides, strict=True)):
+        raise StepError(f"no crop of {list(target)} in a picture of {list(sides)}")
+    top, left = _center(sides, target, offset)
+    return values[top : top + target[0], left : left + target[1]]
 
 
-def _center(sides: Sequence[int], wanted: Sequence[int], offset: str) -> tuple[int, int]:
-    """Return the first row and column of the middle of ``wanted`` height and width."""
+def _center(sides: Sequence[int], target: Sequence[int], offset: str) -> tuple[int, int]:
+    """Return the first row and column of the middle of ``target`` height and width."""
     rounded = _round_as(offset)
-    return rounded((sides[0] - wanted[0]) / 2), rounded((sides[1] - wanted[1]) / 2)
+    return rounded((sides[0] - target[0]) / 2), rounded((sides[1] - target[1]) / 2)
 
 
 def _sides(tensor: Tensor) -> tuple[int, int]:

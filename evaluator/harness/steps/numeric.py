@@ -44,7 +44,7 @@ def _spread(channels: tuple[float, ...], dtype: np.dtype[Any], shape: tuple[int,
     values = np.asarray(channels, dtype)
     if values.size == 1:
         return values.reshape([1] * len(shape))
-    values = values.reshape([-1 if place == axis else 1 for place in range(len(shape))])
+    values = values.reshape([-1 if index == axis else 1 for index in range(len(shape))])
     if axis != len(shape) - 1:
         return values
     return np.ascontiguousarray(np.broadcast_to(values, (*[1] * (len(shape) - 2), *shape[-2:])))
@@ -52,11 +52,11 @@ def _spread(channels: tuple[float, ...], dtype: np.dtype[Any], shape: tuple[int,
 
 def transpose(tensor: Tensor, *, layout: str) -> Tensor:
     """Permute the axes to the order of ``layout``; its N, the batch, is not an axis of a sample."""
-    wanted = layout.replace("N", "")
-    if tensor.layout is None or sorted(wanted) != sorted(tensor.layout):
+    target = layout.replace("N", "")
+    if tensor.layout is None or sorted(target) != sorted(tensor.layout):
         raise StepError(f"no way from the layout {tensor.layout} to {layout}")
-    order = [tensor.layout.index(letter) for letter in wanted]
-    return tensor._replace(values=np.transpose(tensor.values, order), layout=wanted)
+    order = [tensor.layout.index(letter) for letter in target]
+    return tensor._replace(values=np.transpose(tensor.values, order), layout=target)
 
 
 def reshape(tensor: Tensor, *, shape: Sequence[int]) -> Tensor:
@@ -103,11 +103,11 @@ def quantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> Te
 
 def dequantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> Tensor:
     """Return ``(x - zero_point) * scale`` in the floating type ``dtype``."""
-    wanted = np.dtype(dtype)
-    if wanted.kind != "f":
+    target = np.dtype(dtype)
+    if target.kind != "f":
         raise StepError(f"dequantize yields a floating type, not {dtype}")
-    steps = (tensor.values.astype(np.float64) - zero_point).astype(wanted)
-    return tensor._replace(values=steps * wanted.type(scale))
+    steps = (tensor.values.astype(np.float64) - zero_point).astype(target)
+    return tensor._replace(values=steps * target.type(scale))
 
 
 def softmax(tensor: Tensor, *, axis: int) -> Tensor:

@@ -50,8 +50,8 @@ class Geometry:
     def to_original(self, corners: NDArray[Any]) -> NDArray[np.float64]:
         """Convert positions [..., 2 k], alternating x and y, to pixels of the original."""
         turns = corners.shape[-1] // 2
-        found: NDArray[np.float64] = (corners - np.tile(self.offset, turns)) / np.tile(self.scale, turns)
-        return found
+        positions: NDArray[np.float64] = (corners - np.tile(self.offset, turns)) / np.tile(self.scale, turns)
+        return positions
 
 
 Source = bytes | str | NDArray[Any]
@@ -111,18 +111,20 @@ def saturate(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.kind not in "iu" or values.dtype == dtype or values.dtype.kind == "b":
         return values.astype(dtype)
     limits = np.iinfo(dtype)
-    found: NDArray[Any]
+    converted: NDArray[Any]
     if values.dtype.kind != "f":
-        own = np.iinfo(values.dtype)
-        found = np.clip(values, max(limits.min, own.min), min(limits.max, own.max)).astype(dtype)
-        return found
+        source_limits = np.iinfo(values.dtype)
+        converted = np.clip(values, max(limits.min, source_limits.min), min(limits.max, source_limits.max)).astype(
+            dtype
+        )
+        return converted
     if np.isnan(values).any():
         raise StepError(f"values that are no numbers become no {dtype}")
-    whole = np.rint(values.astype(np.float64))
+    rounded = np.rint(values.astype(np.float64))
     # float64 cannot represent the greatest 64-bit integers: values above the next lower float64 become the greatest.
     greatest = float(limits.max) if dtype.itemsize < _LONG else np.nextafter(float(limits.max), 0)
-    found = np.clip(whole, limits.min, greatest).astype(dtype)
-    return found if dtype.itemsize < _LONG else np.where(whole > greatest, dtype.type(limits.max), found)
+    converted = np.clip(rounded, limits.min, greatest).astype(dtype)
+    return converted if dtype.itemsize < _LONG else np.where(rounded > greatest, dtype.type(limits.max), converted)
 
 
 def floating(values: NDArray[Any]) -> NDArray[Any]:

@@ -53,13 +53,13 @@ def tokenizer(folder: Path, *, kind: str, yields: str, **arguments: Any) -> Call
         raise StepError(f"tokenize yields no {yields!r}")
     if kind not in KINDS:
         raise StepError(f"no kind of tokens {kind!r}")
-    found = KINDS[kind](folder, **arguments)
+    encoder = KINDS[kind](folder, **arguments)
 
     def tokenize(tensor: Tensor) -> Tensor:
         text = tensor.values.item() if tensor.values.ndim == 0 else None
         if not isinstance(text, str):
             raise StepError(f"tokenize takes a text, here it gets {list(tensor.values.shape)} {tensor.values.dtype}")
-        return tensor._replace(values=np.array(getattr(found.encode(text), yields), np.int64), layout=None)
+        return tensor._replace(values=np.array(getattr(encoder.encode(text), yields), np.int64), layout=None)
 
     return tokenize
 
@@ -78,11 +78,11 @@ class _Fitting:
             raise StepError(f"truncate {self.truncate!r} and pad_side {self.pad_side!r} are start or end")
 
     def fit(self, ids: list[int]) -> Tokens:
-        kept = ids[: self.length] if self.truncate == "end" else ids[max(0, len(ids) - self.length) :]
-        missing, present = self.length - len(kept), [1] * len(kept)
+        tokens = ids[: self.length] if self.truncate == "end" else ids[max(0, len(ids) - self.length) :]
+        missing, present = self.length - len(tokens), [1] * len(tokens)
         before, after = (0, missing) if self.pad_side == "end" else (missing, 0)
         return Tokens(
-            [self.pad] * before + kept + [self.pad] * after, [0] * before + present + [0] * after, [0] * self.length
+            [self.pad] * before + tokens + [self.pad] * after, [0] * before + present + [0] * after, [0] * self.length
         )
 
 
@@ -98,8 +98,8 @@ class _Words:
     def encode(self, text: str) -> Tokens:
         """Split the text at matches of the pattern, and keep the matched groups; empty strings are no words."""
         words = self.pattern.split(text.lower() if self.lowercase else text)
-        first = [] if self.start is None else [self.start]
-        return self.fitting.fit(first + [self.vocabulary.get(word, self.unknown) for word in words if word])
+        prefix = [] if self.start is None else [self.start]
+        return self.fitting.fit(prefix + [self.vocabulary.get(word, self.unknown) for word in words if word])
 
 
 def _words(  # noqa: PLR0913 - the manifest's
@@ -115,16 +115,16 @@ def _words(  # noqa: PLR0913 - the manifest's
     truncate: str,
     pad_side: str,
 ) -> _Tokenizer:
-    known = read_vocabulary(folder / vocabulary)
-    special = [token for token in (start, unknown, pad) if token is not None and token not in known]
+    ids = read_vocabulary(folder / vocabulary)
+    special = [token for token in (start, unknown, pad) if token is not None and token not in ids]
     if special:
         raise StepError(f"{vocabulary} has no token {special[0]!r}")
     try:
         splitting = re.compile(pattern)
     except re.error as error:
         raise StepError(f"the pattern {pattern!r} is no regular expression: {error}") from error
-    first = None if start is None else known[start]
-    return _Words(known, splitting, lowercase, first, known[unknown], _Fitting(length, truncate, pad_side, known[pad]))
+    start_id = None if start is None else ids[start]
+    return _Words(ids, splitting, lowercase, start_id, ids[unknown], _Fitting(length, truncate, pad_side, ids[pad]))
 
 
 @lru_cache(maxsize=8)
@@ -145,13 +145,13 @@ def read_vocabulary(path: Path) -> Mapping[str, int]:
     if numbered and len(numbered) < len(entries):
         index, line = next((index, line) for index, line in entries if index not in numbered)
         raise StepError(f"{path.name}, line {index + 1}: {line!r} has no number behind it, and other lines have")
-    found: dict[str, int] = {}
+    ids: dict[str, int] = {}
     for index, line in entries:
         token, number = (numbered[index][1], int(numbered[index][2])) if numbered else (line, index)
-        if token in found:
+        if token in ids:
             raise StepError(f"{path.name}, line {index + 1}: {token!r} stands twice")
-        found[token] = number
-    return found
+        ids[token] = number
+    return ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,27 +160,27 @@ class _OfJson:
     length: int
 
     def encode(self, text: str) -> Tokens:
-        found = self.tokenizer.encode(text)
-        if len(found.ids) != self.length:
-            raise StepError(f"the tokenizer gives {len(found.ids)} tokens, not {self.length}")
-        return Tokens(found.ids, found.attention_mask, found.type_ids)
+        encoding = self.tokenizer.encode(text)
+        if len(encoding.ids) != self.length:
+            raise StepError(f"the tokenizer gives {len(encoding.ids)} tokens, not {self.length}")
+        return Tokens(encoding.ids, encoding.attention_mask, encoding.type_ids)
 
 
 @lru_cache(maxsize=8)
 def _of_json(folder: Path, *, file: str, length: int, truncate: str, pad_side: str, pad: str) -> _Tokenizer:
     """Load a tokenizer file: its normalizer, splitting, model and special tokens, not its truncation and padding."""
-    found = _load(folder / file)
-    number = found.token_to_id(pad)
+    loaded = _load(folder / file)
+    number = loaded.token_to_id(pad)
     if number is None:
         raise StepError(f"{file} has no token {pad!r}")
-    special = found.num_special_tokens_to_add(is_pair=False)
+    special = loaded.num_special_tokens_to_add(is_pair=False)
     if length < special:
         raise StepError(f"{file} adds {special} special tokens, which do not fit into a length of {length}")
     fitting = _Fitting(length, truncate, pad_side, number)
     sides = {"start": "left", "end": "right"}
-    found.enable_truncation(length, direction=sides[fitting.truncate])
-    found.enable_padding(direction=sides[fitting.pad_side], pad_id=number, pad_type_id=0, pad_token=pad, length=length)
-    return _OfJson(found, length)
+    loaded.enable_truncation(length, direction=sides[fitting.truncate])
+    loaded.enable_padding(direction=sides[fitting.pad_side], pad_id=number, pad_type_id=0, pad_token=pad, length=length)
+    return _OfJson(loaded, length)
 
 
 def _load(path: Path) -> Any:  # noqa: ANN401 - the library has no types

@@ -212,6 +212,9 @@ class _Service:
         session, self._session = self._session, None
         if session is not None:
             with suppress(Exception):  # the session may have ended already
+                # The server ends a session some time after its close, and would hold the lock until then.
+                session.execute(text("SELECT pg_advisory_unlock_all()"))
+            with suppress(Exception):
                 session.close()
 
 

@@ -170,12 +170,12 @@ class DenialCounter:
         """
         at, key = self._clock(), (actor.id, source, reason)
         with self._mutex:
-            known = self._kinds.pop(key, None)
-            is_first = known is None or (not known.count and at - known.written_at > NEXT_SUMMARY)
+            previous = self._kinds.pop(key, None)
+            is_first = previous is None or (not previous.count and at - previous.written_at > NEXT_SUMMARY)
             if is_first:
                 self._kinds[key] = RepeatedDenial(actor, action, target, reason, at)
-            elif known is not None:
-                self._kinds[key] = replace(known, action=action, target=target, count=known.count + 1)
+            elif previous is not None:
+                self._kinds[key] = replace(previous, action=action, target=target, count=previous.count + 1)
             while len(self._kinds) > _MOST_KINDS:
                 self._kinds.popitem(last=False)
             return is_first
@@ -186,15 +186,15 @@ class DenialCounter:
         Args:
             at_once: Return all counted denials, due or not.
         """
-        at, found = self._clock(), []
+        at, due = self._clock(), []
         with self._mutex:
-            for key, one in list(self._kinds.items()):
-                if one.count and (at_once or at - one.written_at >= one.pause):
-                    found.append(one)
-                    self._kinds[key] = replace(one, written_at=at, pause=NEXT_SUMMARY, count=0)
-                elif not one.count and at - one.written_at > NEXT_SUMMARY:
+            for key, denial in list(self._kinds.items()):
+                if denial.count and (at_once or at - denial.written_at >= denial.pause):
+                    due.append(denial)
+                    self._kinds[key] = replace(denial, written_at=at, pause=NEXT_SUMMARY, count=0)
+                elif not denial.count and at - denial.written_at > NEXT_SUMMARY:
                     del self._kinds[key]
-        return tuple(found)
+        return tuple(due)
 
 
 class DenialLog:
@@ -209,8 +209,8 @@ class DenialLog:
         """Create the recorder for the database ``engine``."""
         self._engine = engine
         self._clock = clock
-        self._counted: dict[str, tuple[datetime, int]] = {}
-        self._unsaid: dict[str, int] = {}
+        self._counts: dict[str, tuple[datetime, int]] = {}
+        self._suppressed: dict[str, int] = {}
         self.repeats = DenialCounter(clock)
 
     def note(self, actor: Actor, action: str, target: str, outcome: Outcome, reason: str) -> bool:
@@ -225,23 +225,25 @@ class DenialLog:
         """
         at = self._clock()
         minute = at.replace(second=0, microsecond=0)
-        since, count = self._counted.get(actor.id, (minute, 0))
+        since, count = self._counts.get(actor.id, (minute, 0))
         count = 0 if since != minute else count
         if count >= self.MOST:
-            self._unsaid[actor.id] = self._unsaid.get(actor.id, 0) + 1
+            self._suppressed[actor.id] = self._suppressed.get(actor.id, 0) + 1
             return False
-        self._counted[actor.id] = (minute, count + 1)
-        more = self._unsaid.pop(actor.id, 0)
-        said = f"{reason} ({more} more before were not written down)" if more else reason
+        self._counts[actor.id] = (minute, count + 1)
+        more = self._suppressed.pop(actor.id, 0)
+        text = f"{reason} ({more} more before were not written down)" if more else reason
         with write_transaction(self._engine) as connection:
-            record_denial(connection, actor, action, target, at, outcome, said)
+            record_denial(connection, actor, action, target, at, outcome, text)
         return True
 
     def summarise(self, *, at_once: bool = False) -> tuple[RepeatedDenial, ...]:
         """Record an entry for each repeated denial that is due, and return them; ``at_once`` includes all."""
-        found = self.repeats.summaries(at_once=at_once)
-        if found:
+        denials = self.repeats.summaries(at_once=at_once)
+        if denials:
             with write_transaction(self._engine) as connection:
-                for one in found:
-                    record_denial(connection, one.actor, one.action, one.target, self._clock(), "refused", one.summary)
-        return found
+                for denial in denials:
+                    record_denial(
+                        connection, denial.actor, denial.action, denial.target, self._clock(), "refused", denial.summary
+                    )
+        return denials

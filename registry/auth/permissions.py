@@ -62,12 +62,12 @@ class Scopes:
         Raises:
             InvalidInputError: A text is not a scope, or there are no texts.
         """
-        found = frozenset(_parse(text) for text in texts)
-        if not found:
+        scopes = frozenset(_parse(text) for text in texts)
+        if not scopes:
             raise InvalidInputError(
                 "a token without a scope allows nothing", where="scope", next_step="give at least one scope"
             )
-        return cls(found)
+        return cls(scopes)
 
     def __str__(self) -> str:
         """Return the scopes sorted and separated by spaces."""

@@ -22,7 +22,7 @@ _RANDOM_BYTES: Final = 32
 _RANDOM_DIGITS: Final = 43  # 62 ** 43 is more than 2 ** 256
 _CHECK_DIGITS: Final = 6  # 62 ** 6 is more than 2 ** 32
 _TOKEN: Final = re.compile(PATTERN)
-_LIKE_ONE: Final = re.compile(
+_TOKEN_LIKE: Final = re.compile(
     rf"{PREFIX}(?:(?!{PREFIX})[0-9A-Za-z]){{20,}}"
 )  # a part of a token must not be shown either
 
@@ -47,7 +47,7 @@ def new_secret(random: bytes | None = None) -> Secret:
     """Create the text of a new token."""
     number = int.from_bytes(random if random is not None else secrets.token_bytes(_RANDOM_BYTES))
     text = PREFIX + _digits(number, _RANDOM_DIGITS)
-    return Secret(text + _check(text))
+    return Secret(text + _checksum(text))
 
 
 def parse_secret(text: str) -> Secret:
@@ -56,7 +56,7 @@ def parse_secret(text: str) -> Secret:
     Raises:
         UnauthorizedError: The text is malformed. The message contains no part of it.
     """
-    if not _TOKEN.fullmatch(text) or _check(text[:-_CHECK_DIGITS]) != text[-_CHECK_DIGITS:]:
+    if not _TOKEN.fullmatch(text) or _checksum(text[:-_CHECK_DIGITS]) != text[-_CHECK_DIGITS:]:
         raise UnauthorizedError(
             "what was sent as a token is none: a letter is missing or wrong",
             next_step=f"give the whole text that begins with {PREFIX}, as `benchlock token create` printed it",
@@ -66,16 +66,16 @@ def parse_secret(text: str) -> Secret:
 
 def mask_tokens(text: str) -> str:
     """Replace tokens, and texts that look like tokens, in ``text``."""
-    return _LIKE_ONE.sub(f"{PREFIX}…", text)
+    return _TOKEN_LIKE.sub(f"{PREFIX}…", text)
 
 
-def _check(text: str) -> str:
+def _checksum(text: str) -> str:
     return _digits(zlib.crc32(text.encode()), _CHECK_DIGITS)
 
 
 def _digits(number: int, count: int) -> str:
-    found = []
+    characters = []
     for _ in range(count):
         number, digit = divmod(number, len(_ALPHABET))
-        found.append(_ALPHABET[digit])
-    return "".join(reversed(found))
+        characters.append(_ALPHABET[digit])
+    return "".join(reversed(characters))

@@ -92,10 +92,10 @@ class Tokens:
         with write_transaction(self._engine) as connection:
             at = self._clock()
             id_ = TokenId(_PREFIX + new_id(at))
-            made = Token(id_, name, scopes, get_actor().id, at, at + lifetime, None)
-            insert_record(connection, tokens, _row(made, secret))
-            record_action(connection, "token.create", f"{made.id} {name}: {scopes}", at)
-        return made, secret
+            token = Token(id_, name, scopes, get_actor().id, at, at + lifetime, None)
+            insert_record(connection, tokens, _row(token, secret))
+            record_action(connection, "token.create", f"{token.id} {name}: {scopes}", at)
+        return token, secret
 
     def list(self, *, after: str | None = None, limit: int | None = None) -> tuple[Token, ...]:
         """Return tokens of every state, oldest first: at most ``limit``, after the id ``after``."""
@@ -109,12 +109,12 @@ class Tokens:
             UnknownNameError: No token has this id.
         """
         with write_transaction(self._engine) as connection:
-            found = _load(connection, token)
-            if found.revoked_at is not None:
+            current = _load(connection, token)
+            if current.revoked_at is not None:
                 return False
             at = self._clock()
             insert_record(connection, token_revocations, {"token": token, "at": at})
-            record_action(connection, "token.revoke", f"{token} {found.name}", at)
+            record_action(connection, "token.revoke", f"{token} {current.name}", at)
         return True
 
     def rotate(
@@ -192,12 +192,12 @@ def parse_lifetime(text: str) -> timedelta:
     Raises:
         InvalidInputError: The text has another form.
     """
-    found = _LIFETIME.fullmatch(text)
-    if found is None:
+    match = _LIFETIME.fullmatch(text)
+    if match is None:
         raise InvalidInputError(
             f"{text[:40]!r} is no lifetime", where="expires", next_step="write a number and d, h or m, such as 30d"
         )
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def parse_grace(text: str) -> timedelta:
@@ -273,12 +273,12 @@ def _row(token: Token, secret: Secret) -> dict[str, Any]:
 
 
 def _load(connection: Connection, token: TokenId) -> Token:
-    found = _tokens(connection, tokens.c.id == token)
-    if not found:
+    matching = _tokens(connection, tokens.c.id == token)
+    if not matching:
         raise UnknownNameError(
             f"there is no {token}", where=token, next_step="`benchlock token list` lists what there is"
         )
-    return found[0]
+    return matching[0]
 
 
 def _tokens(connection: Connection, *conditions: ColumnElement[bool], limit: int | None = None) -> tuple[Token, ...]:
@@ -299,8 +299,8 @@ def _check_tokens(connection: Connection, ids: Sequence[str]) -> None:
     """Require that tokens, with their revocations and rotations, agree with the chain of records."""
     for table, column in _TABLES.items():
         kind, digests = record_kind(table), dict[tuple[str, str], Digest]()
-        for found in connection.execute(select(table).where(table.c[column].in_(ids))):
-            row = found._asdict()
+        for record in connection.execute(select(table).where(table.c[column].in_(ids))):
+            row = record._asdict()
             digests[kind.name, kind.key(row)] = digest_record({kind.name: [row]})
         keys = {*ids, *(key for _, key in digests)}
         check_records(connection, (kind.name,), keys, digests)
@@ -322,7 +322,7 @@ def _token(row: Row[Any]) -> Token:
 REMEMBERED: Final = timedelta(seconds=2)
 """How long the result of a token lookup is cached; a revocation takes effect within this time."""
 
-_MOST_REMEMBERED: Final = 4096
+_MAX_CACHED: Final = 4096
 _SCHEME: Final = "bearer"
 
 
@@ -333,18 +333,18 @@ class Authenticator:
         """Create an authenticator with an empty cache."""
         self._tokens = tokens
         self._clock = clock
-        self._remembered: dict[str, tuple[Token, datetime]] = {}
+        self._cache: dict[str, tuple[Token, datetime]] = {}
 
     def known(self, authorization: str | None, request: str | None = None) -> Actor | None:
         """Return the actor of an ``Authorization`` header if its token is in the cache, without using the database."""
         scheme, _, text = (authorization or "").partition(" ")
         if scheme.lower() != _SCHEME:
             return None
-        found, looked_up = self._remembered.get(Secret(text.strip()).digest, (None, None))
+        token, looked_up = self._cache.get(Secret(text.strip()).digest, (None, None))
         at = self._clock()
-        if found is None or looked_up is None or at - looked_up > REMEMBERED or found.state(at) != "valid":
+        if token is None or looked_up is None or at - looked_up > REMEMBERED or token.state(at) != "valid":
             return None
-        return Actor(found.id, found.scopes, request)
+        return Actor(token.id, token.scopes, request)
 
     def admit(self, authorization: str | None, request: str | None = None) -> Actor:
         """Return the actor of an ``Authorization`` header.
@@ -378,11 +378,11 @@ class Authenticator:
                 next_step="ask an administrator for another one"
                 + (", or use the secret of its last rotation" if rotated else ""),
             )
-        if len(self._remembered) >= _MOST_REMEMBERED:
-            self._remembered.clear()
-        self._remembered[secret.digest] = (token, at)
+        if len(self._cache) >= _MAX_CACHED:
+            self._cache.clear()
+        self._cache[secret.digest] = (token, at)
         return Actor(token.id, token.scopes, request)
 
     def forget(self) -> None:
         """Empty the cache, after a token was revoked."""
-        self._remembered.clear()
+        self._cache.clear()

@@ -99,8 +99,8 @@ class Catalogue:
             VersionTakenError: The version is published with other content.
         """
         reference, digest = reference_of(manifest), manifest_digest(manifest)
-        found = _PUBLISHED.ask(self._engine, key_of(reference))
-        return PublishResult(reference, digest, changed=not is_same(reference, digest, found))
+        row = _PUBLISHED.ask(self._engine, key_of(reference))
+        return PublishResult(reference, digest, changed=not is_same(reference, digest, row))
 
     def get(self, reference: Reference) -> Entry:
         """Return the entry of a version.
@@ -120,11 +120,11 @@ class Catalogue:
         if row is None:
             with read_transaction(self._engine) as connection:
                 raise unknown_version(connection, reference)
-        *of_entry, text, sources = row
+        *entry_columns, text, sources = row
         with report_decode_errors(self._engine):
-            found = entry_of(reference, of_entry)
-            _check_content(reference, found.digest, text)
-            return found, text, json.loads(sources)
+            version_entry = entry_of(reference, entry_columns)
+            _check_content(reference, version_entry.digest, text)
+            return version_entry, text, json.loads(sources)
 
     def why_yanked(self, reference: Reference) -> str | None:
         """Return the reason why a version is yanked, or ``None``. Nothing else of a published version can change."""
@@ -153,10 +153,10 @@ class Catalogue:
             UnknownNameError: No version of this name is published.
         """
         with read_transaction(self._engine) as connection:
-            found = entries(connection, kind, name)
-            if not found:
+            published_entries = entries(connection, kind, name)
+            if not published_entries:
                 raise unknown_name(connection, kind, name)
-            return found
+            return published_entries
 
     def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
         """Return every published version, or those of one ``kind``, by kind, name and version."""
@@ -280,16 +280,16 @@ class Catalogue:
                 f"{text!r} is no id of a lock",
                 next_step="write sha256: and its 64 lower-case hex digits, or at least the first 8",
             )
-        beginning = select(locks.c.id).where(locks.c.id >= text, locks.c.id < f"{text}g").order_by(locks.c.id)
+        query = select(locks.c.id).where(locks.c.id >= text, locks.c.id < f"{text}g").order_by(locks.c.id)
         with read_transaction(self._engine) as connection:
-            found = connection.execute(beginning.limit(_SHOWN_LOCKS)).scalars().all()
-        if not found:
+            ids = connection.execute(query.limit(_SHOWN_LOCKS)).scalars().all()
+        if not ids:
             raise _unknown_lock(text)
-        if len(found) > 1:
+        if len(ids) > 1:
             raise InvalidInputError(
-                f"several locks begin with {text}", where=", ".join(found), next_step="write more of the id"
+                f"several locks begin with {text}", where=", ".join(ids), next_step="write more of the id"
             )
-        return Digest(found[0])
+        return Digest(ids[0])
 
     def note(self, action: str, target: str) -> None:
         """Record in the audit log an action that is about to be done outside of the database."""
@@ -301,9 +301,9 @@ class Catalogue:
 
         Digests inside trees are not among them.
         """
-        named = (select(versions.c.digest), select(files.c.digest), select(lock_blobs.c.digest))
+        queries = (select(versions.c.digest), select(files.c.digest), select(lock_blobs.c.digest))
         with read_transaction(self._engine) as connection:
-            for query in named:
+            for query in queries:
                 for digest in connection.execute(query.distinct()).scalars():
                     yield Digest(digest)
 
@@ -317,8 +317,8 @@ class Catalogue:
     def _mark(self, reference: Reference, *, yanked: bool, reason: str) -> bool:
         get_actor().require_publishing(reference.name)
         with write_transaction(self._engine) as connection:
-            wanted = reason if yanked else None
-            if entry(connection, reference).yanked == wanted:
+            new_reason = reason if yanked else None
+            if entry(connection, reference).yanked == new_reason:
                 return False
             last = connection.execute(select(func.max(yanks.c.position)).where(of_version(yanks, reference))).scalar()
             at = self._clock()
@@ -331,9 +331,9 @@ class Catalogue:
 
 
 def _check_content(reference: Reference, digest: str, text: str) -> None:
-    found = digest_bytes(text.encode())
-    if found != digest:
-        raise damage_error(f"the manifest of {reference} has the digest {found}, and it was published with {digest}")
+    actual = digest_bytes(text.encode())
+    if actual != digest:
+        raise damage_error(f"the manifest of {reference} has the digest {actual}, and it was published with {digest}")
 
 
 def _unknown_lock(text: str) -> UnknownNameError:

@@ -52,17 +52,20 @@ class PublishResult:
     changed: bool
 
 
-def version_taken_error(reference: Reference, version: str, there: str, wanted: str) -> VersionTakenError:
+def version_taken_error(
+    reference: Reference, version: str, published_digest: str, new_digest: str
+) -> VersionTakenError:
     """Return the error for a version that is published with other content.
 
     Args:
         reference: The version that was to be published.
         version: The published version, which may differ in its build metadata.
-        there: The digest of the published content.
-        wanted: The digest of the content that was to be published.
+        published_digest: The digest of the published content.
+        new_digest: The digest of the content that was to be published.
     """
     return VersionTakenError(
-        f"{reference.kind}/{reference.name}@{version} is published with other content: {there}, not {wanted}",
+        f"{reference.kind}/{reference.name}@{version} is published with other content: "
+        f"{published_digest}, not {new_digest}",
         where=str(reference),
         next_step="give the new content a new version",
     )
@@ -145,14 +148,16 @@ def find_newest(versions: Sequence[Entry], constraint: Constraint | None) -> Ent
     ]
     if not admitted:
         reference = versions[-1].reference
-        there = ", ".join(str(entry.reference.version) for entry in versions)
-        fitting = [entry.reference.version for entry in versions if constraint.admits(entry.reference.version)]
-        raise no_version_error(reference.kind, reference.name, constraint, there, max(fitting, key=key, default=None))
+        existing = ", ".join(str(entry.reference.version) for entry in versions)
+        matching = [entry.reference.version for entry in versions if constraint.admits(entry.reference.version)]
+        raise no_version_error(
+            reference.kind, reference.name, constraint, existing, max(matching, key=key, default=None)
+        )
     return admitted[-1]
 
 
 def no_version_error(
-    kind: Kind, name: Name, constraint: Constraint, there: str, yanked: Version | None = None
+    kind: Kind, name: Name, constraint: Constraint, existing: str, yanked: Version | None = None
 ) -> UnknownNameError:
     """Return the error for a name without a version that the constraint admits.
 
@@ -160,15 +165,15 @@ def no_version_error(
         kind: The kind of the name.
         name: The name.
         constraint: The constraint.
-        there: The existing versions, as text for the message.
+        existing: The existing versions, as text for the message.
         yanked: The newest version that would be admitted if it were not yanked.
     """
     what = f"{kind}/{name} has no version that fits {constraint}"
     if yanked is None:
-        return UnknownNameError(what, next_step=f"there are: {there}")
+        return UnknownNameError(what, next_step=f"there are: {existing}")
     return UnknownNameError(
         f"{what} but yanked ones: {yanked} is the newest of them",
-        next_step=f"name it exactly, {kind}/{name}@{yanked}, if you want it all the same; there are: {there}",
+        next_step=f"name it exactly, {kind}/{name}@{yanked}, if you want it all the same; there are: {existing}",
     )
 
 

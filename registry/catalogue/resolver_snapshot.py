@@ -50,9 +50,9 @@ class CatalogueSnapshot:
 
     def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
         """Return the names of a kind next to ``near``: at most ``most`` on each side, sorted."""
-        wanted = {"kind": kind, "near": near, "most": most}
-        both = (resolver_statements.NAMES_BELOW, resolver_statements.NAMES_FROM)
-        return sorted(row.name for statement in both for row in self._rows(statement, wanted))
+        values = {"kind": kind, "near": near, "most": most}
+        statements = (resolver_statements.NAMES_BELOW, resolver_statements.NAMES_FROM)
+        return sorted(row.name for statement in statements for row in self._rows(statement, values))
 
     def needs(self, model: str) -> Sequence[Need]:
         """Return the different requirements of the versions of a model, sorted."""
@@ -84,16 +84,20 @@ class CatalogueSnapshot:
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
         """Return the published ones of these versions as candidates, in the order of ``versions``."""
-        keys, found = [key(version) for version in versions], dict[str, Candidate]()
+        keys, by_key = [key(version) for version in versions], dict[str, Candidate]()
         for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE]
-            wanted = {"kind": kind, "name": name, **{f"key_{index}": place for index, place in enumerate(some)}}
-            required = self._parts("requirements", wanted, len(some)) if kind == "model" else {}
-            offered = self._parts("platforms", wanted, len(some)) if kind == "image" else {}
-            for row in self._rows(resolver_statements.select_versions(len(some)), wanted):
-                place = row.precedence
-                found[place] = _candidate(row, required.get(place, ()), offered.get(place, ()))
-        return [found[one] for one in keys if one in found]
+            batch = keys[start : start + _AT_ONCE]
+            values = {
+                "kind": kind,
+                "name": name,
+                **{f"key_{index}": version_key for index, version_key in enumerate(batch)},
+            }
+            requirements = self._parts("requirements", values, len(batch)) if kind == "model" else {}
+            platforms = self._parts("platforms", values, len(batch)) if kind == "image" else {}
+            for row in self._rows(resolver_statements.select_versions(len(batch)), values):
+                precedence = row.precedence
+                by_key[precedence] = _candidate(row, requirements.get(precedence, ()), platforms.get(precedence, ()))
+        return [by_key[version_key] for version_key in keys if version_key in by_key]
 
     def platforms(self, framework: str) -> Sequence[Platform]:
         """Return the platforms on which an image provides the framework, sorted."""
@@ -126,10 +130,10 @@ class CatalogueSnapshot:
 
     def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
         """Return the name and newest version of each image that provides the framework, by name."""
-        found = self._rows(
+        rows = self._rows(
             resolver_statements.select_providers(wanted.status, wanted.image_status), _environments(wanted)
         )
-        newest = {row.name: row.version for row in sorted(found, key=lambda row: (row.name, row.precedence))}
+        newest = {row.name: row.version for row in sorted(rows, key=lambda row: (row.name, row.precedence))}
         return [(name, parse_version(version)) for name, version in newest.items()]
 
     def _possible(self, wanted: Environments) -> Range:
@@ -148,8 +152,8 @@ class CatalogueSnapshot:
         return rows
 
     def _rows(self, statement: str, values: Values) -> Sequence[Row[Any]]:
-        spelled = resolver_statements.render_statement(statement, self._dialect)
-        return self._connection.exec_driver_sql(spelled, self._always | values).all()
+        text = resolver_statements.render_statement(statement, self._dialect)
+        return self._connection.exec_driver_sql(text, self._always | values).all()
 
 
 def _population(wanted: Population) -> Values:
@@ -172,14 +176,19 @@ def _versions(rows: Iterable[Row[Any]]) -> list[Version]:
     return [parse_version(row.version) for row in rows]
 
 
-def _candidate(row: Row[Any], required: Iterable[Row[Any]], offered: Iterable[Row[Any]]) -> Candidate:
+def _candidate(row: Row[Any], requirements: Iterable[Row[Any]], platforms: Iterable[Row[Any]]) -> Candidate:
     return Candidate(
         kind=row.kind,
         name=row.name,
         version=parse_version(row.version),
         digest=Digest(row.digest),
         yanked=row.yanked,
-        requires=tuple(sorted((one.required_kind, one.required_name, one.range) for one in required)),
+        requires=tuple(sorted((need.required_kind, need.required_name, need.range) for need in requirements)),
         provides=(row.framework, parse_version(row.framework_version)) if row.framework else None,
-        platforms=tuple(sorted((one.os, one.arch, one.device, one.python, bool(one.layered)) for one in offered)),
+        platforms=tuple(
+            sorted(
+                (platform.os, platform.arch, platform.device, platform.python, bool(platform.layered))
+                for platform in platforms
+            )
+        ),
     )

@@ -26,19 +26,19 @@ _ROW_BY_ROW = " OFFSET 0"
 """PostgreSQL turns an EXISTS into a join and reads all possible matches, unless the subquery ends like this."""
 
 
-def _given(columns: tuple[str, ...], place: str) -> str:
+def _match_parameters(columns: tuple[str, ...], place: str) -> str:
     return " AND ".join(f"{place}.{column} = :{column}" for column in columns)
 
 
-def _equal(one: str, other: str, columns: tuple[str, ...] = ("kind", "name", "precedence")) -> str:
-    return " AND ".join(f"{one}.{column} = {other}.{column}" for column in columns)
+def _match_columns(left: str, right: str, columns: tuple[str, ...] = ("kind", "name", "precedence")) -> str:
+    return " AND ".join(f"{left}.{column} = {right}.{column}" for column in columns)
 
 
 def _between(key: str, whose: str = "") -> str:
     return f"{key} >= :{whose}low AND {key} < :{whose}high"
 
 
-def _of_form(key: str, status: Status | None) -> str:
+def _has_form(key: str, status: Status | None) -> str:
     """Return the condition on the form of a key: only the keys of releases end with ``~`` (``semantic_version.key``).
 
     The condition is written exactly as in the indexes of pre-releases, so that the database uses them.
@@ -50,25 +50,27 @@ def _exists(rows: str) -> str:
     return f"EXISTS ({rows}{_ROW_BY_ROW})"
 
 
-def _published(version: str) -> str:
+def _is_published(version: str) -> str:
     """Return the condition that a row belongs to a version published at ``as_of``."""
-    return _exists(f"SELECT 1 FROM versions AS own WHERE {_equal('own', version)} AND own.published_at <= :as_of")
+    return _exists(
+        f"SELECT 1 FROM versions AS own WHERE {_match_columns('own', version)} AND own.published_at <= :as_of"
+    )
 
 
-def _holds(yank: str = "yanks") -> str:
+def _is_current_yank(yank: str = "yanks") -> str:
     """Return the condition that a row yanks its version and is the last yank row of the version at ``as_of``."""
-    last = f"SELECT 1 FROM yanks AS later WHERE {_equal('later', yank)} AND later.position > {yank}.position"
+    last = f"SELECT 1 FROM yanks AS later WHERE {_match_columns('later', yank)} AND later.position > {yank}.position"
     return f"{yank}.at <= :as_of AND {yank}.yanked AND NOT {_exists(f'{last} AND later.at <= :as_of')}"
 
 
-def _of_status(version: str, status: Status | None) -> str:
+def _has_status(version: str, status: Status | None) -> str:
     if status is None:
         return "true"
-    yank = _exists(f"SELECT 1 FROM yanks WHERE {_equal('yanks', version)} AND {_holds()}")
-    return f"{_of_form(f'{version}.precedence', status)} AND {'' if status == 'yanked' else 'NOT '}{yank}"
+    yank = _exists(f"SELECT 1 FROM yanks WHERE {_match_columns('yanks', version)} AND {_is_current_yank()}")
+    return f"{_has_form(f'{version}.precedence', status)} AND {'' if status == 'yanked' else 'NOT '}{yank}"
 
 
-def _loose(table: str, columns: tuple[str, ...], given: str, start: str = "true") -> str:
+def _loose_scan(table: str, columns: tuple[str, ...], fixed_condition: str, start: str = "true") -> str:
     """Return a loose scan: the table ``found`` of the different values of ``columns``.
 
     SQLite seeks by several columns at once only with ``>=`` or ``<=``, and only if the other side has no columns. The
@@ -76,30 +78,32 @@ def _loose(table: str, columns: tuple[str, ...], given: str, start: str = "true"
 
     Args:
         table: The table to scan.
-        columns: The columns whose values are wanted. An index has them directly after the columns that ``given`` fixes.
-        given: The condition that fixes the leading columns of the index.
+        columns: The columns whose values are wanted. An index has them directly after the columns of
+            ``fixed_condition``.
+        fixed_condition: The condition that fixes the leading columns of the index.
         start: The lower limit of the first value.
     """
     names = ", ".join(columns)
     last = " || '', ".join(f"found.{column}" for column in columns) + " || :next"
 
     def least(condition: str) -> str:
-        rows = f"FROM {table} WHERE {given} AND {condition} ORDER BY {names} LIMIT 1"
+        rows = f"FROM {table} WHERE {fixed_condition} AND {condition} ORDER BY {names} LIMIT 1"
         return "SELECT " + ", ".join(f"(SELECT {column} {rows})" for column in columns)
 
     following = f"{least(f'({names}) >= ({last})')} FROM found WHERE found.{columns[0]} IS NOT NULL"
     return f"WITH RECURSIVE found({names}) AS ({least(start)} UNION ALL {following})"
 
 
-def _different(table: str, given: tuple[str, ...], columns: tuple[str, ...]) -> str:
-    """Return the different values of ``columns`` among rows of published versions with the ``given`` columns."""
-    rows = f"SELECT 1 FROM {table} AS one WHERE {_given(given, 'one')} AND {_equal('one', 'found', columns)}"
-    published = f"{rows} AND {_published('one')}"
-    found = ", ".join(f"found.{column}" for column in columns)
-    return f"{_loose(table, columns, _given(given, table))} SELECT {found} FROM found WHERE {_exists(published)}"
+def _select_distinct(table: str, fixed_columns: tuple[str, ...], columns: tuple[str, ...]) -> str:
+    """Return the different values of ``columns`` among rows of published versions with fixed other columns."""
+    match = f"{_match_parameters(fixed_columns, 'one')} AND {_match_columns('one', 'found', columns)}"
+    published = f"SELECT 1 FROM {table} AS one WHERE {match} AND {_is_published('one')}"
+    values = ", ".join(f"found.{column}" for column in columns)
+    scan = _loose_scan(table, columns, _match_parameters(fixed_columns, table))
+    return f"{scan} SELECT {values} FROM found WHERE {_exists(published)}"
 
 
-def _of_keys(columns: str, table: str, count: int, condition: str = "true") -> str:
+def _select_by_keys(columns: str, table: str, count: int, condition: str = "true") -> str:
     """Return the rows of ``table`` for the versions of a name with the keys ``key_0``, ``key_1``, …."""
     keys = ", ".join(f":key_{index}" for index in range(count))
     own = f"kind = :kind AND name = :name AND precedence IN ({keys}) AND {condition}"
@@ -118,29 +122,28 @@ def _population(status: Status | None, *, with_need: bool, need: str = "") -> tu
     """
     plain = "requirements" if with_need else "versions"
     leading = {"yanked": "yanks", "pre-release": "prereleases"}.get(status or "", plain)
-    wanted = _equal("requirements", need, NEED) if need else _given(NEED, "requirements")
-    required = f"SELECT 1 FROM requirements WHERE {_equal('requirements', leading)} AND {wanted}"
+    need_condition = _match_columns("requirements", need, NEED) if need else _match_parameters(NEED, "requirements")
+    required = f"SELECT 1 FROM requirements WHERE {_match_columns('requirements', leading)} AND {need_condition}"
     conditions = [
-        _given(("kind", "name"), leading),
+        _match_parameters(("kind", "name"), leading),
         _between(f"{leading}.precedence"),
-        _holds() if status == "yanked" else _of_status(leading, status),
-        "versions.published_at <= :as_of" if leading == "versions" else _published(leading),
-        *([wanted if leading == "requirements" else _exists(required)] if with_need else []),
+        _is_current_yank() if status == "yanked" else _has_status(leading, status),
+        "versions.published_at <= :as_of" if leading == "versions" else _is_published(leading),
+        *([need_condition if leading == "requirements" else _exists(required)] if with_need else []),
     ]
     table = "versions AS prereleases" if leading == "prereleases" else leading
     return leading, f"FROM {table} WHERE {' AND '.join(conditions)}"
 
 
-def _offered() -> str:
+def _offers_framework() -> str:
     """Return the condition on environments: the framework, the platform, and the range of image names."""
-    return (
-        f"{_given(('framework', *PLATFORM), 'environments')} AND environments.name BETWEEN :first_name AND :last_name"
-    )
+    match = _match_parameters(("framework", *PLATFORM), "environments")
+    return f"{match} AND environments.name BETWEEN :first_name AND :last_name"
 
 
-def _images(place: str, status: Status) -> str:
+def _belongs_to_images(place: str, status: Status) -> str:
     """Return the condition that an environment belongs to a published image in the interval with the status."""
-    return f"{_between(f'{place}.precedence', 'image_')} AND {_of_status(place, status)} AND {_published(place)}"
+    return f"{_between(f'{place}.precedence', 'image_')} AND {_has_status(place, status)} AND {_is_published(place)}"
 
 
 def _names(order: Literal["ASC", "DESC"], start: str, following: str) -> str:
@@ -155,9 +158,9 @@ def _names(order: Literal["ASC", "DESC"], start: str, following: str) -> str:
     def end(condition: str) -> str:
         return f"SELECT (SELECT name FROM versions WHERE kind = :kind AND {condition} ORDER BY name {order} LIMIT 1)"
 
-    found = f"WITH RECURSIVE found(name) AS ({end(start)} UNION ALL {end(following)} FROM found WHERE name IS NOT NULL)"
+    scan = f"WITH RECURSIVE found(name) AS ({end(start)} UNION ALL {end(following)} FROM found WHERE name IS NOT NULL)"
     own = "SELECT 1 FROM versions WHERE kind = :kind AND versions.name = found.name AND published_at <= :as_of"
-    return f"{found} SELECT name FROM found WHERE {_exists(own)} LIMIT :most"
+    return f"{scan} SELECT name FROM found WHERE {_exists(own)} LIMIT :most"
 
 
 @cache
@@ -182,34 +185,34 @@ NAMES_BELOW = _names("DESC", "name < :near", "name < found.name")
 NAMES_FROM = _names("ASC", "name >= :near", "name > found.name")
 """Names of a kind next to ``near``."""
 
-IMAGES = _different("versions", ("framework",), ("name",))
+IMAGES = _select_distinct("versions", ("framework",), ("name",))
 """Names of images with a version that provides the framework."""
 
-NEEDS = _different("requirements", ("kind", "name"), NEED)
+NEEDS = _select_distinct("requirements", ("kind", "name"), NEED)
 """Requirements of the versions of a name."""
 
-PLATFORMS = _different("environments", ("framework",), PLATFORM)
+PLATFORMS = _select_distinct("environments", ("framework",), PLATFORM)
 """Platforms on which an image provides the framework."""
 
 
 @cache
 def select_versions(count: int) -> str:
     """Select versions of a name by their keys; ``yanked`` is the reason of a yanked version."""
-    reason = f"(SELECT reason FROM yanks WHERE {_equal('yanks', 'versions')} AND {_holds()})"
-    return _of_keys(f"versions.*, {reason} AS yanked", "versions", count, "published_at <= :as_of")
+    reason = f"(SELECT reason FROM yanks WHERE {_match_columns('yanks', 'versions')} AND {_is_current_yank()})"
+    return _select_by_keys(f"versions.*, {reason} AS yanked", "versions", count, "published_at <= :as_of")
 
 
 @cache
 def select_dependent_rows(table: str, count: int) -> str:
     """Select the rows of ``requirements`` or ``platforms`` of versions by their keys."""
-    return _of_keys("*", table, count)
+    return _select_by_keys("*", table, count)
 
 
 @cache
 def select_ends(status: Status | None, order: Literal["ASC", "DESC"], *, with_need: bool) -> str:
     """Select key and text of the ``most`` oldest or newest versions of a name."""
     leading, rows = _population(status, with_need=with_need)
-    text = f"(SELECT version FROM versions AS own WHERE {_equal('own', leading)})"
+    text = f"(SELECT version FROM versions AS own WHERE {_match_columns('own', leading)})"
     columns = f"{leading}.precedence, {'versions.version' if leading == 'versions' else text} AS version"
     return f"SELECT {columns} {rows} ORDER BY {leading}.precedence {order} LIMIT :most"
 
@@ -228,10 +231,10 @@ def select_requirements(status: Status | None) -> str:
     place = f"{leading}.precedence"
     needs = ", ".join(f"found.{column}" for column in NEED)
     newest = f"SELECT {needs}, (SELECT {place} {rows} ORDER BY {place} DESC LIMIT 1) AS newest FROM found"
-    found = _loose("requirements", NEED, _given(("kind", "name"), "requirements"))
+    scan = _loose_scan("requirements", NEED, _match_parameters(("kind", "name"), "requirements"))
     # Materialized, because SQLite would otherwise seek the newest version twice: for the condition and the column.
-    there = f"needed AS MATERIALIZED ({newest} WHERE found.{NEED[0]} IS NOT NULL)"
-    return f"{found}, {there} SELECT * FROM needed WHERE newest IS NOT NULL"
+    needs_table = f"needed AS MATERIALIZED ({newest} WHERE found.{NEED[0]} IS NOT NULL)"
+    return f"{scan}, {needs_table} SELECT * FROM needed WHERE newest IS NOT NULL"
 
 
 @cache
@@ -242,8 +245,9 @@ def select_provided_version(status: Status, images: Status) -> str:
     """
     place = "environments.framework_precedence"
     return (
-        f"SELECT {place} FROM environments WHERE {_offered()} AND {_between(place)} AND {_of_form(place, status)} "
-        f"AND {_images('environments', images)} ORDER BY {place} DESC LIMIT 1"
+        f"SELECT {place} FROM environments WHERE {_offers_framework()} AND {_between(place)} "
+        f"AND {_has_form(place, status)} AND {_belongs_to_images('environments', images)} "
+        f"ORDER BY {place} DESC LIMIT 1"
     )
 
 
@@ -251,21 +255,22 @@ def select_provided_version(status: Status, images: Status) -> str:
 def select_providers(status: Status, images: Status) -> str:
     """Select the newest image of each name for each provided version of the framework: name, key and text."""
     pair = ("framework_precedence", "name")
-    found = _loose(
-        "environments", pair, f"{_offered()} AND framework_precedence < :high", "framework_precedence >= :low"
+    scan = _loose_scan(
+        "environments", pair, f"{_offers_framework()} AND framework_precedence < :high", "framework_precedence >= :low"
     )
     newest = (
-        f"SELECT one.precedence FROM environments AS one WHERE {_given(('framework', *PLATFORM), 'one')} "
-        f"AND {_equal('one', 'found', pair)} AND {_images('one', images)} ORDER BY one.precedence DESC LIMIT 1"
+        f"SELECT one.precedence FROM environments AS one WHERE {_match_parameters(('framework', *PLATFORM), 'one')} "
+        f"AND {_match_columns('one', 'found', pair)} AND {_belongs_to_images('one', images)} "
+        "ORDER BY one.precedence DESC LIMIT 1"
     )
     framework = (
         "SELECT 1 FROM versions AS published WHERE published.kind = 'framework' AND published.name = :framework "
         "AND published.precedence = found.framework_precedence AND published.published_at <= :as_of "
-        f"AND {_of_status('published', status)}"
+        f"AND {_has_status('published', status)}"
     )
     image = "image.kind = 'image' AND image.name = offered.name AND image.precedence = offered.precedence"
     return (
-        f"{found}, offered(name, precedence) AS MATERIALIZED "
+        f"{scan}, offered(name, precedence) AS MATERIALIZED "
         f"(SELECT found.name, ({newest}) FROM found WHERE {_exists(framework)}) "
         f"SELECT name, precedence, (SELECT version FROM versions AS image WHERE {image}) AS version "
         "FROM offered WHERE precedence IS NOT NULL"

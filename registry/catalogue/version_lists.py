@@ -72,20 +72,20 @@ def read_version_page(engine: Engine, listing: VersionFilter, limit: int) -> tup
 
 def _values(listing: VersionFilter) -> dict[str, str]:
     """Return the parameters of a listing; their names are its shape."""
-    given = {name: value for name in _FIXED if (value := getattr(listing, name)) is not None}
+    values = {name: value for name in _FIXED if (value := getattr(listing, name)) is not None}
     if listing.namespace is not None:  # 0 follows / in the order of characters
-        given |= {"first": f"{listing.namespace}/", "beyond": f"{listing.namespace}0"}
+        values |= {"first": f"{listing.namespace}/", "beyond": f"{listing.namespace}0"}
     if listing.after is not None:
         keys = zip(VERSION, listing.after, strict=True)
-        given |= {f"after_{column}": value for column, value in keys if column not in given}
-    return given
+        values |= {f"after_{column}": value for column, value in keys if column not in values}
+    return values
 
 
 @cache
 def _page(shape: frozenset[str]) -> PreparedSelect:
     """Return the statement for a shape. It is cached, because compiling it takes longer than executing it."""
     columns = (versions.c.version, versions.c.digest, versions.c.published_at)
-    return PreparedSelect(_limited(versions, columns, shape).limit(bindparam("most")))
+    return PreparedSelect(_build_query(versions, columns, shape).limit(bindparam("most")))
 
 
 @cache
@@ -93,10 +93,10 @@ def _marks(shape: frozenset[str]) -> PreparedSelect:
     """Return the statement for the yank rows of a page, ordered so that the current row of each version comes last."""
     up_to = tuple_(*_key(yanks)) <= tuple_(*map(bindparam, _LAST))
     columns = (yanks.c.yanked, yanks.c.reason)
-    return PreparedSelect(_limited(yanks, columns, shape).order_by(yanks.c.position).where(up_to))
+    return PreparedSelect(_build_query(yanks, columns, shape).order_by(yanks.c.position).where(up_to))
 
 
-def _limited(table: Table, columns: Iterable[Column[Any]], shape: frozenset[str]) -> Select[Any]:
+def _build_query(table: Table, columns: Iterable[Column[Any]], shape: frozenset[str]) -> Select[Any]:
     query = select(*_key(table), *columns).order_by(*_key(table))
     for column in _FIXED:
         if column in shape:
@@ -122,30 +122,34 @@ def find_newest_published(connection: Connection, kind: Kind, name: Name, constr
         UnknownNameError: No version of this name is published, or none is admitted. The message lists the newest.
     """
     snapshot = CatalogueSnapshot(connection, None)
-    last = snapshot.newest(Population(kind, name, EVERY), SHOWN_VERSIONS)
-    if not last:
+    newest = snapshot.newest(Population(kind, name, EVERY), SHOWN_VERSIONS)
+    if not newest:
         raise unknown_name(connection, kind, name)
     if constraint is None:
-        found = [*_newest(snapshot, kind, name, Range.ALL, "release")] or [last[0]]
+        candidates = [*_newest(snapshot, kind, name, Range.ALL, "release")] or [newest[0]]
     elif constraint.pinned is not None:
         pinned = _newest(snapshot, kind, name, constraint.range, None)
-        found = [version for version in pinned if constraint.admits(version)]
+        candidates = [version for version in pinned if constraint.admits(version)]
     else:
-        found = [
+        candidates = [
             *_newest(snapshot, kind, name, constraint.releases, "release"),
             *_newest(snapshot, kind, name, constraint.prereleases, "pre-release"),
         ]
-    if not found:
+    if not candidates:
         assert constraint is not None
-        kept_out = [one for one in _newest(snapshot, kind, name, constraint.range, "yanked") if constraint.admits(one)]
-        there = f"{', '.join(map(str, last))} as the newest"
-        raise no_version_error(kind, name, constraint, there, max(kept_out, key=key, default=None))
-    return Reference(kind, name, max(found, key=key))
+        yanked = [
+            version
+            for version in _newest(snapshot, kind, name, constraint.range, "yanked")
+            if constraint.admits(version)
+        ]
+        existing = f"{', '.join(map(str, newest))} as the newest"
+        raise no_version_error(kind, name, constraint, existing, max(yanked, key=key, default=None))
+    return Reference(kind, name, max(candidates, key=key))
 
 
 def _newest(
-    snapshot: CatalogueSnapshot, kind: Kind, name: Name, wanted: Range, status: Status | None
+    snapshot: CatalogueSnapshot, kind: Kind, name: Name, version_range: Range, status: Status | None
 ) -> Iterator[Version]:
     """Yield the newest version in each interval."""
-    for interval in wanted.intervals:
+    for interval in version_range.intervals:
         yield from snapshot.newest(Population(kind, name, interval, status), 1)

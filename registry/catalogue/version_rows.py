@@ -66,8 +66,8 @@ def rows_of_lock(lock: Lock) -> tuple[Values, list[Values]]:
     for kind, artifact in lock.artifacts().items():
         row |= {kind: artifact.name, f"{kind}_version": artifact.version}
     trees: dict[Digest, bool] = {}
-    for one in list_blob_references(lock):
-        trees[one.digest] = trees.get(one.digest, False) or one.sort == "tree"
+    for blob in list_blob_references(lock):
+        trees[blob.digest] = trees.get(blob.digest, False) or blob.sort == "tree"
     return row, [{"digest": digest, "tree": tree} for digest, tree in sorted(trees.items())]
 
 
@@ -113,7 +113,7 @@ def _environments(manifest: Manifest) -> list[Values]:
         return []
     provided = manifest.provides
     framework = {"framework": provided.framework, "framework_precedence": key(parse_version(provided.version))}
-    places = dict.fromkeys((one.os, one.arch, one.device) for one in manifest.platforms)
+    places = dict.fromkeys((platform.os, platform.arch, platform.device) for platform in manifest.platforms)
     return [{"os": os, "arch": arch, "device": device} | framework for os, arch, device in places]
 
 
@@ -130,8 +130,8 @@ def _entry() -> Select[Any]:
     latest = select(later.c.position).where(_same(later, versions)).order_by(later.c.position.desc()).limit(1)
     last = and_(_same(yanks, versions), yanks.c.position == latest.correlate(versions).scalar_subquery())
     columns = (versions.c.version, versions.c.digest, versions.c.published_at, yanks.c.yanked, yanks.c.reason)
-    given = (versions.c[column] == bindparam(column) for column in VERSION)
-    return select(*columns).select_from(versions.outerjoin(yanks, last)).where(*given)
+    conditions = (versions.c[column] == bindparam(column) for column in VERSION)
+    return select(*columns).select_from(versions.outerjoin(yanks, last)).where(*conditions)
 
 
 def _read() -> Select[Any]:
@@ -140,28 +140,28 @@ def _read() -> Select[Any]:
 
 
 def _yank() -> Select[Any]:
-    given = (yanks.c[column] == bindparam(column) for column in VERSION)
-    return select(yanks.c.yanked, yanks.c.reason).where(*given).order_by(yanks.c.position.desc()).limit(1)
+    conditions = (yanks.c[column] == bindparam(column) for column in VERSION)
+    return select(yanks.c.yanked, yanks.c.reason).where(*conditions).order_by(yanks.c.position.desc()).limit(1)
 
 
-def _same(one: FromClause, other: FromClause) -> ColumnElement[bool]:
-    return and_(*(one.c[column] == other.c[column] for column in VERSION))
+def _same(left: FromClause, right: FromClause) -> ColumnElement[bool]:
+    return and_(*(left.c[column] == right.c[column] for column in VERSION))
 
 
 def _content() -> Select[Any]:
-    given = (manifests.c[column] == bindparam(column) for column in VERSION)
+    conditions = (manifests.c[column] == bindparam(column) for column in VERSION)
     columns = (versions.c.digest, manifests.c.content, manifests.c.sources)
-    return select(*columns).select_from(manifests.join(versions, _same(manifests, versions))).where(*given)
+    return select(*columns).select_from(manifests.join(versions, _same(manifests, versions))).where(*conditions)
 
 
 def _published() -> Select[Any]:
-    given = (versions.c[column] == bindparam(column) for column in VERSION)
-    return select(versions.c.version, versions.c.digest).where(*given)
+    conditions = (versions.c[column] == bindparam(column) for column in VERSION)
+    return select(versions.c.version, versions.c.digest).where(*conditions)
 
 
 def _text() -> Select[Any]:
-    of_it = and_(versions.c.digest == bindparam("digest"), _same(manifests, versions))
-    return select(manifests.c.content).select_from(versions.join(manifests, of_it))
+    condition = and_(versions.c.digest == bindparam("digest"), _same(manifests, versions))
+    return select(manifests.c.content).select_from(versions.join(manifests, condition))
 
 
 ENTRY = _entry()
@@ -182,10 +182,10 @@ def of_version(table: Table, reference: Reference) -> ColumnElement[bool]:
 
 def entries(connection: Connection, kind: Kind | None = None, name: str | None = None) -> tuple[Entry, ...]:
     """Return the published versions, optionally of one kind and name, by kind, name and version."""
-    given = {"kind": kind, "name": name}
-    wanted = {column: value for column, value in given.items() if value is not None}
-    rows = connection.execute(select(versions).filter_by(**wanted).order_by(*versions.primary_key.columns))
-    yanked = yank_reasons(connection, wanted)
+    values = {"kind": kind, "name": name}
+    filters = {column: value for column, value in values.items() if value is not None}
+    rows = connection.execute(select(versions).filter_by(**filters).order_by(*versions.primary_key.columns))
+    yanked = yank_reasons(connection, filters)
     return tuple(
         Entry(
             Reference(row.kind, Name(row.name), parse_version(row.version)),
@@ -216,9 +216,9 @@ def entry_of(reference: Reference, row: Sequence[Any]) -> Entry:
     return Entry(published, Digest(digest), published_at, reason if yanked else None)
 
 
-def yank_reasons(connection: Connection, wanted: Mapping[str, str]) -> Mapping[Key, str]:
-    """Return the reasons of all yanked versions by key, among rows with the ``wanted`` columns."""
-    query = select(yanks).filter_by(**wanted).order_by(*yanks.primary_key.columns)
+def yank_reasons(connection: Connection, filters: Mapping[str, str]) -> Mapping[Key, str]:
+    """Return the reasons of all yanked versions by key, among rows that match the ``filters``."""
+    query = select(yanks).filter_by(**filters).order_by(*yanks.primary_key.columns)
     last = {(row.kind, row.name, row.precedence): row for row in connection.execute(query)}
     return {key: row.reason for key, row in last.items() if row.yanked}
 
@@ -229,8 +229,8 @@ def platforms_here(connection: Connection, lock: Lock) -> tuple[LockedPlatform, 
     These are the platforms that bundles brought, or all platforms if the lock came in no bundle.
     """
     columns = [imported_platforms.c[name] for name in PLACE]
-    brought = {tuple(row) for row in connection.execute(select(*columns).where(imported_platforms.c.lock == lock.id))}
-    return tuple(one for one in lock.image.platforms if not brought or place_of(one) in brought)
+    imported = {tuple(row) for row in connection.execute(select(*columns).where(imported_platforms.c.lock == lock.id))}
+    return tuple(platform for platform in lock.image.platforms if not imported or place_of(platform) in imported)
 
 
 def place_of(platform: LockedPlatform) -> tuple[str, ...]:
@@ -282,9 +282,9 @@ def insert_version(connection: Connection, manifest: Manifest, provenance: Prove
     text = {"content": content(manifest).decode(), "authored": provenance.authored, "sources": sources}
     for name, part in text.items():
         size_limits.check_text(part, size_limits.MANIFEST, name)
-    belonging = [(table, [key_row | row for row in rows]) for table, rows in parts]
+    dependent_rows = [(table, [key_row | row for row in rows]) for table, rows in parts]
     row = key_row | version | {"digest": digest, "published_at": at}
-    insert_record(connection, versions, row, [(manifests, [key_row | text]), *belonging])
+    insert_record(connection, versions, row, [(manifests, [key_row | text]), *dependent_rows])
     record_action(connection, "version.publish", f"{reference} {digest}", at)
     return PublishResult(reference, digest, changed=True)
 
@@ -298,14 +298,14 @@ def is_published(connection: Connection, reference: Reference, digest: Digest) -
     return is_same(reference, digest, _PUBLISHED.within(connection, key_of(reference)))
 
 
-def is_same(reference: Reference, digest: Digest, found: Sequence[Any] | None) -> bool:
+def is_same(reference: Reference, digest: Digest, row: Sequence[Any] | None) -> bool:
     """Return whether a row of ``PUBLISHED`` has this digest. Raise as ``is_published``."""
-    if found is None:
+    if row is None:
         return False
-    version, there = found
-    if there == digest:
+    version, published_digest = row
+    if published_digest == digest:
         return True
-    raise version_taken_error(reference, version, there, digest)
+    raise version_taken_error(reference, version, published_digest, digest)
 
 
 def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:
@@ -316,8 +316,8 @@ def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:
     text = dump(lock)
     size_limits.check_text(text, size_limits.LOCK, "lock")
     size_limits.check_text(row["request"], size_limits.WORD, "request: name")
-    named = [{"lock": lock.id} | blob for blob in blobs]
-    insert_record(connection, locks, row | {"text": text, "created_at": at}, [(lock_blobs, named)])
+    blob_rows = [{"lock": lock.id} | blob for blob in blobs]
+    insert_record(connection, locks, row | {"text": text, "created_at": at}, [(lock_blobs, blob_rows)])
     record_action(connection, "lock.keep", f"{lock.id} {row['request']}", at)
     return True
 
@@ -330,8 +330,8 @@ def insert_imported_lock(
     A lock that was created in this registry keeps all of its platforms.
     """
     is_new = insert_lock(connection, lock, at)
-    here = () if is_new else platforms_here(connection, lock)
-    places = {place_of(one) for one in platforms if one not in here}
+    known_platforms = () if is_new else platforms_here(connection, lock)
+    places = {place_of(platform) for platform in platforms if platform not in known_platforms}
     for place in sorted(places):
         row = {"lock": lock.id, "at": at} | dict(zip(PLACE, place, strict=True))
         insert_record(connection, imported_platforms, row)

@@ -72,8 +72,8 @@ class DatabaseHolds:
             UnavailableError: The database cannot be used.
         """
         with read_transaction(self._engine) as connection:
-            found = connection.execute(select(blob_holds.c.digest).distinct().where(blob_holds.c.until >= _NOW))
-            return iter([Digest(digest) for digest in found.scalars()])
+            rows = connection.execute(select(blob_holds.c.digest).distinct().where(blob_holds.c.until >= _NOW))
+            return iter([Digest(digest) for digest in rows.scalars()])
 
     def forget_expired(self) -> None:
         """Delete the holds that have expired.

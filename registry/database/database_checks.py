@@ -118,11 +118,11 @@ def _count_lost(connection: Connection, table: str, columns: Sequence[str], cond
         condition: The condition of a partial index, in SQL.
     """
     quoted = [_quoted(connection, column) for column in columns]
-    known = " AND ".join([f"{column} IS NOT NULL" for column in quoted] + ([condition] if condition else []))
+    indexed = " AND ".join([f"{column} IS NOT NULL" for column in quoted] + ([condition] if condition else []))
     equal = " AND ".join(f"found.{column} = own.{column}" for column in quoted)
-    every = f"SELECT ctid AS place, * FROM {_quoted(connection, table)} TABLESAMPLE SYSTEM (100)"  # noqa: S608
-    found = f"SELECT 1 FROM {_quoted(connection, table)} AS found WHERE {equal} AND found.ctid = own.place"  # noqa: S608
-    lost = f"SELECT count(*) FROM ({every} WHERE {known} OFFSET 0) AS own WHERE NOT EXISTS ({found})"  # noqa: S608
+    all_rows = f"SELECT ctid AS place, * FROM {_quoted(connection, table)} TABLESAMPLE SYSTEM (100)"  # noqa: S608
+    lookup = f"SELECT 1 FROM {_quoted(connection, table)} AS found WHERE {equal} AND found.ctid = own.place"  # noqa: S608
+    lost = f"SELECT count(*) FROM ({all_rows} WHERE {indexed} OFFSET 0) AS own WHERE NOT EXISTS ({lookup})"  # noqa: S608
     return int(connection.exec_driver_sql(lost.replace("%", "%%")).scalar_one())
 
 
@@ -165,12 +165,12 @@ def check_database(
     def check_schema(connection: Connection) -> Iterator[IntegrityError]:
         changes = tuple(find_changes(connection)) if find_changes else ()
         yield from map(damage_error, changes)
-        for one in (
+        for trigger in (
             *find_missing_triggers(connection, list_guards(metadata)),
             *triggers.find_missing_limit_triggers(connection, limits),
         ):
-            if not any(change.startswith(f"the trigger {one} is ") for change in changes):
-                yield damage_error(f"the trigger {one} is missing or changed")
+            if not any(change.startswith(f"the trigger {trigger} is ") for change in changes):
+                yield damage_error(f"the trigger {trigger} is missing or changed")
 
     checks: list[_Check] = [
         check_schema,
@@ -194,7 +194,7 @@ def check_database(
 
 def _distinct(faults: Iterable[IntegrityError]) -> Iterator[IntegrityError]:
     """Yield each fault once, with a next step that fits a report of all damage."""
-    for fault in {(one.what, one.where): one for one in faults}.values():
+    for fault in {(fault.what, fault.where): fault for fault in faults}.values():
         if fault.next_step == RESTORE:
             fault.next_step = RESTORE_NOW
         yield fault
@@ -254,14 +254,14 @@ def claim_database(engine: Engine, registry: str, at: datetime) -> bool:
         UnavailableError: The database cannot be used.
     """
     with read_transaction(engine) as connection:
-        found = _owner(connection)
-    if found is None:
+        current_owner = _owner(connection)
+    if current_owner is None:
         with write_transaction(engine) as connection:
-            found = _owner(connection)
-            if found is None:
+            current_owner = _owner(connection)
+            if current_owner is None:
                 insert_record(connection, owners, {"id": registry, "at": at})
                 return True
-    _refuse_other(engine, found, registry)
+    _refuse_other(engine, current_owner, registry)
     return False
 
 
@@ -275,8 +275,8 @@ def require_owner(engine: Engine, registry: str) -> None:
     _refuse_other(engine, owner(engine), registry)
 
 
-def _refuse_other(engine: Engine, found: str | None, registry: str) -> None:
-    if found not in (None, registry):
+def _refuse_other(engine: Engine, current_owner: str | None, registry: str) -> None:
+    if current_owner not in (None, registry):
         raise RefusedError(
             "the database belongs to another registry of benchlock",
             where=database_location(engine),
@@ -291,5 +291,5 @@ def owner(engine: Engine) -> str | None:
 
 
 def _owner(connection: Connection) -> str | None:
-    found: str | None = connection.execute(select(owners.c.id)).scalar()
-    return found
+    registry: str | None = connection.execute(select(owners.c.id)).scalar()
+    return registry

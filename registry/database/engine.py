@@ -34,28 +34,28 @@ def read_revision(connection: Connection) -> str | None:
     return _read_version(connection)
 
 
-def require_revision(found: str | None, needed: str, where: str) -> None:
+def require_revision(current: str | None, needed: str, where: str) -> None:
     """Require that a database has the revision that this build needs.
 
     Args:
-        found: The revision of the database.
+        current: The revision of the database.
         needed: The revision that this build needs.
         where: The location of the database, for the error.
 
     Raises:
         SchemaRevisionError: The revisions differ. The error contains the next step.
     """
-    if found == needed:
+    if current == needed:
         return
-    if found is not None and found > needed:
+    if current is not None and current > needed:
         raise SchemaRevisionError(
-            f"the database schema is at revision {found}, and this benchlock needs the older revision {needed}",
+            f"the database schema is at revision {current}, and this benchlock needs the older revision {needed}",
             where=where,
-            next_step=f"use a benchlock that needs revision {found}, or go back: with the newer benchlock, stop every "
-            f"service and run `benchlock db downgrade --to {needed}`",
+            next_step=f"use a benchlock that needs revision {current}, or go back: with the newer benchlock, stop "
+            f"every service and run `benchlock db downgrade --to {needed}`",
         )
     raise SchemaRevisionError(
-        f"the database schema is at revision {found}, and this benchlock needs revision {needed}",
+        f"the database schema is at revision {current}, and this benchlock needs revision {needed}",
         where=where,
         next_step="stop every service of this registry, then run `benchlock db upgrade`",
     )
@@ -83,8 +83,8 @@ def _read_version(connection: Connection) -> str | None:
         cursor.execute(_VERSION)
         row = cursor.fetchone()
         return row[0] if row else None
-    found: str | None = connection.exec_driver_sql(_VERSION).scalar()
-    return found
+    revision: str | None = connection.exec_driver_sql(_VERSION).scalar()
+    return revision
 
 
 RESTORE: Final = "run `benchlock verify` to list all damage, then restore the registry from a backup"
@@ -268,5 +268,5 @@ def translate_errors(engine: Engine) -> Iterator[None]:
 
 def _too_long(error: Exception) -> TooLongError:
     """Return the error for a text beyond its limit, with the message of the trigger."""
-    said = next(line for line in str(getattr(error, "orig", error)).splitlines() if MARK in line)
-    return TooLongError(f"the database does not store that text: {said}", next_step="shorten it")
+    message = next(line for line in str(getattr(error, "orig", error)).splitlines() if MARK in line)
+    return TooLongError(f"the database does not store that text: {message}", next_step="shorten it")

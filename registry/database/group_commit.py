@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from benchlock.registry.database.engine import hold_write_turn, transaction, translate_errors, write_transaction
 
 T = TypeVar("T")
-_ONE: Final = "one_of_several"
+_SAVEPOINT: Final = "one_of_several"
 
 
 @dataclass(slots=True, eq=False)
@@ -29,16 +29,16 @@ class _PendingWrite(Generic[T]):
         Raises:
             sqlite3.Error: The transaction cannot continue.
         """
-        put = connection.connection.cursor().execute
-        put(f"SAVEPOINT {_ONE}")
+        execute = connection.connection.cursor().execute
+        execute(f"SAVEPOINT {_SAVEPOINT}")
         outcome: tuple[T] | Exception
         try:
             with translate_errors(connection.engine):
                 outcome = (self.context.run(self.act, connection),)
         except Exception as error:  # noqa: BLE001 - the caller's thread raises it
-            put(f"ROLLBACK TO {_ONE}")
+            execute(f"ROLLBACK TO {_SAVEPOINT}")
             outcome = error
-        put(f"RELEASE {_ONE}")
+        execute(f"RELEASE {_SAVEPOINT}")
         return outcome
 
     @property
@@ -78,34 +78,34 @@ class GroupCommit:
         if self._engine.dialect.name == "postgresql":  # writers wait for each other in the server
             with write_transaction(self._engine) as connection:
                 return act(connection)
-        asked = _PendingWrite(act)
+        change = _PendingWrite(act)
         with self._own:
-            self._waiting[asked] = None
+            self._waiting[change] = None
         try:
             with hold_write_turn(self._engine):
-                if not asked.is_over:
-                    self._write(self._with_others(asked))
+                if not change.is_over:
+                    self._write(self._collect_waiting(change))
         finally:
             with self._own:
-                self._waiting.pop(asked, None)
-        return asked.result()
+                self._waiting.pop(change, None)
+        return change.result()
 
-    def _with_others(self, asked: _PendingWrite[Any]) -> list[_PendingWrite[Any]]:
+    def _collect_waiting(self, change: _PendingWrite[Any]) -> list[_PendingWrite[Any]]:
         """Return this change and all waiting changes, and remove them from the waiting ones."""
         with self._own:
-            self._waiting.pop(asked, None)
+            self._waiting.pop(change, None)
             others = list(self._waiting)
             self._waiting.clear()
-        return [asked, *others]
+        return [change, *others]
 
     def _write(self, batch: list[_PendingWrite[Any]]) -> None:
         try:
             with transaction(self._engine) as connection:
-                outcomes = [one.do(connection) for one in batch]
+                outcomes = [change.do(connection) for change in batch]
         except Exception as error:  # noqa: BLE001 - the transaction failed as a whole, for every change
             outcomes = [error] * len(batch)
-        for one, outcome in zip(batch, outcomes, strict=True):
+        for change, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                one.error = outcome
+                change.error = outcome
             else:
-                one.done = outcome
+                change.done = outcome

@@ -30,7 +30,7 @@ IDLE_TIMEOUT_MS = 60_000
 """Idle time after which the server ends a writer, so that a stopped process does not block the others."""
 
 _SECRET = ("password", "sslpassword")
-_USUAL: Final = {
+_DEFAULT_OPTIONS: Final = {
     "application_name": "benchlock",
     "connect_timeout": "10",
     "keepalives_idle": "30",
@@ -38,7 +38,7 @@ _USUAL: Final = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-_KEPT, _BEYOND = 8, 24
+_POOL_SIZE, _MAX_OVERFLOW = 8, 24
 _WRITING = (
     f"SELECT set_config('idle_in_transaction_session_timeout', '{IDLE_TIMEOUT_MS}', true), "
     f"pg_advisory_xact_lock({WRITER})"
@@ -78,15 +78,15 @@ def open_address(url: URL) -> Engine:
     """
     # Only writers wait for locks: readers take none.
     options = " ".join(filter(None, (f"-c lock_timeout={LOCK_TIMEOUT_MS}", _text(url.query.get("options")))))
-    usual: dict[str, Any] = {name: value for name, value in _USUAL.items() if name not in url.query}
+    defaults: dict[str, Any] = {name: value for name, value in _DEFAULT_OPTIONS.items() if name not in url.query}
     try:
         engine = create_engine(
             url,
-            connect_args=usual | {"options": options},
+            connect_args=defaults | {"options": options},
             json_serializer=as_json,
             pool_pre_ping=True,  # a connection that the server closed must not fail its next user
-            pool_size=_KEPT,
-            max_overflow=_BEYOND,
+            pool_size=_POOL_SIZE,
+            max_overflow=_MAX_OVERFLOW,
             use_native_hstore=False,
         )
     except ModuleNotFoundError as error:
@@ -103,8 +103,10 @@ def explained(error: BaseException | None) -> tuple[str, str]:
     state: str | None = getattr(error, "sqlstate", None)
     reason = "; ".join(line.strip() for line in lines) if state is None else lines[0]
     steps = _BY_TEXT if state is None else _BY_STATE
-    found = (step for sign, step in steps.items() if (sign in reason if state is None else state.startswith(sign)))
-    return reason, next(found, "check that the server runs, and that the address is right")
+    matching_steps = (
+        step for sign, step in steps.items() if (sign in reason if state is None else state.startswith(sign))
+    )
+    return reason, next(matching_steps, "check that the server runs, and that the address is right")
 
 
 def is_damage(error: BaseException | None) -> bool:
@@ -149,7 +151,7 @@ def _text(value: str | tuple[str, ...] | None) -> str:
 STORE_KEY: Final = 0x626C6F6273746F72
 """Key of the advisory lock of the store; database writers use another key."""
 # CASE evaluates the lock first: no collection runs from here to the commit, so an existing session proves protection.
-_STANDS: Final = text("""
+_IS_PROTECTED: Final = text("""
 SELECT CASE WHEN pg_try_advisory_xact_lock_shared(:key) THEN EXISTS (
   SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid)
   WHERE locktype = 'advisory' AND mode = 'ShareLock' AND granted AND objsubid = 1
@@ -170,7 +172,7 @@ class Protection:
     started: datetime
 
 
-_required: ContextVar[tuple[Protection, ...]] = ContextVar("_required", default=())
+_required_protections: ContextVar[tuple[Protection, ...]] = ContextVar("_required_protections", default=())
 
 
 def identify_session(session: Connection) -> Protection:
@@ -182,12 +184,12 @@ def identify_session(session: Connection) -> Protection:
 @contextmanager
 def hold_protection(protection: Protection) -> Iterator[None]:
     """Require ``protection`` in every write transaction of this thread or task while the context is open."""
-    before = _required.get()
-    token = _required.set(before if protection in before else (*before, protection))
+    before = _required_protections.get()
+    token = _required_protections.set(before if protection in before else (*before, protection))
     try:
         yield
     finally:
-        _required.reset(token)
+        _required_protections.reset(token)
 
 
 def require_protection(connection: Connection) -> None:
@@ -199,11 +201,11 @@ def require_protection(connection: Connection) -> None:
     Raises:
         UnavailableError: A session of the store lock has ended, so that blobs may have been collected.
     """
-    for protection in _required.get():
+    for protection in _required_protections.get():
         if protection.database != connection.engine.url:
             continue
         values = {"key": STORE_KEY, "pid": protection.pid, "started": protection.started}
-        if not connection.execute(_STANDS, values).scalar():
+        if not connection.execute(_IS_PROTECTED, values).scalar():
             raise UnavailableError(
                 "the lock that protects stored blobs from garbage collection was lost: its database session ended",
                 next_step="do it again: nothing was recorded, and blobs that are still stored are not sent again",

@@ -15,7 +15,7 @@ from benchlock.registry.database.record_values import as_json
 
 _SQLITE = dialect(json_serializer=as_json)
 Row = tuple[Any, ...]
-_Made = Callable[[Any], Any] | None
+_Converter = Callable[[Any], Any] | None
 
 
 class PreparedSelect:
@@ -31,40 +31,40 @@ class PreparedSelect:
         compiled = statement.compile(dialect=_SQLITE)
         self._text = str(compiled)
         self._names = tuple(compiled.positiontup or ())
-        self._usual = dict(compiled.params)
-        self._makers = [
+        self._defaults = dict(compiled.params)
+        self._converters = [
             column.type.dialect_impl(_SQLITE).result_processor(_SQLITE, None) for column in statement.selected_columns
         ]
 
-    def ask(self, engine: Engine, given: Mapping[str, Any]) -> Row | None:
+    def ask(self, engine: Engine, values: Mapping[str, Any]) -> Row | None:
         """Return the columns of the only row, or ``None`` if there is none. Parameters are texts and numbers.
 
         Raises:
             UnavailableError: The database cannot be opened or read.
         """
-        rows = self.every(engine, given)
+        rows = self.every(engine, values)
         return rows[0] if rows else None
 
-    def every(self, engine: Engine, given: Mapping[str, Any]) -> Sequence[Row]:
+    def every(self, engine: Engine, values: Mapping[str, Any]) -> Sequence[Row]:
         """Return the columns of all rows. Raise as ``ask``."""
         if engine.dialect.name != "sqlite":
             with read_transaction(engine) as connection:
-                return [tuple(row) for row in connection.execute(self.statement, given)]
+                return [tuple(row) for row in connection.execute(self.statement, values)]
         with translate_errors(engine), report_decode_errors(engine), closing(engine.raw_connection()) as connection:
-            return self._found(connection.cursor(), given)
+            return self._fetch(connection.cursor(), values)
 
-    def within(self, connection: Connection, given: Mapping[str, Any]) -> Row | None:
+    def within(self, connection: Connection, values: Mapping[str, Any]) -> Row | None:
         """Return the same row as ``ask``, in a transaction of the caller."""
         if connection.dialect.name != "sqlite":
-            row = connection.execute(self.statement, given).first()
+            row = connection.execute(self.statement, values).first()
             return None if row is None else tuple(row)
-        with _as_usual(self._text):
-            rows = self._found(connection.connection.cursor(), given)
+        with _raise_as_sqlalchemy(self._text):
+            rows = self._fetch(connection.connection.cursor(), values)
         return rows[0] if rows else None
 
-    def _found(self, cursor: DBAPICursor, given: Mapping[str, Any]) -> Sequence[Row]:
-        cursor.execute(self._text, tuple(given.get(name, self._usual[name]) for name in self._names))
-        return [tuple(map(_made, self._makers, row)) for row in cursor.fetchall()]
+    def _fetch(self, cursor: DBAPICursor, values: Mapping[str, Any]) -> Sequence[Row]:
+        cursor.execute(self._text, tuple(values.get(name, self._defaults[name]) for name in self._names))
+        return [tuple(map(_convert, self._converters, row)) for row in cursor.fetchall()]
 
 
 class PreparedInsert:
@@ -75,7 +75,7 @@ class PreparedInsert:
         self._statement = insert(table)
         self._names = tuple(column.name for column in table.columns)
         self._text = str(self._statement.compile(dialect=_SQLITE, column_keys=list(self._names)))
-        self._makers = [column.type.dialect_impl(_SQLITE).bind_processor(_SQLITE) for column in table.columns]
+        self._converters = [column.type.dialect_impl(_SQLITE).bind_processor(_SQLITE) for column in table.columns]
 
     def add(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
         """Insert the rows in a transaction of the caller.
@@ -86,13 +86,13 @@ class PreparedInsert:
         if connection.dialect.name != "sqlite":
             connection.execute(self._statement, list(rows))
             return
-        values = [tuple(map(_made, self._makers, (row[name] for name in self._names))) for row in rows]
-        with _as_usual(self._text):
+        values = [tuple(map(_convert, self._converters, (row[name] for name in self._names))) for row in rows]
+        with _raise_as_sqlalchemy(self._text):
             connection.connection.cursor().executemany(self._text, values)
 
 
 @contextmanager
-def _as_usual(text: str) -> Iterator[None]:
+def _raise_as_sqlalchemy(text: str) -> Iterator[None]:
     """Raise operational errors of the driver as SQLAlchemy does, so that callers handle one type."""
     try:
         yield
@@ -100,5 +100,5 @@ def _as_usual(text: str) -> Iterator[None]:
         raise OperationalError(text, None, error) from error
 
 
-def _made(maker: _Made, value: Any) -> Any:  # noqa: ANN401 - the value of any column
-    return value if maker is None else maker(value)
+def _convert(converter: _Converter, value: Any) -> Any:  # noqa: ANN401 - the value of any column
+    return value if converter is None else converter(value)

@@ -41,8 +41,8 @@ def _entries() -> Select[Any]:
     previous = record_chain.alias("previous")
     columns = (*record_chain.columns, previous.c.link.label("before"))
     joined = record_chain.outerjoin(previous, previous.c.seq == record_chain.c.seq - 1)
-    wanted = (record_chain.c[one].in_(bindparam(f"{one}s", expanding=True)) for one in ("kind", "key"))
-    return select(*columns).select_from(joined).where(*wanted)
+    conditions = (record_chain.c[column].in_(bindparam(f"{column}s", expanding=True)) for column in ("kind", "key"))
+    return select(*columns).select_from(joined).where(*conditions)
 
 
 _ENTRIES: Final = _entries()
@@ -95,15 +95,19 @@ class RecordKind:
 
     def columns_of(self, part: Table) -> tuple[str, ...]:
         """Return the columns of ``part`` that reference the record, in the order of the record's primary key."""
-        (foreign,) = (one for one in part.foreign_key_constraints if one.referred_table.name == self.name)
-        ours = {element.column.name: element.parent.name for element in foreign.elements}
-        return tuple(ours[column.name] for column in self.table.primary_key.columns)
+        (foreign_key,) = (
+            constraint for constraint in part.foreign_key_constraints if constraint.referred_table.name == self.name
+        )
+        by_column = {element.column.name: element.parent.name for element in foreign_key.elements}
+        return tuple(by_column[column.name] for column in self.table.primary_key.columns)
 
 
 def record_kinds(metadata: MetaData) -> tuple[RecordKind, ...]:
     """Return every kind of record of ``metadata``: one for each append-only table that no other table seals."""
-    tables = [one for one in metadata.sorted_tables if one.info.get("append_only") and one.name != record_chain.name]
-    return tuple(record_kind(one) for one in tables if "sealed_by" not in one.info)
+    tables = [
+        table for table in metadata.sorted_tables if table.info.get("append_only") and table.name != record_chain.name
+    ]
+    return tuple(record_kind(table) for table in tables if "sealed_by" not in table.info)
 
 
 def record_kind(table: Table) -> RecordKind:
@@ -123,12 +127,12 @@ def insert_record(connection: Connection, table: Table, values: Values, parts: P
     """
     parts = [(part, rows) for part, rows in parts if rows]
     for part, rows in parts:
-        _insertion(part).add(connection, rows)
-    _insertion(table).add(connection, [values])
+        _prepare_insert(part).add(connection, rows)
+    _prepare_insert(table).add(connection, [values])
     # Rows before the entry: on PostgreSQL, their triggers make this transaction the only writer if it was not before.
     digest = digest_record({part.name: rows for part, rows in parts} | {table.name: [values]})
     head = read_head(connection)
-    _insertion(record_chain).add(connection, [chain_entry(head, table.name, _key(table, values), digest)])
+    _prepare_insert(record_chain).add(connection, [chain_entry(head, table.name, _key(table, values), digest)])
 
 
 def read_head(connection: Connection) -> Head:
@@ -212,8 +216,8 @@ def find_differences(
 ) -> Iterator[DamagedDatabaseError]:
     """Yield an error for each record that fails ``check_records``; the arguments are the same."""
     chained: set[tuple[str, str]] = set()
-    for some in in_batches(keys, BATCH):
-        for row in connection.execute(_ENTRIES, {"kinds": list(kinds), "keys": some}):
+    for batch in in_batches(keys, BATCH):
+        for row in connection.execute(_ENTRIES, {"kinds": list(kinds), "keys": batch}):
             place = (row.kind, row.key)
             chained.add(place)
             if row.link != _link(row.before or _ORIGIN, *place, row.digest):
@@ -237,8 +241,8 @@ def read_records(connection: Connection, kind: RecordKind) -> Iterator[tuple[str
     parts = [_Stream(connection, part, kind.columns_of(part)) for part in kind.parts]
     own = tuple(column.name for column in kind.table.primary_key.columns)
     for place, rows in _group_rows(connection, kind.table, own):
-        found = {part.table.name: part.rows_of(place) for part in parts} | {kind.name: rows}
-        yield kind.key(rows[0]), digest_record(found)
+        record_rows = {part.table.name: part.rows_of(place) for part in parts} | {kind.name: rows}
+        yield kind.key(rows[0]), digest_record(record_rows)
 
 
 def walk_chain(connection: Connection, noted: Head | None = None) -> Iterator[DamagedDatabaseError]:
@@ -261,9 +265,9 @@ def walk_chain(connection: Connection, noted: Head | None = None) -> Iterator[Da
 def find_missing(connection: Connection, kind: RecordKind) -> Iterator[DamagedDatabaseError]:
     """Yield an error for each record of a kind that is in the chain but not in its table."""
     columns = " || ' ' || ".join(f'"{column.name}"' for column in kind.table.primary_key.columns)
-    there: Select[Any] = select(literal_column(columns)).select_from(kind.table)
+    stored: Select[Any] = select(literal_column(columns)).select_from(kind.table)
     chained = select(record_chain.c.key).where(record_chain.c.kind == kind.name)
-    for key in connection.execute(chained.except_(there)).scalars():
+    for key in connection.execute(chained.except_(stored)).scalars():
         yield damage_error("a record is missing", name(kind.name, key))
 
 
@@ -303,8 +307,8 @@ def _group_rows(
 ) -> Iterator[tuple[tuple[Any, ...], list[dict[str, Any]]]]:
     query = select(table).order_by(*(table.c[column] for column in columns))
     with connection.execute(query, execution_options={"yield_per": BATCH}) as rows:
-        found = (row._asdict() for row in rows)
-        for place, group in groupby(found, key=lambda values: tuple(values[column] for column in columns)):
+        row_values = (row._asdict() for row in rows)
+        for place, group in groupby(row_values, key=lambda values: tuple(values[column] for column in columns)):
             yield place, list(group)
 
 
@@ -343,5 +347,5 @@ def _key_columns(table: Table) -> tuple[str, ...]:
 
 
 @cache
-def _insertion(table: Table) -> PreparedInsert:
+def _prepare_insert(table: Table) -> PreparedInsert:
     return PreparedInsert(table)

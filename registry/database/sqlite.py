@@ -42,12 +42,12 @@ class FairLock:
             if woken.acquire(timeout=seconds):
                 return True
         except BaseException:  # a signal: the lock must not go to a thread that no longer waits
-            if self._withdraws(me, woken):
+            if self._stop_waiting(me, woken):
                 self.leave()
             raise
-        return self._withdraws(me, woken)
+        return self._stop_waiting(me, woken)
 
-    def _withdraws(self, me: int, woken: threading.Lock) -> bool:
+    def _stop_waiting(self, me: int, woken: threading.Lock) -> bool:
         """Stop waiting; return ``True`` if the lock was handed over just now."""
         with self._own:
             if self._holder == me:
@@ -160,10 +160,10 @@ def _configure(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> 
         "synchronous=FULL",
         "foreign_keys=ON",
     ):
-        _insist(connection, f"PRAGMA {pragma}")
+        _execute_patiently(connection, f"PRAGMA {pragma}")
 
 
-def _insist(connection: sqlite3.Connection, statement: str) -> None:
+def _execute_patiently(connection: sqlite3.Connection, statement: str) -> None:
     """Execute a statement, and retry while another process blocks it.
 
     SQLite does not wait by itself when it switches a new database to the write-ahead log while another process opens

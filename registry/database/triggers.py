@@ -63,22 +63,22 @@ def row_exists(table: str, columns: tuple[tuple[str, str], ...]) -> str:
 
 def sqlite_triggers(guard: Guard) -> Mapping[str, str]:
     """Return the statements that create the triggers of a guard on SQLite, by trigger name."""
-    made = {
+    statements = {
         "update": _trigger(guard, "update", "UPDATE", None),
         "delete": _trigger(guard, "delete", "DELETE", None),
         "replace": _trigger(guard, "replace", "INSERT", _key_exists(guard)),
     }
     if guard.seal:
-        made["sealed"] = _trigger(guard, "sealed", "INSERT", row_exists(guard.seal.table, guard.seal.columns))
-    return {guard.trigger(event): statement for event, statement in made.items()}
+        statements["sealed"] = _trigger(guard, "sealed", "INSERT", row_exists(guard.seal.table, guard.seal.columns))
+    return {guard.trigger(event): statement for event, statement in statements.items()}
 
 
-def find_missing_sqlite_triggers(connection: Connection, wanted: Iterable[Guard]) -> tuple[str, ...]:
+def find_missing_sqlite_triggers(connection: Connection, guards: Iterable[Guard]) -> tuple[str, ...]:
     """Return the names of triggers that an SQLite database lacks or has in another form."""
     rows = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
-    found = {row.name: row.sql for row in rows}
-    expected = {name: sql for guard in wanted for name, sql in sqlite_triggers(guard).items()}
-    return tuple(name for name, sql in expected.items() if found.get(name) != sql)
+    present = {row.name: row.sql for row in rows}
+    expected = {name: sql for guard in guards for name, sql in sqlite_triggers(guard).items()}
+    return tuple(name for name, sql in expected.items() if present.get(name) != sql)
 
 
 def _key_exists(guard: Guard) -> str:
@@ -131,19 +131,21 @@ class _Trigger:
 
 def postgresql_triggers(guard: Guard) -> Mapping[str, str]:
     """Return the statements that create the triggers of a guard on PostgreSQL, each with a unique name."""
-    return {"search path": _PATH} | dict(chain.from_iterable(one.statements() for one in _triggers(guard)))
+    return {"search path": _PATH} | dict(chain.from_iterable(trigger.statements() for trigger in _triggers(guard)))
 
 
 def postgresql_cleanup_statements(guard: Guard) -> tuple[str, ...]:
     """Return the statements that remove the trigger functions after the table was dropped."""
-    return tuple(f"DROP FUNCTION {one.name}()" for one in _triggers(guard))
+    return tuple(f"DROP FUNCTION {trigger.name}()" for trigger in _triggers(guard))
 
 
-def find_missing_postgresql_triggers(connection: Connection, wanted: Iterable[Guard]) -> tuple[str, ...]:
+def find_missing_postgresql_triggers(connection: Connection, guards: Iterable[Guard]) -> tuple[str, ...]:
     """Return the names of triggers that a PostgreSQL database lacks or has in another form."""
-    found = {tuple(row) for row in connection.execute(text(_FOUND))}
-    expected = chain.from_iterable(_triggers(guard) for guard in wanted)
-    return tuple(one.name for one in expected if (one.name, one.table, one.kind, one.body) not in found)
+    present = {tuple(row) for row in connection.execute(text(_FOUND))}
+    expected = chain.from_iterable(_triggers(guard) for guard in guards)
+    return tuple(
+        trigger.name for trigger in expected if (trigger.name, trigger.table, trigger.kind, trigger.body) not in present
+    )
 
 
 def _triggers(guard: Guard) -> Iterator[_Trigger]:
@@ -189,12 +191,12 @@ def cleanup_statements(guard: Guard, dialect: str) -> tuple[str, ...]:
     return () if dialect == "sqlite" else postgresql_cleanup_statements(guard)
 
 
-def find_missing_triggers(connection: Connection, wanted: Iterable[Guard]) -> tuple[str, ...]:
+def find_missing_triggers(connection: Connection, guards: Iterable[Guard]) -> tuple[str, ...]:
     """Return the names of triggers that the database lacks or has in another form."""
-    missing_there = (
+    find_missing = (
         find_missing_sqlite_triggers if connection.dialect.name == "sqlite" else find_missing_postgresql_triggers
     )
-    return missing_there(connection, wanted)
+    return find_missing(connection, guards)
 
 
 def _unique_keys(table: Table) -> tuple[tuple[str, ...], ...]:
@@ -242,14 +244,14 @@ def limit_cleanup_statements(limits: TextLimits, dialect: str) -> tuple[str, ...
     return (f"DROP TRIGGER {limits.trigger} ON {limits.table}", f"DROP FUNCTION {limits.trigger}()")
 
 
-def find_missing_limit_triggers(connection: Connection, wanted: Iterable[TextLimits]) -> tuple[str, ...]:
+def find_missing_limit_triggers(connection: Connection, text_limits: Iterable[TextLimits]) -> tuple[str, ...]:
     """Return the names of limit triggers that the database lacks or has in another form."""
     if connection.dialect.name == "sqlite":
         rows = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
-        expected = {name: sql for limits in wanted for name, sql in _sqlite(limits)}
+        expected = {name: sql for limits in text_limits for name, sql in _sqlite(limits)}
     else:
         rows = connection.execute(text(_ALWAYS))
-        expected = {limits.trigger: _body(limits) for limits in wanted}
+        expected = {limits.trigger: _body(limits) for limits in text_limits}
     present = {row[0]: row[1] for row in rows}
     return tuple(name for name, content in expected.items() if present.get(name) != content)
 

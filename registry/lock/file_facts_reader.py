@@ -83,13 +83,13 @@ def read_file_facts(questions: FileQuestions, manifests: Mapping[Kind, Manifest]
         return _answer(questions, locations, store)
     arguments = msgspec.to_builtins([questions, locations])
     try:
-        found = run_isolated(f"{__name__}:answer_isolated", arguments, limits=LIMITS, what=_WHAT, blobs=store)
+        facts = run_isolated(f"{__name__}:answer_isolated", arguments, limits=LIMITS, what=_WHAT, blobs=store)
     except (LimitExceededError, IsolatedFaultError) as error:
-        location = next((one for one in locations if one.digest == error.blob), None)
+        location = next((candidate for candidate in locations if candidate.digest == error.blob), None)
         if location is not None:
             error.where = f"{location.path} ({location.artifact})"
         raise
-    return msgspec.convert(found, FileFacts)
+    return msgspec.convert(facts, FileFacts)
 
 
 def answer_isolated(arguments: Sequence[Any], blobs: BlobReader) -> Any:  # noqa: ANN401 - plain values
@@ -106,10 +106,10 @@ def _locate(manifest: Manifest, path: str) -> FileLocation:
             artifact = f"{manifest.kind}/{manifest.name} {manifest.version}"
             tree = "" if file.path == path else file.path
             return FileLocation(artifact, manifest.kind, path, from_hex(file.sha256), file.size, tree)
-    raise _missing(f"{manifest.kind}/{manifest.name}", path)
+    raise _missing_error(f"{manifest.kind}/{manifest.name}", path)
 
 
-def _missing(artifact: str, path: str) -> InvalidInputError:
+def _missing_error(artifact: str, path: str) -> InvalidInputError:
     return InvalidInputError(
         f"{artifact} has no file {path}", where=path, next_step="publish a version that has it, or name another file"
     )
@@ -118,9 +118,12 @@ def _missing(artifact: str, path: str) -> InvalidInputError:
 def _are_small(locations: Sequence[FileLocation], store: BlobReader) -> bool:
     """Return whether this process can read the files cheaply: few bytes, and none compressed."""
     try:
-        if any(one.tree for one in locations) or sum(store.stat(one.digest).size for one in locations) > SMALL:
+        if (
+            any(location.tree for location in locations)
+            or sum(store.stat(location.digest).size for location in locations) > SMALL
+        ):
             return False
-        return not any(_is_compressed(one.digest, store) for one in locations)
+        return not any(_is_compressed(location.digest, store) for location in locations)
     except BlobNotFoundError:
         return True  # reading raises the error
 
@@ -131,11 +134,11 @@ def _is_compressed(digest: Digest, store: BlobReader) -> bool:
 
 
 def _answer(questions: FileQuestions, locations: Sequence[FileLocation], blobs: BlobReader) -> FileFacts:
-    files = _Files({(one.kind, one.path): one for one in locations}, blobs)
+    files = _Files({(location.kind, location.path): location for location in locations}, blobs)
     columns = () if questions.index is None else files.label_columns(questions.index)
     compared = tuple(map(files.compare_labels, questions.compared))
     wheels = {path: files.wheels(path) for path in questions.wheels}
-    without_rate = tuple(one.index for one in questions.resampled if files.are_without_rate(one))
+    without_rate = tuple(field.index for field in questions.resampled if files.are_without_rate(field))
     return FileFacts(columns, compared, wheels, without_rate)
 
 
@@ -158,10 +161,13 @@ class _Files:
                 of_dataset = read_categories(stream, compared.dataset)
         else:
             of_dataset = self._labels("dataset", compared.dataset)
-        found = find_disagreements(of_model, of_dataset, compared.offset)
-        shifts = {one.found - one.expected for one in found}
-        shown = (Disagreement(shorten(one.name, _LONGEST_NAME), one.expected, one.found) for one in found[:_MOST_SHOWN])
-        return LabelComparison(len(found), shifts.pop() if len(shifts) == 1 else None, tuple(shown))
+        disagreements = find_disagreements(of_model, of_dataset, compared.offset)
+        shifts = {item.found - item.expected for item in disagreements}
+        examples = (
+            Disagreement(shorten(item.name, _LONGEST_NAME), item.expected, item.found)
+            for item in disagreements[:_MOST_SHOWN]
+        )
+        return LabelComparison(len(disagreements), shifts.pop() if len(shifts) == 1 else None, tuple(examples))
 
     def wheels(self, path: str) -> tuple[ListedWheel, ...]:
         with self._open("image", path) as stream:
@@ -174,7 +180,7 @@ class _Files:
                 if field.format == "parquet":
                     column = read_footer(stream).column(field.key)
                     return column is not None and column.holds_sounds
-                return any(one.name == field.key and one.holds_sounds for one in read_arrays(stream))
+                return any(array.name == field.key and array.holds_sounds for array in read_arrays(stream))
             except MalformedError:
                 return False  # the run reports the error
 
@@ -198,10 +204,10 @@ class _Files:
         if not location.tree:
             return blob
         inside = location.path.removeprefix(location.tree)
-        found = None
+        file = None
         for entry in iterate_tree(self.blobs, blob, name=location.tree):
             if entry.path == inside:
-                found = Descriptor(entry.digest, entry.size)
-        if found is None:
-            raise _missing(location.artifact, location.path)
-        return found
+                file = Descriptor(entry.digest, entry.size)
+        if file is None:
+            raise _missing_error(location.artifact, location.path)
+        return file

@@ -88,7 +88,7 @@ def preferences_of(lock: Lock, upgrade: Collection[tuple[Kind, str]] = ()) -> Pr
 
 def file_questions(request: Request, chosen: ChosenManifests) -> FileQuestions:
     """Return the questions about files that ``build_lock`` needs answered: labels, indexes and wheels."""
-    wheels = [one.wheels for one in list_admitted_platforms(request, chosen) if one.wheels is not UNSET]
+    wheels = [platform.wheels for platform in list_admitted_platforms(request, chosen) if platform.wheels is not UNSET]
     return FileQuestions(
         find_required_index(request, chosen),
         tuple(find_compared_labels(request, chosen)),
@@ -99,7 +99,7 @@ def file_questions(request: Request, chosen: ChosenManifests) -> FileQuestions:
 
 def list_admitted_platforms(request: Request, chosen: ChosenManifests) -> tuple[Platform, ...]:
     """Return the platforms of the chosen image that the request admits."""
-    return tuple(one for one in chosen.image.platforms if _admits(request.hardware, one))
+    return tuple(platform for platform in chosen.image.platforms if _admits(request.hardware, platform))
 
 
 def build_lock(
@@ -131,12 +131,14 @@ def build_lock(
     image = _artifact(resolution.image, ())
     described = configurations or {}
     platforms = [
-        _platform(chosen.image, one, facts) if one.reference is UNSET else _finished(one, described[one])
-        for one in list_admitted_platforms(request, chosen)
+        _platform(chosen.image, platform, facts)
+        if platform.reference is UNSET
+        else _lock_finished(platform, described[platform])
+        for platform in list_admitted_platforms(request, chosen)
     ]
     dataset = _artifact(resolution.dataset, files_of(chosen.dataset))
     content = LockContent(
-        schema=FINISHED_SCHEMA if any(one.finished for one in platforms) else PLAIN_SCHEMA,
+        schema=FINISHED_SCHEMA if any(platform.finished for platform in platforms) else PLAIN_SCHEMA,
         request=request.document,
         model=_artifact(resolution.model, files_of(chosen.model)),
         dataset=LockedDataset(**structs.asdict(dataset), split=request.asked.dataset.split),
@@ -199,7 +201,7 @@ def _platform(image: Image, platform: Platform, facts: FileFacts) -> LockedPlatf
     return structs.replace(locked, image_id=config, config_size=sizes[config], layers=layers)
 
 
-def _finished(platform: Platform, text: bytes) -> LockedPlatform:
+def _lock_finished(platform: Platform, text: bytes) -> LockedPlatform:
     configuration = parse_configuration(text)
     check_image_platform(platform, configuration)
     return LockedPlatform(
@@ -220,11 +222,11 @@ def check_image_platform(platform: Platform, configuration: Configuration) -> No
     Raises:
         InvalidInputError: The image is for another OS or architecture.
     """
-    made, said = ((one.os, one.arch) for one in (configuration, platform))
-    if made != said:
+    actual, declared = ((item.os, item.arch) for item in (configuration, platform))
+    if actual != declared:
         raise InvalidInputError(
-            f"{platform.reference} is made for {'/'.join(made)}, and its manifest says {'/'.join(said)}",
-            where=f"{'/'.join(said)}/{platform.device}",
+            f"{platform.reference} is made for {'/'.join(actual)}, and its manifest says {'/'.join(declared)}",
+            where=f"{'/'.join(declared)}/{platform.device}",
             next_step="publish a version of the image with the right os and arch",
         )
 
@@ -242,8 +244,8 @@ def find_wheel_files(
     Raises:
         InvalidInputError: The image lacks a file, or has it with another digest.
     """
-    found = {wheel.path: _find_wheel_file(wheel, path, files) for wheel in wheels}
-    return tuple(found[inside] for inside in sorted(found))
+    by_path = {wheel.path: _find_wheel_file(wheel, path, files) for wheel in wheels}
+    return tuple(by_path[inside] for inside in sorted(by_path))
 
 
 def _find_wheel_file(wheel: ListedWheel, path: str, files: Mapping[str, LockedFile]) -> LockedFile:
@@ -258,7 +260,7 @@ def _find_wheel_file(wheel: ListedWheel, path: str, files: Mapping[str, LockedFi
     return files[wheel.path]
 
 
-_RESOLVED = frozenset(("model", "dataset", "framework", "image", "prereleases", "hardware"))
+_RESOLUTION_KEYS = frozenset(("model", "dataset", "framework", "image", "prereleases", "hardware"))
 """Keys of a request that select versions and platforms: they may be reworded while they select the same ones."""
 
 
@@ -280,36 +282,42 @@ def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
         request: The request as it is now.
         snapshot: The catalogue at the time in the request, or else now.
     """
-    written, now = dict(lock.request), dict(request.document)
-    if "as_of" not in now:
-        written.pop("as_of", None)
-    changes = [key for key in (written | now) if written.get(key) != now.get(key)]
-    reasons = [f"{key} was {_shown(written, key)}, is {_shown(now, key)}" for key in changes if key not in _RESOLVED]
+    locked_request, current_request = dict(lock.request), dict(request.document)
+    if "as_of" not in current_request:
+        locked_request.pop("as_of", None)
+    changes = [key for key in (locked_request | current_request) if locked_request.get(key) != current_request.get(key)]
+    reasons = [
+        f"{key} was {_format_key(locked_request, key)}, is {_format_key(current_request, key)}"
+        for key in changes
+        if key not in _RESOLUTION_KEYS
+    ]
     if lock.dataset.split != request.asked.dataset.split:
         reasons.append(f"dataset.split was {lock.dataset.split}, is {request.asked.dataset.split}")
     if "hardware" in changes and conditions_of(lock.request) != request.conditions:
-        reasons.append(f"hardware was {_shown(written, 'hardware')}, is {_shown(now, 'hardware')}")
-    resolved, warnings = _resolved_again(lock, request, snapshot)
-    if "as_of" in lock.request and "as_of" not in now:
+        reasons.append(
+            f"hardware was {_format_key(locked_request, 'hardware')}, is {_format_key(current_request, 'hardware')}"
+        )
+    resolved, warnings = _resolve_again(lock, request, snapshot)
+    if "as_of" in lock.request and "as_of" not in current_request:
         warnings.append(
             f"the lock was made as of {lock.request['as_of']}, and the request names no time: locked again, it moves"
         )
     reasons += resolved
-    reworded = [key for key in changes if key in _RESOLVED]
+    reworded = [key for key in changes if key in _RESOLUTION_KEYS]
     if reworded and not reasons:
         what = "versions and platforms" if "hardware" in reworded else "versions"
         warnings.append(f"the request asks otherwise for {', '.join(reworded)}; the same {what} answer it")
     return Freshness(tuple(reasons), tuple(warnings))
 
 
-def _resolved_again(lock: Lock, request: Request, snapshot: Snapshot) -> tuple[list[str], list[str]]:
+def _resolve_again(lock: Lock, request: Request, snapshot: Snapshot) -> tuple[list[str], list[str]]:
     try:
-        found = resolve(question_of(request), snapshot, preferences_of(lock))
+        resolution = resolve(question_of(request), snapshot, preferences_of(lock))
     except (ConflictError, UnknownNameError) as error:
         return [error.what], []
     reasons, warnings = [], []
     for kind, artifact in lock.artifacts().items():
-        candidate = found.chosen()[kind]
+        candidate = resolution.chosen()[kind]
         locked = f"{kind}/{artifact.name} {artifact.version}"
         if (candidate.name, candidate.version) != (artifact.name, parse_version(artifact.version)):
             reasons.append(f"{locked} does not answer the request; {candidate} does")
@@ -317,23 +325,25 @@ def _resolved_again(lock: Lock, request: Request, snapshot: Snapshot) -> tuple[l
             reasons.append(f"{locked} has other content in this catalogue: {candidate.digest}, not {artifact.digest}")
         elif candidate.yanked is not None:
             warnings.append(f"{locked} is yanked: {candidate.yanked}")
-    locked_platforms = {(one.os, one.arch, one.device, one.python) for one in lock.image.platforms}
-    admitted = {offer[:4] for offer in found.platforms}
+    locked_platforms = {
+        (platform.os, platform.arch, platform.device, platform.python) for platform in lock.image.platforms
+    }
+    admitted = {offer[:4] for offer in resolution.platforms}
     if not reasons and locked_platforms != admitted:
         reasons.append(
-            f"the request admits other platforms of the image than the lock has: {_spelled(admitted)}, "
-            f"not {_spelled(locked_platforms)}"
+            f"the request admits other platforms of the image than the lock has: {_format_platforms(admitted)}, "
+            f"not {_format_platforms(locked_platforms)}"
         )
     return reasons, warnings
 
 
-def _spelled(platforms: Collection[tuple[str, ...]]) -> str:
+def _format_platforms(platforms: Collection[tuple[str, ...]]) -> str:
     alike = Counter(platform[:3] for platform in platforms)
-    names = ((one, "" if alike[one[:3]] == 1 else f" python {one[3]}") for one in sorted(platforms))
-    return ", ".join(f"{'/'.join(one[:3])}{python}" for one, python in names)
+    names = ((platform, "" if alike[platform[:3]] == 1 else f" python {platform[3]}") for platform in sorted(platforms))
+    return ", ".join(f"{'/'.join(platform[:3])}{python}" for platform, python in names)
 
 
-def _shown(document: dict[str, Any], key: str) -> str:
+def _format_key(document: dict[str, Any], key: str) -> str:
     if key not in document:
         return "absent"
     value = document[key]

@@ -78,18 +78,18 @@ def resolve_request(request: Request, catalogue: Versions, preferences: Preferen
             return resolve(question, snapshot, preferences)
     except (ConflictError, UnknownNameError) as error:
         if request.as_of is not None:
-            _tell_of_now(error, request, catalogue, preferences)
+            _add_current_answer(error, request, catalogue, preferences)
         raise
 
 
-def _tell_of_now(
+def _add_current_answer(
     error: ConflictError | UnknownNameError, request: Request, catalogue: Versions, preferences: Preferences
 ) -> None:
     """Add to an error the time that it applies to, and the resolution as of now, if there is one."""
     error.what += f"\n  as of {request.asked.as_of}, which the request asks for"
     with catalogue.snapshot() as snapshot, suppress(ConflictError, UnknownNameError):
-        found = ", ".join(map(str, resolve(question_of(request), snapshot, preferences).chosen().values()))
-        step = f"leave out the time: now {found} answer it"
+        answer = ", ".join(map(str, resolve(question_of(request), snapshot, preferences).chosen().values()))
+        step = f"leave out the time: now {answer} answer it"
         error.next_step = f"{error.next_step}; or {step}" if error.next_step else step
 
 
@@ -118,7 +118,7 @@ def keep_lock(
         UnavailableError: The registry of a finished image cannot be reached.
     """
     with store.writing():
-        lock = _build(request, resolution, _chosen(resolution, catalogue), harness, (store, look_up))
+        lock = _build(request, resolution, _read_manifests(resolution, catalogue), harness, (store, look_up))
         catalogue.put_lock(lock)
     return lock
 
@@ -134,7 +134,7 @@ def trial_lock(
     resolution: Resolution,
     drafts: Sequence[Manifest],
     harness: Harness,
-    reached: tuple[BlobStore, Manifests, ConfigurationLookup | None],
+    access: tuple[BlobStore, Manifests, ConfigurationLookup | None],
 ) -> Lock:
     """Create the lock of a resolution with drafts, as if they were published, without storing it.
 
@@ -145,12 +145,12 @@ def trial_lock(
         resolution: Its resolution.
         drafts: The manifests of the drafts.
         harness: The harness to lock.
-        reached: The store, which has the manifests and files of the drafts; the catalogue; and ``look_up`` of
+        access: The store, which has the manifests and files of the drafts; the catalogue; and ``look_up`` of
             ``keep_lock``.
     """
-    store, catalogue, look_up = reached
-    own = {(one.kind, one.name): one for one in drafts}
-    return _build(request, resolution, _chosen(resolution, catalogue, own), harness, (store, look_up))
+    store, catalogue, look_up = access
+    by_name = {(draft.kind, draft.name): draft for draft in drafts}
+    return _build(request, resolution, _read_manifests(resolution, catalogue, by_name), harness, (store, look_up))
 
 
 def make_draft_candidate(draft: Manifest) -> Candidate:
@@ -166,22 +166,22 @@ def _build(
     resolution: Resolution,
     chosen: ChosenManifests,
     harness: Harness,
-    reached: tuple[BlobStore, ConfigurationLookup | None],
+    access: tuple[BlobStore, ConfigurationLookup | None],
 ) -> Lock:
     """Build the lock, and store its harness and the configurations of finished images."""
-    store, look_up = reached
+    store, look_up = access
     manifests: Mapping[Kind, Manifest] = {manifest.kind: manifest for manifest in chosen.all()}
     check_answerable(request, chosen)
     facts = read_file_facts(file_questions(request, chosen), manifests, store)
     finished = {
-        one: _configuration(one, look_up)
-        for one in list_admitted_platforms(request, chosen)
-        if one.reference is not UNSET
+        platform: _configuration(platform, look_up)
+        for platform in list_admitted_platforms(request, chosen)
+        if platform.reference is not UNSET
     }
     for configuration in finished.values():
         store.put(io.BytesIO(configuration))
-    kept = store.put(io.BytesIO(harness.content))
-    locked = LockedHarness(version=harness.version, digest=kept.digest, size=kept.size)
+    harness_blob = store.put(io.BytesIO(harness.content))
+    locked = LockedHarness(version=harness.version, digest=harness_blob.digest, size=harness_blob.size)
     return build_lock(request, resolution, chosen, facts, locked, finished)
 
 
@@ -227,11 +227,11 @@ def explain_locked_version(lock: Lock, kind: Kind, name: str, catalogue: Version
 
 def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, Manifest]:
     """Return the manifests of the locks' artifacts that are in the store, by digest."""
-    digests = {one.digest for lock in locks for one in lock.artifacts().values()}
+    digests = {artifact.digest for lock in locks for artifact in lock.artifacts().values()}
     return {digest: parse_published(read(store, digest, name=digest)) for digest in digests if store.exists(digest)}
 
 
-def _chosen(
+def _read_manifests(
     resolution: Resolution, catalogue: Manifests, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
 ) -> ChosenManifests:
     own = drafts or {}

@@ -34,7 +34,7 @@ def find_platform_changes(before: LockedImage, after: LockedImage) -> Iterator[s
 
     An example is ``linux/amd64/cpu: numpy 2.3.0 → 2.4.1; 3 of 5 layers the same``.
     """
-    was, is_ = ({_name(one, image): one for one in image.platforms} for image in (before, after))
+    was, is_ = ({_name(platform, image): platform for platform in image.platforms} for image in (before, after))
     for name in sorted(was | is_):
         if name not in is_ or name not in was:
             yield f"{name} {'added' if name in is_ else 'removed'}"
@@ -44,7 +44,7 @@ def find_platform_changes(before: LockedImage, after: LockedImage) -> Iterator[s
 
 def _name(platform: LockedPlatform, image: LockedImage) -> str:
     """Return the name of a platform, with its Python version if the image has several."""
-    alike = sum(str(one) == str(platform) for one in image.platforms)
+    alike = sum(str(other) == str(platform) for other in image.platforms)
     return str(platform) if alike == 1 else f"{platform} python {platform.python}"
 
 
@@ -76,16 +76,16 @@ def _wheels(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
 
 def _distributions(wheels: Iterable[LockedFile]) -> dict[str, tuple[str, str]]:
     """Return version and digest of each wheel by distribution name, from the file names."""
-    found = {}
+    by_name = {}
     for wheel in wheels:
         name, version, *_ = (*wheel.path.rpartition("/")[2].split("-"), "")
-        found[name] = (version, wheel.sha256)
-    return found
+        by_name[name] = (version, wheel.sha256)
+    return by_name
 
 
 def _layers(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
     """Yield changes of the layers; the first layer is the base."""
-    was, is_ = ([] if one.layers is UNSET else [*one.layers] for one in (before, after))
+    was, is_ = ([] if platform.layers is UNSET else [*platform.layers] for platform in (before, after))
     if not (was and is_):
         if was or is_:
             yield "has layers now, for containers" if is_ else "has no layers any more, and runs as a process alone"
@@ -93,22 +93,22 @@ def _layers(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
     if was != is_:
         if was[0] != is_[0]:
             yield "base changed"
-        yield f"{_shared(was, is_)} of {len(is_)} layers the same"
+        yield f"{_count_shared(was, is_)} of {len(is_)} layers the same"
     elif before.image_id != after.image_id:
         yield "image configuration changed, the layers the same"
 
 
-def _shared(before: list[LockedLayer], after: list[LockedLayer]) -> int:
+def _count_shared(before: list[LockedLayer], after: list[LockedLayer]) -> int:
     return len({layer.digest for layer in before} & {layer.digest for layer in after})
 
 
 _WIDTH = 120
 """Maximum characters of a line; a longer change takes several lines."""
 
-_NORMALISED = ("limits", "scenario", "metrics")
+_NORMALIZED = ("limits", "scenario", "metrics")
 """Keys of the request that the lock also contains elsewhere, in their normalized form."""
 
-_ASKED = {"seconds": "time", "bytes": "memory"}
+_REQUEST_NAMES = {"seconds": "time", "bytes": "memory"}
 """The names of limits in requests."""
 
 
@@ -158,9 +158,11 @@ def diff(before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> tup
         changes += _artifact(kind, before, after, manifests)
     changes += (*_harness(before, after), *_request(before, after))
     changes += (*_settings("limits", before, after), *_settings("scenario", before, after), *_metrics(before, after))
-    told = (*KINDS, "harness", "request", *_NORMALISED)
-    was, is_ = ({key: part for key, part in lock.document.items() if key not in told} for lock in (before, after))
-    changes += map(_plainly, find_differences(was, is_))
+    handled_keys = (*KINDS, "harness", "request", *_NORMALIZED)
+    was, is_ = (
+        {key: part for key, part in lock.document.items() if key not in handled_keys} for lock in (before, after)
+    )
+    changes += map(_make_change, find_differences(was, is_))
     return tuple(changes) or (Change("lock", before.id, after.id),)
 
 
@@ -172,7 +174,7 @@ def _artifact(kind: Kind, before: Lock, after: Lock, manifests: Mapping[Digest, 
     same_name = was.name == is_.name
     if same_name and was.version == is_.version and was.digest != is_.digest:
         details.insert(0, "other content of the same version")
-    old, new = (one.version if same_name else f"{one.name} {one.version}" for one in (was, is_))
+    old, new = (artifact.version if same_name else f"{artifact.name} {artifact.version}" for artifact in (was, is_))
     yield Change(
         f"{kind}/{was.name}" if same_name else kind,
         old,
@@ -187,7 +189,7 @@ def _meaning(before: LockedArtifact, after: LockedArtifact, manifests: Mapping[D
     if before.digest == after.digest:
         yield from _environment(before, after)
         return
-    known = [manifests[one.digest] for one in (before, after) if one.digest in manifests]
+    known = [manifests[artifact.digest] for artifact in (before, after) if artifact.digest in manifests]
     uses: dict[str, str] = {}
     for manifest in known:
         uses |= list_file_uses(manifest)
@@ -218,29 +220,31 @@ def _harness(before: Lock, after: Lock) -> Iterator[Change]:
 
 def _request(before: Lock, after: Lock) -> Iterator[Change]:
     """Yield changed keys of the request; a key with a normalized form only if that form is unchanged."""
-    for one in find_differences(before.request, after.request, "request"):
-        key = one.path.split(".")[1].partition("[")[0]
-        if key not in _NORMALISED and one.path != "request.dataset.split":
-            yield _plainly(one)
-        elif key in _NORMALISED and before.document[key] == after.document[key]:
-            yield _plainly(one, "means the same")
+    for difference in find_differences(before.request, after.request, "request"):
+        key = difference.path.split(".")[1].partition("[")[0]
+        if key not in _NORMALIZED and difference.path != "request.dataset.split":
+            yield _make_change(difference)
+        elif key in _NORMALIZED and before.document[key] == after.document[key]:
+            yield _make_change(difference, "means the same")
 
 
 def _settings(table: str, before: Lock, after: Lock) -> Iterator[Change]:
     """Yield changed limits or scenario settings, in the words of the request if both locks have them."""
-    for one in find_differences(before.document[table], after.document[table]):
-        if one.path.startswith("seeds") and before.request.get("seed") != after.request.get("seed"):
+    for difference in find_differences(before.document[table], after.document[table]):
+        if difference.path.startswith("seeds") and before.request.get("seed") != after.request.get("seed"):
             continue  # the change of the seed implies them
-        name = _ASKED.get(one.path, one.path)
-        was, is_ = (_asked(lock, table).get(name, UNSET) for lock in (before, after))
-        worded = was is not UNSET and is_ is not UNSET
-        yield _plainly(Difference(f"{table}.{name}", *((was, is_) if worded else (one.before, one.after))))
+        name = _REQUEST_NAMES.get(difference.path, difference.path)
+        was, is_ = (_requested_settings(lock, table).get(name, UNSET) for lock in (before, after))
+        both_requested = was is not UNSET and is_ is not UNSET
+        yield _make_change(
+            Difference(f"{table}.{name}", *((was, is_) if both_requested else (difference.before, difference.after)))
+        )
 
 
-def _asked(lock: Lock, table: str) -> Mapping[str, Any]:
+def _requested_settings(lock: Lock, table: str) -> Mapping[str, Any]:
     """Return a table of the request in a lock, whose form nothing has checked, or an empty table."""
-    found = lock.request.get(table)
-    return found if isinstance(found, Mapping) else {}
+    settings = lock.request.get(table)
+    return settings if isinstance(settings, Mapping) else {}
 
 
 def _metrics(before: Lock, after: Lock) -> Iterator[Change]:
@@ -256,6 +260,6 @@ def _metrics(before: Lock, after: Lock) -> Iterator[Change]:
         yield Change("metrics", None, None, tuple(details))
 
 
-def _plainly(one: Difference, *details: str) -> Change:
-    was, is_ = (None if value is UNSET else format_value(value) for value in (one.before, one.after))
-    return Change(one.path, was, is_, details)
+def _make_change(difference: Difference, *details: str) -> Change:
+    was, is_ = (None if value is UNSET else format_value(value) for value in (difference.before, difference.after))
+    return Change(difference.path, was, is_, details)

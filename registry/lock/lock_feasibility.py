@@ -76,7 +76,10 @@ def check_answerable(request: Request, chosen: ChosenManifests) -> None:
     Raises:
         InvalidInputError: One of these conditions is not met; the error says which.
     """
-    for subject, name in ((request, "the request"), *((one, f"{one.kind}/{one.name}") for one in chosen.all())):
+    for subject, name in (
+        (request, "the request"),
+        *((manifest, f"{manifest.kind}/{manifest.name}") for manifest in chosen.all()),
+    ):
         if reasons := find_unsupported(subject):
             raise InvalidInputError(
                 f"{name} cannot be run: {'; '.join(reasons)}",
@@ -132,11 +135,11 @@ def _check_split(request: Request, dataset: Dataset) -> None:
 
 def _check_batches(scenario: object, model: Model) -> None:
     """Require that a batch sweep uses batches that the model accepts. Other scenarios pad batches to a fixed size."""
-    taken = _fixed_batch(model)
-    if isinstance(scenario, BatchSweep) and taken is not None and set(scenario.batches) != {taken}:
-        others = ", ".join(str(size) for size in scenario.batches if size != taken)
+    fixed = _fixed_batch(model)
+    if isinstance(scenario, BatchSweep) and fixed is not None and set(scenario.batches) != {fixed}:
+        others = ", ".join(str(size) for size in scenario.batches if size != fixed)
         raise InvalidInputError(
-            f"model/{model.name} {model.version} takes batches of {taken} alone, and the sweep asks for {others}",
+            f"model/{model.name} {model.version} takes batches of {fixed} alone, and the sweep asks for {others}",
             where="scenario.batches",
             next_step="choose a model whose batch is free, or measure this one with the scenario offline",
         )
@@ -186,10 +189,12 @@ def check_labels(request: Request, chosen: ChosenManifests, facts: FileFacts) ->
 
 
 def _conflict(chosen: ChosenManifests, compared: ComparedLabels, comparison: LabelComparison) -> Conflict:
-    model, dataset = (f"{one.kind}/{one.name} {one.version}" for one in (chosen.model, chosen.dataset))
-    shown = "; ".join(
-        f"{one.name!r} is label {one.expected} of the dataset and {one.found} of the model"
-        for one in comparison.shown[:SHOWN]
+    model, dataset = (
+        f"{manifest.kind}/{manifest.name} {manifest.version}" for manifest in (chosen.model, chosen.dataset)
+    )
+    examples = "; ".join(
+        f"{label.name!r} is label {label.expected} of the dataset and {label.found} of the model"
+        for label in comparison.shown[:SHOWN]
     )
     advice = "make the labels file of the model list its classes in the order of its output"
     if comparison.shift is not None:
@@ -197,10 +202,12 @@ def _conflict(chosen: ChosenManifests, compared: ComparedLabels, comparison: Lab
             f"declare label_offset: {compared.offset + comparison.shift} of outputs[{compared.output}] in a new version"
         )
     return Conflict(
-        f"{model} and {dataset} disagree about {comparison.count} labels (label_offset {compared.offset}): {shown}",
+        f"{model} and {dataset} disagree about {comparison.count} labels (label_offset {compared.offset}): {examples}",
         advice=f"{advice}, if the labels files are right",
         details={
-            "labels": [{"name": one.name, "dataset": one.expected, "model": one.found} for one in comparison.shown],
+            "labels": [
+                {"name": label.name, "dataset": label.expected, "model": label.found} for label in comparison.shown
+            ],
             "label_offset": compared.offset,
         },
     )

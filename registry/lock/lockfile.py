@@ -33,7 +33,7 @@ _ORDER = (
     *("seconds", "bytes", "cpus", "processes", "scenario", "metrics"),
 )
 _ROWS = ("files", "platforms")
-_NAME_ONE = "name a lockfile: `benchlock lock REQUEST` writes NAME.lock beside the request"
+_NAME_LOCKFILE = "name a lockfile: `benchlock lock REQUEST` writes NAME.lock beside the request"
 _LOCK_AGAIN = "restore it, or remove it and make it anew with `benchlock lock`"
 
 
@@ -182,7 +182,7 @@ def from_content(content: LockContent) -> Lock:
     parts = {name: getattr(content, name) for name in LockContent.__struct_fields__}
     document: dict[str, Any] = decode_untyped(msgspec.json.encode(parts))
     _check_no_null(document, "lock")
-    return read(_without_empty(document), "lock")
+    return read(_drop_empty_lists(document), "lock")
 
 
 def read(document: dict[str, Any], where: str) -> Lock:
@@ -215,16 +215,16 @@ def load(text: str, where: str) -> Lock:
         document = toml.loads(text, MOST_VALUES)
     except ValueError as error:
         raise InvalidInputError(
-            f"{where} is no TOML, as a lockfile is: {error}", where=where, next_step=_NAME_ONE
+            f"{where} is no TOML, as a lockfile is: {error}", where=where, next_step=_NAME_LOCKFILE
         ) from error
     claimed = document.pop("id", None)
     _check_schema(document.get("schema"), where)
     if not isinstance(claimed, str):
         raise InvalidInputError(f"{where} has no id", where=where, next_step=_LOCK_AGAIN)
-    found = lock_id(document)
-    if claimed != found:
+    actual = lock_id(document)
+    if claimed != actual:
         raise IntegrityError(
-            f"{where} was changed after it was locked: its id is {claimed}, its content's is {found}",
+            f"{where} was changed after it was locked: its id is {claimed}, its content's is {actual}",
             where=where,
             next_step=_LOCK_AGAIN,
         )
@@ -273,16 +273,16 @@ def _check_no_null(value: Any, where: str) -> None:  # noqa: ANN401 - any parsed
         _check_no_null(part, f"{where}{suffix}")
 
 
-def _without_empty(document: dict[str, Any]) -> dict[str, Any]:
+def _drop_empty_lists(document: dict[str, Any]) -> dict[str, Any]:
     """Return the content without empty lists of files, and without wheels of finished images."""
-    kept = {key: dict(part) if isinstance(part, dict) else part for key, part in document.items()}
-    for part in kept.values():
+    tables = {key: dict(part) if isinstance(part, dict) else part for key, part in document.items()}
+    for part in tables.values():
         if isinstance(part, dict) and part.get("files") == []:
             del part["files"]
-    for platform in kept["image"]["platforms"]:
+    for platform in tables["image"]["platforms"]:
         if "reference" in platform:
             del platform["wheels"]
-    return kept
+    return tables
 
 
 Sort = Literal["manifest", "file", "tree", "wheels lock", "wheel", "configuration", "layer", "harness"]

@@ -46,18 +46,18 @@ def find_differences(before: Any, after: Any, path: str = "") -> Iterator[Differ
             here = f"{path}.{key}" if path else str(key)
             yield from find_differences(before.get(key, UNSET), after.get(key, UNSET), here)
     elif _is_rows(before) and _is_rows(after):
-        yield from _aligned(before, after, path)
+        yield from _align_rows(before, after, path)
     elif before != after:
         yield Difference(path, before, after)
 
 
 def format_value(value: Any) -> str:  # noqa: ANN401 - any plain value
     """Format a value on one line, shortened if it is long; a step becomes ``resize {size: [8, 8], …}``."""
-    text = _shown(value)
+    text = _format_any(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401
+def _format_any(value: Any) -> str:  # noqa: ANN401
     match value:
         case bool() | None:
             return {True: "true", False: "false", None: "null"}[value]
@@ -65,16 +65,16 @@ def _shown(value: Any) -> str:  # noqa: ANN401
             return value if value.isprintable() and value else json.dumps(value, ensure_ascii=False)
         case {**only} if len(only) == 1 and isinstance(next(iter(only.values())), Mapping):
             name, arguments = next(iter(only.items()))
-            return f"{name} {_shown(arguments)}" if arguments else str(name)
+            return f"{name} {_format_any(arguments)}" if arguments else str(name)
         case Mapping():
-            return f"{{{', '.join(f'{key}: {_shown(part)}' for key, part in value.items())}}}"
+            return f"{{{', '.join(f'{key}: {_format_any(part)}' for key, part in value.items())}}}"
         case Sequence():
-            return f"[{', '.join(map(_shown, value))}]"
+            return f"[{', '.join(map(_format_any, value))}]"
         case _:
             return str(value)
 
 
-def _other_step(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+def _are_different_steps(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether two mappings are different steps: each has one key, and the keys differ."""
     return len(before) == len(after) == 1 and before.keys() != after.keys()
 
@@ -83,7 +83,7 @@ def _is_rows(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
 
 
-def _aligned(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterator[Difference]:
+def _align_rows(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterator[Difference]:
     matcher = SequenceMatcher(None, [*map(encode_canonical, before)], [*map(encode_canonical, after)], autojunk=False)
     for tag, start, stop, first, last in matcher.get_opcodes():
         if tag == "equal":
@@ -91,7 +91,7 @@ def _aligned(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterator
         pairs = min(stop - start, last - first)
         for offset in range(pairs):
             old, new, here = before[start + offset], after[first + offset], f"{path}[{first + offset}]"
-            if _other_step(old, new):
+            if _are_different_steps(old, new):
                 yield Difference(here, old, new)
             else:
                 yield from find_differences(old, new, here)
@@ -99,10 +99,10 @@ def _aligned(before: Sequence[Any], after: Sequence[Any], path: str) -> Iterator
         yield from (Difference(f"{path}[{index}]", UNSET, after[index]) for index in range(first + pairs, last))
 
 
-_SHOWN = 5
+_LISTED = 5
 """Maximum number of files or values that are listed for a change; the rest is counted."""
 
-_TOLD_ELSEWHERE = ("schema", "kind", "name", "version", "files", "platforms")
+_REPORTED_ELSEWHERE = ("schema", "kind", "name", "version", "files", "platforms")
 """Keys of a manifest whose changes appear as changes of the subject, the files, or the locked platforms."""
 
 _TOPICS = (
@@ -119,7 +119,7 @@ _TOPICS = (
 )
 """The title of changes below a path; other changes are titled by their path."""
 
-_BARE = ("description changed", "attributes changed")
+_TITLE_ONLY = ("description changed", "attributes changed")
 """Topics without their values, which may be long and do not affect results."""
 
 _SOURCES = ("index", "images", "file", "annotations")
@@ -132,18 +132,20 @@ def find_content_changes(before: Manifest, after: Manifest) -> Iterator[str]:
     An example is ``preprocessing changed: inputs[0].steps[1]…``.
     """
     was, is_ = (
-        {key: value for key, value in plain(manifest).items() if key not in _TOLD_ELSEWHERE}
+        {key: value for key, value in plain(manifest).items() if key not in _REPORTED_ELSEWHERE}
         for manifest in (before, after)
     )
-    found = sorted(((_topic(one), one) for one in find_differences(was, is_)), key=lambda pair: pair[0][0])
-    for (_, topic), group in groupby(found, key=lambda pair: pair[0]):
-        told = [_told(one) for _, one in group]
-        if topic in _BARE:
+    changes = sorted(
+        ((_topic(difference), difference) for difference in find_differences(was, is_)), key=lambda pair: pair[0][0]
+    )
+    for (_, topic), group in groupby(changes, key=lambda pair: pair[0]):
+        texts = [_describe_difference(difference) for _, difference in group]
+        if topic in _TITLE_ONLY:
             yield topic
         elif topic:
-            yield f"{topic}: {'; '.join(_cut(told))}"
+            yield f"{topic}: {'; '.join(_shorten_list(texts))}"
         else:
-            yield from told
+            yield from texts
 
 
 def find_file_changes(before: LockedArtifact, after: LockedArtifact, uses: Mapping[str, str]) -> Iterator[str]:
@@ -154,14 +156,16 @@ def find_file_changes(before: LockedArtifact, after: LockedArtifact, uses: Mappi
         after: The new artifact.
         uses: The uses of files, by path.
     """
-    was, is_ = (_digests(one.files) for one in (before, after))
+    was, is_ = (_digests(artifact.files) for artifact in (before, after))
     if was == is_:
         return
-    told = [use for path, use in uses.items() if path in was or path in is_]
-    for use in dict.fromkeys(told):
-        mine, theirs = ({path: sha for path, sha in one.items() if uses.get(path) == use} for one in (was, is_))
-        yield f"{use} {_fate(mine, theirs)}"
-    yield from _by_path(*({path: sha for path, sha in one.items() if path not in uses} for one in (was, is_)))
+    present_uses = [use for path, use in uses.items() if path in was or path in is_]
+    for use in dict.fromkeys(present_uses):
+        old_files, new_files = (
+            {path: sha for path, sha in digests.items() if uses.get(path) == use} for digests in (was, is_)
+        )
+        yield f"{use} {_fate(old_files, new_files)}"
+    yield from _by_path(*({path: sha for path, sha in digests.items() if path not in uses} for digests in (was, is_)))
 
 
 def list_file_uses(manifest: Manifest) -> dict[str, str]:
@@ -171,31 +175,31 @@ def list_file_uses(manifest: Manifest) -> dict[str, str]:
     return {file.path: file.role for file in files_of(manifest) if file.role is not UNSET}
 
 
-def _topic(one: Difference) -> tuple[int, str]:
+def _topic(difference: Difference) -> tuple[int, str]:
     """Return the position and the title of a change's topic; a change without a topic comes last."""
     for place, (pattern, topic) in enumerate(_TOPICS):
-        if re.match(pattern, one.path):
+        if re.match(pattern, difference.path):
             return place, topic
     return len(_TOPICS), ""
 
 
-def _told(one: Difference) -> str:
-    samples = re.fullmatch(r"splits\.(.+)\.samples", one.path)
-    return f"{samples[1]} has {one.after} samples, had {one.before}" if samples else str(one)
+def _describe_difference(difference: Difference) -> str:
+    samples = re.fullmatch(r"splits\.(.+)\.samples", difference.path)
+    return f"{samples[1]} has {difference.after} samples, had {difference.before}" if samples else str(difference)
 
 
 def _uses_in_dataset(dataset: Dataset) -> dict[str, str]:
-    named = [("samples", name, getattr(split, key)) for name, split in dataset.splits.items() for key in _SOURCES]
-    named += [("labels", name, split.labels) for name, split in dataset.splits.items()]
-    named.append(("class names", "", dataset.labels))
-    found: dict[str, str] = {}
+    references = [("samples", name, getattr(split, key)) for name, split in dataset.splits.items() for key in _SOURCES]
+    references += [("labels", name, split.labels) for name, split in dataset.splits.items()]
+    references.append(("class names", "", dataset.labels))
+    uses: dict[str, str] = {}
     for file in files_of(dataset):
-        here = [(what, split) for what, split, path in named if isinstance(path, str) and _holds(file, path)]
-        if len({what for what, _ in here}) == 1:
-            splits = " and ".join(sorted({split for _, split in here if split}))
-            found[file.path] = f"{here[0][0]} of {splits}" if splits else here[0][0]
-    order = [what for what, _, _ in named]
-    return dict(sorted(found.items(), key=lambda pair: order.index(pair[1].partition(" of ")[0])))
+        matches = [(what, split) for what, split, path in references if isinstance(path, str) and _holds(file, path)]
+        if len({what for what, _ in matches}) == 1:
+            splits = " and ".join(sorted({split for _, split in matches if split}))
+            uses[file.path] = f"{matches[0][0]} of {splits}" if splits else matches[0][0]
+    order = [what for what, _, _ in references]
+    return dict(sorted(uses.items(), key=lambda pair: order.index(pair[1].partition(" of ")[0])))
 
 
 def _holds(file: File, path: str) -> bool:
@@ -222,14 +226,14 @@ def _by_path(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[st
     """Yield ``a.txt changed``, ``b.txt added``, …, and the number of unchanged files."""
     fates = {path: _fate(_only(before, path), _only(after, path)) for path in sorted({*before, *after})}
     for fate in ("changed", "added", "removed"):
-        if paths := [path for path, one in fates.items() if one == fate]:
-            yield f"{' '.join(_cut(paths))} {fate}"
+        if paths := [path for path, path_fate in fates.items() if path_fate == fate]:
+            yield f"{' '.join(_shorten_list(paths))} {fate}"
     if same := sum(fate == "the same" for fate in fates.values()):
         yield f"{same} other file{'s' if same > 1 else ''} the same"
 
 
-def _cut(texts: list[str]) -> list[str]:
-    return texts if len(texts) <= _SHOWN else [*texts[:_SHOWN], f"and {len(texts) - _SHOWN} more"]
+def _shorten_list(texts: list[str]) -> list[str]:
+    return texts if len(texts) <= _LISTED else [*texts[:_LISTED], f"and {len(texts) - _LISTED} more"]
 
 
 def _only(files: Mapping[str, str], path: str) -> Mapping[str, str]:

@@ -45,10 +45,10 @@ class SelectionReason:
 
     def prose(self) -> str:
         """Return the reasons as a few lines of text."""
-        newer = [one.text for one in self.newer] or ["no newer version is published"]
+        newer = [rejection.text for rejection in self.newer] or ["no newer version is published"]
         although = f", which is yanked ({escape_line(self.yanked)})" if self.yanked is not None else ""
         head = f"{self.kind}/{self.name} {self.version}{although}"
-        return "\n  ".join((head, *(one.text for one in self.asked), *newer))
+        return "\n  ".join((head, *(requirement.text for requirement in self.asked), *newer))
 
     def as_json(self) -> dict[str, Any]:
         """Return the reasons as plain values for JSON."""
@@ -57,8 +57,8 @@ class SelectionReason:
             "name": self.name,
             "version": str(self.version),
             "yanked": self.yanked,
-            "asked": [one.as_json() for one in self.asked],
-            "newer": [one.as_json() for one in self.newer],
+            "asked": [requirement.as_json() for requirement in self.asked],
+            "newer": [rejection.as_json() for rejection in self.newer],
         }
 
 
@@ -76,19 +76,19 @@ def explain_selection(locked: LockedVersions, kind: Kind, name: str, search: Sea
         UnknownNameError: The catalogue does not have the lock's model.
     """
     if locked[kind].name != name:
-        known = [f"{one}/{artifact.name}" for one, artifact in locked.items()]
-        near = find_nearest(f"{kind}/{name}", known) or f"{kind}/{locked[kind].name}"
-        raise InvalidInputError(f"the lock has no {kind}/{name}", where=kind, next_step=f"did you mean {near}?")
+        known = [f"{locked_kind}/{artifact.name}" for locked_kind, artifact in locked.items()]
+        suggestion = find_nearest(f"{kind}/{name}", known) or f"{kind}/{locked[kind].name}"
+        raise InvalidInputError(f"the lock has no {kind}/{name}", where=kind, next_step=f"did you mean {suggestion}?")
     version = parse_version(locked[kind].version)
     requirements = tuple(_requirements(locked, kind, search))
     newer = Range.between(successor(version), None)
-    lines = [*list_rejections(search, requirements, newer), *_admitted(search, requirements, newer)]
-    asked = tuple(_asked(locked, kind, search))
-    yanked = next((one.yanked for one in search.snapshot.candidates(kind, name, (version,))), None)
-    return SelectionReason(kind, name, version, yanked, asked, tuple(lines))
+    lines = [*list_rejections(search, requirements, newer), *_explain_admitted(search, requirements, newer)]
+    texts = tuple(_requirement_texts(locked, kind, search))
+    yanked = next((candidate.yanked for candidate in search.snapshot.candidates(kind, name, (version,))), None)
+    return SelectionReason(kind, name, version, yanked, texts, tuple(lines))
 
 
-def _asked(locked: LockedVersions, kind: Kind, search: Search) -> Iterator[RequirementText]:
+def _requirement_texts(locked: LockedVersions, kind: Kind, search: Search) -> Iterator[RequirementText]:
     """Yield the requirements as lines; an image must also provide the framework."""
     if kind != "image" or search.question.image is not None:
         yield from map(format_requirement, _requirements(locked, kind, search))
@@ -108,11 +108,11 @@ def _requirements(locked: LockedVersions, kind: Kind, search: Search) -> Iterato
     if kind == "framework":
         name, version = locked["model"].name, locked["model"].version
         model = f"model/{name} {version}"
-        found = search.snapshot.candidates("model", name, (parse_version(version),))
-        if not found:
+        models = search.snapshot.candidates("model", name, (parse_version(version),))
+        if not models:
             what = f"the catalogue has no {model}, which says what it asks of its framework"
             raise UnknownNameError(what, next_step="name the registry that the lock was made in: --registry")
-        _, framework, text = need_of(found[0])
+        _, framework, text = need_of(models[0])
         yield Requirement(kind, framework, Constraint.parse(text), model)
         if question.framework is not None:
             yield Requirement(kind, locked["framework"].name, question.framework, "the request")
@@ -122,34 +122,34 @@ def _requirements(locked: LockedVersions, kind: Kind, search: Search) -> Iterato
         yield question.model if kind == "model" else question.dataset
 
 
-def _admitted(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Iterator[Rejection]:
+def _explain_admitted(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Iterator[Rejection]:
     """Yield the newer versions that the requirements admit: they conflict with other versions, or could be locked."""
-    there = _let_in(search, requirements, newer)
-    if there is None:
+    group = _group_admitted(search, requirements, newer)
+    if group is None:
         return
-    asking = _asking_for(search, requirements, newer)
-    found = asking.find()
-    if found is None:
+    asking = _search_newer(search, requirements, newer)
+    resolution = asking.find()
+    if resolution is None:
         kind, name = requirements[0].kind, requirements[0].name
-        text = f"{kind}/{name} {there}: {_because(kind, explain(asking))}"
-        yield Rejection(kind, name, there.texts, there.count, "conflict", text)
+        text = f"{kind}/{name} {group}: {_because(kind, explain(asking))}"
+        yield Rejection(kind, name, group.texts, group.count, "conflict", text)
         return
-    chosen = found.chosen()[requirements[0].kind]
-    yield from _admitted(search, requirements, Range.between(successor(chosen.version), None))
-    yield _would_do(search, found, chosen)
+    chosen = resolution.chosen()[requirements[0].kind]
+    yield from _explain_admitted(search, requirements, Range.between(successor(chosen.version), None))
+    yield _explain_lockable(search, resolution, chosen)
 
 
-def _let_in(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> VersionGroup | None:
+def _group_admitted(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> VersionGroup | None:
     kind, name = requirements[0].kind, requirements[0].name
-    admitted = search.available.admitted(kind, name, *(one.constraint for one in requirements))
+    admitted = search.available.admitted(kind, name, *(requirement.constraint for requirement in requirements))
     versions = {status: part & newer for status, part in admitted.items()}
     return group_admitted_versions(search.snapshot, kind, name, versions)
 
 
-def _asking_for(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Search:
+def _search_newer(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Search:
     """Return the search for the same question with the kind restricted to ``newer``."""
     question, (requirement, *_) = search.question, requirements
-    narrowed = replace(requirement, constraint=_narrowed(requirement.constraint, newer))
+    narrowed = replace(requirement, constraint=_narrow(requirement.constraint, newer))
     match requirement.kind:
         case "model":
             return search.with_question(replace(question, model=narrowed))
@@ -159,29 +159,29 @@ def _asking_for(search: Search, requirements: tuple[Requirement, ...], newer: Ra
             return search.with_question(replace(question, image=narrowed))
         case "framework":
             framework = question.framework or Constraint(Range.ALL, Range.ALL, "*")
-            return search.with_question(replace(question, framework=_narrowed(framework, newer)))
+            return search.with_question(replace(question, framework=_narrow(framework, newer)))
 
 
-def _narrowed(constraint: Constraint, newer: Range) -> Constraint:
+def _narrow(constraint: Constraint, newer: Range) -> Constraint:
     return Constraint(constraint.range & newer, constraint.prereleases & newer, f"{constraint} and {newer}")
 
 
-def _would_do(search: Search, found: Resolution, chosen: Candidate) -> Rejection:
+def _explain_lockable(search: Search, resolution: Resolution, chosen: Candidate) -> Rejection:
     """Return the reason for a version that could be locked.
 
     Either the lock is older than the version, or a kind that is chosen earlier gets a newer version without it.
     """
     now = search.find()
     earlier = ORDER[: ORDER.index(chosen.kind)]
-    moved = next((kind for kind in earlier if now and now.chosen()[kind] != found.chosen()[kind]), None)
+    moved = next((kind for kind in earlier if now and now.chosen()[kind] != resolution.chosen()[kind]), None)
     if now is not None and moved is not None:
-        because = f"would do with {found.chosen()[moved]}, and {now.chosen()[moved]} comes before it"
-        return _line(chosen, "order", because)
+        because = f"would do with {resolution.chosen()[moved]}, and {now.chosen()[moved]} comes before it"
+        return _reject(chosen, "order", because)
     upgrade = f"`benchlock lock REQUEST -o LOCK --upgrade {chosen.kind}/{chosen.name}`"
-    return _line(chosen, "kept", f"would do too: the lock keeps what it has until {upgrade}")
+    return _reject(chosen, "kept", f"would do too: the lock keeps what it has until {upgrade}")
 
 
-def _line(chosen: Candidate, code: Code, because: str) -> Rejection:
+def _reject(chosen: Candidate, code: Code, because: str) -> Rejection:
     version = str(chosen.version)
     return Rejection(chosen.kind, chosen.name, (version,), 1, code, f"{chosen}: {because}")
 
@@ -189,12 +189,13 @@ def _line(chosen: Candidate, code: Code, because: str) -> Rejection:
 def _because(kind: Kind, conflict: Conflict) -> str:
     """Return why the newer versions conflict with others: their requirements, or the existing images."""
     if kind == "model":
-        return (
-            f"{conflict.summary}: {', '.join(f'{one.kind}/{one.name} {one.constraint}' for one in conflict.asked[1:])}"
+        texts = (
+            f"{requirement.kind}/{requirement.name} {requirement.constraint}" for requirement in conflict.asked[1:]
         )
+        return f"{conflict.summary}: {', '.join(texts)}"
     images = [line for line in conflict.rejected if line.kind == "image"]
     if kind == "image":
         fates = (line.text.partition(": ")[2] for line in images if line.reason in ("framework", "platform"))
         return "; ".join(fates) or conflict.summary
-    told = "; ".join(line.text for line in images if line.reason in ("platform", "yanked", "pre-release"))
-    return "no image that can be chosen provides it" + (f" ({told})" if told else "")
+    reasons = "; ".join(line.text for line in images if line.reason in ("platform", "yanked", "pre-release"))
+    return "no image that can be chosen provides it" + (f" ({reasons})" if reasons else "")

@@ -16,14 +16,14 @@ from benchlock.registry.manifests.manifest_types import AudioInput, ImageInput, 
 _LABEL, _MASK = "label", "mask"
 _FIELDS = {"image-index": "image", "idx": "image", "coco": "image", "wav-index": "audio"}
 """The only field of the formats that have one field."""
-_FEEDING = {"image-index": ("image",), "coco": ("image",), "wav-index": ("audio",), "idx": ("image", "tensor")}
+_INPUT_TYPES = {"image-index": ("image",), "coco": ("image",), "wav-index": ("audio",), "idx": ("image", "tensor")}
 """The input types for which these formats provide samples; other formats suit any type."""
 _WITHOUT_RATE = ("jsonl",)
 """Formats that store sounds as numbers only, never as files, which contain their sample rate."""
-_PERHAPS_WITHOUT_RATE = ("npz", "parquet")
+_MAYBE_WITHOUT_RATE = ("npz", "parquet")
 """Formats that store sounds as numbers or as files."""
 _CLASSES, _MASKS, _BOXES, _NUMBERS = "classes", "masks", "boxes", "numbers"
-_COMPARED = {"top1": _CLASSES, "top5": _CLASSES, "miou": _MASKS, "map": _BOXES, "map_50": _BOXES} | {
+_METRIC_LABELS = {"top1": _CLASSES, "top5": _CLASSES, "miou": _MASKS, "map": _BOXES, "map_50": _BOXES} | {
     "mae": _NUMBERS,
     "rmse": _NUMBERS,
 }
@@ -67,7 +67,7 @@ def check_model_inputs(model: Model, dataset: Dataset, split: Split) -> None:
             what = f"the input {port.name} takes the field {port.field!r}, and {name} has {known}"
             step = "choose another dataset, or publish a version of one of them that calls the field as the other does"
             raise InvalidInputError(what, where=where, next_step=step)
-        if port.type not in _FEEDING.get(dataset.format, (port.type,)):
+        if port.type not in _INPUT_TYPES.get(dataset.format, (port.type,)):
             what = f"{name} is in {dataset.format}, which feeds no input of type {port.type}, as {port.name} is"
             raise InvalidInputError(what, where=where, next_step="choose another dataset")
         if dataset.format in _WITHOUT_RATE and _is_resampled(port):
@@ -90,7 +90,7 @@ def missing_rate_error(model: Model, index: int, dataset: Dataset) -> InvalidInp
 
 def resampled_fields(model: Model, dataset: Dataset, split: Split) -> Iterator[ResampledField]:
     """Yield the fields of sounds that an input resamples, for formats that store them as files or as numbers."""
-    if dataset.format not in _PERHAPS_WITHOUT_RATE or split.fields is UNSET or split.file is UNSET:
+    if dataset.format not in _MAYBE_WITHOUT_RATE or split.fields is UNSET or split.file is UNSET:
         return
     first, *_ = fields_of(dataset, split)
     for index, port in enumerate(model.inputs):
@@ -118,9 +118,9 @@ def check_labelled(metrics: Sequence[str], dataset: Dataset, split_name: str) ->
     """
     split = dataset.splits[split_name]
     for metric in metrics:
-        wanted = _COMPARED[metric]
-        if wanted not in _LABELS[dataset.format]:
-            what = f"{metric} needs {wanted} as labels, and dataset/{dataset.name} in {dataset.format} has others"
+        label_sort = _METRIC_LABELS[metric]
+        if label_sort not in _LABELS[dataset.format]:
+            what = f"{metric} needs {label_sort} as labels, and dataset/{dataset.name} in {dataset.format} has others"
             raise InvalidInputError(what, where="metrics", next_step="choose another metric or dataset")
     by_key = split.fields is not UNSET and _LABEL not in split.fields
     if metrics and (by_key or (dataset.format == "idx" and split.labels is UNSET)):
@@ -156,7 +156,7 @@ def check_index_labelled(metrics: Sequence[str], split_name: str, columns: Colle
         InvalidInputError: A metric lacks its labels.
     """
     for metric in metrics:
-        if (_MASK if _COMPARED[metric] == _MASKS else _LABEL) not in columns:
+        if (_MASK if _METRIC_LABELS[metric] == _MASKS else _LABEL) not in columns:
             raise missing_labels_error(metric, split_name)
 
 

@@ -57,7 +57,7 @@ def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progres
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInputError(f"{folder} is not empty", next_step="name another folder with -o")
     document = plain(manifest)
-    files = [entry for file in document.get("files", ()) for entry in _expanded(file, store)]
+    files = [entry for file in document.get("files", ()) for entry in _expand(file, store)]
     bring(store, (descriptor for _, descriptor in files))
     with (
         _no_empty_folders(folder),
@@ -66,7 +66,7 @@ def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progres
         for path, descriptor in files:
             copy_blob(store, descriptor, folder / path, name=path, advance=advance)
     folder.mkdir(parents=True, exist_ok=True)
-    document["files"] = [_authored(file) for file in document.get("files", ())]
+    document["files"] = [_describe_authored(file) for file in document.get("files", ())]
     if not document["files"]:
         del document["files"]
     # JSON is YAML, and leaves no choice of style.
@@ -88,7 +88,7 @@ def _no_empty_folders(folder: Path) -> Iterator[None]:
         raise
 
 
-def _expanded(file: Mapping[str, Any], store: BlobStore) -> list[tuple[str, Descriptor]]:
+def _expand(file: Mapping[str, Any], store: BlobStore) -> list[tuple[str, Descriptor]]:
     path, descriptor = file["path"], Descriptor(Digest(from_hex(file["sha256"])), file["size"])
     if not path.endswith("/"):
         return [(path, descriptor)]
@@ -96,9 +96,9 @@ def _expanded(file: Mapping[str, Any], store: BlobStore) -> list[tuple[str, Desc
     return [(path + entry.path, Descriptor(entry.digest, entry.size)) for entry in entries]
 
 
-def _authored(file: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in file.items() if key != "size"}
-    return kept | {"source": f"./{file['path']}"}
+def _describe_authored(file: Mapping[str, Any]) -> dict[str, Any]:
+    entry = {key: value for key, value in file.items() if key != "size"}
+    return entry | {"source": f"./{file['path']}"}
 
 
 CONFIG: Final = "application/vnd.benchlock.manifest.v1+json"
@@ -156,7 +156,7 @@ def name_version(store: BlobStore, manifest: Manifest) -> None:
     Raises:
         UnavailableError: Tagging failed. The version is published nevertheless.
     """
-    if not _names(type(store)) or not isinstance(store, NamingStore):
+    if not _supports_tags(type(store)) or not isinstance(store, NamingStore):
         return
     reference = reference_of(manifest)
     tag, parts = tag_of(reference), package_version(manifest, store)
@@ -164,7 +164,7 @@ def name_version(store: BlobStore, manifest: Manifest) -> None:
         if len(parts) == 1:
             store.name_manifest(tag, parts[0].document, parts[0].config)
             return
-        named = [_part(store, f"{tag}_{number}", part) for number, part in enumerate(parts, 1)]
+        named = [_store_part(store, f"{tag}_{number}", part) for number, part in enumerate(parts, 1)]
         store.name_manifest(tag, OciIndex(artifact_type=ARTIFACTS[reference.kind], manifests=tuple(named)))
     except UnavailableError as error:
         raise UnavailableError(
@@ -186,13 +186,13 @@ def package_version(manifest: Manifest, store: BlobStore) -> tuple[Package, ...]
     if isinstance(manifest, Model):
         published = _published_layer(manifest, {_path_of(layer) for layer in layers})
         return tuple(
-            _package_model(manifest, some, annotations | {MANIFEST_DIGEST: published.digest})
-            for some in split_layers([*layers, published])
+            _package_model(manifest, batch, annotations | {MANIFEST_DIGEST: published.digest})
+            for batch in split_layers([*layers, published])
         )
     config = describe_bytes(content(manifest), CONFIG)
     return tuple(
-        Package(OciManifest(artifact_type=ARTIFACTS[kind], config=config, layers=some, annotations=annotations))
-        for some in split_layers(layers or [empty_descriptor()])
+        Package(OciManifest(artifact_type=ARTIFACTS[kind], config=config, layers=batch, annotations=annotations))
+        for batch in split_layers(layers or [empty_descriptor()])
     )
 
 
@@ -214,11 +214,11 @@ def _package_model(model: Model, layers: tuple[OciDescriptor, ...], annotations:
     return Package(document, config)
 
 
-def _published_layer(model: Model, taken: Collection[str]) -> OciDescriptor:
+def _published_layer(model: Model, used_paths: Collection[str]) -> OciDescriptor:
     """Return the layer of the published manifest, under a path that no file of the model has."""
-    written = content(model)
-    blob = Descriptor(digest_bytes(written), len(written))
-    path = MANIFEST_PATH if MANIFEST_PATH not in taken else f"{to_hex(blob.digest)}-{MANIFEST_PATH}"
+    manifest_bytes = content(model)
+    blob = Descriptor(digest_bytes(manifest_bytes), len(manifest_bytes))
+    path = MANIFEST_PATH if MANIFEST_PATH not in used_paths else f"{to_hex(blob.digest)}-{MANIFEST_PATH}"
     return _layer(path, blob, _model_layer("doc"))
 
 
@@ -242,7 +242,7 @@ def tag_of(reference: Reference) -> str:
 
 
 @cache
-def _names(kind: type) -> bool:
+def _supports_tags(kind: type) -> bool:
     """Return whether stores of a type can tag. Cached, because checking a runtime protocol is slow."""
     return issubclass(kind, NamingStore)
 
@@ -278,6 +278,6 @@ def _model_layer(part: str) -> str:
     return f"application/vnd.cncf.model.{part}.v1.raw"
 
 
-def _part(store: NamingStore, tag: str, part: Package) -> OciDescriptor:
+def _store_part(store: NamingStore, tag: str, part: Package) -> OciDescriptor:
     digest = store.name_manifest(tag, part.document, part.config)
     return OciDescriptor(media_type=MANIFEST, digest=digest, size=len(encode(part.document)))

@@ -100,7 +100,7 @@ class StoredFiles:
 
 def store_draft_files(draft: Draft, store: BlobStore, progress: Progress, problems: Problems) -> StoredFiles:
     """Store the files of a draft; add the problems of files that cannot be stored to ``problems``."""
-    taken = StoredFiles()
+    stored = StoredFiles()
     sources = []
     for index, file in enumerate(files_of(draft.manifest)):  # check all sources before reading files, which is slow
         place = f"files[{index}].source ({draft.path})"
@@ -113,13 +113,13 @@ def store_draft_files(draft: Draft, store: BlobStore, progress: Progress, proble
     for place, file, source in sources:
         with problems.noted(), add_error_place(place):
             if isinstance(source, FileSource | FolderSource):
-                taken.files.update(_take_local(file, source, draft, store, progress))
-                taken.sources[file.path] = str(file.source)
+                stored.files.update(_store_local(file, source, draft, store, progress))
+                stored.sources[file.path] = str(file.source)
             else:
-                found = pin_revision(source, from_hex(str(file.sha256)), store)
-                taken.files.update(_take_remote(file, found, store, progress))
-                taken.sources[file.path] = str(found)
-    return taken
+                pinned_source = pin_revision(source, from_hex(str(file.sha256)), store)
+                stored.files.update(_store_remote(file, pinned_source, store, progress))
+                stored.sources[file.path] = str(pinned_source)
+    return stored
 
 
 def _source(file: File, draft: Draft) -> Source:
@@ -146,7 +146,7 @@ def _check_kind(file: File, source: Source) -> None:
         )
 
 
-def _take_local(
+def _store_local(
     file: File, source: FileSource | FolderSource, draft: Draft, store: BlobStore, progress: Progress
 ) -> Mapping[str, Descriptor]:
     expected = None if file.sha256 is UNSET else from_hex(file.sha256)
@@ -158,7 +158,7 @@ def _take_local(
     return _with_entries(file.path, tree, entries)
 
 
-def _take_remote(file: File, source: RemoteSource, store: BlobStore, progress: Progress) -> Mapping[str, Descriptor]:
+def _store_remote(file: File, source: RemoteSource, store: BlobStore, progress: Progress) -> Mapping[str, Descriptor]:
     expected, size = from_hex(str(file.sha256)), None if file.size is UNSET else file.size
     if isinstance(source, DvcSource) and source.is_folder:
         return _with_entries(file.path, *fetch_tree(source, expected, store, name=file.path, progress=progress))

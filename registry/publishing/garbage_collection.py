@@ -66,8 +66,8 @@ def find_named(
     Raises:
         IntegrityError: A tree listing is damaged.
     """
-    wanted = frozenset(digests)
-    return wanted.intersection(_live(store, catalogue, more)) if wanted else wanted
+    requested = frozenset(digests)
+    return requested.intersection(_live(store, catalogue, more)) if requested else requested
 
 
 def _live(store: BlobStore, catalogue: Catalogue, more: Callable[[], Iterable[Digest]]) -> Iterator[Digest]:

@@ -41,14 +41,14 @@ def choose_platforms(lock: Lock, text: str) -> tuple[LockedPlatform, ...]:
     Raises:
         InvalidInputError: The lock has no platform with this name.
     """
-    found = tuple(one for one in lock.image.platforms if text in ("", str(one)))
-    if not found:
+    matching = tuple(platform for platform in lock.image.platforms if text in ("", str(platform)))
+    if not matching:
         raise InvalidInputError(
             f"the lock has no platform {text}",
             where=f"--platform {text}",
             next_step=f"it has {', '.join(map(str, lock.image.platforms))}",
         )
-    return found
+    return matching
 
 
 def list_lock_parts(lock: Lock, platforms: Collection[LockedPlatform], store: BlobStore) -> tuple[BundlePart, ...]:
@@ -73,17 +73,17 @@ def list_lock_parts(lock: Lock, platforms: Collection[LockedPlatform], store: Bl
 
 def iterate_parts(lock: Lock, platforms: Collection[LockedPlatform], store: BlobStore) -> Iterator[BundlePart]:
     """Yield the parts of ``list_lock_parts``, with repetitions. Raise as ``list_lock_parts``."""
-    for one in list_blob_references(lock):
-        if one.platform is not None and one.platform not in platforms:
+    for blob in list_blob_references(lock):
+        if blob.platform is not None and blob.platform not in platforms:
             continue
-        if one.sort == "tree":
-            for entry in iterate_tree(store, Descriptor(one.digest, one.size or 0), name=one.name):
-                yield BundlePart(Descriptor(entry.digest, entry.size), f"{one.name}{entry.path}")
-            yield BundlePart(store.stat(one.digest), f"the listing of {one.name}")
-        elif one.size is None:
-            yield BundlePart(Descriptor(one.digest, verify(store, one.digest, name=one.name).size), one.name)
+        if blob.sort == "tree":
+            for entry in iterate_tree(store, Descriptor(blob.digest, blob.size or 0), name=blob.name):
+                yield BundlePart(Descriptor(entry.digest, entry.size), f"{blob.name}{entry.path}")
+            yield BundlePart(store.stat(blob.digest), f"the listing of {blob.name}")
+        elif blob.size is None:
+            yield BundlePart(Descriptor(blob.digest, verify(store, blob.digest, name=blob.name).size), blob.name)
         else:
-            yield BundlePart(Descriptor(one.digest, one.size), one.name)
+            yield BundlePart(Descriptor(blob.digest, blob.size), blob.name)
 
 
 def find_platforms(lock: Lock, listed: Mapping[Digest, int]) -> tuple[LockedPlatform, ...]:
@@ -100,16 +100,20 @@ def find_platforms(lock: Lock, listed: Mapping[Digest, int]) -> tuple[LockedPlat
         BundleError: A manifest or a tree listing is too large.
     """
     blobs = tuple(list_blob_references(lock))
-    for one in blobs:
-        if listed.get(one.digest, 0) > _LARGEST.get(one.sort, listed.get(one.digest, 0)):
-            raise BundleError(f"{one.name} has {listed[one.digest]} bytes, too many for a {one.sort}", where=one.name)
-    missing = [one for one in blobs if one.digest not in listed]
-    whole = tuple(one for one in lock.image.platforms if not any(other.platform == one for other in missing))
-    needed = {one.digest for one in blobs if one.platform is None or one.platform in whole}
-    partial = {one.platform for one in blobs if one.digest in listed and one.digest not in needed}
-    for one in missing:
-        if one.platform is None or one.platform in partial or not whole:
-            raise _missing(one.name, one.digest)
+    for blob in blobs:
+        if listed.get(blob.digest, 0) > _LARGEST.get(blob.sort, listed.get(blob.digest, 0)):
+            raise BundleError(
+                f"{blob.name} has {listed[blob.digest]} bytes, too many for a {blob.sort}", where=blob.name
+            )
+    missing = [blob for blob in blobs if blob.digest not in listed]
+    whole = tuple(
+        platform for platform in lock.image.platforms if not any(blob.platform == platform for blob in missing)
+    )
+    needed = {blob.digest for blob in blobs if blob.platform is None or blob.platform in whole}
+    partial = {blob.platform for blob in blobs if blob.digest in listed and blob.digest not in needed}
+    for blob in missing:
+        if blob.platform is None or blob.platform in partial or not whole:
+            raise _missing_error(blob.name, blob.digest)
     return whole
 
 
@@ -124,7 +128,7 @@ def check_parts(parts: Iterable[BundlePart], listed: Mapping[Digest, int]) -> No
     for part in parts:
         size = listed.get(part.blob.digest)
         if size is None:
-            raise _missing(part.name, part.blob.digest)
+            raise _missing_error(part.name, part.blob.digest)
         if size != part.blob.size:
             raise IntegrityError(
                 f"{part.name} has {size} bytes, and the lock says {part.blob.size}", where=part.name, next_step=_AGAIN
@@ -144,19 +148,19 @@ def find_objections(
         listed: The blobs that the bundle lists, with their sizes in bytes.
         store: The store, which has these blobs.
     """
-    found: dict[Kind, str] = {}
+    objections: dict[Kind, str] = {}
     for kind, manifest in manifests.items():
         files = [(file, listed.get(from_hex(str(file.sha256)))) for file in files_of(manifest)]
         absent = [file.path for file, size in files if size is None]
         wrong = [file.path for file, size in files if size != file.size and not file.path.endswith("/")]
         if absent:
             more = f" and {len(absent) - 1} more of its files" if len(absent) > 1 else ""
-            found[kind] = f"the bundle does not bring {absent[0]}{more}"
+            objections[kind] = f"the bundle does not bring {absent[0]}{more}"
         elif wrong:
-            found[kind] = f"its manifest gives {wrong[0]} another size than it has"
+            objections[kind] = f"its manifest gives {wrong[0]} another size than it has"
         elif (reason := find_objection(manifest, store)) is not None:
-            found[kind] = reason
-    return found
+            objections[kind] = reason
+    return objections
 
 
 def admit(
@@ -195,11 +199,12 @@ def admit(
 def describe_absent_parts(platforms: Collection[LockedPlatform]) -> tuple[str, ...]:
     """Describe the parts that a bundle of these platforms cannot contain: finished images, which engines pull."""
     return tuple(
-        f"{one} runs the finished image {one.reference}, which no bundle brings: the engine must have it, or pull it"
-        for one in platforms
-        if one.finished
+        f"{platform} runs the finished image {platform.reference}, which no bundle brings: the engine must have it, "
+        "or pull it"
+        for platform in platforms
+        if platform.finished
     )
 
 
-def _missing(name: str, digest: Digest) -> IntegrityError:
+def _missing_error(name: str, digest: Digest) -> IntegrityError:
     return IntegrityError(f"the bundle lacks {name}: expected {digest}, found nothing", where=name, next_step=_AGAIN)

@@ -89,7 +89,7 @@ def publish_all(
         return dry_run_publish_all(drafts, catalogue, store, progress=progress, warn=warn)
     with store.writing():
         prepared = _prepare(drafts, store, catalogue, progress, warn)
-        return tuple(_commit(one, store, catalogue) for one in prepared)
+        return tuple(_commit(item, store, catalogue) for item in prepared)
 
 
 def dry_run_publish_all(
@@ -105,9 +105,9 @@ def dry_run_publish_all(
     Local files are read in place. Remote files in ``store`` are not fetched again. Other remote files are stored there
     unreferenced, because publishing needs them next.
     """
-    with open_dry_run(store) as rehearsal:
-        prepared = _prepare(drafts, rehearsal, catalogue, progress, warn)
-    return tuple(catalogue.would_change(one.manifest) for one in prepared)
+    with open_dry_run(store) as dry_run_store:
+        prepared = _prepare(drafts, dry_run_store, catalogue, progress, warn)
+    return tuple(catalogue.would_change(item.manifest) for item in prepared)
 
 
 def store_draft(
@@ -144,7 +144,7 @@ def _prepare(
     warn: Callable[[str], None],
 ) -> list[_Prepared]:
     """Store the files of drafts and return the prepared drafts, or raise all problems of all drafts."""
-    problems, done = Problems(), list[_Prepared]()
+    problems, prepared_drafts = Problems(), list[_Prepared]()
     for draft in drafts:
         own = Problems()
         for problem in draft.problems:
@@ -153,20 +153,20 @@ def _prepare(
         if prepared is not None:
             with own.noted():
                 catalogue.would_change(prepared.manifest)
-                _check_alone(prepared, done)
-            done.append(prepared)
+                _require_unique(prepared, prepared_drafts)
+            prepared_drafts.append(prepared)
         for error in own.found:
             problems.add(error)
     problems.refuse()
-    _warn_of_claims([one.manifest for one in done], catalogue, warn)
-    return done
+    _warn_of_claims([item.manifest for item in prepared_drafts], catalogue, warn)
+    return prepared_drafts
 
 
 def _warn_of_claims(manifests: Sequence[Manifest], catalogue: CatalogueProtocol, warn: Callable[[str], None]) -> None:
     """Warn of each dataset in a claim that is neither published nor among the manifests."""
-    models = [one for one in manifests if isinstance(one, Model)]
+    models = [manifest for manifest in manifests if isinstance(manifest, Model)]
     claimed = {claim.dataset.name for model in models for claim in model.claims or ()}
-    for name in sorted(claimed - {one.name for one in manifests if isinstance(one, Dataset)}):
+    for name in sorted(claimed - {manifest.name for manifest in manifests if isinstance(manifest, Dataset)}):
         try:
             catalogue.versions("dataset", parse_name(name))
         except UnknownNameError as error:
@@ -177,23 +177,23 @@ def _prepare_one(
     draft: Draft, store: BlobStore, progress: Progress, problems: Problems, warn: Callable[[str], None]
 ) -> _Prepared | None:
     """Prepare a draft; return ``None`` if a file is missing or wrong, because the manifest is incomplete then."""
-    met = Problems()
-    taken = store_draft_files(draft, store, progress, met)
-    untaken = frozenset(file.path for file in files_of(draft.manifest) if file.path not in taken.files)
-    files = {file.path: taken.files[file.path] for file in files_of(draft.manifest) if file.path in taken.files}
-    version = InspectionTarget(draft.manifest, str(draft.path), store, files, untaken)
-    inspect_version(version, met, ask=draft.ask, warn=warn)
-    for error in met.found:
+    file_problems = Problems()
+    stored = store_draft_files(draft, store, progress, file_problems)
+    missing_paths = frozenset(file.path for file in files_of(draft.manifest) if file.path not in stored.files)
+    files = {file.path: stored.files[file.path] for file in files_of(draft.manifest) if file.path in stored.files}
+    version = InspectionTarget(draft.manifest, str(draft.path), store, files, missing_paths)
+    inspect_version(version, file_problems, ask=draft.ask, warn=warn)
+    for error in file_problems.found:
         if not (isinstance(error, EchoError) and problems.tell_of(error.where)):
             problems.add(error)
-    if untaken or problems.found:
+    if missing_paths or problems.found:
         return None
     with problems.noted():
-        return _Prepared(draft, parse_published(manifest_content(with_files(draft.manifest, files))), taken)
+        return _Prepared(draft, parse_published(manifest_content(with_files(draft.manifest, files))), stored)
     return None
 
 
-def _check_alone(prepared: _Prepared, others: Iterable[_Prepared]) -> None:
+def _require_unique(prepared: _Prepared, others: Iterable[_Prepared]) -> None:
     """Require that no other draft of the call has the same version with other content."""
     reference, digest = reference_of(prepared.manifest), manifest_digest(prepared.manifest)
     for other in others:
@@ -219,14 +219,14 @@ def publish_successor(
     """
     image = draft.manifest
     assert isinstance(image, Image)
-    known = _versions(image, catalogue)
-    described = with_files(image, _described(image, draft.path.parent))
-    for entry in reversed(known):
+    published = _versions(image, catalogue)
+    described = with_files(image, _describe_files(image, draft.path.parent))
+    for entry in reversed(published):
         named = structs.replace(described, version=str(entry.reference.version))
         if manifest_digest(named) == entry.digest:
-            return publish(_renamed(draft, str(entry.reference.version)), store, catalogue, progress=progress)
-    if known:
-        draft = _renamed(draft, str(known[-1].reference.version.bump_minor()))
+            return publish(_with_version(draft, str(entry.reference.version)), store, catalogue, progress=progress)
+    if published:
+        draft = _with_version(draft, str(published[-1].reference.version.bump_minor()))
     return publish(draft, store, catalogue, progress=progress)
 
 
@@ -234,10 +234,10 @@ def publish_if_missing(draft: Draft, store: BlobStore, catalogue: CatalogueProto
     """Publish a draft unless its name and version are published, with any content; return ``None`` then."""
     manifest = draft.manifest
     try:
-        known = catalogue.versions(manifest.kind, parse_name(manifest.name))
+        published = catalogue.versions(manifest.kind, parse_name(manifest.name))
     except UnknownNameError:
-        known = ()
-    if parse_version(manifest.version) in [entry.reference.version for entry in known]:
+        published = ()
+    if parse_version(manifest.version) in [entry.reference.version for entry in published]:
         return None
     return publish(draft, store, catalogue)
 
@@ -249,7 +249,7 @@ def _versions(image: Image, catalogue: CatalogueProtocol) -> tuple[Entry, ...]:
         return ()
 
 
-def _described(image: Image, folder: Path) -> dict[str, Descriptor]:
+def _describe_files(image: Image, folder: Path) -> dict[str, Descriptor]:
     files = () if image.files is UNSET else image.files
     return {
         file.path: Descriptor(from_hex(file.sha256), (folder / file.path).stat().st_size)
@@ -258,7 +258,7 @@ def _described(image: Image, folder: Path) -> dict[str, Descriptor]:
     }
 
 
-def _renamed(draft: Draft, version: str) -> Draft:
+def _with_version(draft: Draft, version: str) -> Draft:
     manifest = draft.manifest
     assert isinstance(manifest, Image)
     return replace(draft, manifest=structs.replace(manifest, version=version))

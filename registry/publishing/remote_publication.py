@@ -52,15 +52,15 @@ def sent_version(manifest: Manifest, store: BlobStore) -> InspectionTarget:
 
 def describe_files(manifest: Manifest) -> Mapping[str, Descriptor]:
     """Return digest and size of each file of a published manifest, by path."""
-    found = {}
+    descriptors = {}
     for file in files_of(manifest):
         assert isinstance(file.sha256, str)
         assert isinstance(file.size, int)
-        found[file.path] = Descriptor(from_hex(file.sha256), file.size)
-    return found
+        descriptors[file.path] = Descriptor(from_hex(file.sha256), file.size)
+    return descriptors
 
 
-_SHOWN = 3
+_LISTED = 3
 
 
 class MissingBlobsError(InvalidInputError):
@@ -86,10 +86,10 @@ def parse_received_manifest(document: Mapping[str, Any], stated: Digest | None =
         IntegrityError: The digest differs from the stated one.
     """
     manifest = parse_content(document)
-    found = manifest_digest(manifest)
-    if stated is not None and stated != found:
+    actual = manifest_digest(manifest)
+    if stated is not None and stated != actual:
         raise IntegrityError(
-            f"the manifest's digest is {found}, and the sender says {stated}",
+            f"the manifest's digest is {actual}, and the sender says {stated}",
             where="digest",
             next_step="send the manifest as it was digested",
         )
@@ -147,11 +147,11 @@ def _publish(manifest: Manifest, provenance: Provenance, store: BlobStore, catal
 
     Publishing it again stores it in any case, which repairs a damaged file.
     """
-    found_there = isinstance(store, CataloguedStore)
-    if not found_there:
+    in_catalogue = isinstance(store, CataloguedStore)
+    if not in_catalogue:
         _put(manifest, store)
     published = catalogue.publish(manifest, provenance)
-    if found_there and not published.changed:
+    if in_catalogue and not published.changed:
         _put(manifest, store)
     return published
 
@@ -168,7 +168,7 @@ def require_blobs(blobs: Mapping[Digest, str], store: BlobStore) -> None:
     """
     missing = {digest: name for digest, name in blobs.items() if not store.exists(digest)}
     if missing:
-        raise MissingBlobsError(_told(list(missing.values()), len(missing)), tuple(missing))
+        raise MissingBlobsError(_describe_missing(list(missing.values()), len(missing)), tuple(missing))
 
 
 def _inspect_sent(manifest: Manifest, store: BlobStore, problems: Problems, warn: Callable[[str], None]) -> None:
@@ -176,9 +176,9 @@ def _inspect_sent(manifest: Manifest, store: BlobStore, problems: Problems, warn
     require_blobs({blob.digest: path for path, blob in describe_files(manifest).items()}, store)
     missing = inspect_version(sent_version(manifest, store), problems, ask=None, warn=warn, present=False)
     if missing.count:
-        raise MissingBlobsError(_told(missing.paths, missing.count), missing.digests)
+        raise MissingBlobsError(_describe_missing(missing.paths, missing.count), missing.digests)
 
 
-def _told(paths: Sequence[str], count: int) -> str:
-    more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
-    return f"not sent yet: {', '.join(paths[:_SHOWN])}{more}"
+def _describe_missing(paths: Sequence[str], count: int) -> str:
+    more = f" and {count - _LISTED} more" if count > _LISTED else ""
+    return f"not sent yet: {', '.join(paths[:_LISTED])}{more}"

@@ -42,23 +42,25 @@ class Hardware:
 
     def distance(self, platform: Sequence[object]) -> int:
         """Return the number of keys whose allowed values exclude the platform."""
-        return sum(not will_do for will_do in starmap(_will_do, zip(self.keys, platform, strict=False)))
+        return sum(not is_allowed for is_allowed in starmap(_allows, zip(self.keys, platform, strict=False)))
 
     def likeness(self, platform: tuple[str, ...]) -> int:
         """Return how many leading characters the platform shares with allowed values.
 
         By this measure, cuda12 is closer to cuda13 than to cpu.
         """
-        pairs = ((one, have) for wanted, have in zip(self.keys, platform, strict=False) for one in wanted or ())
+        pairs = (
+            (value, actual) for allowed, actual in zip(self.keys, platform, strict=False) for value in allowed or ()
+        )
         return sum(len(commonprefix(pair)) for pair in pairs)
 
     def __str__(self) -> str:
         """Return the allowed values as OS/ARCH/DEVICE, with ``*`` for any value."""
-        return "/".join("*" if wanted is None else " or ".join(wanted) for wanted in self.keys)
+        return "/".join("*" if allowed is None else " or ".join(allowed) for allowed in self.keys)
 
 
-def _will_do(wanted: AllowedValues, have: object) -> bool:
-    return wanted is None or have in wanted
+def _allows(allowed: AllowedValues, value: object) -> bool:
+    return allowed is None or value in allowed
 
 
 ANYWHERE = Hardware()
@@ -184,8 +186,10 @@ def select_accelerators(device: str, conditions: HostConditions, host: HostFacts
     """
     if device == CPU:
         return ()
-    wanted = conditions.accelerator or AcceleratorCondition()
-    return tuple(index for index, one in enumerate(host.accelerators) if wanted.fits(one))[: wanted.count]
+    condition = conditions.accelerator or AcceleratorCondition()
+    return tuple(index for index, accelerator in enumerate(host.accelerators) if condition.fits(accelerator))[
+        : condition.count
+    ]
 
 
 def split_name(name: str) -> frozenset[str]:
@@ -199,10 +203,10 @@ def driver_version(text: str) -> Version:
     Raises:
         InvalidInputError: The text has another form.
     """
-    found = _DRIVER.fullmatch(text)
-    if found is None:
+    match = _DRIVER.fullmatch(text)
+    if match is None:
         raise InvalidInputError(f"{text!r} is no version of a driver")
-    major, minor, patch = (int(part or 0) for part in found.groups())
+    major, minor, patch = (int(part or 0) for part in match.groups())
     return Version(major, minor, patch)
 
 
@@ -223,7 +227,7 @@ def _device_lack(device: str, host: HostFacts) -> str:
     if not host.accelerators:
         return f"needs an NVIDIA accelerator, none found ({host.without})"
     least = _LEAST_DRIVERS.get(device)
-    drivers = dict.fromkeys(one.driver for one in host.accelerators)
+    drivers = dict.fromkeys(accelerator.driver for accelerator in host.accelerators)
     if least is None or all(_admits(parse_drivers(f">={least}"), driver) for driver in drivers):
         return ""
     return f"needs NVIDIA's driver {least} or newer, this host has {', '.join(drivers)}"
@@ -238,18 +242,18 @@ def _host_lacks(conditions: HostConditions, host: HostFacts) -> Iterator[str]:
 
 def _accelerator_lacks(condition: AcceleratorCondition, accelerators: tuple[Accelerator, ...]) -> Iterator[str]:
     if sum(map(condition.fits, accelerators)) < condition.count:
-        yield f"asks for {condition}, this host has {_listed(map(str, accelerators))}"
+        yield f"asks for {condition}, this host has {_format_counts(map(str, accelerators))}"
     drivers = dict.fromkeys(accelerator.driver for accelerator in accelerators)
     if condition.driver is not None and not all(_admits(condition.driver, driver) for driver in drivers):
         yield f"asks for the driver {condition.driver}, this host has {', '.join(drivers)}"
 
 
-def _admits(wanted: Constraint, driver: str) -> bool:
+def _admits(constraint: Constraint, driver: str) -> bool:
     try:
-        return wanted.admits(driver_version(driver))
+        return constraint.admits(driver_version(driver))
     except InvalidInputError:
         return False  # a version that cannot be compared does not count as fitting
 
 
-def _listed(names: Iterable[str]) -> str:
+def _format_counts(names: Iterable[str]) -> str:
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in Counter(names).items())

@@ -22,7 +22,7 @@ _TYPES: dict[str, type[msgspec.Struct]] = {
 
 def generate() -> dict[str, str]:
     """Return the text of each schema by file name."""
-    return {f"{name}.json": _text(wanted) for name, wanted in _TYPES.items()}
+    return {f"{name}.json": _text(type_) for name, type_ in _TYPES.items()}
 
 
 def write(folder: Path) -> None:
@@ -32,8 +32,8 @@ def write(folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _text(wanted: type[msgspec.Struct]) -> str:
-    schema: dict[str, Any] = {"$schema": _DIALECT} | _without_discriminators(msgspec.json.schema(wanted))
+def _text(type_: type[msgspec.Struct]) -> str:
+    schema: dict[str, Any] = {"$schema": _DIALECT} | _drop_discriminators(msgspec.json.schema(type_))
     for name, definition in schema["$defs"].items():
         if name.endswith("Step"):
             definition |= {"minProperties": 1, "maxProperties": 1}
@@ -42,16 +42,14 @@ def _text(wanted: type[msgspec.Struct]) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def _without_discriminators(node: Any) -> Any:  # noqa: ANN401 - a JSON value
+def _drop_discriminators(node: Any) -> Any:  # noqa: ANN401 - a JSON value
     """Return a schema without ``discriminator``: OpenAPI has the keyword, JSON Schema does not."""
     if isinstance(node, dict):
         is_union = "anyOf" in node
         return {
-            key: _without_discriminators(value)
-            for key, value in node.items()
-            if not (is_union and key == "discriminator")
+            key: _drop_discriminators(value) for key, value in node.items() if not (is_union and key == "discriminator")
         }
-    return [_without_discriminators(one) for one in node] if isinstance(node, list) else node
+    return [_drop_discriminators(item) for item in node] if isinstance(node, list) else node
 
 
 if __name__ == "__main__":

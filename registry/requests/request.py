@@ -115,17 +115,17 @@ def read_request(text: bytes | str, name: str) -> Request:
     """
     if len(text) > REQUEST:  # checked before parsing; later, the exact size is checked in bytes
         raise TooLongError(f"{name} has more than {REQUEST} bytes", where=name, next_step="shorten it")
-    return _understood(read_yaml(text, name))
+    return _validate(read_yaml(text, name))
 
 
 def parse_request(document: dict[str, Any], name: str) -> Request:
     """Parse a request that a client sent, or one with ``as_of`` added. Raise as ``read_request``."""
-    return _understood(Document(document, name))
+    return _validate(Document(document, name))
 
 
 def parse_locked_request(document: dict[str, Any], name: str) -> Request:
     """Parse the request of a lock, which may have margins of 1 and more. Raise as ``read_request``."""
-    return _understood(Document(document, name), is_locked=True)
+    return _validate(Document(document, name), is_locked=True)
 
 
 def conditions_of(request: Mapping[str, Any]) -> HostConditions:
@@ -134,14 +134,14 @@ def conditions_of(request: Mapping[str, Any]) -> HostConditions:
     Raises:
         InvalidInputError: A known key has an invalid value.
     """
-    hardware = _known(request.get("hardware", {}), HardwareRequirement)
+    hardware = _drop_unknown_keys(request.get("hardware", {}), HardwareRequirement)
     if isinstance(hardware, dict) and "accelerator" in hardware:
-        hardware["accelerator"] = _known(hardware["accelerator"], AcceleratorRequirement)
+        hardware["accelerator"] = _drop_unknown_keys(hardware["accelerator"], AcceleratorRequirement)
     document, problems = Document(hardware, "hardware of the lock's request"), Problems()
-    asked: HardwareRequirement = convert(document, HardwareRequirement)
-    _check_conditions(asked, Place(document), problems)
+    requirement: HardwareRequirement = convert(document, HardwareRequirement)
+    _check_conditions(requirement, Place(document), problems)
     problems.refuse()
-    return _conditions(asked)
+    return _conditions(requirement)
 
 
 def parse_time(text: str) -> datetime:
@@ -205,75 +205,75 @@ _HARDWARE_TEXTS: _Parsers = {
 """The parser of each text below ``hardware``, by path."""
 
 
-def _understood(document: Document, *, is_locked: bool = False) -> Request:
-    problems, asked = Problems(), None
+def _validate(document: Document, *, is_locked: bool = False) -> Request:
+    problems, content = Problems(), None
     with problems.noted():
-        asked = convert(document, RequestDocument)
+        content = convert(document, RequestDocument)
     with problems.noted():
-        known = convert_known(document.value, inspect.type_info(RequestDocument)) if asked is None else asked
-        _check(known, Place(document), problems)
+        partial = convert_known(document.value, inspect.type_info(RequestDocument)) if content is None else content
+        _check(partial, Place(document), problems)
         if not is_locked:
-            _check_margins(known, Place(document).at("equivalence"), problems)
+            _check_margins(partial, Place(document).at("equivalence"), problems)
     with problems.noted():
         check_document(document.value, REQUEST, document.name)
     problems.refuse()
-    assert asked is not None
+    assert content is not None
     return Request(
-        asked=asked,
+        asked=content,
         document=document.value,
-        hardware=Hardware(*(_wanted(getattr(asked.hardware, key)) for key in KEYS)),
-        conditions=_conditions(asked.hardware),
-        limits=_limits(asked.limits),
-        scenario=_scenario(asked.scenario),
-        seeds=Seeds(*(derive_seed(asked.seed, purpose) for purpose in ("qsl", "sample_index", "schedule"))),
-        metrics=expand(asked.metrics),
+        hardware=Hardware(*(_allowed_values(getattr(content.hardware, key)) for key in KEYS)),
+        conditions=_conditions(content.hardware),
+        limits=_limits(content.limits),
+        scenario=_scenario(content.scenario),
+        seeds=Seeds(*(derive_seed(content.seed, purpose) for purpose in ("qsl", "sample_index", "schedule"))),
+        metrics=expand(content.metrics),
     )
 
 
-def _check(asked: RequestDocument, place: Place, problems: Problems) -> None:
+def _check(request: RequestDocument, place: Place, problems: Problems) -> None:
     """Record every rule that a request violates, ignoring unknown values."""
-    _check_texts(asked, place, _TEXTS, problems)
+    _check_texts(request, place, _TEXTS, problems)
     with problems.noted():
-        _check_metrics(asked, place.at("metrics"), problems)
+        _check_metrics(request, place.at("metrics"), problems)
     with problems.noted():
-        _check_equivalence(asked, place.at("equivalence"), problems)
+        _check_equivalence(request, place.at("equivalence"), problems)
     with problems.noted():
-        _check_platforms(asked.hardware, place.at("hardware"), problems)
+        _check_platforms(request.hardware, place.at("hardware"), problems)
     with problems.noted():
-        _check_conditions(asked.hardware, place.at("hardware"), problems)
+        _check_conditions(request.hardware, place.at("hardware"), problems)
     with problems.noted():
-        if asked.limits.processes < _LEAST_PROCESSES:
+        if request.limits.processes < _LEAST_PROCESSES:
             what = "nothing can run as 1 process: what measures is a process beside the one that watches it"
             raise place.at("limits", "processes").error(what, "write more, such as 256; threads count as processes")
 
 
-def _check_texts(asked: object, place: Place, parsers: _Parsers, problems: Problems) -> None:
+def _check_texts(part: object, place: Place, parsers: _Parsers, problems: Problems) -> None:
     """Record the texts that their parsers reject; values that are not texts are skipped."""
     for path, parse in parsers.items():
         with problems.noted():
-            value = asked
+            value = part
             for key in path:
                 value = getattr(value, key, UNSET)
             if isinstance(value, str):
                 place.at(*path).parsed(parse, value)
 
 
-def _check_metrics(asked: RequestDocument, place: Place, problems: Problems) -> None:
+def _check_metrics(request: RequestDocument, place: Place, problems: Problems) -> None:
     """Record metrics that are unknown or not part of the scenario. The task of the model is checked at lock time."""
-    for index, metric in enumerate(asked.metrics):
+    for index, metric in enumerate(request.metrics):
         with problems.noted():
             _check_metric(metric, None, place.at(index))
-            _check_metric(metric, asked.scenario.name, place.at(index))
+            _check_metric(metric, request.scenario.name, place.at(index))
 
 
 def _check_metric(name: str, scenario: str | None, place: Place) -> None:
     place.parsed(lambda text: check_metrics(None, scenario, [text]), name)
 
 
-def _check_equivalence(asked: RequestDocument, place: Place, problems: Problems) -> None:
-    for metric in () if asked.equivalence is UNSET else asked.equivalence:
+def _check_equivalence(request: RequestDocument, place: Place, problems: Problems) -> None:
+    for metric in () if request.equivalence is UNSET else request.equivalence:
         with problems.noted():
-            metrics = expand(asked.metrics) if metric in DEFINITIONS else ()
+            metrics = expand(request.metrics) if metric in DEFINITIONS else ()
             if metric not in metrics and DEFINITIONS.keys() >= set(
                 metrics
             ):  # an unknown one may have been meant for it
@@ -281,72 +281,72 @@ def _check_equivalence(asked: RequestDocument, place: Place, problems: Problems)
                 raise place.at(metric).error(what, "name one of them, or add it to metrics")
 
 
-def _check_margins(asked: RequestDocument, place: Place, problems: Problems) -> None:
-    for metric, margin in () if asked.equivalence is UNSET else asked.equivalence.items():
+def _check_margins(request: RequestDocument, place: Place, problems: Problems) -> None:
+    for metric, margin in () if request.equivalence is UNSET else request.equivalence.items():
         with problems.noted():
             if margin >= 1:
                 raise place.at(metric).error(f"{margin:g} is no share below 1 of the value", "write 0.1 for 10 %")
 
 
-def _known(value: Any, wanted: type[HardwareRequirement | AcceleratorRequirement]) -> Any:  # noqa: ANN401 - unchecked until converted
+def _drop_unknown_keys(value: Any, type_: type[HardwareRequirement | AcceleratorRequirement]) -> Any:  # noqa: ANN401 - unchecked until converted
     if not isinstance(value, dict):
         return value
-    return {key: part for key, part in value.items() if key in wanted.__struct_fields__}
+    return {key: part for key, part in value.items() if key in type_.__struct_fields__}
 
 
-def _check_platforms(asked: HardwareRequirement, place: Place, problems: Problems) -> None:
+def _check_platforms(hardware: HardwareRequirement, place: Place, problems: Problems) -> None:
     for key in KEYS:
         with problems.noted():
-            wanted = _wanted(getattr(asked, key)) or ()
-            for index, text in enumerate(wanted):
-                if text in wanted[:index]:
+            allowed = _allowed_values(getattr(hardware, key)) or ()
+            for index, text in enumerate(allowed):
+                if text in allowed[:index]:
                     problems.add(place.at(key, index).error(f"{text!r} stands twice", "leave one of them out"))
 
 
-def _wanted(asked: str | tuple[str, ...] | UnsetType) -> AllowedValues:
-    if isinstance(asked, UnsetType):
+def _allowed_values(value: str | tuple[str, ...] | UnsetType) -> AllowedValues:
+    if isinstance(value, UnsetType):
         return None
-    return (asked,) if isinstance(asked, str) else asked
+    return (value,) if isinstance(value, str) else value
 
 
-def _check_conditions(asked: HardwareRequirement, place: Place, problems: Problems) -> None:
-    _check_texts(asked, place, _HARDWARE_TEXTS, problems)
-    if asked.accelerator == AcceleratorRequirement():
+def _check_conditions(hardware: HardwareRequirement, place: Place, problems: Problems) -> None:
+    _check_texts(hardware, place, _HARDWARE_TEXTS, problems)
+    if hardware.accelerator == AcceleratorRequirement():
         step = "write name, count, memory or driver"
         problems.add(place.at("accelerator").error("nothing is asked of the accelerator", step))
-    if asked.accelerator is not UNSET and _wanted(asked.device) == (CPU,):
+    if hardware.accelerator is not UNSET and _allowed_values(hardware.device) == (CPU,):
         what = "an accelerator is asked for, and the only device that will do is cpu"
         step = "name its device in hardware.device, such as cuda12, or leave the accelerator out"
         problems.add(place.at("accelerator").error(what, step))
 
 
-def _conditions(asked: HardwareRequirement) -> HostConditions:
+def _conditions(hardware: HardwareRequirement) -> HostConditions:
     return HostConditions(
-        cpus=1 if asked.cpus is UNSET else asked.cpus,
-        memory=None if asked.memory is UNSET else Amount.parse(asked.memory),
-        accelerator=None if asked.accelerator is UNSET else _accelerator(asked.accelerator),
+        cpus=1 if hardware.cpus is UNSET else hardware.cpus,
+        memory=None if hardware.memory is UNSET else Amount.parse(hardware.memory),
+        accelerator=None if hardware.accelerator is UNSET else _accelerator(hardware.accelerator),
     )
 
 
-def _accelerator(asked: str | AcceleratorRequirement) -> AcceleratorCondition:
-    if isinstance(asked, str):
-        return AcceleratorCondition(asked)
+def _accelerator(requirement: str | AcceleratorRequirement) -> AcceleratorCondition:
+    if isinstance(requirement, str):
+        return AcceleratorCondition(requirement)
     return AcceleratorCondition(
-        name=None if asked.name is UNSET else asked.name,
-        count=1 if asked.count is UNSET else asked.count,
-        memory=None if asked.memory is UNSET else Amount.parse(asked.memory),
-        driver=None if asked.driver is UNSET else parse_drivers(asked.driver),
+        name=None if requirement.name is UNSET else requirement.name,
+        count=1 if requirement.count is UNSET else requirement.count,
+        memory=None if requirement.memory is UNSET else Amount.parse(requirement.memory),
+        driver=None if requirement.driver is UNSET else parse_drivers(requirement.driver),
     )
 
 
-def _limits(asked: RequestedLimits) -> Limits:
-    return Limits(parse_seconds(asked.time), parse_bytes(asked.memory), asked.cpus, asked.processes)
+def _limits(limits: RequestedLimits) -> Limits:
+    return Limits(parse_seconds(limits.time), parse_bytes(limits.memory), limits.cpus, limits.processes)
 
 
-def _scenario(asked: AnyScenario) -> Scenario:
-    written: dict[str, Any] = plain(asked)
-    del written["name"]
+def _scenario(scenario: AnyScenario) -> Scenario:
+    settings: dict[str, Any] = plain(scenario)
+    del settings["name"]
     for key in _DURATIONS:
-        if key in written:
-            written[key] = parse_seconds(written[key])
-    return Scenario(asked.name, _DEFAULTS.get(asked.name, {}) | written)
+        if key in settings:
+            settings[key] = parse_seconds(settings[key])
+    return Scenario(scenario.name, _DEFAULTS.get(scenario.name, {}) | settings)

@@ -18,12 +18,12 @@ demo: $(RUNTIME) ## publish, lock, run and rerun the digits models; ALL=1 for Py
 	@$(BIN)/python examples/digits/demo.py $(if $(ALL),--all)
 
 test: $(DEV) ## every test, with an engine of its own on a private socket (Debian as root: installs it)
-	@sh tests/support/system.sh
+	@sh tests/support/system/system.sh
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 base: $(DEV) ## what the tests need of the system, and the base of their images: all that waits for the network
-	@sh tests/support/system.sh
-	@! command -v mmdebstrap >/dev/null || $(BIN)/python -m tests.support.base .pytest_cache/d/benchlock-base
+	@sh tests/support/system/system.sh
+	@! command -v mmdebstrap >/dev/null || $(BIN)/python -m tests.support.system.base .pytest_cache/d/benchlock-base
 
 check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
 	@$(BIN)/ruff format --check .
@@ -38,7 +38,7 @@ bit-flips: $(DEV) ## flip 100 random bits of a database of each kind, and say wh
 	@$(BIN)/python -m pytest -q tests/acceptance/test_bit_flips.py --flips $(or $(FLIPS),100)
 
 bench: $(DEV) $(BENCH) $(PIPELINE) ## measured claims, side by side in one run
-	@sh tests/support/system.sh wrk
+	@sh tests/support/system/system.sh wrk
 	@for script in benchmarks/[a-z]*.py; do PYTHONPATH=. $(BIN)/python $$script; done
 
 simulate-statistics: $(DEV) ## how often intervals hold the truth and decisions are wrong: the tables of docs/comparing.md
@@ -59,21 +59,21 @@ lock: ## write requirements/*.txt anew (needs uv on the path)
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 requirements/pipeline.in -o requirements/pipeline.txt
 
 engine: ## a private Docker engine in .engine (Debian as root: installs it); `make demo` finds it
-	@sh tests/support/system.sh
-	@sh tests/support/engine.sh start
+	@sh tests/support/system/system.sh
+	@sh tests/support/system/engine.sh start
 
 engine-stop: ## end that engine
-	@sh tests/support/engine.sh stop
+	@sh tests/support/system/engine.sh stop
 
 clean: engine-stop ## remove what the targets above made
 	rm -rf .engine $(VENV) .venv-bench .venv-pipeline .demo .cache .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info
 
 $(RUNTIME): requirements/runtime.txt pyproject.toml
-	@sh tests/support/environment.sh "$(PYTHON)" $(VENV) requirements/runtime.txt
+	@sh tests/support/system/environment.sh "$(PYTHON)" $(VENV) requirements/runtime.txt
 	@touch $@
 
 $(DEV): requirements/dev.txt pyproject.toml
-	@sh tests/support/environment.sh "$(PYTHON)" $(VENV) requirements/dev.txt
+	@sh tests/support/system/environment.sh "$(PYTHON)" $(VENV) requirements/dev.txt
 	@touch $(RUNTIME) $@
 
 $(BENCH): requirements/bench.txt

@@ -19,8 +19,8 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.recomputation import Subject, recompute
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.evidence import CURRENT, IDX, make_run
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import CURRENT, IDX, make_run
+from tests.support.resolution.variants import variant
 
 SAMPLES, CLASSES = 50_000, 1000
 TIMES, SHARE_TIMES = 3, 5

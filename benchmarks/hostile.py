@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.resolving.report import machine, write
-from tests.support.hostile import cases
-from tests.support.hostile_service import Outcome, publish, table
-from tests.support.probing import Waits, memory_of, watch
-from tests.support.serving import service
+from tests.support.api.hostile_service import Outcome, publish, table
+from tests.support.api.probing import Waits, memory_of, watch
+from tests.support.api.serving import service
+from tests.support.registry.hostile import cases
 
 RESULTS: Final = Path(__file__).resolve().parent / "RESULTS.md"
 LONGEST_WAIT_MS: Final = 100.0

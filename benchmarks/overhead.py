@@ -18,7 +18,7 @@ from benchmarks.resolving.report import machine, write
 from benchmarks.timing.laboratory import Laboratory, engine
 from benchmarks.timing.report import Taken, bars, calls_table, fastest_table, starts_table, turns_table
 from benchmarks.timing.subjects import PICTURES, Subject, datasets, networks, photographs, pictures
-from tests.support.commands import Commands, copied
+from tests.support.api.commands import Commands, copied
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 KEPT = Path(".cache/overhead/images")

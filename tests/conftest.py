@@ -16,15 +16,15 @@ from xdist.scheduler import LoadScopeScheduling
 from benchlock.evaluator.images.subprocesses import workspace
 from benchlock.migrations import upgrade
 from benchlock.registry.database.engine import open_engine, open_server
-from tests.support.base import keep_base
-from tests.support.commands import Commands, copied
-from tests.support.postgresql import PostgresServer
-from tests.support.postgresql import serving as postgresql_serving
-from tests.support.registry_server import RegistryServer, serving
-from tests.support.warm import Warm
+from tests.support.api.commands import Commands, copied
+from tests.support.api.warm import Warm
+from tests.support.servers.postgresql import PostgresServer
+from tests.support.servers.postgresql import serving as postgresql_serving
+from tests.support.servers.registry_server import RegistryServer, serving
+from tests.support.system.base import keep_base
 
 ROOT = Path(__file__).resolve().parent.parent
-ENGINE = ROOT / "tests" / "support" / "engine.sh"
+ENGINE = ROOT / "tests" / "support" / "system" / "engine.sh"
 CASES_REASON = "cases: give the folder of real cases with --cases or BENCHLOCK_CASES"
 ALL_IMAGES = (
     *(f"tests/acceptance/test_{name}.py" for name in ("code", "digits", "formats", "real_cases")),

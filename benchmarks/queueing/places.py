@@ -30,7 +30,7 @@ def places(folder: Path, only: str) -> Iterator[tuple[str, Place]]:
         upgrade(place.open())
         yield "SQLite", place
     if only in ("", "postgresql"):
-        from tests.support import postgresql  # noqa: PLC0415 - SQLite is measured without it
+        from tests.support.servers import postgresql  # noqa: PLC0415 - SQLite is measured without it
 
         vars(postgresql)["_SETTINGS"].update(DURABLE)
         with postgresql.serving() as server, server.database() as address:

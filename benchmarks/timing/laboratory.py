@@ -21,11 +21,11 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.environment import Environments
 from benchlock.registry.lock.lockfile import LockedPlatform, load
 from benchmarks.timing.subjects import FRAMEWORKS, Subject
-from tests.support.commands import Commands
+from tests.support.api.commands import Commands
 
 BARE = Path(__file__).with_name("bare.py")
 ROOT = Path(__file__).resolve().parents[2]
-ENGINE = ROOT / "tests" / "support" / "engine.sh"
+ENGINE = ROOT / "tests" / "support" / "system" / "engine.sh"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.commands import Commands, copied
+from tests.support.api.commands import Commands, copied
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Commands
-from tests.support.digits import locked, model, request, written
-from tests.support.postgresql import EMPTY, PostgresServer
-from tests.support.tiny import tree_of_digits
+from tests.support.api.commands import Commands
+from tests.support.registry.digits import locked, model, request, written
+from tests.support.registry.tiny import tree_of_digits
+from tests.support.servers.postgresql import EMPTY, PostgresServer
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ import pytest
 from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.digest import digest_bytes, to_hex
 from benchlock.artifacts.stores.local_store import LocalStore
-from tests.support import tiny
-from tests.support.commands import Commands
-from tests.support.digits import GRAPH, locked, model, request
-from tests.support.postgresql import EMPTY, PostgresServer
-from tests.support.serving import Served, service
-from tests.support.stub_harness import stubbed
+from tests.support.api.commands import Commands
+from tests.support.api.serving import Served, service
+from tests.support.evaluator.stub_harness import stubbed
+from tests.support.registry import tiny
+from tests.support.registry.digits import GRAPH, locked, model, request
+from tests.support.servers.postgresql import EMPTY, PostgresServer
 
 DATABASES = ("sqlite", "postgresql")
 

@@ -28,8 +28,8 @@ from benchlock.migrations import upgrade
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.auth.audit_log import AuditLog
 from benchlock.registry.database.engine import open_engine, open_server, read_transaction
-from tests.support.filled import fill, store_blobs
-from tests.support.postgresql import TEMPLATE, PostgresServer, serving
+from tests.support.registry.filled import fill, store_blobs
+from tests.support.servers.postgresql import TEMPLATE, PostgresServer, serving
 
 SEED = 20261122
 PAGE = 8192

@@ -16,14 +16,14 @@ from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.publishing.garbage_collection import collect_garbage
-from tests.support import tiny as tiny_registry
-from tests.support.bundled import Files, packed, root_of, unpacked, with_root
-from tests.support.commands import Commands
-from tests.support.digits import locked, model, request, written
-from tests.support.interrupting import cut
-from tests.support.locked import flip, named, place
-from tests.support.offline import offline
-from tests.support.remains import remains
+from tests.support.api.commands import Commands
+from tests.support.artifacts.bundled import Files, packed, root_of, unpacked, with_root
+from tests.support.registry import tiny as tiny_registry
+from tests.support.registry.digits import locked, model, request, written
+from tests.support.resolution.locked import flip, named, place
+from tests.support.system.interrupting import cut
+from tests.support.system.offline import offline
+from tests.support.system.remains import remains
 
 KILLS = 8
 

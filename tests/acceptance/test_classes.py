@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.support.commands import Commands
-from tests.support.digits import locked, written
-from tests.support.sounds import wav
+from tests.support.api.commands import Commands
+from tests.support.evaluator.sounds import wav
+from tests.support.registry.digits import locked, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from examples.digits.idx import read_idx
-from tests.support.commands import Commands
-from tests.support.digits import DIGITS, locked, model, request, written
+from tests.support.api.commands import Commands
+from tests.support.registry.digits import DIGITS, locked, model, request, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

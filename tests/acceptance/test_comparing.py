@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import BENCHLOCK, Commands
-from tests.support.digits import DIGITS, locked, model, request, written
+from tests.support.api.commands import BENCHLOCK, Commands
+from tests.support.registry.digits import DIGITS, locked, model, request, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

@@ -12,9 +12,9 @@ from benchlock.migrations import upgrade
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.database.engine import open_engine, write_transaction
 from benchlock.registry.database.triggers import list_guards, trigger_statements
-from tests.support.commands import Commands
-from tests.support.filled import BLOB, fill, store_blobs
-from tests.support.forging import forge, remove_guards
+from tests.support.api.commands import Commands
+from tests.support.registry.filled import BLOB, fill, store_blobs
+from tests.support.registry.forging import forge, remove_guards
 
 
 @pytest.fixture

@@ -14,16 +14,16 @@ import httpx
 import pytest
 
 from benchlock.artifacts.digest import digest_bytes
-from tests.support import tiny
-from tests.support.commands import Commands
-from tests.support.deployed import TEAM, environment_of
-from tests.support.digits import locked, request
-from tests.support.nginx import HOST, Nginx, proxying
-from tests.support.postgresql import EMPTY, PostgresServer
-from tests.support.queues import BOOT, facts
-from tests.support.registry_server import RegistryServer, free_port
-from tests.support.serving import Served, service
-from tests.support.web import CERTIFICATE
+from tests.support.api.commands import Commands
+from tests.support.api.serving import Served, service
+from tests.support.evaluator.queues import BOOT, facts
+from tests.support.registry import tiny
+from tests.support.registry.digits import locked, request
+from tests.support.servers.nginx import HOST, Nginx, proxying
+from tests.support.servers.postgresql import EMPTY, PostgresServer
+from tests.support.servers.registry_server import RegistryServer, free_port
+from tests.support.servers.web import CERTIFICATE
+from tests.support.system.deployed import TEAM, environment_of
 
 MIB = 1 << 20
 OCTETS = {"content-type": "application/octet-stream"}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.support.commands import Commands
+from tests.support.api.commands import Commands
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import tiny
-from tests.support.commands import Commands
-from tests.support.digits import DIGITS, locked, model, request, written
-from tests.support.disks import filled, mounted, read_only
+from tests.support.api.commands import Commands
+from tests.support.registry import tiny
+from tests.support.registry.digits import DIGITS, locked, model, request, written
+from tests.support.system.disks import filled, mounted, read_only
 
 MIB = 1 << 20
 FULL = ("No space left on device", "disk is full")

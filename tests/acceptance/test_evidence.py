@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.stores.local_store import LocalStore
-from tests.support.bundled import Bundled, bundled
-from tests.support.commands import BENCHLOCK
-from tests.support.warm import Warm
+from tests.support.api.commands import BENCHLOCK
+from tests.support.api.warm import Warm
+from tests.support.artifacts.bundled import Bundled, bundled
 
 FORGED = "UPDATE run_metrics SET value = 1.0, ci_low = 0.9, ci_high = 1.0 WHERE name = 'top1'"
 

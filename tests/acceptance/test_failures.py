@@ -13,11 +13,11 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from tests.support import graphs
-from tests.support.commands import Commands
-from tests.support.digits import DIGITS, GRAPH, locked, model, request, written
-from tests.support.faulty_proxy import proxy_to
-from tests.support.remains import containers, remains
+from tests.support.api.commands import Commands
+from tests.support.registry import graphs
+from tests.support.registry.digits import DIGITS, GRAPH, locked, model, request, written
+from tests.support.servers.faulty_proxy import proxy_to
+from tests.support.system.remains import containers, remains
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

@@ -13,11 +13,11 @@ import pytest
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.wheels import host_target, running_python
-from tests.support import tiny
-from tests.support.commands import Commands
-from tests.support.digits import locked, request, written
-from tests.support.pushing import push_image
-from tests.support.registry_server import RegistryServer, serving
+from tests.support.api.commands import Commands
+from tests.support.artifacts.pushing import push_image
+from tests.support.registry import tiny
+from tests.support.registry.digits import locked, request, written
+from tests.support.servers.registry_server import RegistryServer, serving
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 ARCH = host_target().arch

@@ -23,8 +23,8 @@ from benchlock.evaluator.harness_archive import build_harness
 from benchlock.evaluator.runner.container import provide_image
 from benchlock.evaluator.runner.engine import Confinement, Engine, Mount
 from benchlock.registry.lock.lockfile import load
-from tests.support.commands import Commands
-from tests.support.digits import DIGITS, locked, request, written
+from tests.support.api.commands import Commands
+from tests.support.registry.digits import DIGITS, locked, request, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

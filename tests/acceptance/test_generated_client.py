@@ -15,9 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.commands import BENCHLOCK, Commands, copied
-from tests.support.digits import DIGITS
-from tests.support.serving import service
+from tests.support.api.commands import BENCHLOCK, Commands, copied
+from tests.support.api.serving import service
+from tests.support.registry.digits import DIGITS
 
 pytestmark = pytest.mark.image
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.acceptance.real_cases import CASES, dataset_manifest
-from tests.support.commands import Commands
-from tests.support.digits import DIGITS, locked, model, request, written
-from tests.support.remains import remains
+from tests.support.api.commands import Commands
+from tests.support.registry.digits import DIGITS, locked, model, request, written
+from tests.support.system.remains import remains
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

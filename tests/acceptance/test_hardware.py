@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from benchlock.evaluator.images.wheels import host_target
-from tests.support import tiny
-from tests.support.commands import Commands
-from tests.support.digits import locked, request, written
-from tests.support.nvidia_smi import A100, H200, NO_DRIVER, install
+from tests.support.api.commands import Commands
+from tests.support.registry import tiny
+from tests.support.registry.digits import locked, request, written
+from tests.support.system.nvidia_smi import A100, H200, NO_DRIVER, install
 
 HERE = host_target().arch
 ELSEWHERE = "arm64" if HERE == "amd64" else "amd64"

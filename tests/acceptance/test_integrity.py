@@ -11,11 +11,11 @@ from typing import Any
 import onnx
 import pytest
 
-from tests.support import tiny as tiny_registry
-from tests.support.commands import Commands
-from tests.support.digits import GRAPH, locked, model, request, written
-from tests.support.locked import SORTS, flip, flipped, named, place
-from tests.support.remains import remains
+from tests.support.api.commands import Commands
+from tests.support.registry import tiny as tiny_registry
+from tests.support.registry.digits import GRAPH, locked, model, request, written
+from tests.support.resolution.locked import SORTS, flip, flipped, named, place
+from tests.support.system.remains import remains
 
 DATABASE = "registry.sqlite"
 ISOLATIONS = [*((sort, "container") for sort in SORTS), ("wheel", "process"), ("layer", "process")]

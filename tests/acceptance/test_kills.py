@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import Commands
-from tests.support.digits import DIGITS, locked, model, request, written
-from tests.support.interrupting import cut
-from tests.support.remains import containers, processes, remains
+from tests.support.api.commands import Commands
+from tests.support.registry.digits import DIGITS, locked, model, request, written
+from tests.support.system.interrupting import cut
+from tests.support.system.remains import containers, processes, remains
 
 KILLED = -signal.SIGKILL
 CHUNK = 1 << 20

@@ -12,11 +12,11 @@ import pytest
 from benchlock.api.cli.main import run
 from benchlock.api.local.local_registry import open_registry
 from benchlock.api.local.registry_database import DATABASE_FILE as DATABASE
-from tests.support import tiny
-from tests.support.commands import Answer, Commands
-from tests.support.digits import locked, request
-from tests.support.locks import REQUEST
-from tests.support.variants import variant
+from tests.support.api.commands import Answer, Commands
+from tests.support.registry import tiny
+from tests.support.registry.digits import locked, request
+from tests.support.resolution.locks import REQUEST
+from tests.support.resolution.variants import variant
 
 CASES = Path(__file__).resolve().parent.parent / "cases" / "locks"
 FIRST: dict[str, Any] = {}

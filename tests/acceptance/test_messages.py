@@ -13,9 +13,9 @@ import pytest
 
 from benchlock.api.cli.commands import benchlock
 from benchlock.api.cli.main import run
-from tests.support import tiny
-from tests.support.commands import BENCHLOCK, Answer, Commands
-from tests.support.digits import GRAPH, locked, model, request
+from tests.support.api.commands import BENCHLOCK, Answer, Commands
+from tests.support.registry import tiny
+from tests.support.registry.digits import GRAPH, locked, model, request
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NO_RUN = f"run/{'0' * 26}"

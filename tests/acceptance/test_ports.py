@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from safetensors.numpy import load_file
 
-from tests.support.commands import Commands
-from tests.support.digits import locked, request, written
+from tests.support.api.commands import Commands
+from tests.support.registry.digits import locked, request, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

@@ -3,9 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.support.commands import Answer, Commands
-from tests.support.digits import written
-from tests.support.tiny import tree_of_digits
+from tests.support.api.commands import Answer, Commands
+from tests.support.registry.digits import written
+from tests.support.registry.tiny import tree_of_digits
 
 ROUNDS = 3
 

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.acceptance.real_cases import CASES, DATASETS, NETWORKS, Case, dataset_manifest
-from tests.support.commands import Commands
+from tests.support.api.commands import Commands
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from benchlock.api.cli.main import run
-from tests.support import tiny
-from tests.support.commands import Answer, Commands
-from tests.support.digits import request, written
-from tests.support.interrupting import cut
-from tests.support.registry_server import free_port
-from tests.support.serving import at, service
-from tests.support.web import redirect, serving, status
+from tests.support.api.commands import Answer, Commands
+from tests.support.api.serving import at, service
+from tests.support.registry import tiny
+from tests.support.registry.digits import request, written
+from tests.support.servers.registry_server import free_port
+from tests.support.servers.web import redirect, serving, status
+from tests.support.system.interrupting import cut
 
 TIMES = ("published_at", "started_at", "ended_at", "imported_at")
 

@@ -11,9 +11,9 @@ import httpx
 import msgspec
 import pytest
 
-from tests.support.commands import Commands, copied
-from tests.support.digits import DIGITS, model, request, written
-from tests.support.serving import at, service
+from tests.support.api.commands import Commands, copied
+from tests.support.api.serving import at, service
+from tests.support.registry.digits import DIGITS, model, request, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

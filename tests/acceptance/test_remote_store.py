@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Commands
-from tests.support.digits import locked, model, request, written
-from tests.support.registry_server import RegistryServer
-from tests.support.tiny import tree_of_digits
+from tests.support.api.commands import Commands
+from tests.support.registry.digits import locked, model, request, written
+from tests.support.registry.tiny import tree_of_digits
+from tests.support.servers.registry_server import RegistryServer
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

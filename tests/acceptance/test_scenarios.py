@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from tests.support.commands import Commands
-from tests.support.digits import DIGITS, locked, model, request, written
+from tests.support.api.commands import Commands
+from tests.support.registry.digits import DIGITS, locked, model, request, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

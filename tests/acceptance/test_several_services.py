@@ -22,12 +22,12 @@ import pytest
 
 from benchlock.artifacts.digest import Digest, digest_bytes, to_hex
 from benchlock.artifacts.stores.local_store import LocalStore
-from tests.support import tiny
-from tests.support.commands import Commands
-from tests.support.digits import GRAPH, model
-from tests.support.postgresql import EMPTY, PostgresServer
-from tests.support.registry_server import free_port
-from tests.support.serving import Served, service
+from tests.support.api.commands import Commands
+from tests.support.api.serving import Served, service
+from tests.support.registry import tiny
+from tests.support.registry.digits import GRAPH, model
+from tests.support.servers.postgresql import EMPTY, PostgresServer
+from tests.support.servers.registry_server import free_port
 
 SERVICES, PUBLISHERS = 3, 4
 LEAST, MOST = 1_000, 300_000  # bytes of a file

@@ -13,9 +13,9 @@ from safetensors.numpy import load_file
 from scipy.signal import resample_poly
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from tests.support.commands import Commands
-from tests.support.digits import locked, request, written
-from tests.support.sounds import heard, htk_filters, wav
+from tests.support.api.commands import Commands
+from tests.support.evaluator.sounds import heard, htk_filters, wav
+from tests.support.registry.digits import locked, request, written
 
 SAMPLES = 24
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "good", "bad", "film", "was", "##s", "not"]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.digest import digest_bytes, to_hex
-from tests.support.commands import Commands
-from tests.support.hub import HubServer, serving_hub
-from tests.support.repository import DvcRepository
-from tests.support.web import CERTIFICATE, File, Web, redirect, serving, status
+from tests.support.api.commands import Commands
+from tests.support.artifacts.repository import DvcRepository
+from tests.support.servers.hub import HubServer, serving_hub
+from tests.support.servers.web import CERTIFICATE, File, Web, redirect, serving, status
 
 WEIGHTS = random.Random(10).randbytes(8_000_000)
 MANIFEST = """\

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 from safetensors.numpy import load_file
 
-from tests.support import painted
-from tests.support.commands import Commands
-from tests.support.digits import locked, written
+from tests.support.api.commands import Commands
+from tests.support.evaluator import painted
+from tests.support.registry.digits import locked, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

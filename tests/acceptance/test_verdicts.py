@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import graphs
-from tests.support.commands import BENCHLOCK, Answer, Commands
-from tests.support.digits import DIGITS, locked, model, request, written
+from tests.support.api.commands import BENCHLOCK, Answer, Commands
+from tests.support.registry import graphs
+from tests.support.registry.digits import DIGITS, locked, model, request, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Commands, copied
-from tests.support.digits import DIGITS
-from tests.support.registry_server import free_port
+from tests.support.api.commands import Commands, copied
+from tests.support.registry.digits import DIGITS
+from tests.support.servers.registry_server import free_port
 
 pytestmark = pytest.mark.image
 

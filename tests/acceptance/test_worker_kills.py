@@ -30,15 +30,15 @@ from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.queue.admission import wish_of
 from benchlock.registry.database.engine import read_transaction
-from tests.support.commands import BENCHLOCK, Commands
-from tests.support.faulty_proxy import FaultyProxy, proxy_to
-from tests.support.postgresql import EMPTY, open_any
-from tests.support.postgresql import serving as postgresql_serving
-from tests.support.python_image import PythonImage, make_image
-from tests.support.registry_server import free_port
-from tests.support.remains import containers, processes
-from tests.support.striking import DatabaseFile, Line, Postgres, Program, Victim
-from tests.support.stub_harness import Span, spans, stubbed
+from tests.support.api.commands import BENCHLOCK, Commands
+from tests.support.evaluator.stub_harness import Span, spans, stubbed
+from tests.support.servers.faulty_proxy import FaultyProxy, proxy_to
+from tests.support.servers.postgresql import EMPTY, open_any
+from tests.support.servers.postgresql import serving as postgresql_serving
+from tests.support.servers.registry_server import free_port
+from tests.support.system.python_image import PythonImage, make_image
+from tests.support.system.remains import containers, processes
+from tests.support.system.striking import DatabaseFile, Line, Postgres, Program, Victim
 
 KILLS = int(os.environ.get("BENCHLOCK_KILLS", "8"))
 SEED = int(os.environ.get("BENCHLOCK_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)

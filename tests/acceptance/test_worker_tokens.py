@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import BENCHLOCK, Commands
-from tests.support.serving import Served, at, service
+from tests.support.api.commands import BENCHLOCK, Commands
+from tests.support.api.serving import Served, at, service
 
 SECONDS = 60
 """So long a test waits for what is to happen."""

@@ -22,7 +22,7 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError, Unavai
 from benchlock.artifacts.resumable_fetch import OpenAtOffset, fetch
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
-from tests.support.web import CERTIFICATE, File, serving
+from tests.support.servers.web import CERTIFICATE, File, serving
 
 CONTENT = random.Random(5).randbytes(3_000_000)
 DIGEST = digest_bytes(CONTENT)

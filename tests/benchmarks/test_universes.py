@@ -21,8 +21,8 @@ from benchmarks.resolving.documents import content, request
 from benchmarks.resolving.filling import DATABASE, PUBLISHED_AT, fill
 from benchmarks.resolving.measuring import environment, run
 from benchmarks.resolving.universes import ANY, Ask, Universe, version
-from tests.support.commands import Commands
-from tests.support.digits import written
+from tests.support.api.commands import Commands
+from tests.support.registry.digits import written
 
 PLAIN = Universe()
 TITLES = [ask.title for ask in PLAIN.asks()]

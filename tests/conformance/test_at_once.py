@@ -15,9 +15,9 @@ from benchlock.registry.manifests.manifest_content import reference_of
 from benchlock.registry.names import Name, Reference
 from benchlock.registry.resolution.candidates import EVERY, Population
 from benchlock.registry.versions.semantic_version import parse_version
-from tests.support.postgresql import open_any
-from tests.support.publishing import manifest
-from tests.support.universe import candidates
+from tests.support.registry.publishing import manifest
+from tests.support.resolution.universe import candidates
+from tests.support.servers.postgresql import open_any
 
 pytestmark = pytest.mark.databases
 PUBLISHERS, READERS, VERSIONS = 8, 8, 10

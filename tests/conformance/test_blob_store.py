@@ -22,8 +22,8 @@ from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client, o
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.oci_store import OciStore
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
-from tests.support.registry_server import RegistryServer
-from tests.support.serving import Served, service
+from tests.support.api.serving import Served, service
+from tests.support.servers.registry_server import RegistryServer
 
 HELLO = b"hello blob"
 HELLO_DIGEST = Digest("sha256:" + hashlib.sha256(HELLO).hexdigest())

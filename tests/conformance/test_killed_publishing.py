@@ -17,9 +17,9 @@ from threading import Barrier, Event
 import pytest
 
 from benchlock.registry.database.engine import open_engine
-from tests.support.forking import DONE, KILLED, REFUSED, Ended, Place, Server, forking
-from tests.support.noise import Bench, open_bench
-from tests.support.registry_server import RegistryServer
+from tests.support.registry.noise import Bench, open_bench
+from tests.support.servers.registry_server import RegistryServer
+from tests.support.system.forking import DONE, KILLED, REFUSED, Ended, Place, Server, forking
 
 LOTS, ROUNDS = 5, 10
 RACES = 5

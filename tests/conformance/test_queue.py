@@ -50,9 +50,8 @@ from benchlock.registry.auth.audit_log import AuditLog
 from benchlock.registry.auth.permissions import Actor, ForbiddenError, Scopes, use_actor
 from benchlock.registry.auth.tokens import TokenId, Tokens
 from benchlock.registry.database.engine import open_engine, open_server, read_transaction, write_transaction
-from tests.support.postgresql import PostgresServer
-from tests.support.queue_model import QueueModel
-from tests.support.queues import (
+from tests.support.evaluator.queue_model import QueueModel
+from tests.support.evaluator.queues import (
     ANY,
     ARM,
     BOOT,
@@ -69,7 +68,8 @@ from tests.support.queues import (
     start,
     wish,
 )
-from tests.support.recorded import NOON
+from tests.support.evaluator.recorded import NOON
+from tests.support.servers.postgresql import PostgresServer
 
 pytestmark = pytest.mark.databases
 RUN = Scopes.parse(["run"])

@@ -20,7 +20,7 @@ from benchlock.evaluator.queue.queue_model import Queue
 from benchlock.registry.catalogue.catalogue import Catalogue
 from tests.conformance import test_queue as suite
 from tests.conformance.test_queue import Bench
-from tests.support.recorded import NOON
+from tests.support.evaluator.recorded import NOON
 
 ELSEWHERE = (
     "test_a_job_whose_token_ended_a_moment_ago_is_not_given_out",

@@ -28,9 +28,9 @@ from benchlock.registry.manifests.manifest_content import content, manifest_dige
 from benchlock.registry.names import parse_name, parse_reference
 from benchlock.registry.requests.request import Request
 from benchlock.registry.resolution.conflicts import ConflictError
-from tests.support.locks import request as request_with
-from tests.support.serving import service
-from tests.support.variants import variant
+from tests.support.api.serving import service
+from tests.support.resolution.locks import request as request_with
+from tests.support.resolution.variants import variant
 
 WHOLE = variant({})
 NEWER = variant({"model": {"version": "1.1.0"}})

@@ -29,9 +29,9 @@ from benchlock.registry.resolution.candidates import (
 )
 from benchlock.registry.versions.semantic_version import key, parse_version
 from benchlock.registry.versions.version_ranges import Range
-from tests.support.publishing import manifest
-from tests.support.random_universes import DEVICES, TEXTS, VERSIONS, universes
-from tests.support.universe import Universe, candidates
+from tests.support.registry.publishing import manifest
+from tests.support.resolution.random_universes import DEVICES, TEXTS, VERSIONS, universes
+from tests.support.resolution.universe import Universe, candidates
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 EVERY_STATUS: tuple[Status | None, ...] = (None, *STATUSES)

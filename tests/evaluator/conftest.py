@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.evaluator.runner.engine import Engine
-from tests.support.python_image import PythonImage, make_image
+from tests.support.system.python_image import PythonImage, make_image
 
 NEEDED = ("numpy*", "pillow*", "PIL", "safetensors*", "mlcommons_loadgen*", "mlperf_loadgen*")
 """What the harness imports, and what describes it, in the environment of the tests."""

@@ -25,9 +25,9 @@ from benchlock.evaluator.workflows.repeat import repeat
 from benchlock.evaluator.workflows.rerun import judge_rerun
 from benchlock.registry.lock.lockfile import Lock, LockedHarness, dump, from_content
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.evidence import CURRENT, IDX, make_run
-from tests.support.releases import release
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import CURRENT, IDX, make_run
+from tests.support.evaluator.releases import release
+from tests.support.resolution.variants import variant
 
 CLAIM = {
     "metric": "top1",

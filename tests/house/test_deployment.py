@@ -11,7 +11,7 @@ import click
 import pytest
 
 from benchlock.api.cli.commands import benchlock
-from tests.support.deployed import NODE, ROOT, TEAM, document, services_of
+from tests.support.system.deployed import NODE, ROOT, TEAM, document, services_of
 
 FILES = (NODE, TEAM)
 READ_BY_LIBRARIES = {"PGPASSWORD", "SSL_CERT_FILE"}

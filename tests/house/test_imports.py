@@ -10,8 +10,8 @@ import pytest
 
 from benchlock.api.local.local_registry import open_registry
 from benchlock.registry.lock.lockfile import dump
-from tests.support.locks import REQUEST
-from tests.support.variants import variant
+from tests.support.resolution.locks import REQUEST
+from tests.support.resolution.variants import variant
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("api", "artifacts", "evaluator", "migrations", "registry")

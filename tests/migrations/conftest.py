@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from tests.support.postgresql import EMPTY, PostgresServer, open_any
+from tests.support.servers.postgresql import EMPTY, PostgresServer, open_any
 
 
 @pytest.fixture

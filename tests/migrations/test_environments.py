@@ -15,8 +15,8 @@ from benchlock.registry.database.engine import read_transaction, write_transacti
 from benchlock.registry.database.triggers import find_missing_triggers, list_guards
 from benchlock.registry.resolution.candidates import Environments, Population
 from benchlock.registry.versions.version_ranges import Range
-from tests.support.publishing import rows_of
-from tests.support.universe import candidates
+from tests.support.registry.publishing import rows_of
+from tests.support.resolution.universe import candidates
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 (EVERY,) = Range.ALL.intervals

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, Table, text
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.database.triggers import find_missing_triggers, trigger_statements
-from tests.support.rows import CHILDREN_FIRST, GUARDS, MUTABLE, SEALED, TABLES, joining, over, row
+from tests.support.registry.rows import CHILDREN_FIRST, GUARDS, MUTABLE, SEALED, TABLES, joining, over, row
 
 
 def put(connection: sqlite3.Connection, verb: str, table: Table, values: dict[str, Any], clause: str = "") -> None:

@@ -15,8 +15,8 @@ from benchlock.evaluator.records.runs_schema import runs
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.database.engine import open_server, write_transaction
 from benchlock.registry.database.triggers import find_missing_triggers, trigger_statements
-from tests.support.postgresql import PostgresServer
-from tests.support.rows import EVERY, GUARDS, SEALED, TABLES, joining, over, row
+from tests.support.registry.rows import EVERY, GUARDS, SEALED, TABLES, joining, over, row
+from tests.support.servers.postgresql import PostgresServer
 
 NOTHING = sql.SQL("")
 Raw = psycopg.Connection[Any]

@@ -16,14 +16,14 @@ from benchlock.migrations.schema_check import METADATA, check
 from benchlock.registry.database.engine import open_engine, read_transaction, write_transaction
 from benchlock.registry.database.sqlite import BUSY_TIMEOUT_MS
 from benchlock.registry.database.triggers import find_missing_triggers, list_guards
-from tests.support.postgresql import open_any
+from tests.support.servers.postgresql import open_any
 
 both = pytest.mark.databases
 ROOT = Path(__file__).resolve().parents[2]
 UPGRADE = """
 import sys
 from benchlock.migrations import upgrade
-from tests.support.postgresql import open_any
+from tests.support.servers.postgresql import open_any
 engine = open_any(sys.argv[1])
 upgrade(engine)
 print("alembic" in sys.modules)

@@ -15,7 +15,7 @@ from benchlock.migrations.schema_check import METADATA, list_text_limits
 from benchlock.registry.catalogue.resolver_statements import render_statement
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.triggers import find_missing_limit_triggers, limit_trigger_statements
-from tests.support.rows import EVERY, row
+from tests.support.registry.rows import EVERY, row
 
 both = pytest.mark.databases
 BEFORE = "0016"

@@ -21,7 +21,7 @@ from benchlock.registry.database.database_checks import check_database
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.record_chain import Head, chain_entry, record_kinds, walk_chain
 from benchlock.registry.database.triggers import find_missing_triggers, list_guards
-from tests.support.rows import EVERY, row
+from tests.support.registry.rows import EVERY, row
 
 DERIVED = {"environments"}
 """What a revision fills from what is published."""

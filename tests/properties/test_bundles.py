@@ -29,7 +29,7 @@ from benchlock.registry.database.engine import open_engine
 from benchlock.registry.lock.lockfile import lock_id
 from benchlock.registry.publishing.garbage_collection import collect_garbage
 from benchlock.registry.text import toml
-from tests.support.bundled import Files, bundled, name_of, packed, unpacked
+from tests.support.artifacts.bundled import Files, bundled, name_of, packed, unpacked
 
 NOW = datetime(2026, 11, 21, 13, tzinfo=UTC)
 FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from benchlock.registry.lock.lock_diff import diff
 from benchlock.registry.lock.lockfile import dump, load, read
-from tests.support.locks import request, shelf
+from tests.support.resolution.locks import request, shelf
 
 DOCUMENT = shelf().lock(request()).document
 KEYS = st.sampled_from(["limits", "scenario", "metrics", "seed", "dataset", "split", "a.b", "a[0]", "", "é"])

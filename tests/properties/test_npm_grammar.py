@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchlock.registry.versions.semantic_version import Version, parse_version
 from benchlock.registry.versions.version_ranges import Constraint
-from tests.support.constraints import hyphens, npm_comparators, versions
+from tests.support.resolution.constraints import hyphens, npm_comparators, versions
 
 _COMPLETE = re.compile(r"(?:[<>=]*\s*\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?(?:\s+|$))+")
 

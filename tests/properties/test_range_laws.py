@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.versions.semantic_version import Version, key, successor
 from benchlock.registry.versions.version_ranges import Constraint, Range
-from tests.support.constraints import alternatives, texts, versions
+from tests.support.resolution.constraints import alternatives, texts, versions
 
 ranges = texts.map(Range.parse)
 

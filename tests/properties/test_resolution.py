@@ -17,8 +17,8 @@ from benchlock.registry.resolution.resolver import Candidate, Question, Resoluti
 from benchlock.registry.resolution.version_search import Preferences, Search
 from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import Constraint
-from tests.support.random_universes import preferred, questions, universes
-from tests.support.universe import Universe, candidates, question
+from tests.support.resolution.random_universes import preferred, questions, universes
+from tests.support.resolution.universe import Universe, candidates, question
 
 
 def _may(asked: Question, preferences: Preferences, one: Candidate, constraints: list[Constraint]) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto
 
-from tests.support.commands import BENCHLOCK, Commands
-from tests.support.graphs import Ports, graph
+from tests.support.api.commands import BENCHLOCK, Commands
+from tests.support.registry.graphs import Ports, graph
 
 CASES = Path(__file__).resolve().parents[2] / "cases" / "mlmodelscope"
 

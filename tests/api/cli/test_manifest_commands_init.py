@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchlock.api.cli.output import todo_lines
-from tests.support.commands import BENCHLOCK, Commands
-from tests.support.digits import GRAPH, model, written
+from tests.support.api.commands import BENCHLOCK, Commands
+from tests.support.registry.digits import GRAPH, model, written
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchlock.api.cli.main import run
-from tests.support.digits import written
-from tests.support.tiny import tree_of_digits
+from tests.support.registry.digits import written
+from tests.support.registry.tiny import tree_of_digits
 
 READING = (
     "list",

@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from benchlock.api.cli.main import run
-from tests.support import tiny
-from tests.support.digits import DIGITS, GRAPH, model, written
-from tests.support.registry_server import free_port
-from tests.support.serving import service
-from tests.support.warm import Warm
+from tests.support.api.serving import service
+from tests.support.api.warm import Warm
+from tests.support.registry import tiny
+from tests.support.registry.digits import DIGITS, GRAPH, model, written
+from tests.support.servers.registry_server import free_port
 
 TFLITE = DIGITS / "models" / "digits.tflite"
 RUN = "01kam1v3mz4w0q3d5g7h9j2k4m"

@@ -23,8 +23,8 @@ from benchlock.evaluator.queue.queue_model import Explanation, Job, Machine, Mac
 from benchlock.evaluator.records.run_model import Run, RunEnd
 from benchlock.evaluator.statistics.metric_model import Interval, Metric
 from benchlock.registry.requests.hardware_requirements import Accelerator, HostFacts
-from tests.support.recorded import HOST, LOCK, NOON, recorded
-from tests.support.variants import variant
+from tests.support.evaluator.recorded import HOST, LOCK, NOON, recorded
+from tests.support.resolution.variants import variant
 
 FORGED = "  top1  1.0000  [0.9999, 1.0000]  10000"
 EVIL = f"a\r\n{FORGED}\n{FORGED}\x1b[2K\x1b[1A\u2028{FORGED}\u2029{FORGED}\x85{FORGED}\x0b{FORGED}\u202eb\ud800"

@@ -8,7 +8,7 @@ from benchlock.api.cli.job_documents import describe_machine, find_machine_troub
 from benchlock.api.schemas.job_schemas import decode_machine, encode_machine
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.queue_model import Machine, MachineId
-from tests.support.queues import facts
+from tests.support.evaluator.queues import facts
 
 ID = "01kam1v3mz4w0q3d5g7h9j2k4m"
 

@@ -11,8 +11,8 @@ from benchlock.api.cli.run_options import complete_run_id
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_model import new_run_id
 from benchlock.evaluator.records.run_store import Records
-from tests.support.filled import fill
-from tests.support.recorded import NOON, recorded
+from tests.support.evaluator.recorded import NOON, recorded
+from tests.support.registry.filled import fill
 
 
 def test_the_beginning_of_an_id_names_the_one_run_that_has_it(database: Engine) -> None:

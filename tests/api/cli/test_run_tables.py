@@ -30,9 +30,9 @@ from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.repeat import repeat
 from benchlock.registry.lock.lockfile import dump
 from benchlock.registry.manifests.manifest_types import Model
-from tests.support.recorded import DONE, NOON, recorded
-from tests.support.releases import release
-from tests.support.variants import variant
+from tests.support.evaluator.recorded import DONE, NOON, recorded
+from tests.support.evaluator.releases import release
+from tests.support.resolution.variants import variant
 
 CLAIMED = variant({
     "model": {"claims": [{"metric": "top1", "value": 0.9, "tolerance": 0.01,

@@ -11,9 +11,9 @@ from benchlock.api.client.remote_registry import connect_server
 from benchlock.api.local.local_registry import open_registry
 from benchlock.evaluator.records.run_model import RunEnd, new_run_id
 from tests.evaluator.queue.test_client_runs import start_of
-from tests.support.recorded import NOON
-from tests.support.serving import service
-from tests.support.variants import variant
+from tests.support.api.serving import service
+from tests.support.evaluator.recorded import NOON
+from tests.support.resolution.variants import variant
 
 
 def test_entries_before_a_run_are_those_of_the_registry_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,9 @@ from benchlock.evaluator.queue.matching import Wants
 from benchlock.evaluator.queue.queue_model import JobWish, new_job_id
 from benchlock.evaluator.records.run_model import RunEnd
 from tests.evaluator.queue.test_client_runs import start_of
-from tests.support.queues import BOOT, CPU, facts, machine
-from tests.support.serving import service
-from tests.support.variants import variant
+from tests.support.api.serving import service
+from tests.support.evaluator.queues import BOOT, CPU, facts, machine
+from tests.support.resolution.variants import variant
 
 
 @pytest.mark.parametrize("hours", [-26, 26])

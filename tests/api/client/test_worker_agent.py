@@ -16,7 +16,7 @@ from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.net.http_session import ServerResponse, Session, make_timeout
 from benchlock.evaluator.queue.lease_clock import Times
 from benchlock.evaluator.queue.queue_model import Fence, MachineId, new_job_id
-from tests.support.recorded import NOON
+from tests.support.evaluator.recorded import NOON
 
 LEASE = wire.LeaseOnWire(
     fence=7,

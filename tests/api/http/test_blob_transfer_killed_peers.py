@@ -20,8 +20,8 @@ from benchlock.artifacts.errors import IntegrityError, UnavailableError
 from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client, open_session, parse_server
 from benchlock.artifacts.stores.local_store import LocalStore
-from tests.support.faulty_proxy import Fault, FaultyProxy, proxy_to
-from tests.support.serving import Served, service
+from tests.support.api.serving import Served, service
+from tests.support.servers.faulty_proxy import Fault, FaultyProxy, proxy_to
 
 MIB = 1 << 20
 CONTENT = os.urandom(8 * MIB + 7)

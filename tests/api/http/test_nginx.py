@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.nginx import HOST, Nginx, proxying
-from tests.support.registry_server import free_port
-from tests.support.web import CERTIFICATE
+from tests.support.servers.nginx import HOST, Nginx, proxying
+from tests.support.servers.registry_server import free_port
+from tests.support.servers.web import CERTIFICATE
 
 
 @pytest.fixture(scope="module")

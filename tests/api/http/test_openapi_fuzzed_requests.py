@@ -39,7 +39,7 @@ from benchlock.evaluator.records.run_store import Records
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
 from tests.api.http.conftest import Clock
-from tests.support.questions import Question, Questions
+from tests.support.api.questions import Question, Questions
 
 COUNT: Final = int(os.environ.get("BENCHLOCK_DOCUMENT_EXAMPLES", "5"))
 CHECKS: Final = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

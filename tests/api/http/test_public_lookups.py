@@ -14,7 +14,7 @@ from benchlock.artifacts.net import http_session
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.manifests import plain
 from tests.api.http.conftest import Client
-from tests.support.frameworks import framework
+from tests.support.registry.frameworks import framework
 
 PUBLIC, PRIVATE = "93.184.215.14", "127.0.0.1"
 

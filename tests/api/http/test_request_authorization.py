@@ -24,8 +24,8 @@ from benchlock.registry.auth.tokens import Authenticator, Token, Tokens
 from benchlock.registry.database.catalogue_schema import metadata, record_chain
 from benchlock.registry.database.engine import read_transaction
 from tests.api.http.conftest import Client
-from tests.support.clocks import Standing
-from tests.support.queues import facts
+from tests.support.evaluator.queues import facts
+from tests.support.system.clocks import Standing
 
 PUBLIC = {"/v1/health", "/v1/ready", "/v1/openapi.json"}
 """What anybody may ask: nothing of the registry is in the answers."""

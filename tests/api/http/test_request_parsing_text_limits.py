@@ -25,9 +25,9 @@ from benchlock.registry.database.triggers import limit_cleanup_statements
 from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.queue.test_client_runs import END, start_of
-from tests.support.queues import BOOT, facts
-from tests.support.recorded import NOON, recorded
-from tests.support.variants import variant
+from tests.support.evaluator.queues import BOOT, facts
+from tests.support.evaluator.recorded import NOON, recorded
+from tests.support.resolution.variants import variant
 
 MIB = 1 << 20
 

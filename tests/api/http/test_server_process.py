@@ -14,9 +14,9 @@ import pytest
 
 from benchlock.api.http.server_process import listen
 from benchlock.artifacts.errors import UnavailableError
-from tests.support.commands import BENCHLOCK, Commands
-from tests.support.registry_server import free_port
-from tests.support.serving import Served, service, tuned_service
+from tests.support.api.commands import BENCHLOCK, Commands
+from tests.support.api.serving import Served, service, tuned_service
+from tests.support.servers.registry_server import free_port
 
 ROOT = Path(__file__).parents[3]
 

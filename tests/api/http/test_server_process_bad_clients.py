@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from benchlock.artifacts.digest import digest_bytes
-from tests.support.serving import Served, memory_of, service, tuned_service
+from tests.support.api.serving import Served, memory_of, service, tuned_service
 
 MIB = 1 << 20
 BLOB = random.Random(7).randbytes(32 * MIB)  # the same in every process: its digest is in names of tests

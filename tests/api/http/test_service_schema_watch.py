@@ -12,7 +12,7 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.migrations import HEAD, prepare
 from benchlock.registry.database.engine import write_transaction
 from tests.api.http.conftest import Client
-from tests.support.tiny import FRAMEWORK
+from tests.support.registry.tiny import FRAMEWORK
 
 pytestmark = pytest.mark.databases
 

@@ -23,15 +23,15 @@ from benchlock.registry.catalogue.version_rows import insert_imported_lock
 from benchlock.registry.database.engine import open_engine, write_transaction
 from benchlock.registry.manifests import plain
 from benchlock.registry.manifests.manifest_content import content
-from tests.support import tiny
-from tests.support.commands import Commands
-from tests.support.frameworks import framework
-from tests.support.locked import flip
-from tests.support.locks import request, shelf
-from tests.support.postgresql import EMPTY, PostgresServer
-from tests.support.recorded import DONE, NOON, recorded
-from tests.support.registry_server import RegistryServer
-from tests.support.serving import service
+from tests.support.api.commands import Commands
+from tests.support.api.serving import service
+from tests.support.evaluator.recorded import DONE, NOON, recorded
+from tests.support.registry import tiny
+from tests.support.registry.frameworks import framework
+from tests.support.resolution.locked import flip
+from tests.support.resolution.locks import request, shelf
+from tests.support.servers.postgresql import EMPTY, PostgresServer
+from tests.support.servers.registry_server import RegistryServer
 
 Said = Callable[..., dict[str, Any]]
 

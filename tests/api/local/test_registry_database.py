@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from benchlock.registry.database.engine import open_server, read_transaction
-from tests.support import tiny
-from tests.support.commands import Commands
-from tests.support.digits import request, written
-from tests.support.postgresql import EMPTY, PostgresServer
-from tests.support.registry_server import free_port
+from tests.support.api.commands import Commands
+from tests.support.registry import tiny
+from tests.support.registry.digits import request, written
+from tests.support.servers.postgresql import EMPTY, PostgresServer
+from tests.support.servers.registry_server import free_port
 
 SECRET = "correct-horse"
 

@@ -15,11 +15,11 @@ from benchlock.api.local.registry_store import open_store, read_store_decision
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import RefusedError
-from tests.support import tiny
-from tests.support.commands import Commands
-from tests.support.digits import GRAPH, request, written
-from tests.support.locked import flip
-from tests.support.registry_server import RegistryServer, free_port, serving
+from tests.support.api.commands import Commands
+from tests.support.registry import tiny
+from tests.support.registry.digits import GRAPH, request, written
+from tests.support.resolution.locked import flip
+from tests.support.servers.registry_server import RegistryServer, free_port, serving
 
 GRAPH_DIGEST = digest_bytes(GRAPH.read_bytes())
 

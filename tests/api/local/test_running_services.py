@@ -16,10 +16,10 @@ from benchlock.api.local import running_services
 from benchlock.api.local.running_services import require_same_folder, running_service
 from benchlock.artifacts.errors import RefusedError
 from benchlock.registry.database.engine import open_engine, open_server
-from tests.support.commands import Commands
-from tests.support.postgresql import EMPTY, PostgresServer
-from tests.support.serving import service
-from tests.support.warm import Warm
+from tests.support.api.commands import Commands
+from tests.support.api.serving import service
+from tests.support.api.warm import Warm
+from tests.support.servers.postgresql import EMPTY, PostgresServer
 
 
 @pytest.fixture

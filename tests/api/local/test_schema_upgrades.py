@@ -16,9 +16,9 @@ from benchlock.api.local.local_registry import open_registry
 from benchlock.api.local.registry_database import open_existing
 from benchlock.migrations import HEAD, find_revision, list_revisions
 from benchlock.registry.database.engine import SchemaRevisionError, read_transaction, write_transaction
-from tests.support import tiny
-from tests.support.postgresql import EMPTY, PostgresServer
-from tests.support.warm import Warm
+from tests.support.api.warm import Warm
+from tests.support.registry import tiny
+from tests.support.servers.postgresql import EMPTY, PostgresServer
 
 BEFORE = list_revisions()[-2]
 """The revision before the newest one."""

@@ -26,7 +26,7 @@ from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
-from tests.support.bundled import Document, Files, changed, name_of, packed, unpacked
+from tests.support.artifacts.bundled import Document, Files, changed, name_of, packed, unpacked
 
 BLOBS = (b"", b"one", b"another", bytes(3000))
 DOCUMENT = b"a document"

@@ -18,7 +18,7 @@ from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, Li
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
 
-FUNCTIONS = "tests.support.isolated"
+FUNCTIONS = "tests.support.artifacts.isolated"
 SMALL = Limits(memory=256 << 20, cpu_seconds=2, seconds=20, result=1 << 16)
 
 

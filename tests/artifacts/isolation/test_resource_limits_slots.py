@@ -23,7 +23,7 @@ from benchlock.artifacts.isolation.resource_limits import (
 )
 
 GIB: Final = 1 << 30
-FUNCTIONS: Final = "tests.support.isolated"
+FUNCTIONS: Final = "tests.support.artifacts.isolated"
 
 
 @pytest.mark.parametrize("budget", [0, GIB, 3 * GIB, 7 * GIB, 9 * GIB, 31 * GIB])

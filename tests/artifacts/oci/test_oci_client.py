@@ -13,12 +13,12 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError, Unavai
 from benchlock.artifacts.oci.oci_client import Credentials, DeletionRefusedError, RegistryClient
 from benchlock.artifacts.oci.oci_documents import MANIFEST, OciManifest, describe_bytes, encode
 from benchlock.artifacts.oci.oci_reference import Repository
-from tests.support import web
-from tests.support.faulty_proxy import Fault, FaultyProxy, proxy_to
-from tests.support.registry_server import RegistryServer, serving
-from tests.support.token_server import CERTIFICATE, ISSUER, PASSWORD, SERVICE, USER, giving_tokens
-from tests.support.web import File, in_turn, redirect, status
-from tests.support.web import serving as serving_web
+from tests.support.servers import web
+from tests.support.servers.faulty_proxy import Fault, FaultyProxy, proxy_to
+from tests.support.servers.registry_server import RegistryServer, serving
+from tests.support.servers.token_server import CERTIFICATE, ISSUER, PASSWORD, SERVICE, USER, giving_tokens
+from tests.support.servers.web import File, in_turn, redirect, status
+from tests.support.servers.web import serving as serving_web
 
 MIB = 1 << 20
 CONTENT = os.urandom(5 * MIB + 7)

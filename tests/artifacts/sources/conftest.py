@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.web import CERTIFICATE, Web, serving
+from tests.support.servers.web import CERTIFICATE, Web, serving
 
 
 @pytest.fixture(autouse=True)

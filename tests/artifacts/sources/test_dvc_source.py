@@ -15,7 +15,7 @@ from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidIn
 from benchlock.artifacts.sources import DvcSource, SourceAccess, fetch_file, fetch_tree, open_source, pin_revision
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.trees import TreeEntry, encode_listing
-from tests.support.repository import DvcRepository
+from tests.support.artifacts.repository import DvcRepository
 
 WEIGHTS = random.Random(8).randbytes(2_500_000)
 NEWER = random.Random(9).randbytes(100_000)

@@ -15,7 +15,7 @@ from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.sources import HttpsSource, NetworkPolicy, SourceAccess, open_source
 from benchlock.artifacts.stores.local_store import LocalStore
-from tests.support.web import File, Handler, Web, in_turn, redirect, status
+from tests.support.servers.web import File, Handler, Web, in_turn, redirect, status
 
 CONTENT = random.Random(4).randbytes(5_000_000)
 SWIFT = NetworkPolicy(pauses=(0.01,) * 3)

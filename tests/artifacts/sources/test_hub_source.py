@@ -23,8 +23,8 @@ from benchlock.artifacts.sources import (
     pin_revision,
 )
 from benchlock.artifacts.stores.local_store import LocalStore
-from tests.support.hub import HubServer, serving_hub
-from tests.support.web import File, redirect, status
+from tests.support.servers.hub import HubServer, serving_hub
+from tests.support.servers.web import File, redirect, status
 
 WEIGHTS = random.Random(7).randbytes(2_000_000)
 LABELS = b"cat\ndog\n"

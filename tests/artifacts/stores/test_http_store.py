@@ -9,7 +9,7 @@ from benchlock.artifacts.blob_store import BlobNotFoundError
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.http_store import HttpStore, Server, make_blob_client, open_session, parse_server
-from tests.support import web
+from tests.support.servers import web
 
 CONTENT = b"weights"
 DIGEST = digest_bytes(CONTENT)

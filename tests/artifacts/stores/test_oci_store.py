@@ -23,8 +23,8 @@ from benchlock.artifacts.stores.oci_store import OWNER_TAG, OciStore
 from benchlock.artifacts.trees import put_tree, verify_tree
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.publishing.garbage_collection import collect_garbage
-from tests.support.faulty_proxy import FaultyProxy, proxy_to
-from tests.support.registry_server import RegistryServer, serving
+from tests.support.servers.faulty_proxy import FaultyProxy, proxy_to
+from tests.support.servers.registry_server import RegistryServer, serving
 
 CONTENT = os.urandom(300_000)
 DIGEST = digest_bytes(CONTENT)

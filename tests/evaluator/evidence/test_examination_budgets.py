@@ -15,8 +15,8 @@ from benchlock.evaluator.evidence.examination import Examiner
 from benchlock.evaluator.records.run_model import Run
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.evidence import IDX, make_run
-from tests.support.variants import Variant, variant
+from tests.support.evaluator.evidence import IDX, make_run
+from tests.support.resolution.variants import Variant, variant
 
 UNPACKED = 600 << 20
 SMALL = Limits(memory=512 << 20, cpu_seconds=60, seconds=120.0)

@@ -40,11 +40,11 @@ from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.evidence import CURRENT, IDX, make_run
-from tests.support.forged_records import Document, forge, is_reported, leaves, name_of, run_from
-from tests.support.recorded import NOON
-from tests.support.releases import release
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import CURRENT, IDX, make_run
+from tests.support.evaluator.forged_records import Document, forge, is_reported, leaves, name_of, run_from
+from tests.support.evaluator.recorded import NOON
+from tests.support.evaluator.releases import release
+from tests.support.resolution.variants import variant
 
 REPORTED = {
     "attempt",

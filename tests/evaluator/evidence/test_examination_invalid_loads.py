@@ -14,8 +14,8 @@ from benchlock.evaluator.evidence.examination import Examiner
 from benchlock.evaluator.records.run_model import Run
 from benchlock.registry.lock.lockfile import dump
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.evidence import CURRENT, IDX, make_run
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import CURRENT, IDX, make_run
+from tests.support.resolution.variants import variant
 
 CAUGHT = {"samples": 64, "first_ns": 1_000_000, "caught": True}
 HONEST = CAUGHT | {"caught": False}

@@ -22,7 +22,7 @@ from benchlock.evaluator.harness.performance.timing_facts import (
     read_log,
 )
 from benchlock.evaluator.statistics.time_metrics import Performance
-from tests.support.loadgen_logs import LOGS, columns_of_log, lock_of_log
+from tests.support.evaluator.loadgen_logs import LOGS, columns_of_log, lock_of_log
 
 REAL = (LOGS / "single_stream.txt").read_bytes()
 MARK = b":::MLLOG "

@@ -21,9 +21,9 @@ from benchlock.evaluator.harness.performance.timing_facts import SEPARATOR, Log,
 from benchlock.evaluator.runner.self_reported import InvalidLoadError
 from benchlock.registry.lock.lockfile import dump
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.evidence import CURRENT, IDX, QUERIES, make_run, single_stream_results
-from tests.support.loadgen_logs import LOGS, columns_of_log, lock_of_log
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import CURRENT, IDX, QUERIES, make_run, single_stream_results
+from tests.support.evaluator.loadgen_logs import LOGS, columns_of_log, lock_of_log
+from tests.support.resolution.variants import variant
 
 MARK = ":::MLLOG "
 SCENARIOS = ("single_stream", "server")

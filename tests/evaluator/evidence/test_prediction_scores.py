@@ -17,9 +17,9 @@ from benchlock.evaluator.records.run_model import Run
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.evidence import CURRENT, make_run
-from tests.support.releases import release
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import CURRENT, make_run
+from tests.support.evaluator.releases import release
+from tests.support.resolution.variants import variant
 
 SAMPLES = 10_000
 _COUNT = SAMPLES.to_bytes(4)

@@ -13,8 +13,8 @@ from benchlock.evaluator.evidence.recomputation import Subject, _Evidence, recom
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.outcome import ReportedPeak
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.evidence import IDX, make_run
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import IDX, make_run
+from tests.support.resolution.variants import variant
 
 FIRST = {"phase": "performance", "qps": 100.0, "valid": True, "queries": 9, "completed_qps": 99.5, "latency_p99_ns": 5}
 

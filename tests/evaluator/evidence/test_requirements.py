@@ -19,8 +19,8 @@ from benchlock.evaluator.evidence.requirements import requirements_of
 from benchlock.evaluator.records.run_model import Run
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.evidence import CURRENT, IDX, make_run
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import CURRENT, IDX, make_run
+from tests.support.resolution.variants import variant
 
 Change = Callable[[dict[str, Any]], None]
 FIRST_COMPLETE = {"harness.version": "1.1.0"}

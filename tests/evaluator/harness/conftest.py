@@ -19,7 +19,7 @@ from PIL import Image
 from benchlock.evaluator.harness_archive import build_harness
 from benchlock.evaluator.records.timing_validity import validity_of
 from benchlock.evaluator.runner.job_folder import INTERPRETER
-from tests.support.recorded import DONE, recorded
+from tests.support.evaluator.recorded import DONE, recorded
 
 PREDICTORS = Path(__file__).parent / "predictors"
 CELLS = [(row, column) for row in range(2) for column in range(3)]

@@ -16,8 +16,8 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.base import Base, RemoteBase, parse_base
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
 from benchlock.evaluator.images.wheels import host_target
-from tests.support.pushing import configuration, push_image, push_index
-from tests.support.registry_server import RegistryServer, free_port, serving
+from tests.support.artifacts.pushing import configuration, push_image, push_index
+from tests.support.servers.registry_server import RegistryServer, free_port, serving
 
 ARCH = host_target().arch
 OTHER = "arm64" if ARCH == "amd64" else "amd64"

@@ -21,7 +21,7 @@ from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage, 
 from benchlock.evaluator.images.image_format import write_docker_archive
 from benchlock.evaluator.images.wheels import host_target, running_python
 from benchlock.registry.manifests.manifest_types import File
-from tests.support.same_image import another_user
+from tests.support.system.same_image import another_user
 
 Builds = tuple[BuiltImage, ...]
 

@@ -13,7 +13,7 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
 from benchlock.evaluator.images.environment import Environments
 from benchlock.registry.manifests import plain
-from tests.support.commands import Commands
+from tests.support.api.commands import Commands
 
 
 def build(folder: Path, base: Path, store: LocalStore, mask: int) -> BuiltImage:

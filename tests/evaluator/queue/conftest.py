@@ -21,7 +21,7 @@ from benchlock.evaluator.runner.engine import Engine
 from benchlock.evaluator.workflows.run import HostTurn, Journal, Runner
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lockfile import Lock, load
-from tests.support.stub_harness import Stubbed, stubbed
+from tests.support.evaluator.stub_harness import Stubbed, stubbed
 
 
 def now() -> datetime:

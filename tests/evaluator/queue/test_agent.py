@@ -37,7 +37,7 @@ from benchlock.registry.database.engine import read_transaction, row_lock_transa
 from benchlock.registry.lock.lockfile import Lock, load
 from tests.evaluator.evaluation import damage, locked_file
 from tests.evaluator.queue.conftest import Site
-from tests.support.stub_harness import events
+from tests.support.evaluator.stub_harness import events
 
 
 def later(when: Callable[[], object], then: Callable[[], object]) -> threading.Thread:

@@ -15,9 +15,9 @@ from benchlock.evaluator.records.run_store import Records, record_end
 from benchlock.registry.auth.permissions import EVERYTHING, Actor, ForbiddenError, Scopes, use_actor
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lockfile import Lock
-from tests.support.queues import TIMES, Ticking
-from tests.support.recorded import DONE, NOON, metric, recorded
-from tests.support.variants import variant
+from tests.support.evaluator.queues import TIMES, Ticking
+from tests.support.evaluator.recorded import DONE, NOON, metric, recorded
+from tests.support.resolution.variants import variant
 
 pytestmark = pytest.mark.databases
 

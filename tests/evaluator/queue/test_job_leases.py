@@ -6,7 +6,7 @@ from sqlalchemy import Engine, text
 from benchlock.evaluator.queue.job_leases import POSTGRESQL, SQLITE, list_oldest_jobs
 from benchlock.evaluator.queue.matching import Wants
 from benchlock.registry.database.engine import read_transaction, row_lock_transaction
-from tests.support.queues import BOOT, CPU, Ticking, facts, machine, queue_of, wish
+from tests.support.evaluator.queues import BOOT, CPU, Ticking, facts, machine, queue_of, wish
 
 pytestmark = pytest.mark.databases
 CLASSES = 4

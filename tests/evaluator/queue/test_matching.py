@@ -3,7 +3,7 @@
 import pytest
 
 from benchlock.evaluator.queue.matching import MachineFacts, WantedPlatform, Wants, list_lacks
-from tests.support.queues import ANY, CONFINED, CPU, facts
+from tests.support.evaluator.queues import ANY, CONFINED, CPU, facts
 
 BARE = WantedPlatform("linux", "amd64", "cpu", layered=False, finished=False)
 PROCESS = Wants((CPU,), {}, cpus=1, isolation="process")

@@ -9,7 +9,7 @@ from benchlock.evaluator.queue.lease_clock import Times, since_boot
 from benchlock.evaluator.queue.queue_model import Beat, Fence, Lease, Phase, Queue, new_job_id
 from benchlock.evaluator.queue.worker_lease import Heartbeat
 from benchlock.registry.auth.permissions import ForbiddenError, UnauthorizedError
-from tests.support.recorded import NOON
+from tests.support.evaluator.recorded import NOON
 
 LEASE = Lease(Fence(1), new_job_id(NOON), digest_bytes(b"a lock"), None, False, "a queue", Times(3))
 

@@ -12,7 +12,7 @@ from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.queue.queue_model import Fence, Queue
 from benchlock.evaluator.queue.worker_lease import CONTAINER, host_lock, make_labels, remove_stale_container
 from benchlock.evaluator.runner.engine import Confinement, Engine
-from tests.support.python_image import PythonImage
+from tests.support.system.python_image import PythonImage
 
 pytestmark = pytest.mark.engine
 

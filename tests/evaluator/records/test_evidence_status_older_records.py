@@ -22,9 +22,9 @@ from benchlock.evaluator.statistics.time_metrics import Performance, Phases, Sam
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests.manifest_content import content
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
-from tests.support.evidence import IDX, make_run
-from tests.support.releases import release
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import IDX, make_run
+from tests.support.evaluator.releases import release
+from tests.support.resolution.variants import variant
 
 LONG = "it fell: " + "x" * 20_000
 

@@ -28,7 +28,7 @@ from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.statistics.metric_model import Interval, Metric
 from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import read_transaction, write_transaction
-from tests.support.plans import sources
+from tests.support.registry.plans import sources
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LOCK, OTHER_LOCK = digest_bytes(b"a lock"), digest_bytes(b"another lock")

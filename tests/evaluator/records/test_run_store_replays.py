@@ -29,9 +29,9 @@ from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.evidence import CURRENT, IDX, make_run
-from tests.support.recorded import DONE, NOON, metric, recorded
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import CURRENT, IDX, make_run
+from tests.support.evaluator.recorded import DONE, NOON, metric, recorded
+from tests.support.resolution.variants import variant
 
 LOCK = variant({"request": {"metrics": ["latency"], "equivalence": {"latency_p50": 0.05}}}).lock
 OTHER = variant({"request": {"metrics": ["latency"], "seed": 9}}).lock

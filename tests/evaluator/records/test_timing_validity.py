@@ -7,7 +7,7 @@ import pytest
 
 from benchlock.evaluator.records.run_model import Run
 from benchlock.evaluator.records.timing_validity import Validity, validity_of
-from tests.support.recorded import DONE, recorded
+from tests.support.evaluator.recorded import DONE, recorded
 
 EARLY = " * Run unsuccessful.  * Processed 100 queries.  * Would need to run at least 359 more queries,  with ..."
 MISSED: dict[str, Any] = {

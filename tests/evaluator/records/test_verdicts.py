@@ -29,8 +29,8 @@ from benchlock.registry.lock.lockfile import (
     LockedLimits,
     from_content,
 )
-from tests.support.recorded import DONE, METRICS, NOON, metric
-from tests.support.recorded import recorded as run
+from tests.support.evaluator.recorded import DONE, METRICS, NOON, metric
+from tests.support.evaluator.recorded import recorded as run
 
 
 def ended(*metrics: Metric) -> Run:

@@ -14,7 +14,7 @@ import pytest
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.runner.engine import LABEL, Confinement, Engine, Exit, Mount
-from tests.support.python_image import PythonImage
+from tests.support.system.python_image import PythonImage
 
 pytestmark = pytest.mark.engine
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -6,7 +6,7 @@ import pytest
 
 from benchlock.evaluator.runner.host_platform import read_accelerators, this_host
 from benchlock.registry.requests.hardware_requirements import Accelerator
-from tests.support.nvidia_smi import A100, H200, NO_DRIVER, install
+from tests.support.system.nvidia_smi import A100, H200, NO_DRIVER, install
 
 MIB = 1 << 20
 

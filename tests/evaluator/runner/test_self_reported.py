@@ -29,9 +29,9 @@ from benchlock.evaluator.workflows.compare import compare_runs, interleave
 from benchlock.evaluator.workflows.repeat import repeat
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.manifest_types import Model
-from tests.support.recorded import DONE, METRICS, metric, recorded
-from tests.support.releases import release
-from tests.support.variants import variant
+from tests.support.evaluator.recorded import DONE, METRICS, metric, recorded
+from tests.support.evaluator.releases import release
+from tests.support.resolution.variants import variant
 
 EQUAL = PredictionAgreement("bit-equal", (), 1000, {1: 0, 5: 0})
 

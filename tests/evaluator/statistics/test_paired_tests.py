@@ -16,7 +16,7 @@ from benchlock.evaluator.statistics.intervals import UNBOUNDED
 from benchlock.evaluator.statistics.metric_model import Interval
 from benchlock.evaluator.statistics.paired_tests import PairedTest, adjust, compare_decisions, compare_measures
 from benchlock.evaluator.statistics.quality_metrics import estimate_quality
-from tests.support.boxes import Drawn, detections_of
+from tests.support.evaluator.boxes import Drawn, detections_of
 
 Bools = npt.NDArray[np.bool_]
 

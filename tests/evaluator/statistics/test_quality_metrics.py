@@ -29,7 +29,7 @@ from benchlock.evaluator.statistics.quality_metrics import (
     ranks,
     read_measures,
 )
-from tests.support.boxes import PICTURES, Drawn, Floats, coverage_of, detections_of
+from tests.support.evaluator.boxes import PICTURES, Drawn, Floats, coverage_of, detections_of
 
 
 def library(rows: Floats, labels: list[Boxes]) -> list[float]:

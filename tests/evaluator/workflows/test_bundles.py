@@ -38,7 +38,7 @@ from benchlock.registry.lock.lockfile import LockedPlatform, dump, load, read
 from benchlock.registry.manifests import parse_published, plain
 from benchlock.registry.publishing.garbage_collection import collect_garbage
 from benchlock.registry.publishing.lock_bundle import describe_absent_parts
-from tests.support.bundled import (
+from tests.support.artifacts.bundled import (
     NOON,
     OTHER_PLATFORM,
     Bundled,
@@ -53,9 +53,9 @@ from tests.support.bundled import (
     unpacked,
     with_root,
 )
-from tests.support.forged_records import forge, is_reported, leaves
-from tests.support.forged_records import name_of as field_of
-from tests.support.registry_server import RegistryServer
+from tests.support.evaluator.forged_records import forge, is_reported, leaves
+from tests.support.evaluator.forged_records import name_of as field_of
+from tests.support.servers.registry_server import RegistryServer
 
 Change = Callable[[Files], Files]
 

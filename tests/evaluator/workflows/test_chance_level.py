@@ -14,8 +14,8 @@ from benchlock.evaluator.statistics.metric_model import Interval, Metric
 from benchlock.evaluator.workflows.chance_level import find_guessing
 from benchlock.registry.manifests import Model
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.recorded import DONE, recorded
-from tests.support.variants import variant
+from tests.support.evaluator.recorded import DONE, recorded
+from tests.support.resolution.variants import variant
 
 WHOLE = variant({})
 

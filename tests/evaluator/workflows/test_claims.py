@@ -14,9 +14,9 @@ from benchlock.evaluator.workflows.repeat import _figures
 from benchlock.registry.lock.lockfile import LockedDataset
 from benchlock.registry.manifests.manifest_content import content
 from benchlock.registry.manifests.manifest_types import Claim, ClaimDataset, Model
-from tests.support.recorded import DONE, recorded
-from tests.support.releases import release
-from tests.support.variants import variant
+from tests.support.evaluator.recorded import DONE, recorded
+from tests.support.evaluator.releases import release
+from tests.support.resolution.variants import variant
 
 ON = {"name": "digits", "version": "^1.0", "split": "test"}
 DATASET = LockedDataset(name="digits", version="1.2.0", digest=variant({}).lock.dataset.digest, split="test")

@@ -28,8 +28,8 @@ from benchlock.evaluator.workflows.compare import (
     shared_margins,
 )
 from benchlock.registry.lock.lockfile import Lock
-from tests.support.recorded import DONE, metric, recorded
-from tests.support.variants import variant
+from tests.support.evaluator.recorded import DONE, metric, recorded
+from tests.support.resolution.variants import variant
 
 
 def lock(name: str, **request: Any) -> Lock:  # noqa: ANN401 - keys of a request

@@ -9,8 +9,8 @@ import pytest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_model import Run
 from benchlock.evaluator.workflows.repeat import Repetition, check_wanted, repeat
-from tests.support.recorded import DONE, metric, recorded
-from tests.support.variants import variant
+from tests.support.evaluator.recorded import DONE, metric, recorded
+from tests.support.resolution.variants import variant
 
 LOCK = variant({}).lock
 

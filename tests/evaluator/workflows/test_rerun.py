@@ -33,9 +33,9 @@ from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.recorded import DONE, NOON, metric, recorded
-from tests.support.releases import release
-from tests.support.variants import variant
+from tests.support.evaluator.recorded import DONE, NOON, metric, recorded
+from tests.support.evaluator.releases import release
+from tests.support.resolution.variants import variant
 
 SCORES = np.array([[0.1, 0.9], [0.8, 0.2]], np.float32)
 WHOLE = variant({})

@@ -32,7 +32,7 @@ from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedLayer, LockedLimits, LockedPlatform, dump
 from tests.evaluator.evaluation import MIB, NOTHING, Evaluation, damage, huge_weights, locked_file
-from tests.support.python_image import PythonImage
+from tests.support.system.python_image import PythonImage
 
 
 def now() -> datetime:

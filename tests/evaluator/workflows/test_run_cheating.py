@@ -17,7 +17,7 @@ from benchlock.evaluator.runner.stages import GoldenTask
 from tests.evaluator.evaluation import LIMITS, Evaluation
 from tests.evaluator.harness.conftest import CELLS, SAMPLES, WRONG
 from tests.evaluator.workflows.test_run import Bench, bench, layered  # noqa: F401 - fixtures
-from tests.support.releases import release
+from tests.support.evaluator.releases import release
 
 pytestmark = pytest.mark.engine
 

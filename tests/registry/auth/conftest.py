@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Engine
 
 from benchlock.registry.auth.tokens import Tokens
-from tests.support.clocks import Standing
+from tests.support.system.clocks import Standing
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import read_transaction
 from benchlock.registry.publishing.publication import Draft, publish
-from tests.support.clocks import Standing
+from tests.support.system.clocks import Standing
 
 pytestmark = pytest.mark.databases
 

@@ -13,7 +13,7 @@ from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.token_format import new_secret
 from benchlock.registry.auth.tokens import TokenId, Tokens, parse_lifetime, parse_token_id
 from benchlock.registry.database.engine import write_transaction
-from tests.support.clocks import Standing
+from tests.support.system.clocks import Standing
 
 READ = Scopes.parse(["read"])
 

@@ -7,7 +7,7 @@ import pytest
 from benchlock.registry.auth.permissions import Scopes, UnauthorizedError
 from benchlock.registry.auth.token_format import Secret, new_secret
 from benchlock.registry.auth.tokens import REMEMBERED, Authenticator, Tokens
-from tests.support.clocks import Standing
+from tests.support.system.clocks import Standing
 
 READ = Scopes.parse(["read"])
 

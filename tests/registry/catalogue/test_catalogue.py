@@ -32,8 +32,8 @@ from benchlock.registry.names import Kind, Name, parse_reference
 from benchlock.registry.resolution.candidates import EVERY, Candidate, Population, Snapshot
 from benchlock.registry.resolution.resolver import Question, Requirement, resolve
 from benchlock.registry.versions.version_ranges import ANY
-from tests.support.locks import DATASET, FILES, published
-from tests.support.plans import sources
+from tests.support.registry.plans import sources
+from tests.support.resolution.locks import DATASET, FILES, published
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 NOTHING = Provenance("", {})

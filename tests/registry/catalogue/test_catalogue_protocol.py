@@ -13,7 +13,7 @@ from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore, Pro
 from benchlock.registry.manifests.manifest_content import content
 from benchlock.registry.publishing.garbage_collection import collect_garbage
 from benchlock.registry.publishing.remote_publication import publish_received
-from tests.support.frameworks import framework
+from tests.support.registry.frameworks import framework
 
 pytestmark = pytest.mark.databases
 MANIFEST = framework("acme/ort", "1.0.0")

@@ -26,10 +26,10 @@ from benchlock.registry.resolution.candidates import (
 )
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Range
-from tests.support.plans import nodes
-from tests.support.postgresql import PostgresServer
-from tests.support.publishing import fill
-from tests.support.universe import candidates
+from tests.support.registry.plans import nodes
+from tests.support.registry.publishing import fill
+from tests.support.resolution.universe import candidates
+from tests.support.servers.postgresql import PostgresServer
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CPU, CUDA = ("linux", "amd64", "cpu"), ("linux", "amd64", "cuda")

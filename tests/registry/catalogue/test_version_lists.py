@@ -12,7 +12,7 @@ from benchlock.registry.catalogue.version_lists import ListedVersion, VersionFil
 from benchlock.registry.names import parse_name, parse_reference
 from benchlock.registry.versions.semantic_version import key
 from benchlock.registry.versions.version_ranges import Constraint
-from tests.support.frameworks import publish_framework
+from tests.support.registry.frameworks import publish_framework
 
 pytestmark = pytest.mark.databases
 

@@ -17,7 +17,7 @@ from benchlock.registry.database.prepared_statements import PreparedInsert, Prep
 from benchlock.registry.manifests.manifest_content import manifest_digest
 from benchlock.registry.names import parse_reference
 from tests.registry.catalogue.test_catalogue import NOON
-from tests.support.frameworks import framework
+from tests.support.registry.frameworks import framework
 
 REFERENCE = parse_reference("framework/acme/ort@1.0.0")
 

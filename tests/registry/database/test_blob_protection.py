@@ -31,7 +31,7 @@ from benchlock.registry.publishing.garbage_collection import collect_garbage
 from benchlock.registry.publishing.publication import publish
 from tests.registry.conftest import Author
 from tests.registry.publishing.test_garbage_collection import DATASET, FILES
-from tests.support.postgresql import PostgresServer
+from tests.support.servers.postgresql import PostgresServer
 
 HOLDS = """
 import sys, time

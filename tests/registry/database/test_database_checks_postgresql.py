@@ -8,9 +8,9 @@ from sqlalchemy import Engine, text
 
 from benchlock.registry.database.database_checks import describe_checks, find_storage_damage
 from benchlock.registry.database.engine import open_server
-from tests.support.commands import Commands
-from tests.support.filled import fill
-from tests.support.postgresql import PostgresServer, programs_with, serving
+from tests.support.api.commands import Commands
+from tests.support.registry.filled import fill
+from tests.support.servers.postgresql import PostgresServer, programs_with, serving
 
 NOT_INSTALLED = "not checked by amcheck: it is not installed (as a superuser: CREATE EXTENSION amcheck)"
 

@@ -24,8 +24,8 @@ from benchlock.registry.database.engine import DamagedDatabaseError, read_transa
 from benchlock.registry.database.group_commit import GroupCommit
 from benchlock.registry.database.record_chain import Head, record_kinds
 from benchlock.registry.names import parse_reference
-from tests.support.filled import Clock, fill
-from tests.support.forging import forge, remove_guards
+from tests.support.registry.filled import Clock, fill
+from tests.support.registry.forging import forge, remove_guards
 
 CHAINED = [table for table in METADATA.sorted_tables if table.info.get("append_only")]
 MODEL = parse_reference("model/digits@1.0.0")

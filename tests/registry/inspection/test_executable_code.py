@@ -25,7 +25,7 @@ from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.inspection_process import InspectionTarget, find_code
 from benchlock.registry.inspection.model_files import find_unsafe_members
 from benchlock.registry.publishing.drafts import read_draft
-from tests.support.digits import DIGITS
+from tests.support.registry.digits import DIGITS
 
 MODELS = DIGITS / "models"
 

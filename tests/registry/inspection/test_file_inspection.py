@@ -14,7 +14,7 @@ from benchlock.registry.inspection.file_inspection import check_license
 from benchlock.registry.publishing.drafts import Draft, read_draft
 from benchlock.registry.publishing.publication import dry_run_publish_all, publish_all
 from tests.registry.publishing.test_publication import DATASET, FRAMEWORK, IMAGE, MODEL, PICTURES, image, pylock
-from tests.support.graphs import GRAPH
+from tests.support.registry.graphs import GRAPH
 
 Author = Callable[..., Draft]
 

@@ -19,7 +19,7 @@ from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.inspection.executable_code import list_code_reasons
 from benchlock.registry.publishing.publication import Draft, publish
-from tests.support.graphs import GRAPH
+from tests.support.registry.graphs import GRAPH
 
 Author = Callable[..., Draft]
 

@@ -24,7 +24,7 @@ from benchlock.registry.lock import file_facts_reader
 from benchlock.registry.lock.file_facts_reader import SMALL, read_file_facts
 from benchlock.registry.manifests import File, Manifest
 from benchlock.registry.names import Kind
-from tests.support.locks import shelf
+from tests.support.resolution.locks import shelf
 
 INDEX = FileQuestions(index="i.csv")
 

@@ -12,7 +12,7 @@ from benchlock.registry.lock.lock_diff import find_platform_changes
 from benchlock.registry.lock.lockfile import list_blob_references
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.versions.semantic_version import parse_version
-from tests.support.locks import (
+from tests.support.resolution.locks import (
     CONFIG,
     FILES,
     FINISHED,
@@ -24,7 +24,7 @@ from tests.support.locks import (
     request,
     shelf,
 )
-from tests.support.universe import Universe
+from tests.support.resolution.universe import Universe
 
 
 def test_a_lock_has_the_platforms_that_the_request_admits() -> None:

@@ -12,8 +12,8 @@ from benchlock.registry.lock.lock_diff import Change, diff
 from benchlock.registry.lock.lockfile import Lock, read
 from benchlock.registry.lock.manifest_diff import find_content_changes
 from benchlock.registry.manifests import read_authored
-from tests.support.locks import request, shelf
-from tests.support.variants import variant
+from tests.support.resolution.locks import request, shelf
+from tests.support.resolution.variants import variant
 
 ROOT = Path(__file__).resolve().parents[2] / "cases"
 CASES = sorted((ROOT / "diffs").glob("*.json"))

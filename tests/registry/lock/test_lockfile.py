@@ -14,7 +14,7 @@ from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.registry.lock.lockfile import SCHEMA, Lock, dump, load, lock_id
 from benchlock.registry.text import toml
-from tests.support.locks import FINISHED, request, shelf
+from tests.support.resolution.locks import FINISHED, request, shelf
 
 ROOT = Path(__file__).resolve().parents[3]
 LOCKS = ROOT / "tests" / "cases" / "locks"
@@ -80,7 +80,8 @@ def test_the_next_major_schema_is_refused_before_anything_else() -> None:
 
 def test_another_process_writes_the_same_bytes() -> None:
     script = (
-        "from tests.support.locks import request, shelf; from benchlock.registry.lock.lockfile import dump; import sys;"
+        "from tests.support.resolution.locks import request, shelf;"
+        "from benchlock.registry.lock.lockfile import dump; import sys;"
         "sys.stdout.write(dump(shelf().lock(request())))"
     )
     for seed in ("1", "2"):

@@ -33,10 +33,10 @@ from benchlock.registry.requests.request import parse_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
 from benchlock.registry.text import toml
-from tests.support.commands import Commands
-from tests.support.locks import REQUEST, make_lock, request, shelf
-from tests.support.universe import Universe
-from tests.support.variants import variant
+from tests.support.api.commands import Commands
+from tests.support.resolution.locks import REQUEST, make_lock, request, shelf
+from tests.support.resolution.universe import Universe
+from tests.support.resolution.variants import variant
 
 HARNESS = Harness("0.1.0", b"harness")
 NEWEST = variant({})

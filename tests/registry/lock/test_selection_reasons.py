@@ -12,7 +12,7 @@ from benchlock.registry.lock.lockfile import LockedArtifact
 from benchlock.registry.lock.selection_reasons import SelectionReason, explain_selection
 from benchlock.registry.names import Kind, parse_target
 from benchlock.registry.resolution.version_search import Search
-from tests.support.universe import Universe, candidates, question
+from tests.support.resolution.universe import Universe, candidates, question
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases" / "why").glob("*.json"))
 

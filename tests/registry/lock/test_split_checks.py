@@ -19,8 +19,8 @@ from benchlock.registry.manifests import Dataset, Model, Split, read_authored
 from benchlock.registry.manifests.manifest_types import AudioInput, Detections, Output
 from benchlock.registry.manifests.steps import AudioStep, DecodeAudio, Resample
 from benchlock.registry.resolution.conflicts import ConflictError
-from tests.support.locks import MODEL, request, shelf
-from tests.support.variants import variant
+from tests.support.resolution.locks import MODEL, request, shelf
+from tests.support.resolution.variants import variant
 
 COLUMNS = {"file": "t.file", "fields": {"image": "x", "label": "y"}, "samples": 2}
 INDEX = {"index": "t.file", "samples": 2}

@@ -11,9 +11,9 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.manifests.model_card import LARGEST, SHOWN, card_path, read_card
 from benchlock.registry.publishing.publication import Draft, publish
-from tests.support.commands import Commands
-from tests.support.digits import DIGITS
-from tests.support.graphs import GRAPH
+from tests.support.api.commands import Commands
+from tests.support.registry.digits import DIGITS
+from tests.support.registry.graphs import GRAPH
 
 Author = Callable[..., Draft]
 

@@ -29,9 +29,9 @@ from benchlock.registry.names import parse_reference
 from benchlock.registry.publishing import artifact_export
 from benchlock.registry.publishing.artifact_export import package_version, tag_of
 from benchlock.registry.publishing.publication import publish
-from tests.support import digits, tiny
-from tests.support.digits import GRAPH
-from tests.support.registry_server import RegistryServer
+from tests.support.registry import digits, tiny
+from tests.support.registry.digits import GRAPH
+from tests.support.servers.registry_server import RegistryServer
 
 CONFIG_SCHEMA: Final = Path(__file__).parents[2] / "cases" / "modelpack" / "config-schema.json"
 TAGS = (

@@ -28,8 +28,8 @@ from benchlock.registry.manifests import Dataset, Image, files_of
 from benchlock.registry.names import parse_reference
 from benchlock.registry.publishing.artifact_export import export
 from benchlock.registry.publishing.publication import Draft, dry_run_publish, publish
-from tests.support.graphs import ANOTHER_GRAPH, GRAPH
-from tests.support.web import File, serving
+from tests.support.registry.graphs import ANOTHER_GRAPH, GRAPH
+from tests.support.servers.web import File, serving
 
 Author = Callable[..., Draft]
 
@@ -442,7 +442,7 @@ from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
 from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.publishing.publication import Draft, publish
-from tests.support.graphs import ANOTHER_GRAPH, GRAPH
+from tests.support.registry.graphs import ANOTHER_GRAPH, GRAPH
 root, path = Path(sys.argv[1]), Path(sys.argv[2])
 text = path.read_text()
 draft = Draft(read_authored(text, path.name), text, path)

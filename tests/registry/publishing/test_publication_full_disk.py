@@ -8,9 +8,9 @@ from benchlock.artifacts.errors import UnavailableError
 from benchlock.registry.database.engine import open_engine
 from benchlock.registry.manifests import read_authored
 from benchlock.registry.publishing.publication import Draft, publish
-from tests.support.disks import filled, mounted
-from tests.support.forking import Place
-from tests.support.noise import open_bench
+from tests.support.registry.noise import open_bench
+from tests.support.system.disks import filled, mounted
+from tests.support.system.forking import Place
 
 KIB = 1 << 10
 

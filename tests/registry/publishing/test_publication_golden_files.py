@@ -14,8 +14,8 @@ from benchlock.registry.manifests import Dataset
 from benchlock.registry.publishing.drafts import Draft
 from benchlock.registry.publishing.publication import dry_run_publish_all, publish
 from tests.registry.publishing.test_publication import DATASET, MODEL, PICTURES
-from tests.support.digits import DIGITS
-from tests.support.graphs import GRAPH
+from tests.support.registry.digits import DIGITS
+from tests.support.registry.graphs import GRAPH
 
 Author = Callable[..., Draft]
 

@@ -19,7 +19,7 @@ from benchlock.registry.requests.hardware_requirements import (
 from benchlock.registry.requests.request import Request, conditions_of, parse_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.text.quantities import Amount
-from tests.support.locks import FILES, IMAGE, Shelf, published, request, shelf
+from tests.support.resolution.locks import FILES, IMAGE, Shelf, published, request, shelf
 
 OTHER_PLATFORMS = """\
   - {{os: linux, arch: amd64, device: cuda12, python: "3.11", wheels: amd64/pylock.toml}}

@@ -11,7 +11,7 @@ from benchlock.registry.resolution.resolver import resolve
 from benchlock.registry.resolution.version_search import DraftSnapshot
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint, Range
-from tests.support.universe import Universe, candidates
+from tests.support.resolution.universe import Universe, candidates
 
 PUBLISHED: dict[str, dict[str, dict[str, Any]]] = {
     "model/net": {"1.0.0": {"requires": {"framework/ort": "<1.20"}}, "2.0.0": {"requires": {"framework/ort": "<1.20"}}},

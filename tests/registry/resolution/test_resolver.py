@@ -10,7 +10,7 @@ import pytest
 from benchlock.artifacts.errors import BenchlockError, UnknownNameError
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
-from tests.support.universe import Universe, candidates, preferences, question
+from tests.support.resolution.universe import Universe, candidates, preferences, question
 
 CASES = sorted((Path(__file__).resolve().parents[2] / "cases" / "resolve").glob("*.json"))
 

@@ -12,7 +12,7 @@ from benchlock.registry.resolution.conflicts import LISTED, ConflictError, group
 from benchlock.registry.resolution.resolver import resolve
 from benchlock.registry.versions.semantic_version import Version, parse_version
 from benchlock.registry.versions.version_ranges import Range
-from tests.support.universe import Universe, candidates, question
+from tests.support.resolution.universe import Universe, candidates, question
 
 SMALL, LARGE = 250, 2000
 MOST = 1.5 * LARGE / SMALL

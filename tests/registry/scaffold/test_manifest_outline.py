@@ -27,8 +27,8 @@ from benchlock.registry.publishing.drafts import read_draft
 from benchlock.registry.publishing.publication import publish
 from benchlock.registry.scaffold.manifest_outline import outline_manifest
 from benchlock.registry.text.yaml import list_todos
-from tests.support import graphs, tflite
-from tests.support.digits import DIGITS
+from tests.support.registry import graphs, tflite
+from tests.support.registry.digits import DIGITS
 
 CASES = Path(__file__).resolve().parents[2] / "cases" / "init"
 STEPS = "steps: [{decode: {color: L, exif: ignore}}, {cast: {dtype: float32}}]"

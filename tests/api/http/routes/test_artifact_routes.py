@@ -13,7 +13,7 @@ from benchlock.artifacts.digest import digest_bytes
 from benchlock.registry.catalogue.catalogue_protocol import Entry
 from benchlock.registry.names import Reference, parse_reference
 from tests.api.http.conftest import Client
-from tests.support.frameworks import publish_framework
+from tests.support.registry.frameworks import publish_framework
 
 VERSIONS = {"acme/ort": ("1.0.0", "1.1.0", "2.0.0-rc.1"), "ort": ("1.0.0+build.5",)}
 

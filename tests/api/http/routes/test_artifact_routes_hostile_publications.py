@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from benchlock.api.local.local_registry import open_registry
-from tests.support.hostile import cases
-from tests.support.hostile_locks import LockCase, lock_cases, lock_naming, publish_framework
-from tests.support.hostile_service import Outcome, ask, publish, send, table
-from tests.support.probing import memory_of, watch
-from tests.support.serving import service
+from tests.support.api.hostile_service import Outcome, ask, publish, send, table
+from tests.support.api.probing import memory_of, watch
+from tests.support.api.serving import service
+from tests.support.registry.hostile import cases
+from tests.support.resolution.hostile_locks import LockCase, lock_cases, lock_naming, publish_framework
 
 GROWTH = 64 << 20
 ENOUGH = 20

@@ -16,10 +16,10 @@ import pytest
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.registry.manifests import plain
-from tests.support.commands import Commands
-from tests.support.frameworks import framework
-from tests.support.postgresql import EMPTY, PostgresServer
-from tests.support.serving import Served, service
+from tests.support.api.commands import Commands
+from tests.support.api.serving import Served, service
+from tests.support.registry.frameworks import framework
+from tests.support.servers.postgresql import EMPTY, PostgresServer
 
 PUBLISHERS, ROUNDS = 8, 4
 LEAST, MOST = 1, 60  # answers after which a service is killed

@@ -19,8 +19,8 @@ from benchlock.registry.publishing.drafts import read_draft
 from benchlock.registry.publishing.publication import store_draft
 from tests.api.http.conftest import Client
 from tests.registry.manifests.test_model_checks_geometry import CODE, DECODE, FULL, WIDE, detector
-from tests.support.frameworks import framework
-from tests.support.graphs import Port, graph
+from tests.support.registry.frameworks import framework
+from tests.support.registry.graphs import Port, graph
 
 DATASET = Path(__file__).parents[4] / "examples" / "digits" / "dataset.yaml"
 FRAMEWORK = plain(framework("acme/ort", "1.0.0"))

@@ -19,7 +19,7 @@ from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client, open_session, parse_server
 from benchlock.registry.auth.permissions import EVERYTHING, Actor
 from tests.api.http.conftest import Client
-from tests.support import web
+from tests.support.servers import web
 
 CONTENT = random.Random(7).randbytes(2_500_000)
 DIGEST = digest_bytes(CONTENT)

@@ -24,9 +24,9 @@ from benchlock.evaluator.records.run_model import RunEnd, RunId
 from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.queue.test_client_runs import END, start_of
-from tests.support.queues import BOOT, facts, keep_lock, machine, wish
-from tests.support.queues import start as begin
-from tests.support.variants import variant
+from tests.support.evaluator.queues import BOOT, facts, keep_lock, machine, wish
+from tests.support.evaluator.queues import start as begin
+from tests.support.resolution.variants import variant
 
 BLOB = b"predictions"
 

@@ -17,8 +17,8 @@ from benchlock.evaluator.queue.queue_model import Job, Queue, Tally, parse_job_i
 from benchlock.registry.lock.lockfile import load
 from benchlock.registry.requests.request import read_request
 from tests.api.http.conftest import Client
-from tests.support.locks import REQUEST
-from tests.support.variants import variant
+from tests.support.resolution.locks import REQUEST
+from tests.support.resolution.variants import variant
 
 ID = parse_job_id("job/01kam1v3mz4w0q3d5g7h9j2k4m")
 DELAYED = Job(

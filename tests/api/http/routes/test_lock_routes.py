@@ -14,8 +14,8 @@ from benchlock.registry.lock.lockfile import Lock, dump, from_content, load
 from benchlock.registry.names import parse_reference
 from benchlock.registry.requests.request import read_request
 from tests.api.http.conftest import Client
-from tests.support.locks import REQUEST
-from tests.support.variants import Variant, variant
+from tests.support.resolution.locks import REQUEST
+from tests.support.resolution.variants import Variant, variant
 
 REQUESTED = read_request(REQUEST, "request.yaml")
 DOCUMENT = REQUESTED.document

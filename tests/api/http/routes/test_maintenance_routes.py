@@ -26,7 +26,7 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import Authenticator
 from tests.api.http.conftest import Client
-from tests.support.bundled import Bundled, bundled
+from tests.support.artifacts.bundled import Bundled, bundled
 
 NOTHING = digest_bytes(b"nothing")
 

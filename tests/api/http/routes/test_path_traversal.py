@@ -20,7 +20,7 @@ from benchlock.evaluator.records.run_store import Records
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
 from tests.api.http.conftest import Client, Clock
-from tests.support.questions import Question, Questions
+from tests.support.api.questions import Question, Questions
 
 SECRET: Final = "not of this registry"
 WORDS: Final = ("../secret", "../../secret", "..%2fsecret", "..\\secret", "x/../../secret", "....//secret", "PATH")

@@ -26,9 +26,9 @@ from benchlock.registry.database.engine import DamagedDatabaseError
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.names import KINDS
 from tests.api.http.conftest import Client
-from tests.support.evidence import CURRENT, IDX, make_run
-from tests.support.recorded import DONE, NOON, metric, recorded
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import CURRENT, IDX, make_run
+from tests.support.evaluator.recorded import DONE, NOON, metric, recorded
+from tests.support.resolution.variants import variant
 
 OTHER = "run/" + "0" * 26
 FRAMEWORK = {

@@ -14,9 +14,9 @@ from benchlock.evaluator.evidence.examination import ExaminedRecords
 from benchlock.registry.lock.lockfile import Lock, dump, read
 from benchlock.registry.manifests.manifest_content import content
 from tests.api.http.conftest import Client
-from tests.support.evidence import IDX, make_run
-from tests.support.releases import release
-from tests.support.variants import Variant, variant
+from tests.support.evaluator.evidence import IDX, make_run
+from tests.support.evaluator.releases import release
+from tests.support.resolution.variants import Variant, variant
 
 HARNESS = "a harness"
 OTHER_LABELS = IDX["dataset/labels.idx"][:-2] + bytes([2, 1])

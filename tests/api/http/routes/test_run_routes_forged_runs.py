@@ -21,12 +21,12 @@ from benchlock.evaluator.records.run_document import encode_run
 from benchlock.evaluator.records.run_model import Run, new_run_id
 from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
-from tests.support.evidence import CURRENT, IDX, make_run
-from tests.support.forged_records import Document, forge, is_reported, leaves, name_of, run_from
-from tests.support.queues import BOOT, CPU, facts, machine
-from tests.support.recorded import NOON
-from tests.support.releases import release
-from tests.support.variants import variant
+from tests.support.evaluator.evidence import CURRENT, IDX, make_run
+from tests.support.evaluator.forged_records import Document, forge, is_reported, leaves, name_of, run_from
+from tests.support.evaluator.queues import BOOT, CPU, facts, machine
+from tests.support.evaluator.recorded import NOON
+from tests.support.evaluator.releases import release
+from tests.support.resolution.variants import variant
 
 Send = Callable[[Document], httpx.Response]
 STARTS = ("id", "lock", "isolation", "platform", "image_id")

@@ -21,9 +21,9 @@ from benchlock.registry.auth.tokens import Authenticator, Tokens
 from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.queue.test_client_runs import END, start_of
-from tests.support.queues import BOOT, CPU, facts, machine
-from tests.support.recorded import NOON, metric
-from tests.support.variants import variant
+from tests.support.evaluator.queues import BOOT, CPU, facts, machine
+from tests.support.evaluator.recorded import NOON, metric
+from tests.support.resolution.variants import variant
 
 CANCELLED = RunEnd(outcome="cancelled", ended_at=END.ended_at)
 

@@ -13,7 +13,7 @@ from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.inference.golden_tensors import check_golden
 from benchlock.evaluator.harness.inference.pipeline import Pipeline
 from tests.evaluator.harness.conftest import JOB
-from tests.support.sounds import wav
+from tests.support.evaluator.sounds import wav
 
 Array = NDArray[Any]
 Answer = Callable[[Mapping[str, Array]], dict[str, Array]]

@@ -20,7 +20,7 @@ from benchlock.evaluator.harness.core.job import Step
 from benchlock.evaluator.harness.steps import StepError, Tensor, bind
 from benchlock.evaluator.harness.steps.audio import filters, frame, mfcc, resample, spectrogram
 from benchlock.registry.text.yaml import read_yaml
-from tests.support.sounds import htk_filters, triangles, wav
+from tests.support.evaluator.sounds import htk_filters, triangles, wav
 
 ROOT = Path(__file__).resolve().parents[4]
 FIGURES = ROOT / "tests" / "cases" / "steps" / "audio.npz"

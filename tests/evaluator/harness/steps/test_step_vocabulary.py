@@ -25,7 +25,7 @@ from benchlock.registry.manifests.steps import (
     Words,
 )
 from benchlock.registry.text.yaml import Place, read_yaml
-from tests.support.sounds import wav
+from tests.support.evaluator.sounds import wav
 
 TYPES: dict[Kind, type[TensorStep]] = {
     "image": ImageStep,

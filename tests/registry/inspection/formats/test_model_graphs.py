@@ -19,8 +19,8 @@ from benchlock.registry.inspection.formats.model_graphs import GraphSignature, G
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.publishing.drafts import read_draft
 from benchlock.registry.publishing.publication import publish
-from tests.support import graphs, tflite
-from tests.support.digits import DIGITS
+from tests.support.registry import graphs, tflite
+from tests.support.registry.digits import DIGITS
 
 MODELS = DIGITS / "models"
 MODEL = """\

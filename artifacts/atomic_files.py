@@ -59,18 +59,18 @@ def lock_file(path: Path, *, alone: bool) -> int:
     return descriptor
 
 
-def _lock(descriptor: int, how: int) -> None:
-    patience = LOCK_TIMEOUT.get()
-    if patience is None:
-        fcntl.flock(descriptor, how)
+def _lock(descriptor: int, operation: int) -> None:
+    timeout = LOCK_TIMEOUT.get()
+    if timeout is None:
+        fcntl.flock(descriptor, operation)
         return None
-    until = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while True:
         try:
-            return fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            return fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= until:
-                raise TimeoutError(errno.ETIMEDOUT, f"something else holds it for {patience:g} seconds") from None
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, f"something else holds it for {timeout:g} seconds") from None
             time.sleep(_PAUSE)
 
 
@@ -115,18 +115,18 @@ class UnfinishedFile:
     Written bytes are sent to the disk early, so that ``settle`` has little left to wait for.
     """
 
-    def __init__(self, path: Path, begun: FileIO | None = None) -> None:
-        """Create the file ``path``, or go on with ``begun``, which is open at that path."""
+    def __init__(self, path: Path, file: FileIO | None = None) -> None:
+        """Create the file ``path``, or go on with ``file``, which is open at that path."""
         self._path = path
-        self.file = begun or FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, _DRAFT_MODE))
+        self.file = file or FileIO(path, "x+", opener=lambda name, flags: os.open(name, flags, _DRAFT_MODE))
         self._size = self._sent = os.fstat(self.file.fileno()).st_size
         self._named = False
 
     def write(self, chunk: bytes) -> None:
         """Append all bytes of ``chunk``."""
-        rest = memoryview(chunk)
-        while rest:
-            rest = rest[self.file.write(rest) :]
+        view = memoryview(chunk)
+        while view:
+            view = view[self.file.write(view) :]
         self._size += len(chunk)
         if self._size - self._sent >= _STRETCH:
             self.send()
@@ -162,12 +162,12 @@ class UnfinishedFile:
         try:
             descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as blob:
-                found = os.fstat(descriptor)
-                if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != BLOB_MODE:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) != BLOB_MODE:
                     return False
                 self.file.seek(0)
                 pairs = zip_longest(read_chunks(blob), read_chunks(cast("BinaryIO", self.file)))
-                return found.st_size == self._size and all(one == other for one, other in pairs)
+                return status.st_size == self._size and all(stored == written for stored, written in pairs)
         except OSError:  # absent or unreadable: the caller replaces it
             return False
 

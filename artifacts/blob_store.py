@@ -187,24 +187,24 @@ def put_each(store: BlobStore, paths: Iterable[Path], advance: Advance) -> list[
             pool.shutdown(cancel_futures=True)
 
 
-def make_mismatch_error(name: str, expected: Digest, found: Descriptor, *, next_step: str) -> IntegrityError:
+def make_mismatch_error(name: str, expected: Digest, actual: Descriptor, *, next_step: str) -> IntegrityError:
     """Make the error of bytes with another digest; it names the file and both digests."""
     return IntegrityError(
-        f"{name} is not what its digest says: expected {expected}, found {found.digest} ({found.size} bytes)",
+        f"{name} is not what its digest says: expected {expected}, found {actual.digest} ({actual.size} bytes)",
         where=name,
         next_step=next_step,
     )
 
 
-def check_digest(name: str, expected: Digest | None, found: Descriptor) -> None:
-    """Raise unless ``found`` has the digest ``expected``, or ``expected`` is ``None``.
+def check_digest(name: str, expected: Digest | None, actual: Descriptor) -> None:
+    """Raise unless ``actual`` has the digest ``expected``, or ``expected`` is ``None``.
 
     Raises:
         IntegrityError: The digest differs. The message suits bytes on their way into a store.
     """
-    if expected is not None and found.digest != expected:
+    if expected is not None and actual.digest != expected:
         raise make_mismatch_error(
-            name, expected, found, next_step="correct the file, or the digest that was written down for it"
+            name, expected, actual, next_step="correct the file, or the digest that was written down for it"
         )
 
 
@@ -224,20 +224,20 @@ def verify(
         IntegrityError: The blob is absent or has other bytes. The message has ``name`` and both digests.
         UnavailableError: The bytes cannot be read.
     """
-    with _opened(store, digest, name) as stream:
+    with _open_blob(store, digest, name) as stream:
         try:
-            found = describe(stream, advance)
+            actual = describe(stream, advance)
         except OSError as error:
-            raise _unreadable(name, digest, error) from error
-    if found.digest != digest:
-        raise make_mismatch_error(name, digest, found, next_step=_repair(store))
-    if size is not None and found.size != size:
+            raise _make_read_error(name, digest, error) from error
+    if actual.digest != digest:
+        raise make_mismatch_error(name, digest, actual, next_step=_find_repair_advice(store))
+    if size is not None and actual.size != size:
         raise IntegrityError(
-            f"{name} has {found.size} bytes, and {size} are written down for it, under the same digest {digest}",
+            f"{name} has {actual.size} bytes, and {size} are written down for it, under the same digest {digest}",
             where=name,
             next_step="correct the size where it is written down",
         )
-    return found
+    return actual
 
 
 def read(store: BlobReader, digest: Digest, *, name: str, most: int = LARGEST_DOCUMENT) -> bytes:
@@ -254,28 +254,28 @@ def read(store: BlobReader, digest: Digest, *, name: str, most: int = LARGEST_DO
         IntegrityError: The blob is absent or has other bytes. The message has ``name`` and both digests.
         UnavailableError: The bytes cannot be read.
     """
-    with _opened(store, digest, name) as stream:
+    with _open_blob(store, digest, name) as stream:
         try:
             content = _read_up_to(stream, most + 1)
         except OSError as error:
-            raise _unreadable(name, digest, error) from error
+            raise _make_read_error(name, digest, error) from error
     if len(content) > most:
         raise InvalidInputError(
             f"{name} has more than {most} bytes, the most that are read of it",
             where=name,
             next_step=f"check what names the digest {digest}",
         )
-    found = Descriptor(digest_bytes(content), len(content))
-    if found.digest != digest:
-        raise make_mismatch_error(name, digest, found, next_step=_repair(store))
+    actual = Descriptor(digest_bytes(content), len(content))
+    if actual.digest != digest:
+        raise make_mismatch_error(name, digest, actual, next_step=_find_repair_advice(store))
     return content
 
 
-def _read_up_to(stream: BinaryIO, most: int) -> bytes:
-    """Read at most ``most`` bytes, repeatedly, since one ``read`` may return fewer bytes than requested."""
-    content = stream.read(most)
-    while content and len(content) < most and (piece := stream.read(most - len(content))):
-        content += piece
+def _read_up_to(stream: BinaryIO, limit: int) -> bytes:
+    """Read at most ``limit`` bytes, repeatedly, since one ``read`` may return fewer bytes than requested."""
+    content = stream.read(limit)
+    while content and len(content) < limit and (chunk := stream.read(limit - len(content))):
+        content += chunk
     return content
 
 
@@ -299,10 +299,10 @@ def stream_blob(
     Raises:
         IntegrityError: The blob is absent or has other bytes. The message has ``name`` and both digests.
     """
-    with _opened(store, blob.digest, name) as stream:
-        found = relay(stream, take, advance)
-    if found != blob:
-        raise make_mismatch_error(name, blob.digest, found, next_step=_repair(store))
+    with _open_blob(store, blob.digest, name) as stream:
+        actual = relay(stream, take, advance)
+    if actual != blob:
+        raise make_mismatch_error(name, blob.digest, actual, next_step=_find_repair_advice(store))
 
 
 def copy_blob(
@@ -334,7 +334,7 @@ def copy_blob(
 
 
 @contextmanager
-def _opened(store: BlobReader, digest: Digest, name: str) -> Iterator[BinaryIO]:
+def _open_blob(store: BlobReader, digest: Digest, name: str) -> Iterator[BinaryIO]:
     """Open a blob; convert the store's errors about it into errors that name ``name``."""
     try:
         with store.open(digest) as stream:
@@ -347,14 +347,14 @@ def _opened(store: BlobReader, digest: Digest, name: str) -> Iterator[BinaryIO]:
         raise IntegrityError(f"{name}: {error.what}", where=name, next_step=error.next_step) from error
 
 
-def _repair(store: BlobReader) -> str:
+def _find_repair_advice(store: BlobReader) -> str:
     """Return the advice for a damaged blob of ``store``; the remote copy of a cached store may be intact."""
     if isinstance(store, BringingStore):
         return f"free the copy here, with `benchlock gc --local`, if the repository's is intact; else {REPAIR_ADVICE}"
     return REPAIR_ADVICE
 
 
-def _unreadable(name: str, digest: Digest, error: OSError) -> UnavailableError:
+def _make_read_error(name: str, digest: Digest, error: OSError) -> UnavailableError:
     return UnavailableError(
         f"{name} ({digest}) cannot be read: {error.strerror or error}",
         where=name,

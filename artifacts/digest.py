@@ -14,7 +14,7 @@ from benchlock.artifacts.errors import InvalidInputError
 Digest = NewType("Digest", str)
 
 CHUNK = 1 << 20
-_AHEAD = 4  # chunks that may wait for the hash thread: bounds the memory
+_MAX_WAITING = 4  # chunks that may wait for the hash thread: bounds the memory
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -100,7 +100,7 @@ def relay(
             else:
                 state.update(chunk)
             take(chunk)
-            if len(waiting) > _AHEAD:
+            if len(waiting) > _MAX_WAITING:
                 waiting.popleft().result()
             size += len(chunk)
             advance(len(chunk))

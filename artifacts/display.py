@@ -26,13 +26,13 @@ def ignore_progress(_step: int) -> None:
 
 def serialize_advance(advance: Advance) -> Advance:
     """Wrap ``advance`` in a lock, so that one thread at a time calls it."""
-    turn = Lock()
+    lock = Lock()
 
-    def advance_in_turn(step: int) -> None:
-        with turn:
+    def advance_locked(step: int) -> None:
+        with lock:
             advance(step)
 
-    return advance_in_turn
+    return advance_locked
 
 
 class SilentProgress:
@@ -51,7 +51,9 @@ def escape_line(text: str) -> str:
     r"""Return the text on one line, with an escape such as ``\n`` for each character that is not printable."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def escape_json(text: str) -> str:
@@ -63,7 +65,9 @@ def escape_json(text: str) -> str:
 
 
 def _escape_units(line: str) -> str:
-    return "".join(one if one.isprintable() else "".join(map(_unit, _units(one))) for one in line)
+    return "".join(
+        character if character.isprintable() else "".join(map(_unit, _units(character))) for character in line
+    )
 
 
 def _units(character: str) -> tuple[int, ...]:

@@ -26,37 +26,37 @@ class ResumingStore(Protocol):
     """A store that keeps the bytes of an interrupted ``fetch`` until garbage is collected."""
 
     def fetch(
-        self, expected: Digest, opened: OpenAtOffset, *, name: str, advance: Advance = ignore_progress
+        self, expected: Digest, open_at: OpenAtOffset, *, name: str, advance: Advance = ignore_progress
     ) -> Descriptor:
         """Fetch a blob that is absent or damaged, as the function ``fetch`` does."""
         ...
 
 
 def fetch(
-    store: BlobStore, expected: Digest, opened: OpenAtOffset, *, name: str, advance: Advance = ignore_progress
+    store: BlobStore, expected: Digest, open_at: OpenAtOffset, *, name: str, advance: Advance = ignore_progress
 ) -> Descriptor:
     """Fetch the blob ``expected`` into the store, unless it is stored intact already.
 
-    ``opened`` is called only if the blob is absent or damaged, with the number of bytes that an interrupted fetch left
+    ``open_at`` is called only if the blob is absent or damaged, with the number of bytes that an interrupted fetch left
     in the store. All bytes are verified, including these.
 
     Args:
         store: The store.
         expected: The digest of the blob.
-        opened: Opens the source from an offset on.
+        open_at: Opens the source from an offset on.
         name: The name of the blob in error messages.
         advance: Called with the number of bytes of each chunk.
 
     Raises:
         IntegrityError: The source has other bytes; no blob became visible. The message has both digests.
-        UnavailableError: The store failed. Errors of ``opened`` and its stream are passed on.
+        UnavailableError: The store failed. Errors of ``open_at`` and its stream are passed on.
     """
-    found = find_intact(store, expected, name, advance)
-    if found is not None:
-        return found
+    blob = find_intact(store, expected, name, advance)
+    if blob is not None:
+        return blob
     if isinstance(store, ResumingStore):
-        return store.fetch(expected, opened, name=name, advance=advance)
-    with opened(0) as stream:
+        return store.fetch(expected, open_at, name=name, advance=advance)
+    with open_at(0) as stream:
         return store.put(stream, expected, name=name, advance=advance)
 
 
@@ -77,14 +77,14 @@ def open_partial_file(folder: Path, expected: Digest) -> Iterator[tuple[Unfinish
     After an error the file stays for a later fetch, unless it is empty; otherwise it is removed. The kernel releases
     the lock when its holder dies.
     """
-    path, waited = folder / f"{to_hex(expected)}.part", False
+    path, has_waited = folder / f"{to_hex(expected)}.part", False
     while True:
-        with FileIO(path, "r+", opener=_make) as file:
-            waited = _lock(file) or waited
+        with FileIO(path, "r+", opener=_open_or_create) as file:
+            has_waited = _lock(file) or has_waited
             if is_at(file, path):  # otherwise another process has published or removed it
                 draft = UnfinishedFile(path, file)
                 try:
-                    yield draft, waited
+                    yield draft, has_waited
                 except BaseException:
                     if not draft.size and is_at(file, path):
                         path.unlink()
@@ -95,7 +95,7 @@ def open_partial_file(folder: Path, expected: Digest) -> Iterator[tuple[Unfinish
 
 
 def receive(
-    draft: UnfinishedFile, expected: Digest, opened: OpenAtOffset, *, name: str, advance: Advance
+    draft: UnfinishedFile, expected: Digest, open_at: OpenAtOffset, *, name: str, advance: Advance
 ) -> Descriptor:
     """Append the rest of the source to ``draft``; return the digest, which is ``expected``, and the size.
 
@@ -104,42 +104,42 @@ def receive(
     Args:
         draft: The file of the fetch.
         expected: The digest of the blob.
-        opened: Opens the source from an offset on.
+        open_at: Opens the source from an offset on.
         name: The name of the blob in error messages.
         advance: Called with the number of bytes of each chunk; negative when the fetch starts again.
 
     Raises:
         IntegrityError: The source has other bytes.
     """
-    kept = draft.size
+    initial_size = draft.size
     try:
-        found = _receive_rest(draft, opened, advance)
-        if found.digest != expected and kept:
+        actual = _receive_rest(draft, open_at, advance)
+        if actual.digest != expected and initial_size:
             draft.empty()
-            advance(-found.size)
-            found = _receive_rest(draft, opened, advance)
-        check_digest(name, expected, found)
+            advance(-actual.size)
+            actual = _receive_rest(draft, open_at, advance)
+        check_digest(name, expected, actual)
     except IntegrityError:
         draft.empty()
         raise
     except InvalidInputError:
-        if draft.size > kept:  # for example too many bytes; not a source that was rejected at once
+        if draft.size > initial_size:  # for example too many bytes; not a source that was rejected at once
             draft.empty()
         raise
-    return found
+    return actual
 
 
-def _receive_rest(draft: UnfinishedFile, opened: OpenAtOffset, advance: Advance) -> Descriptor:
+def _receive_rest(draft: UnfinishedFile, open_at: OpenAtOffset, advance: Advance) -> Descriptor:
     state = hashlib.sha256()
     draft.file.seek(0)
     for chunk in read_chunks(cast("BinaryIO", draft.file)):
         state.update(chunk)
         advance(len(chunk))
-    with opened(draft.size) as stream:
+    with open_at(draft.size) as stream:
         return relay(stream, draft.write, advance, (state, draft.size))
 
 
-def _make(name: str, flags: int) -> int:
+def _open_or_create(name: str, flags: int) -> int:
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         return os.open(name, flags | os.O_CREAT, _MODE)

@@ -92,7 +92,7 @@ def check_text(text: str, limit: int, where: str) -> None:
             next_step="leave it out",
         ) from None
     if size > limit:
-        raise _too_long(where, size, limit)
+        raise _make_length_error(where, size, limit)
 
 
 def check_document(document: object, limit: int, where: str) -> None:
@@ -108,7 +108,7 @@ def check_document(document: object, limit: int, where: str) -> None:
     """
     size = len(encode_canonical(document))
     if size > limit:
-        raise _too_long(where, size, limit)
+        raise _make_length_error(where, size, limit)
 
 
 def check_count(items: "Mapping[str, object] | tuple[object, ...]", limit: int, where: str) -> None:
@@ -133,13 +133,13 @@ def truncate(text: str, limit: int) -> str:
 
     Lone surrogates are replaced, because no database stores them.
     """
-    text = _scalar(text)
+    text = _replace_surrogates(text)
     whole = text.encode()
     if len(whole) <= limit:
         return text
     mark = _MARK.format(len(whole))
-    kept = whole[: max(0, limit - len(mark.encode()))].decode(errors="ignore")
-    return (kept + mark).encode()[:limit].decode(errors="ignore")
+    beginning = whole[: max(0, limit - len(mark.encode()))].decode(errors="ignore")
+    return (beginning + mark).encode()[:limit].decode(errors="ignore")
 
 
 def shorten(text: str, limit: int) -> str:
@@ -147,9 +147,9 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-def _scalar(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _too_long(where: str, size: int, limit: int) -> TooLongError:
+def _make_length_error(where: str, size: int, limit: int) -> TooLongError:
     return TooLongError(f"{where} has {size} bytes, and the limit is {limit}", where=where, next_step="shorten it")

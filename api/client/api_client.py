@@ -201,7 +201,7 @@ class ApiClient:
     ) -> ServerResponse:
         def attempt() -> ServerResponse:
             headers, url = None if body is None else _JSON, self._session.url(path)
-            answer = self._session.once(method, url, headers=headers, content=body, seconds=patience)
+            answer = self._session.ask_once(method, url, headers=headers, content=body, seconds=patience)
             self.clock.note(answer.headers.get("date"))
             return answer
 

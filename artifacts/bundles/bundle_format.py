@@ -104,22 +104,22 @@ class BundleIndex:
 
 def encode_roots(roots: Sequence[BundleRoot]) -> tuple[bytes, tuple[bytes, ...]]:
     """Encode roots as an index and the manifests that it lists."""
-    manifests = [(root.media_type, manifest) for root in roots for manifest in _manifests(root)]
-    listed = tuple(
+    manifests = [(root.media_type, manifest) for root in roots for manifest in _encode_manifests(root)]
+    descriptors = tuple(
         structs.replace(describe_bytes(manifest, MANIFEST), artifact_type=media_type)
         for media_type, manifest in manifests
     )
-    index = OciIndex(manifests=listed, annotations={_SCHEMA_KEY: ".".join(map(str, SCHEMA))})
+    index = OciIndex(manifests=descriptors, annotations={_SCHEMA_KEY: ".".join(map(str, SCHEMA))})
     return encode(index), tuple(manifest for _, manifest in manifests)
 
 
-def _manifests(root: BundleRoot) -> Iterator[bytes]:
+def _encode_manifests(root: BundleRoot) -> Iterator[bytes]:
     config = describe_bytes(root.content, root.media_type)
-    for layers in split_layers(map(_layer, root.parts)):
+    for layers in split_layers(map(_describe_layer, root.parts)):
         yield encode(OciManifest(artifact_type=root.media_type, config=config, layers=layers))
 
 
-def _layer(part: BundlePart) -> OciDescriptor:
+def _describe_layer(part: BundlePart) -> OciDescriptor:
     blob = part.blob
     return OciDescriptor(media_type=_BLOB_TYPE, digest=blob.digest, size=blob.size, annotations={TITLE: part.name})
 
@@ -131,10 +131,10 @@ def decode_index(content: bytes) -> BundleIndex:
         InvalidInputError: The index is malformed, has a newer major schema, or lists entries other than manifests.
     """
     index = decode(content, OciIndex, INDEX_FILE)
-    if any(one.media_type != MANIFEST for one in index.manifests):
+    if any(descriptor.media_type != MANIFEST for descriptor in index.manifests):
         raise make_bundle_error(INDEX_FILE, "it lists something else than manifests")
     schema = "" if index.annotations is UNSET else index.annotations.get(_SCHEMA_KEY, "")
-    return BundleIndex(tuple(one.blob for one in index.manifests), _check_schema(schema))
+    return BundleIndex(tuple(descriptor.blob for descriptor in index.manifests), _check_schema(schema))
 
 
 def decode_manifest(content: bytes, name: str) -> ManifestContents:
@@ -145,7 +145,7 @@ def decode_manifest(content: bytes, name: str) -> ManifestContents:
     """
     manifest = decode(content, OciManifest, name)
     return ManifestContents(
-        manifest.config.media_type, manifest.config.blob, tuple(one.blob for one in manifest.layers)
+        manifest.config.media_type, manifest.config.blob, tuple(layer.blob for layer in manifest.layers)
     )
 
 
@@ -205,10 +205,13 @@ def write_bundle(path: Path, roots: Sequence[BundleRoot], store: BlobStore, prog
         UnavailableError: A blob cannot be read, or the file cannot be written.
     """
     index, manifests = encode_roots(roots)
-    documents = {digest_bytes(one): one for one in (*manifests, *(root.content for root in roots))}
+    documents = {digest_bytes(document): document for document in (*manifests, *(root.content for root in roots))}
     parts = {part.blob.digest: part for root in reversed(roots) for part in reversed(root.parts)}
     blobs = [parts[digest] for digest in sorted(parts.keys() - documents.keys())]
-    with _draft(path) as file, progress.task(f"writing {path.name}", sum(part.blob.size for part in blobs)) as advance:
+    with (
+        _create_bundle_file(path) as file,
+        progress.task(f"writing {path.name}", sum(part.blob.size for part in blobs)) as advance,
+    ):
         tar = _Tar(file)
         tar.add(LAYOUT_FILE, LAYOUT)
         tar.add(INDEX_FILE, index)
@@ -242,13 +245,13 @@ class _Tar:
         self._write(TAR_END)
         return Descriptor(Digest(f"sha256:{self._state.hexdigest()}"), self._size)
 
-    def _write(self, piece: bytes) -> None:
-        self._state.update(piece)
-        self._size += self._file.write(piece)
+    def _write(self, chunk: bytes) -> None:
+        self._state.update(chunk)
+        self._size += self._file.write(chunk)
 
 
 @contextmanager
-def _draft(path: Path) -> Iterator[BinaryIO]:
+def _create_bundle_file(path: Path) -> Iterator[BinaryIO]:
     """Create the file ``path`` durably when the context ends without an error; remove it otherwise."""
     try:
         with create_file(path, durably=True) as file:

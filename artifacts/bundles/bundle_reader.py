@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-_BEGIN = b"oci-layout"
+_FIRST_NAME = b"oci-layout"
 """The first bytes of every bundle: the name of its first file."""
 _NAMES = re.compile(r"oci-layout|index\.json|blobs/sha256/[0-9a-f]{64}")
 _MOST_ENTRIES = 1 << 21  # the memory for an entry stays below the size of its header
@@ -66,42 +66,42 @@ class TarEntry:
     size: int
 
 
-def read_entries(descriptor: int, most: int | None = None) -> dict[str, TarEntry]:
+def read_entries(descriptor: int, max_files: int | None = None) -> dict[str, TarEntry]:
     """Return every file of the open tar by its name, in order.
 
     Args:
         descriptor: The open tar.
-        most: The largest number of files; ``None`` for the limit of the format.
+        max_files: The largest number of files; ``None`` for the limit of the format.
 
     Raises:
         BundleError: The file is not a tar, has an entry that is not a plain file of the layout, has a name twice, or
-            has more than ``most`` files.
+            has more than ``max_files`` files.
         IntegrityError: The tar is truncated, or damaged after its first file.
     """
     total = os.fstat(descriptor).st_size
-    found: dict[str, TarEntry] = {}
-    place = 0
-    while (block := _block(descriptor, place, total)) != TAR_END[:TAR_BLOCK]:
-        name, size = _parse(block, place, is_first=not found)
-        if name in found:
-            raise _refused(f"it holds {name} twice", name)
-        if len(found) == _MOST_ENTRIES:
-            raise _refused(f"it holds more than {_MOST_ENTRIES} files", name)
-        if len(found) == most:
+    entries: dict[str, TarEntry] = {}
+    offset = 0
+    while (block := _read_block(descriptor, offset, total)) != TAR_END[:TAR_BLOCK]:
+        name, size = _parse_header(block, offset, is_first=not entries)
+        if name in entries:
+            raise _make_tar_error(f"it holds {name} twice", name)
+        if len(entries) == _MOST_ENTRIES:
+            raise _make_tar_error(f"it holds more than {_MOST_ENTRIES} files", name)
+        if len(entries) == max_files:
             raise BundleError(
-                f"the bundle has more than {most} files",
+                f"the bundle has more than {max_files} files",
                 where=name,
                 next_step="import it with `benchlock bundle import` on the machine that has the registry's folder",
             )
-        start = place + TAR_BLOCK
-        place = start + size + -size % TAR_BLOCK
-        if place > total:
+        start = offset + TAR_BLOCK
+        offset = start + size + -size % TAR_BLOCK
+        if offset > total:
             raise make_truncation_error(name)
-        if any(os.pread(descriptor, place - start - size, start + size)):
-            raise _refused(f"there are bytes between the end of {name} and the next header", name)
-        found[name] = TarEntry(start, size)
-    _check_end(descriptor, place, total)
-    return found
+        if any(os.pread(descriptor, offset - start - size, start + size)):
+            raise _make_tar_error(f"there are bytes between the end of {name} and the next header", name)
+        entries[name] = TarEntry(start, size)
+    _check_end(descriptor, offset, total)
+    return entries
 
 
 def make_truncation_error(where: str) -> IntegrityError:
@@ -118,55 +118,55 @@ def read_range(descriptor: int, start: int, end: int, largest: int) -> Iterator[
         IntegrityError: The file ends before ``end``.
     """
     while start < end:
-        piece = os.pread(descriptor, min(largest, end - start), start)
-        if not piece:
+        chunk = os.pread(descriptor, min(largest, end - start), start)
+        if not chunk:
             raise make_truncation_error(f"byte {start}")
-        start += len(piece)
-        yield piece
+        start += len(chunk)
+        yield chunk
 
 
-def _block(descriptor: int, place: int, total: int) -> bytes:
-    if place == 0 and total < TAR_BLOCK:
-        begin = os.pread(descriptor, TAR_BLOCK, 0)
-        if not begin.startswith(_BEGIN):
-            raise _refused("it is empty" if not begin else "it is shorter than the header of a tar", "byte 0")
-    if place == total:  # without the end blocks, entries may be missing
-        raise make_truncation_error(f"byte {place}")
-    return b"".join(read_range(descriptor, place, place + TAR_BLOCK, TAR_BLOCK))
+def _read_block(descriptor: int, offset: int, total: int) -> bytes:
+    if offset == 0 and total < TAR_BLOCK:
+        head = os.pread(descriptor, TAR_BLOCK, 0)
+        if not head.startswith(_FIRST_NAME):
+            raise _make_tar_error("it is empty" if not head else "it is shorter than the header of a tar", "byte 0")
+    if offset == total:  # without the end blocks, entries may be missing
+        raise make_truncation_error(f"byte {offset}")
+    return b"".join(read_range(descriptor, offset, offset + TAR_BLOCK, TAR_BLOCK))
 
 
-def _parse(block: bytes, place: int, *, is_first: bool) -> tuple[str, int]:
+def _parse_header(block: bytes, offset: int, *, is_first: bool) -> tuple[str, int]:
     try:
         entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
     except (tarfile.HeaderError, ValueError) as error:
-        reason = f"there is no header of a tar at byte {place} ({error})"
+        reason = f"there is no header of a tar at byte {offset} ({error})"
         if is_first:
-            raise _refused(reason, f"byte {place}") from error
+            raise _make_tar_error(reason, f"byte {offset}") from error
         raise IntegrityError(  # the file began as a bundle
             f"the bundle is damaged: {reason}",
-            where=f"byte {place}",
+            where=f"byte {offset}",
             next_step="copy or download it again, and compare its SHA-256",
         ) from error
     name = ascii(entry.name)
     if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-        raise _refused(f"it holds {_KINDS.get(entry.type, 'an extension of tar')}: {name}", name)
+        raise _make_tar_error(f"it holds {_KINDS.get(entry.type, 'an extension of tar')}: {name}", name)
     if not _NAMES.fullmatch(entry.name):
-        raise _refused(f"it holds a file that is no part of an image layout: {name}", name)
+        raise _make_tar_error(f"it holds a file that is no part of an image layout: {name}", name)
     if entry.size < 0:
-        raise _refused(f"the size of {name} is negative", name)
+        raise _make_tar_error(f"the size of {name} is negative", name)
     return entry.name, entry.size
 
 
-def _check_end(descriptor: int, place: int, total: int) -> None:
-    if total - place > _LONGEST_END:
-        raise _refused(f"{total - place} bytes follow after its end", f"byte {place}")
-    if any(any(piece) for piece in read_range(descriptor, place, total, _LONGEST_END)):
-        raise _refused("something follows after its end", f"byte {place}")
-    if total - place < len(TAR_END) or total % TAR_BLOCK:
+def _check_end(descriptor: int, offset: int, total: int) -> None:
+    if total - offset > _LONGEST_END:
+        raise _make_tar_error(f"{total - offset} bytes follow after its end", f"byte {offset}")
+    if any(any(chunk) for chunk in read_range(descriptor, offset, total, _LONGEST_END)):
+        raise _make_tar_error("something follows after its end", f"byte {offset}")
+    if total - offset < len(TAR_END) or total % TAR_BLOCK:
         raise make_truncation_error(f"byte {total}")
 
 
-def _refused(reason: str, where: str) -> BundleError:
+def _make_tar_error(reason: str, where: str) -> BundleError:
     return BundleError(
         f"this is no bundle: {reason}", where=where, next_step="name a file that `benchlock bundle create` wrote"
     )
@@ -201,10 +201,10 @@ class Bundle:
         self._path = path
         self._descriptor = descriptor
         self._entries = read_entries(descriptor, most_files)
-        decode_layout(self._whole(LAYOUT_FILE, self._entry(LAYOUT_FILE), _LARGEST_LAYOUT), LAYOUT_FILE)
-        index = decode_index(self._whole(INDEX_FILE, self._entry(INDEX_FILE), LARGEST_MANIFEST))
+        decode_layout(self._read_entry(LAYOUT_FILE, self._find_entry(LAYOUT_FILE), _LARGEST_LAYOUT), LAYOUT_FILE)
+        index = decode_index(self._read_entry(INDEX_FILE, self._find_entry(INDEX_FILE), LARGEST_MANIFEST))
         self.warnings = index.warnings
-        self.roots = self._roots(index)
+        self.roots = self._read_roots(index)
         self._check_entries(index)
 
     def blob_sizes(self) -> dict[Digest, int]:
@@ -219,8 +219,8 @@ class Bundle:
             UnavailableError: The store cannot be written.
         """
         wanted = {digest for root in self.roots for digest in root.blobs}
-        blobs = sorted(wanted, key=lambda digest: self._entry(_name(digest)).start)
-        size = sum(self._entry(_name(digest)).size for digest in blobs)
+        blobs = sorted(wanted, key=lambda digest: self._find_entry(_blob_path(digest)).start)
+        size = sum(self._find_entry(_blob_path(digest)).size for digest in blobs)
         with progress.task("storing the blobs of the bundle", size) as advance, ThreadPoolExecutor(_WRITERS) as pool:
             told, turn = advance, Lock()
 
@@ -238,94 +238,94 @@ class Bundle:
         return len(blobs)
 
     def _put(self, store: BlobStore, digest: Digest, advance: Advance) -> None:
-        name = _name(digest)
+        name = _blob_path(digest)
         try:
-            store.put(self._stream(name), digest, name=name, advance=advance)
+            store.put(self._open_entry(name), digest, name=name, advance=advance)
         except IntegrityError as error:
-            found = describe(self._stream(name))
-            if found.digest == digest:  # the bundle is intact: the error is the store's
+            actual = describe(self._open_entry(name))
+            if actual.digest == digest:  # the bundle is intact: the error is the store's
                 raise
-            raise make_mismatch_error(f"{name} in the bundle", digest, found, next_step=_AGAIN) from error
+            raise make_mismatch_error(f"{name} in the bundle", digest, actual, next_step=_RETRY_ADVICE) from error
 
-    def _stream(self, name: str) -> io.BufferedReader:
-        return io.BufferedReader(_Slice(self._path, self._descriptor, self._entry(name)))
+    def _open_entry(self, name: str) -> io.BufferedReader:
+        return io.BufferedReader(_Slice(self._path, self._descriptor, self._find_entry(name)))
 
-    def _roots(self, index: BundleIndex) -> tuple[ReceivedRoot, ...]:
+    def _read_roots(self, index: BundleIndex) -> tuple[ReceivedRoot, ...]:
         """Return the roots that the manifests list, with several manifests of one root joined."""
         if len(index.manifests) > _MOST_MANIFESTS:
             raise make_bundle_error(INDEX_FILE, f"it lists more than {_MOST_MANIFESTS} manifests")
         if len({blob.digest for blob in index.manifests}) < len(index.manifests):
             raise make_bundle_error(INDEX_FILE, "it lists a manifest twice")
-        found: dict[Digest, ReceivedRoot] = {}
+        roots: dict[Digest, ReceivedRoot] = {}
         blobs: defaultdict[Digest, dict[Digest, int]] = defaultdict(dict)
-        room = LARGEST_TOTAL_DOCUMENTS
+        remaining = LARGEST_TOTAL_DOCUMENTS
         for blob in index.manifests:
-            listed = decode_manifest(self._document(blob, LARGEST_MANIFEST), _name(blob.digest))
-            digest = listed.root.digest
-            known = found.get(digest)
-            if known is None:
-                content = self._document(listed.root, room)
-                room -= len(content)
-                found[digest] = ReceivedRoot(listed.media_type, digest, content, blobs[digest])
-            elif listed.media_type != known.media_type:
-                raise make_bundle_error(_name(digest), "two manifests give it different media types")
-            blobs[digest] |= self._sizes(listed)
-        return tuple(found.values())
+            manifest = decode_manifest(self._read_document(blob, LARGEST_MANIFEST), _blob_path(blob.digest))
+            digest = manifest.root.digest
+            root = roots.get(digest)
+            if root is None:
+                content = self._read_document(manifest.root, remaining)
+                remaining -= len(content)
+                roots[digest] = ReceivedRoot(manifest.media_type, digest, content, blobs[digest])
+            elif manifest.media_type != root.media_type:
+                raise make_bundle_error(_blob_path(digest), "two manifests give it different media types")
+            blobs[digest] |= self._list_sizes(manifest)
+        return tuple(roots.values())
 
-    def _sizes(self, listed: ManifestContents) -> dict[Digest, int]:
-        for blob in listed.blobs:
+    def _list_sizes(self, manifest: ManifestContents) -> dict[Digest, int]:
+        for blob in manifest.blobs:
             self._check_size(blob)
-        return {blob.digest: blob.size for blob in listed.blobs}
+        return {blob.digest: blob.size for blob in manifest.blobs}
 
     def _check_entries(self, index: BundleIndex) -> None:
         """Raise unless the index lists every file of the tar."""
-        listed = {_name(digest) for root in self.roots for digest in (root.digest, *root.blobs)}
-        listed |= {_name(blob.digest) for blob in index.manifests} | {LAYOUT_FILE, INDEX_FILE}
+        names = {_blob_path(digest) for root in self.roots for digest in (root.digest, *root.blobs)}
+        names |= {_blob_path(blob.digest) for blob in index.manifests} | {LAYOUT_FILE, INDEX_FILE}
         for name in self._entries:
-            if name not in listed:
+            if name not in names:
                 raise BundleError(
                     f"this is no bundle: it holds {name}, and its index lists no such file",
                     where=name,
                     next_step="name a file that `benchlock bundle create` wrote",
                 )
 
-    def _document(self, blob: Descriptor, largest: int) -> bytes:
+    def _read_document(self, blob: Descriptor, largest: int) -> bytes:
         self._check_size(blob)
-        name = _name(blob.digest)
-        content = self._whole(name, self._entry(name), largest)
-        found = Descriptor(digest_bytes(content), len(content))
-        if found != blob:
-            raise make_mismatch_error(f"{name} in the bundle", blob.digest, found, next_step=_AGAIN)
+        name = _blob_path(blob.digest)
+        content = self._read_entry(name, self._find_entry(name), largest)
+        actual = Descriptor(digest_bytes(content), len(content))
+        if actual != blob:
+            raise make_mismatch_error(f"{name} in the bundle", blob.digest, actual, next_step=_RETRY_ADVICE)
         return content
 
-    def _whole(self, name: str, entry: TarEntry, largest: int) -> bytes:
+    def _read_entry(self, name: str, entry: TarEntry, largest: int) -> bytes:
         if entry.size > largest:
             raise make_bundle_error(name, f"it has {entry.size} bytes, and {largest} are the most that it may have")
         return b"".join(read_range(self._descriptor, entry.start, entry.start + entry.size, largest))
 
     def _check_size(self, blob: Descriptor) -> None:
-        entry = self._entry(_name(blob.digest))
+        entry = self._find_entry(_blob_path(blob.digest))
         if entry.size != blob.size:
             raise IntegrityError(
                 f"the bundle's index lies: it lists {blob.size} bytes of {blob.digest}, and {entry.size} are there",
-                where=_name(blob.digest),
-                next_step=_AGAIN,
+                where=_blob_path(blob.digest),
+                next_step=_RETRY_ADVICE,
             )
 
-    def _entry(self, name: str) -> TarEntry:
-        found = self._entries.get(name)
-        if found is None:
+    def _find_entry(self, name: str) -> TarEntry:
+        entry = self._entries.get(name)
+        if entry is None:
             if name in (LAYOUT_FILE, INDEX_FILE):
                 raise make_bundle_error(name, "it is not there")
             raise IntegrityError(
                 f"the bundle's index lists {from_hex(name.removeprefix(BLOBS_PATH))}, and it is not there",
                 where=name,
-                next_step=_AGAIN,
+                next_step=_RETRY_ADVICE,
             )
-        return found
+        return entry
 
 
-_AGAIN = "copy or download the bundle again, or have it made again"
+_RETRY_ADVICE = "copy or download the bundle again, or have it made again"
 
 
 @contextmanager
@@ -341,7 +341,7 @@ def open_bundle(path: Path, most_files: int | None = None) -> Iterator[Bundle]:
         IntegrityError: The bundle is truncated, or differs from its index.
         UnavailableError: The file cannot be read.
     """
-    with open_regular(path) as file, _said_of(path):
+    with open_regular(path) as file, _add_path_to_errors(path):
         try:
             bundle = Bundle(path, file.fileno(), most_files)
         except OSError as error:
@@ -352,7 +352,7 @@ def open_bundle(path: Path, most_files: int | None = None) -> Iterator[Bundle]:
 
 
 @contextmanager
-def _said_of(path: Path) -> Iterator[None]:
+def _add_path_to_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (InvalidInputError, IntegrityError) as error:
@@ -374,16 +374,16 @@ class _Slice(io.RawIOBase):
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         view = memoryview(buffer).cast("B")
-        wanted = min(len(view), self._end - self._place)
+        size = min(len(view), self._end - self._place)
         try:
-            count = os.preadv(self._descriptor, [view[:wanted]], self._place)
+            count = os.preadv(self._descriptor, [view[:size]], self._place)
         except OSError as error:
             raise make_unreadable_error(self._path, error) from error
-        if wanted and not count:
+        if size and not count:
             raise make_truncation_error(f"byte {self._place}")
         self._place += count
         return count
 
 
-def _name(digest: Digest) -> str:
+def _blob_path(digest: Digest) -> str:
     return BLOBS_PATH + to_hex(digest)

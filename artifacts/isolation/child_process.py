@@ -74,8 +74,8 @@ def receive_frame(channel: socket.socket, largest: int | None = None) -> tuple[A
 def _receive_length(channel: socket.socket, files: list[int]) -> int:
     header = b""
     while len(header) < _LENGTH.size:
-        chunk, more, _, _ = socket.recv_fds(channel, _LENGTH.size - len(header), _MAX_FILES)
-        files += more
+        chunk, descriptors, _, _ = socket.recv_fds(channel, _LENGTH.size - len(header), _MAX_FILES)
+        files += descriptors
         if not chunk:
             raise EOFError
         header += chunk
@@ -104,28 +104,28 @@ def pack_error(error: BenchlockError) -> dict[str, Any]:
     return {
         "kind": [kind.__module__, kind.__qualname__],
         "parts": [error.what, error.where, error.next_step],
-        "problems": [pack_error(one) for one in error.problems if one is not error],
-        "leads": any(one is error for one in error.problems),
+        "problems": [pack_error(problem) for problem in error.problems if problem is not error],
+        "leads": any(problem is error for problem in error.problems),
     }
 
 
 def unpack_error(packed: dict[str, Any]) -> BenchlockError:
     """Decode an error, as an ``InvalidInputError`` if this process has not loaded its class."""
-    wanted = tuple(packed["kind"])
-    kinds = (kind for kind in _subclasses(BenchlockError) if (kind.__module__, kind.__qualname__) == wanted)
+    identity = tuple(packed["kind"])
+    kinds = (kind for kind in _subclasses(BenchlockError) if (kind.__module__, kind.__qualname__) == identity)
     kind = next(kinds, InvalidInputError)
     error = kind.__new__(kind)
     what, where, next_step = packed["parts"]
     BenchlockError.__init__(error, what, where=where, next_step=next_step)
-    problems = tuple(unpack_error(one) for one in packed["problems"])
+    problems = tuple(unpack_error(problem) for problem in packed["problems"])
     error.problems = ((error,) if packed["leads"] else ()) + problems
     return error
 
 
 def _subclasses(kind: type[BenchlockError]) -> Iterator[type[BenchlockError]]:
     yield kind
-    for below in kind.__subclasses__():
-        yield from _subclasses(below)
+    for subclass in kind.__subclasses__():
+        yield from _subclasses(subclass)
 
 
 _MAX_FAULT: Final = 500
@@ -141,7 +141,7 @@ class CallerBlobs:
 
     def open(self, digest: Digest) -> BinaryIO:
         """Open a blob; raise the errors of the store."""
-        _, files = self._ask({"open": digest})
+        _, files = self._send_request({"open": digest})
         return cast("BinaryIO", os.fdopen(files[0], "rb"))
 
     def stat(self, digest: Digest) -> Descriptor:
@@ -157,20 +157,20 @@ class CallerBlobs:
 
     def sizes(self, digests: Sequence[Digest]) -> list[int | None]:
         """Return the sizes of many blobs in bytes, ``None`` for each absent blob."""
-        found: list[int | None] = []
+        sizes: list[int | None] = []
         for start in range(0, len(digests), _BATCH):
-            found += self._ask({"stat": digests[start : start + _BATCH]})[0]["sizes"]
-        return found
+            sizes += self._send_request({"stat": digests[start : start + _BATCH]})[0]["sizes"]
+        return sizes
 
-    def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    def _send_request(self, request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
         """Send a request and wait for the reply; the timer of the call is stopped meanwhile."""
-        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+        remaining, _ = signal.setitimer(signal.ITIMER_REAL, 0)
         send_frame(self._channel, request)
-        answer, files = receive_frame(self._channel)
-        signal.setitimer(signal.ITIMER_REAL, max(left, 0.001))
-        if "error" in answer:
-            raise unpack_error(answer["error"])
-        return answer, files
+        reply, files = receive_frame(self._channel)
+        signal.setitimer(signal.ITIMER_REAL, max(remaining, 0.001))
+        if "error" in reply:
+            raise unpack_error(reply["error"])
+        return reply, files
 
 
 class _Server:
@@ -211,12 +211,12 @@ class _Server:
             os.close(status)
             return
         if not child:
-            self._leave(status)
-            _answer(socket.socket(fileno=channel), limits)
+            self._close_inherited(status)
+            _serve_call(socket.socket(fileno=channel), limits)
         os.close(channel)
         self._statuses[child] = status
 
-    def _leave(self, status: int) -> None:
+    def _close_inherited(self, status: int) -> None:
         """Close every descriptor of the template process, in a child."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -238,7 +238,7 @@ class _Server:
             os.close(descriptor)
 
 
-def _answer(channel: socket.socket, limits: Limits) -> NoReturn:
+def _serve_call(channel: socket.socket, limits: Limits) -> NoReturn:
     """Perform the one call of a child, and exit."""
     code = 1
     try:
@@ -282,9 +282,9 @@ def _restrict(limits: Limits) -> None:
         (resource.RLIMIT_CPU, limits.cpu_seconds),
         (resource.RLIMIT_AS, limits.memory),
     ):
-        _, most = resource.getrlimit(kind)
+        _, maximum = resource.getrlimit(kind)
         hard = value + (kind == resource.RLIMIT_CPU)  # at the hard limit of time the signal is SIGKILL, as for memory
-        soft, hard = (value, hard) if most == resource.RLIM_INFINITY else (min(value, most), min(hard, most))
+        soft, hard = (value, hard) if maximum == resource.RLIM_INFINITY else (min(value, maximum), min(hard, maximum))
         resource.setrlimit(kind, (soft, hard))
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)
 

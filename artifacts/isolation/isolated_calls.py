@@ -40,13 +40,13 @@ _START: Final = (
 _OVERHEAD: Final = 1 << 16
 """Bytes of a message in addition to its result."""
 _CHUNK: Final = 1 << 20
-_NEXT: Final = "publish a smaller or simpler file; docs/formats.md lists the limits"
+_LIMIT_ADVICE: Final = "publish a smaller or simpler file; docs/formats.md lists the limits"
 _STOP_SECONDS: Final = 10.0
 _KILLED: Final = -signal.SIGKILL
 
 
 def run_isolated(
-    function: str, arguments: object, *, limits: Limits, what: str, blobs: BlobReader | None = None
+    function: str, arguments: object, *, limits: Limits, subject: str, blobs: BlobReader | None = None
 ) -> Any:  # noqa: ANN401 - whatever the function returns
     """Wait for a slot, call ``function(arguments, blobs)`` in a child process, and return its result.
 
@@ -54,7 +54,7 @@ def run_isolated(
         function: ``package.module:name`` of a function of this project.
         arguments: A value that JSON can hold; the function gets it as decoded JSON.
         limits: The limits of the child; its memory is also limited to that of a slot.
-        what: The subject of error messages: ``the inspection of m.onnx``.
+        subject: The subject of error messages: ``the inspection of m.onnx``.
         blobs: The store whose blobs the function may read; ``None`` if it reads no blobs.
 
     Raises:
@@ -67,7 +67,7 @@ def run_isolated(
     slots = child_slots()
     limits = msgspec.structs.replace(limits, memory=min(limits.memory, slots.memory))
     with slots.slot():
-        return _Call(function, arguments, limits, what, blobs).run()
+        return _Call(function, arguments, limits, subject, blobs).run()
 
 
 class _LostError(Exception):
@@ -75,11 +75,13 @@ class _LostError(Exception):
 
 
 class _Call:
-    def __init__(self, function: str, arguments: object, limits: Limits, what: str, blobs: BlobReader | None) -> None:
+    def __init__(
+        self, function: str, arguments: object, limits: Limits, subject: str, blobs: BlobReader | None
+    ) -> None:
         self._request = {"function": function, "arguments": arguments}
         self._module = function.partition(":")[0]
         self._limits = limits
-        self._what = what
+        self._subject = subject
         self._blobs = blobs
         self._last: Digest | None = None
 
@@ -93,20 +95,20 @@ class _Call:
             return self._run()
         except _LostError:
             raise UnavailableError(
-                f"{self._what} could not be started in a child process",
+                f"{self._subject} could not be started in a child process",
                 next_step="raise the limit of processes or of memory of this account, then try again",
             ) from None
 
     def _run(self) -> Any:  # noqa: ANN401
-        with ExitStack() as opened:
-            channel, theirs = socket.socketpair()
-            opened.enter_context(channel)
+        with ExitStack() as stack:
+            channel, child_channel = socket.socketpair()
+            stack.enter_context(channel)
             ended, status = os.pipe()
-            opened.callback(os.close, ended)
+            stack.callback(os.close, ended)
             try:
-                _TEMPLATE.start(self._module, self._limits, (theirs.fileno(), status))
+                _TEMPLATE.start(self._module, self._limits, (child_channel.fileno(), status))
             finally:
-                theirs.close()
+                child_channel.close()
                 os.close(status)
             try:
                 send_frame(channel, self._request)
@@ -121,12 +123,12 @@ class _Call:
 
     def _serve_child(self, channel: socket.socket) -> dict[str, Any]:
         """Serve the child's requests for blobs until it replies with the outcome of the call."""
-        left = self._limits.seconds + 5  # the child's own timer comes first
+        remaining = self._limits.seconds + 5  # the child's own timer comes first
         while True:
-            channel.settimeout(max(left, 0.001))
-            began = time.monotonic()
+            channel.settimeout(max(remaining, 0.001))
+            start = time.monotonic()
             message, _ = receive_frame(channel, self._limits.result + _OVERHEAD)
-            left -= time.monotonic() - began
+            remaining -= time.monotonic() - start
             channel.settimeout(None)
             if "open" in message:
                 self._open(channel, Digest(message["open"]))
@@ -190,12 +192,14 @@ class _Call:
             "seconds": f"{self._limits.seconds:g} seconds",
             "result": f"{self._limits.result >> 10} KiB for its findings",
         }
-        error = LimitExceededError(f"{self._what} needs more than its limit of {amounts[limit]}", next_step=_NEXT)
+        error = LimitExceededError(
+            f"{self._subject} needs more than its limit of {amounts[limit]}", next_step=_LIMIT_ADVICE
+        )
         error.blob = self._last
         return error
 
-    def _fault_error(self, how: str) -> IsolatedFaultError:
-        error = IsolatedFaultError(f"{self._what} {how}", next_step="check that the file is intact")
+    def _fault_error(self, reason: str) -> IsolatedFaultError:
+        error = IsolatedFaultError(f"{self._subject} {reason}", next_step="check that the file is intact")
         error.blob = self._last
         return error
 
@@ -261,14 +265,14 @@ class _Template:
     def _connect(self) -> socket.socket:
         if self._control is not None:
             return self._control
-        ours, theirs = socket.socketpair()
+        channel, child_channel = socket.socketpair()
         paths = [str(Path(path).absolute()) for path in sys.path]
         try:
-            with theirs:
+            with child_channel:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-c", _START, str(theirs.fileno()), json.dumps(paths)],
+                    [sys.executable, "-I", "-c", _START, str(child_channel.fileno()), json.dumps(paths)],
                     env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[child_channel.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -276,13 +280,13 @@ class _Template:
                     start_new_session=True,
                 )
         except OSError as error:
-            ours.close()
+            channel.close()
             raise UnavailableError(
                 f"cannot start a child process to read foreign files: {error.strerror or error}",
                 next_step="raise the limit of processes or of memory of this account, then try again",
             ) from error
-        self._control = ours
-        return ours
+        self._control = channel
+        return channel
 
 
 _TEMPLATE: Final = _Template()

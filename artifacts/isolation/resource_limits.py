@@ -82,9 +82,9 @@ SLOT_CLAIM: Final = ContextVar("SLOT_CLAIM", default=_NO_SERVICE)
 
 LARGEST_CALL: Final = 4 << 30
 """Bytes of address space of the largest call: the recomputation of a run's metrics."""
-_OWN: Final = 1 << 30
+_OWN_MEMORY: Final = 1 << 30
 _LEAST_SLOTS: Final = 2
-_LEAST: Final = 1 << 30
+_SMALLEST_SLOT: Final = 1 << 30
 """Smallest slot, in bytes: an interpreter with the libraries of a parser maps half of it."""
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
@@ -99,7 +99,7 @@ class ChildSlots:
     def __init__(self, budget: int) -> None:
         """Divide ``budget`` bytes into slots."""
         self.count = max(_LEAST_SLOTS, budget // LARGEST_CALL)
-        self.memory = max(_LEAST, budget // self.count)
+        self.memory = max(_SMALLEST_SLOT, budget // self.count)
         self._free = self.count
         self.taken: Counter[str] = Counter()
         self._changed = threading.Condition()
@@ -152,17 +152,19 @@ class ChildSlots:
         """Return the ticket of the claim that is served next; ``None`` if no claim can be served."""
         if not self._free:
             return None
-        servable = (ticket for ticket, claim in self._claims.items() if self.taken[claim.owner] < self._most(claim))
+        servable = (
+            ticket for ticket, claim in self._claims.items() if self.taken[claim.owner] < self._max_slots(claim)
+        )
         return min(servable, key=lambda ticket: (not self._claims[ticket].urgent, ticket), default=None)
 
-    def _most(self, claim: SlotClaim) -> int:
+    def _max_slots(self, claim: SlotClaim) -> int:
         return self.count - 1 if claim.owner else self.count
 
 
 @lru_cache(1)
 def child_slots() -> ChildSlots:
     """Return the slots of this process."""
-    return ChildSlots(find_memory() - _OWN)
+    return ChildSlots(find_memory() - _OWN_MEMORY)
 
 
 def find_memory(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int:
@@ -177,8 +179,8 @@ def find_memory(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup"))
         for line in own.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             group = cgroups / controllers / path.lstrip("/")
-            for one in (group, *group.parents):  # in a container the root may be its own cgroup
-                limits += _read_limits(one)
+            for folder in (group, *group.parents):  # in a container the root may be its own cgroup
+                limits += _read_limits(folder)
     return min(limits)
 
 

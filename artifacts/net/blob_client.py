@@ -61,14 +61,14 @@ class BlobStream(io.RawIOBase):
         self._begin(start)
 
     def _begin(self, start: int = 0) -> None:
-        self._drop()
+        self._close_response()
         self._state = hashlib.sha256()
         self._received = start
         self._failures = 0
         self._rest = b""
         self._ended = False
         self._chunks: Iterator[bytes] = iter(())
-        self._retrying(self._ask)
+        self._retry(self._request)
 
     def readable(self) -> bool:
         """Return that the stream can be read."""
@@ -77,7 +77,7 @@ class BlobStream(io.RawIOBase):
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
         """Read the next bytes into ``buffer``; return their number, 0 at the end."""
         while not self._rest and not self._ended:
-            self._retrying(self._receive)
+            self._retry(self._receive)
         view = memoryview(buffer).cast("B")
         size = min(len(view), len(self._rest))
         view[:size] = self._rest[:size]
@@ -108,19 +108,19 @@ class BlobStream(io.RawIOBase):
         """Read on to the offset ``target``, or to the end if that comes first."""
         buffer = bytearray(CHUNK)
         while target is None or self.tell() < target:
-            left = CHUNK if target is None else min(CHUNK, target - self.tell())
-            if not self.readinto(memoryview(buffer)[:left]):
+            size = CHUNK if target is None else min(CHUNK, target - self.tell())
+            if not self.readinto(memoryview(buffer)[:size]):
                 return
 
     def close(self) -> None:
         """Close the connection."""
-        self._drop()
+        self._close_response()
         super().close()
 
     def _receive(self) -> None:
         """Receive the next chunk, or the end."""
         if self._response is None:
-            self._ask()
+            self._request()
         with convert_network_errors(self._url):
             chunk = next(self._chunks, None)
         if chunk is None:
@@ -135,7 +135,7 @@ class BlobStream(io.RawIOBase):
         self._rest = chunk
 
     def _end(self) -> None:
-        self._drop()
+        self._close_response()
         self._ended = True
         self._check()
 
@@ -143,17 +143,17 @@ class BlobStream(io.RawIOBase):
         """Compare the digest and size of the received bytes, which are all of the blob."""
         if not self._verified:
             return
-        found = Descriptor(Digest(f"sha256:{self._state.hexdigest()}"), self._received)
-        if found.digest != self._digest:
-            raise make_mismatch_error(self._name, self._digest, found, next_step=self._session.advice.damaged)
-        if self._size not in (None, found.size):
+        actual = Descriptor(Digest(f"sha256:{self._state.hexdigest()}"), self._received)
+        if actual.digest != self._digest:
+            raise make_mismatch_error(self._name, self._digest, actual, next_step=self._session.advice.damaged)
+        if self._size not in (None, actual.size):
             raise IntegrityError(
-                f"{self._name} has {found.size} bytes, and {self._size} are written down for its digest",
+                f"{self._name} has {actual.size} bytes, and {self._size} are written down for its digest",
                 where=self._name,
                 next_step="correct the size where it is written down",
             )
 
-    def _ask(self) -> None:
+    def _request(self) -> None:
         """Send a request for the bytes from the current offset on."""
         headers = {"Range": f"bytes={self._received}-"} if self._received else {}
         response = self._session.open("GET", self._url, headers=headers)
@@ -166,16 +166,16 @@ class BlobStream(io.RawIOBase):
             if response.status_code == RANGE:  # the connection broke at the end of the blob
                 self._chunks = iter(())
                 return
-            raise self._session.answer(response).refused(f"{self._name} cannot be read")
+            raise self._session.answer(response).make_error(f"{self._name} cannot be read")
         announced = response.headers.get("Content-Length", "")
         if (
             self._size is None and response.status_code == OK and announced.isdecimal()
         ):  # the length of a partial response is smaller
             self._size = int(announced)
         self._response = response
-        self._chunks = self._skipped(response)
+        self._chunks = self._iterate_new(response)
 
-    def _skipped(self, response: "Response") -> Iterator[bytes]:
+    def _iterate_new(self, response: "Response") -> Iterator[bytes]:
         """Yield the bytes of a response that are new: a server without support of ranges starts at 0."""
         skip = self._received - _first_byte(response) if self._received else 0
         if skip < 0:
@@ -191,12 +191,12 @@ class BlobStream(io.RawIOBase):
     def _url(self) -> str:
         return self._session.url(f"blobs/{self._digest}")
 
-    def _retrying(self, attempt: Callable[[], None]) -> None:
+    def _retry(self, attempt: Callable[[], None]) -> None:
         while True:
             try:
                 attempt()
             except TransientError:
-                self._drop()
+                self._close_response()
                 self._failures += 1
                 if self._failures >= ATTEMPTS:
                     raise
@@ -204,7 +204,7 @@ class BlobStream(io.RawIOBase):
             else:
                 return
 
-    def _drop(self) -> None:
+    def _close_response(self) -> None:
         if self._response is not None:
             self._response.close()
             self._response = None
@@ -225,19 +225,24 @@ class BlobClient:
     """The blobs of one server, for many threads; the first request opens a connection."""
 
     def __init__(
-        self, session: Session, *, piece: int = UPLOAD_CHUNK, notes: UploadBookmarks | None = None, mounts: bool = False
+        self,
+        session: Session,
+        *,
+        piece: int = UPLOAD_CHUNK,
+        bookmarks: UploadBookmarks | None = None,
+        mounts: bool = False,
     ) -> None:
         """Set up uploads.
 
         Args:
             session: The session with the server.
             piece: Bytes of a blob that one request sends, unless the server demands more.
-            notes: Bookmarks by which an upload resumes where a killed process left it.
+            bookmarks: Bookmarks by which an upload resumes where a killed process left it.
             mounts: Whether the server answers the start of an upload with the blob, if it has it.
         """
         self._session = session
         self._piece = piece
-        self._notes = notes
+        self._bookmarks = bookmarks
         self._mounts = mounts
 
     @property
@@ -258,15 +263,15 @@ class BlobClient:
             UnavailableError: The server does not answer, now or while the stream is read.
             IntegrityError: At the end of the stream: the bytes do not match ``blob``. The message has both digests.
         """
-        return _buffered(BlobStream(self._session, parse_digest(blob.digest), blob.size))
+        return _buffer(BlobStream(self._session, parse_digest(blob.digest), blob.size))
 
     def open_digest(self, digest: Digest) -> BinaryIO:
         """Open a stream of a blob of unknown size, as ``open_blob`` does."""
-        return _buffered(BlobStream(self._session, parse_digest(digest), None))
+        return _buffer(BlobStream(self._session, parse_digest(digest), None))
 
     def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
         """Open an unverified stream of a blob from the offset ``start`` on; the reader verifies the bytes."""
-        return _buffered(BlobStream(self._session, parse_digest(digest), None, verified=False, start=start))
+        return _buffer(BlobStream(self._session, parse_digest(digest), None, verified=False, start=start))
 
     def stat_blob(self, digest: Digest) -> Descriptor | None:
         """Return the digest and size that the server reports, ``None`` if it does not have the blob.
@@ -274,12 +279,12 @@ class BlobClient:
         Raises:
             UnavailableError: The server does not answer.
         """
-        answer = self._session.ask("HEAD", self._blob(digest))
-        if answer.status == NOT_FOUND:
+        response = self._session.ask("HEAD", self._blob(digest))
+        if response.status == NOT_FOUND:
             return None
-        size = answer.headers.get("Content-Length", "")
-        if answer.status != OK or not size.isdecimal():
-            raise answer.refused(f"blob {digest} of {self.where} cannot be looked at")
+        size = response.headers.get("Content-Length", "")
+        if response.status != OK or not size.isdecimal():
+            raise response.make_error(f"blob {digest} of {self.where} cannot be looked at")
         return Descriptor(digest, int(size))
 
     def put_blob(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
@@ -296,11 +301,11 @@ class BlobClient:
             UnavailableError: The server does not answer, or rejects the upload.
         """
         upload = BlobUpload(self._session, source, blob, name, advance, self._piece)
-        upload.run(self._notes, mounts=self._mounts)
+        upload.run(self._bookmarks, mounts=self._mounts)
 
     def _blob(self, digest: Digest) -> str:
         return self._session.url(f"{_BLOBS}/{parse_digest(digest)}")
 
 
-def _buffered(raw: BlobStream) -> BinaryIO:
+def _buffer(raw: BlobStream) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(raw, CHUNK))

@@ -63,7 +63,7 @@ def _disk(folder: Path) -> Iterator[None]:
         ) from error
 
 
-_LONGEST = 4096  # bytes of a URL
+_LONGEST_URL = 4096  # bytes of a URL
 
 
 class UploadBookmarks:
@@ -81,7 +81,7 @@ class UploadBookmarks:
         """Return the URL at which the upload of a blob resumes, as its server reported."""
         try:
             with self._path(digest).open("rb") as file:
-                return file.read(_LONGEST).decode("ascii")
+                return file.read(_LONGEST_URL).decode("ascii")
         except (OSError, UnicodeDecodeError):
             return None
 
@@ -104,12 +104,12 @@ class UploadBookmarks:
 UPLOAD_CHUNK: Final = 64 << 20
 """Bytes of one request: the most that is lost if an upload can resume only between requests."""
 
-_WRITE: Final = 256 << 10  # bytes of one read from the file
-_NOTED: Final = 1 << 20  # bytes of the smallest blob with a bookmark
+_READ_SIZE: Final = 256 << 10  # bytes of one read from the file
+_SMALLEST_BOOKMARKED: Final = 1 << 20  # bytes of the smallest blob with a bookmark
 _FINISHING_SECONDS: Final = 900.0  # a server may read or forward the whole blob before it answers
-_PATIENCE: Final = 2  # conflicts with another sender before the blob gets its own upload
+_MAX_CONFLICTS: Final = 2  # conflicts with another sender before the blob gets its own upload
 _REFUSED: Final = (400, 422)
-_OTHER_BYTES: Final = ("DIGEST", "integrity")
+_MISMATCH_CODES: Final = ("DIGEST", "integrity")
 """Error codes for bytes with another digest: the one of registries, and benchlock's own."""
 
 _RANGE = re.compile(r"(?:bytes=)?0-(\d+)")
@@ -119,22 +119,22 @@ class BlobUpload:
     """The upload of one blob."""
 
     def __init__(
-        self, session: Session, source: BinaryIO, blob: Descriptor, name: str, advance: Advance, piece: int
+        self, session: Session, source: BinaryIO, blob: Descriptor, name: str, advance: Advance, chunk_size: int
     ) -> None:
-        """Prepare the upload of ``source``; arguments as ``BlobClient.put_blob``, ``piece`` in bytes."""
+        """Prepare the upload of ``source``; arguments as ``BlobClient.put_blob``, ``chunk_size`` in bytes."""
         self._session, self._source, self._blob, self._name = session, source, blob, name
         self._advance = advance
-        self._told = 0  # bytes reported to ``advance``
+        self._reported = 0  # bytes reported to ``advance``
         self._location = ""
         self._offset = 0
-        self._wanted_piece = self._piece = piece
-        self._arrived = False
-        self._in_the_way = 0
+        self._requested_chunk_size = self._chunk_size = chunk_size
+        self._is_complete = False
+        self._conflicts = 0
         self._is_continued = False
         parse_digest(blob.digest)
 
-    def run(self, notes: UploadBookmarks | None = None, *, mounts: bool = False) -> None:
-        """Send the blob, or the rest of an upload that ``notes`` has a bookmark of.
+    def run(self, bookmarks: UploadBookmarks | None = None, *, mounts: bool = False) -> None:
+        """Send the blob, or the rest of an upload that ``bookmarks`` has a bookmark of.
 
         ``mounts`` says that the server answers the start of an upload with the blob, if it has it.
 
@@ -143,15 +143,15 @@ class BlobUpload:
             UnavailableError: The server does not answer, or rejects the upload.
         """
         self._mounts = mounts
-        self._notes = notes if self._blob.size >= _NOTED else None
-        self._go_on()
+        self._bookmarks = bookmarks if self._blob.size >= _SMALLEST_BOOKMARKED else None
+        self._resume_bookmark()
         self._send_all()
-        if self._notes:
-            self._notes.drop(self._blob.digest)
+        if self._bookmarks:
+            self._bookmarks.drop(self._blob.digest)
 
-    def _go_on(self) -> None:
+    def _resume_bookmark(self) -> None:
         """Resume at the location of the bookmark, if the server still knows it."""
-        location = self._notes.find(self._blob.digest) if self._notes else None
+        location = self._bookmarks.find(self._blob.digest) if self._bookmarks else None
         if location and self._session.is_home(location):
             self._location = location
             self._resume()
@@ -169,44 +169,44 @@ class BlobUpload:
                 pause(failures - 1)
                 self._resume()
             else:
-                self._tell(self._blob.size)
+                self._report(self._blob.size)
                 return
 
     def _proceed(self) -> None:
-        if self._arrived:
+        if self._is_complete:
             return
         if not self._location:
             self._start()
-            if self._arrived:
+            if self._is_complete:
                 return
-        while self._blob.size - self._offset > self._piece:
-            self._send_piece()
+        while self._blob.size - self._offset > self._chunk_size:
+            self._send_chunk()
         self._finish()
 
     def _start(self) -> None:
         mount = f"?{urlencode({'mount': self._blob.digest})}" if self._mounts else ""
-        answer = self._session.once("POST", self._session.url(f"blobs/uploads/{mount}"), content=b"")
-        if self._mounts and answer.status == CREATED:
-            self._arrived = True
+        response = self._session.ask_once("POST", self._session.url(f"blobs/uploads/{mount}"), content=b"")
+        if self._mounts and response.status == CREATED:
+            self._is_complete = True
             return
-        if answer.status != ACCEPTED or "Location" not in answer.headers:
-            raise answer.refused(f"{self._name} cannot be sent")
-        self._follow(answer)
-        least = answer.headers.get("OCI-Chunk-Min-Length", "")
-        self._piece = max(self._wanted_piece, int(least) if least.isdecimal() else 0)
+        if response.status != ACCEPTED or "Location" not in response.headers:
+            raise response.make_error(f"{self._name} cannot be sent")
+        self._follow(response)
+        minimum = response.headers.get("OCI-Chunk-Min-Length", "")
+        self._chunk_size = max(self._requested_chunk_size, int(minimum) if minimum.isdecimal() else 0)
         self._offset = 0
-        if self._notes:
-            self._notes.keep(self._blob.digest, self._location)
+        if self._bookmarks:
+            self._bookmarks.keep(self._blob.digest, self._location)
 
-    def _send_piece(self) -> None:
-        end = self._offset + self._piece
+    def _send_chunk(self) -> None:
+        end = self._offset + self._chunk_size
         headers = {"Content-Range": f"{self._offset}-{end - 1}"}
-        answer = self._send("PATCH", self._location, headers, end)
-        if answer.status in (NOT_FOUND, RANGE, CONFLICT):
-            raise self._lost(answer)
-        if answer.status not in (ACCEPTED, NO_CONTENT, CREATED):
-            raise answer.refused(f"{self._name} cannot be sent")
-        self._follow(answer)
+        response = self._send("PATCH", self._location, headers, end)
+        if response.status in (NOT_FOUND, RANGE, CONFLICT):
+            raise self._make_lost_error(response)
+        if response.status not in (ACCEPTED, NO_CONTENT, CREATED):
+            raise response.make_error(f"{self._name} cannot be sent")
+        self._follow(response)
         self._offset = end
 
     def _finish(self) -> None:
@@ -214,85 +214,85 @@ class BlobUpload:
         headers = {}
         if 0 < self._offset < self._blob.size:
             headers["Content-Range"] = f"{self._offset}-{self._blob.size - 1}"
-        answer = self._send("PUT", url, headers, self._blob.size, _FINISHING_SECONDS)
-        if answer.status in (NOT_FOUND, RANGE, CONFLICT):
-            raise self._lost(answer)
-        if answer.status in _REFUSED and any(sign in answer.faults for sign in _OTHER_BYTES):
-            error = self._other_bytes()
+        response = self._send("PUT", url, headers, self._blob.size, _FINISHING_SECONDS)
+        if response.status in (NOT_FOUND, RANGE, CONFLICT):
+            raise self._make_lost_error(response)
+        if response.status in _REFUSED and any(sign in response.faults for sign in _MISMATCH_CODES):
+            error = self._make_mismatch_error()
             if not self._is_continued:
                 raise error
-            self._begin_anew()  # the bytes that another process sent may be wrong
+            self._restart()  # the bytes that another process sent may be wrong
             raise TransientError(error.what) from error
-        if answer.status not in (CREATED, NO_CONTENT):
-            raise answer.refused(f"{self._name} cannot be sent")
+        if response.status not in (CREATED, NO_CONTENT):
+            raise response.make_error(f"{self._name} cannot be sent")
 
     def _send(
         self, method: str, url: str, headers: dict[str, str], end: int, seconds: float = SILENCE_SECONDS
     ) -> ServerResponse:
         """Send the bytes between the offset and ``end``."""
         length = {"Content-Length": str(end - self._offset), "Content-Type": "application/octet-stream"}
-        pieces = self._pieces(end)
-        return self._session.once(method, url, headers=headers | length, content=pieces, seconds=seconds)
+        body = self._make_body(end)
+        return self._session.ask_once(method, url, headers=headers | length, content=body, seconds=seconds)
 
-    def _pieces(self, end: int) -> Callable[[], Iterator[bytes]]:
-        def pieces() -> Iterator[bytes]:
+    def _make_body(self, end: int) -> Callable[[], Iterator[bytes]]:
+        def read_chunks() -> Iterator[bytes]:
             position = self._offset
             self._source.seek(position)
             while position < end:
-                piece = self._source.read(min(_WRITE, end - position))
-                if not piece:
-                    raise self._other_bytes()
-                yield piece
-                position += len(piece)
-                self._tell(position)
+                chunk = self._source.read(min(_READ_SIZE, end - position))
+                if not chunk:
+                    raise self._make_mismatch_error()
+                yield chunk
+                position += len(chunk)
+                self._report(position)
 
-        return pieces
+        return read_chunks
 
-    def _tell(self, position: int) -> None:
-        if position > self._told:
-            self._advance(position - self._told)
-            self._told = position
+    def _report(self, position: int) -> None:
+        if position > self._reported:
+            self._advance(position - self._reported)
+            self._reported = position
 
     def _resume(self) -> None:
         """Ask for the offset of the upload; start again if the server reports none and has no such blob."""
         if not self._location:
             return
         try:
-            answer = self._session.once("GET", self._location)
-            if answer.status == NOT_FOUND:
-                there = self._session.once("HEAD", self._session.url(f"blobs/{self._blob.digest}"))
-                self._arrived = there.status == OK and there.headers.get("Content-Length") == str(self._blob.size)
+            response = self._session.ask_once("GET", self._location)
+            if response.status == NOT_FOUND:
+                head = self._session.ask_once("HEAD", self._session.url(f"blobs/{self._blob.digest}"))
+                self._is_complete = head.status == OK and head.headers.get("Content-Length") == str(self._blob.size)
         except TransientError:
             return
-        held = _RANGE.fullmatch(answer.headers.get("Range", ""))
+        received = _RANGE.fullmatch(response.headers.get("Range", ""))
         # Registries report 0-0 for one byte, and also for none.
-        if answer.status == NO_CONTENT and held and 0 < int(held[1]) < self._blob.size:
-            self._offset = int(held[1]) + 1
-            self._follow(answer)
+        if response.status == NO_CONTENT and received and 0 < int(received[1]) < self._blob.size:
+            self._offset = int(received[1]) + 1
+            self._follow(response)
         else:
-            self._begin_anew()
+            self._restart()
 
-    def _follow(self, answer: ServerResponse) -> None:
+    def _follow(self, response: ServerResponse) -> None:
         """Continue at the location of the newest response, which may be relative."""
-        self._location = self._session.located(answer, self._location)
+        self._location = self._session.find_location(response, self._location)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self._location, self._offset, self._is_continued = "", 0, False
 
-    def _lost(self, answer: ServerResponse) -> TransientError:
-        self._in_the_way += answer.status == CONFLICT
-        if self._in_the_way > _PATIENCE:  # a live process continues the same upload
-            self._begin_anew()
-            self._in_the_way = 0
-        return TransientError(f"{self._name}: the registry lost the upload ({answer.status} {answer.faults})")
+    def _make_lost_error(self, response: ServerResponse) -> TransientError:
+        self._conflicts += response.status == CONFLICT
+        if self._conflicts > _MAX_CONFLICTS:  # a live process continues the same upload
+            self._restart()
+            self._conflicts = 0
+        return TransientError(f"{self._name}: the registry lost the upload ({response.status} {response.faults})")
 
-    def _other_bytes(self) -> IntegrityError:
+    def _make_mismatch_error(self) -> IntegrityError:
         """Make the error of bytes that the server rejects, after a check whether the source has changed."""
         self._source.seek(0)
-        found = describe(self._source)
-        if found != self._blob:
+        actual = describe(self._source)
+        if actual != self._blob:
             return make_mismatch_error(
-                self._name, self._blob.digest, found, next_step="let the file be while it is sent"
+                self._name, self._blob.digest, actual, next_step="let the file be while it is sent"
             )
         return IntegrityError(
             f"{self._name} arrived as other bytes than were sent: expected {self._blob.digest}",

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 15.0
 SILENCE_SECONDS = 60.0  # between two chunks of a response
-_AGAIN = "look at the network and try again"
-_UNLISTENED = "check the host and the port, and whether the server runs"
-_LASTING = {
+_RETRY_ADVICE = "look at the network and try again"
+_CONNECTION_ADVICE = "check the host and the port, and whether the server runs"
+_PERMANENT_ERRORS = {
     "WRONG_VERSION_NUMBER": "write http:// (oci+http:// for an OCI registry) if it is on this machine, without TLS",
     "CERTIFICATE_VERIFY_FAILED": "have its certificate renewed, or name its authority with SSL_CERT_FILE",
 }
@@ -52,45 +52,45 @@ class TransientError(UnavailableError):
     content: bytes = b""
 
 
-def open_connections(public_but: frozenset[str] | None = None) -> "Client":
+def open_connections(exempt_hosts: frozenset[str] | None = None) -> "Client":
     """Open a pool of connections for many threads, to be closed by the caller.
 
     Proxies are those of the environment; connections to this machine use none, so that unencrypted bytes stay here. If
-    ``public_but`` is given, every connection, redirects included, is made to a checked public address, except to the
+    ``exempt_hosts`` is given, every connection, redirects included, is made to a checked public address, except to the
     hosts in that set.
     """
     import httpx  # noqa: PLC0415 - heavy; most commands need no network
 
     timeout = httpx.Timeout(SILENCE_SECONDS, connect=_CONNECT_SECONDS)
     headers = {"Accept-Encoding": "identity", "User-Agent": "benchlock"}
-    transport = None if public_but is None else _to_public_addresses(public_but)
+    transport = None if exempt_hosts is None else _make_public_transport(exempt_hosts)
     return httpx.Client(timeout=timeout, headers=headers, mounts=dict.fromkeys(UNPROXIED_PREFIXES), transport=transport)
 
 
-def _to_public_addresses(but: frozenset[str]) -> "BaseTransport":
+def _make_public_transport(exempt_hosts: frozenset[str]) -> "BaseTransport":
     """Make a transport that connects to the checked address, so that a second DNS answer cannot differ."""
     import httpx  # noqa: PLC0415 - loaded by now
 
-    class Public(httpx.HTTPTransport):
+    class PublicTransport(httpx.HTTPTransport):
         def handle_request(self, request: httpx.Request) -> httpx.Response:
             host = request.url.host
-            if host.lower() in but:
+            if host.lower() in exempt_hosts:
                 return super().handle_request(request)
-            found = addresses(host, request.url.port or 443)
-            refuse_private(found, host, redact_url(str(request.url)))
+            ip_addresses = addresses(host, request.url.port or 443)
+            refuse_private(ip_addresses, host, redact_url(str(request.url)))
             extensions = request.extensions | {
                 "sni_hostname": host
             }  # the certificate is issued for the name, not for the address
-            asked = httpx.Request(
+            pinned_request = httpx.Request(
                 request.method,
-                request.url.copy_with(host=found[0]),
+                request.url.copy_with(host=ip_addresses[0]),
                 headers=request.headers,
                 stream=request.stream,
                 extensions=extensions,
             )
-            return super().handle_request(asked)
+            return super().handle_request(pinned_request)
 
-    return Public()
+    return PublicTransport()
 
 
 def make_timeout(seconds: float) -> tuple[float, float, float, float]:
@@ -116,13 +116,13 @@ def convert_network_errors(url: str) -> Iterator[None]:
     except (httpx.HTTPError, OSError) as error:
         shown = redact_url(url)
         reason = str(error) or type(error).__name__
-        for sign, step in _LASTING.items():
+        for sign, step in _PERMANENT_ERRORS.items():
             if sign in reason:
                 raise UnavailableError(f"{shown} cannot be reached: {reason}", where=shown, next_step=step) from error
         raise TransientError(
             f"{shown} cannot be reached: {reason}",
             where=shown,
-            next_step=_UNLISTENED if _is_refused(reason) else _AGAIN,
+            next_step=_CONNECTION_ADVICE if _is_refused(reason) else _RETRY_ADVICE,
         ) from error
 
 
@@ -202,19 +202,19 @@ class ServerResponse:
     def faults(self) -> str:
         """The errors in the body, in short."""
         try:
-            found = msgspec.json.decode(self.content, type=_Faults)
+            document = msgspec.json.decode(self.content, type=_Faults)
         except msgspec.MsgspecError:
             return ""
-        faults = found.errors or (_Fault(found.code, found.detail),)
+        faults = document.errors or (_Fault(document.code, document.detail),)
         return "; ".join(f"{fault.code} {fault.message}".strip() for fault in faults)[:_LONGEST_FAULTS]
 
-    def refused(self, what: str) -> BenchlockError:
-        """Make the error of an unexpected response; ``what`` is the failed action."""
+    def make_error(self, action: str) -> BenchlockError:
+        """Make the error of an unexpected response; ``action`` is the failed action."""
         reason, where = f"{self.status} {self.faults}".rstrip(), redact_url(self.url)
         kind = self.advice.kinds.get(self.status, UnavailableError)
         if self.status in (UNAUTHORIZED, FORBIDDEN):
-            return kind(f"{where} denies access: {what}: {reason}", where=where, next_step=self.advice.log_in)
-        return kind(f"{what}: the registry answers {reason}", where=where)
+            return kind(f"{where} denies access: {action}: {reason}", where=where, next_step=self.advice.log_in)
+        return kind(f"{action}: the registry answers {reason}", where=where)
 
 
 class Session:
@@ -246,10 +246,10 @@ class Session:
         self.home = home
         self.advice = advice
         self._redirect_hosts = redirect_hosts
-        self._public_but = redirect_hosts if public_only else None
+        self._exempt_hosts = redirect_hosts if public_only else None
         self._authorize = authorize
         self._origin = find_origin(home.url)
-        self._turn = Lock()
+        self._lock = Lock()
         self._client: Client | None = None
         self._authorization = authorization
 
@@ -257,17 +257,17 @@ class Session:
         """Return the URL of a path of the protocol."""
         return f"{self.home.url}/{path}"
 
-    def located(self, answer: ServerResponse, known: str) -> str:
-        """Return the location in a response, or ``known`` if there is none.
+    def find_location(self, response: ServerResponse, default: str) -> str:
+        """Return the location in a response, or ``default`` if there is none.
 
         A server behind a proxy that adds a prefix to its paths does not know the prefix. So a path that begins with the
         server's own root is resolved against the URL at which the server is reached.
         """
-        location = answer.headers.get("Location", known)
+        location = response.headers.get("Location", default)
         root, reached = f"{self.advice.root}/", f"{urlsplit(self.home.url).path}/"
         if self.advice.root and location.startswith(root) and not location.startswith(reached):
             return self.url(location.removeprefix(root))
-        return urljoin(answer.url, location)
+        return urljoin(response.url, location)
 
     def ask(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: bytes | None = None
@@ -278,9 +278,9 @@ class Session:
             TransientError: Every try failed.
             UnavailableError: The server demands credentials that are missing.
         """
-        return retry_attempts(lambda: self.once(method, url, headers=headers, content=content))
+        return retry_attempts(lambda: self.ask_once(method, url, headers=headers, content=content))
 
-    def once(
+    def ask_once(
         self,
         method: str,
         url: str,
@@ -319,36 +319,36 @@ class Session:
             InvalidInputError: A redirect to a forbidden URL.
         """
         for _ in range(_REDIRECTS + 1):
-            response = self._authorized(method, url, headers or {}, content, seconds)
+            response = self._send_authorized(method, url, headers or {}, content, seconds)
             if response.status_code == BUSY or response.status_code >= SERVER_ERROR:
-                raise _busy(response, url)
+                raise _make_busy_error(response, url)
             if method not in ("GET", "HEAD") or not response.has_redirect_location:
                 return response
             response.close()
             url = urljoin(url, response.headers["Location"])
         raise UnavailableError(f"{self.home} redirects without end", where=redact_url(url))
 
-    def _authorized(
+    def _send_authorized(
         self, method: str, url: str, headers: Mapping[str, str], content: Content | None, seconds: float
     ) -> "Response":
         """Send a request; answer the server's challenge, if it sends one, and repeat the request."""
-        known = self._authorization
-        response = self._send(method, url, headers, content, known, seconds)
+        previous = self._authorization
+        response = self._send(method, url, headers, content, previous, seconds)
         challenge = response.headers.get("WWW-Authenticate")
         is_met = self._authorize is not None and challenge is not None and self.is_home(url)
         if response.status_code != UNAUTHORIZED or not is_met:
             return response
         assert self._authorize is not None
         assert challenge is not None
-        with self._turn:
+        with self._lock:
             try:
-                if self._authorization == known:
+                if self._authorization == previous:
                     self._authorization = self._authorize(self._pool(), challenge)
                 current = self._authorization
             except BaseException:
                 response.close()
                 raise
-        if current == known:  # the credentials are the same: the response is final
+        if current == previous:  # the credentials are the same: the response is final
             return response
         response.close()
         return self._send(method, url, headers, content, current, seconds)
@@ -366,7 +366,7 @@ class Session:
         if not self.is_home(url) and host not in self._redirect_hosts:
             with suppress(OSError):  # the name is unknown, or known to a proxy only
                 refuse_private(addresses(host, find_origin(url)[2]), host, str(self.home))
-        with self._turn:
+        with self._lock:
             client = self._pool()
         if authorization is not None and self.is_home(url):
             headers = {**headers, "Authorization": authorization}
@@ -381,7 +381,7 @@ class Session:
 
     def _pool(self) -> "Client":
         if self._client is None:
-            self._client = open_connections(self._public_but)
+            self._client = open_connections(self._exempt_hosts)
             weakref.finalize(self, self._client.close)
         return self._client
 
@@ -401,7 +401,7 @@ def pause(failures: int) -> None:
     time.sleep(_PAUSE * 2**failures)
 
 
-def _busy(response: "Response", url: str) -> TransientError:
+def _make_busy_error(response: "Response", url: str) -> TransientError:
     """Make the error of a server that asks to try later, with its body if that arrives."""
     shown = redact_url(url)
     error = TransientError(f"{shown} answers {response.status_code}", where=shown, next_step="try again later")

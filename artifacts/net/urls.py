@@ -98,16 +98,16 @@ def is_public(address: str) -> bool:
     if ip in _NAT64:
         return _is_public(ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF))
     inner = [ip.sixtofour] if ip.sixtofour else list(ip.teredo or ())
-    return not ip.is_site_local and _is_public(ip) and all(_is_public(one) for one in inner)
+    return not ip.is_site_local and _is_public(ip) and all(_is_public(embedded) for embedded in inner)
 
 
 def addresses(host: str, port: int) -> list[str]:
     """Resolve a host to its IP addresses, in the order to try them; raise ``OSError`` if it has none."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in entries))
 
 
-def refuse_private(found: list[str], host: str, start: str) -> None:
+def refuse_private(ip_addresses: list[str], host: str, start: str) -> None:
     """Raise unless all addresses of the host of a redirect are public.
 
     A server could otherwise send the client to addresses that the server itself cannot reach.
@@ -115,7 +115,7 @@ def refuse_private(found: list[str], host: str, start: str) -> None:
     Raises:
         InvalidInputError: An address is not public.
     """
-    for address in found:
+    for address in ip_addresses:
         if not is_public(address):
             raise InvalidInputError(
                 f"{start} redirects to {host}, whose address {address} is not public",

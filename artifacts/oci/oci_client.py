@@ -83,29 +83,30 @@ def authorize(
         InvalidInputError: The realm is a URL that no password may be sent to.
         UnavailableError: Credentials are missing or rejected, or the challenge is of another kind.
     """
-    challenges = _parse(challenge)
+    challenges = _parse_challenges(challenge)
     if "bearer" in challenges:
-        return f"Bearer {_token(client, challenges['bearer'], credentials, where, loopback_http=loopback_http)}"
+        return f"Bearer {_request_token(client, challenges['bearer'], credentials, where, loopback_http=loopback_http)}"
     if "basic" in challenges and credentials is not None:
         return credentials.basic
     reason = "it wants a user name and password" if "basic" in challenges else "it does not say how to ask"
-    raise _denied(where, reason)
+    raise _make_denied_error(where, reason)
 
 
-def _denied(where: str, reason: str) -> UnavailableError:
+def _make_denied_error(where: str, reason: str) -> UnavailableError:
     """Make the error of a registry that denies access."""
     return UnavailableError(f"{where} denies access: {reason}", where=where, next_step=LOGIN_ADVICE)
 
 
-def _parse(header: str) -> Mapping[str, Mapping[str, str]]:
+def _parse_challenges(header: str) -> Mapping[str, Mapping[str, str]]:
     """Parse the parameters of each challenge, by its scheme in lower case."""
     parts = _SCHEME.split(header)
     return {
-        scheme.lower(): dict(_PARAMETER.findall(rest)) for scheme, rest in zip(parts[1::2], parts[2::2], strict=True)
+        scheme.lower(): dict(_PARAMETER.findall(parameters))
+        for scheme, parameters in zip(parts[1::2], parts[2::2], strict=True)
     }
 
 
-def _token(
+def _request_token(
     client: "Client", challenge: Mapping[str, str], credentials: Credentials | None, where: str, *, loopback_http: bool
 ) -> str:
     realm = challenge.get("realm", "")
@@ -128,12 +129,12 @@ def _token(
     if status >= _SERVER_ERROR:
         raise TransientError(f"{redact_url(realm)} answers {status}", where=where, next_step="try again later")
     if status != _OK:
-        raise _denied(where, f"{redact_url(realm)}, which gives its tokens, answers {status}")
+        raise _make_denied_error(where, f"{redact_url(realm)}, which gives its tokens, answers {status}")
     try:
-        answer = msgspec.json.decode(content, type=_Token)
+        document = msgspec.json.decode(content, type=_Token)
     except msgspec.MsgspecError as error:
         raise UnavailableError(f"{redact_url(realm)} gives no token: {error}", where=where) from error
-    return answer.token or answer.access_token
+    return document.token or document.access_token
 
 
 DAMAGE_ADVICE: Final = (
@@ -179,7 +180,7 @@ class RegistryClient(BlobClient):
             piece: Bytes of a blob that one request sends, unless the registry demands more.
         """
         self._repository = repository
-        authorize = partial(_met, repository, credentials)
+        authorize = partial(_authorize_for, repository, credentials)
         session = Session(
             repository,
             REGISTRY_ERROR_POLICY,
@@ -202,18 +203,18 @@ class RegistryClient(BlobClient):
             IntegrityError: The manifest does not have its digest, or is too large.
             UnavailableError: The registry does not answer.
         """
-        answer = self._session.ask("GET", self._manifest(reference), headers={"Accept": _ACCEPTED_TYPES})
+        response = self._session.ask("GET", self._manifest(reference), headers={"Accept": _ACCEPTED_TYPES})
         name = f"manifest {reference} of {self.repository}"
-        if answer.status == NOT_FOUND:
+        if response.status == NOT_FOUND:
             raise BlobNotFoundError(f"{self.repository} has no manifest {reference}", where=str(self.repository))
-        if answer.status != OK:
-            raise answer.refused(f"{name} cannot be read")
-        if len(answer.content) > LARGEST_MANIFEST:
+        if response.status != OK:
+            raise response.make_error(f"{name} cannot be read")
+        if len(response.content) > LARGEST_MANIFEST:
             raise IntegrityError(f"{name} has more than {LARGEST_MANIFEST} bytes", where=name)
-        found = Descriptor(digest_bytes(answer.content), len(answer.content))
-        if reference.startswith("sha256:") and found.digest != reference:
-            raise make_mismatch_error(name, Digest(reference), found, next_step=DAMAGE_ADVICE)
-        return answer.content
+        actual = Descriptor(digest_bytes(response.content), len(response.content))
+        if reference.startswith("sha256:") and actual.digest != reference:
+            raise make_mismatch_error(name, Digest(reference), actual, next_step=DAMAGE_ADVICE)
+        return response.content
 
     def put_manifest(self, content: bytes, media_type: str, tag: str | None = None) -> Digest:
         """Upload a manifest, with a tag if given, and return its digest; its blobs must exist already.
@@ -223,15 +224,15 @@ class RegistryClient(BlobClient):
         """
         digest = digest_bytes(content)
         path, headers = self._manifest(tag or digest), {"Content-Type": media_type}
-        answer = self._session.ask("PUT", path, headers=headers, content=content)
+        response = self._session.ask("PUT", path, headers=headers, content=content)
         # While another client sends the same blob, a registry may rewrite its link and report it unknown for a moment.
         for number in range(_MORE_TRIES):
-            if _BLOB_UNKNOWN not in answer.faults:
+            if _BLOB_UNKNOWN not in response.faults:
                 break
             pause(number)
-            answer = self._session.ask("PUT", path, headers=headers, content=content)
-        if answer.status not in (OK, CREATED, ACCEPTED):
-            raise answer.refused(f"{self.repository} takes no manifest {tag or digest}")
+            response = self._session.ask("PUT", path, headers=headers, content=content)
+        if response.status not in (OK, CREATED, ACCEPTED):
+            raise response.make_error(f"{self.repository} takes no manifest {tag or digest}")
         return digest
 
     def delete_manifest(self, digest: Digest) -> None:
@@ -254,42 +255,42 @@ class RegistryClient(BlobClient):
             UnavailableError: The registry does not answer, or its link to the next page is repeated or leads elsewhere.
         """
         url: str | None = self._session.url(f"tags/list?n={_PAGE}")
-        asked = set[str]()
+        visited = set[str]()
         while url is not None:
-            if url in asked or not self._session.is_home(url):
+            if url in visited or not self._session.is_home(url):
                 raise UnavailableError(
                     f"{self.repository} lists no tags: {redact_url(url)} is no next page", where=str(self.repository)
                 )
-            asked.add(url)
-            answer = self._session.ask("GET", url)
-            if answer.status == NOT_FOUND:
+            visited.add(url)
+            response = self._session.ask("GET", url)
+            if response.status == NOT_FOUND:
                 return
-            if answer.status != OK:
-                raise answer.refused(f"the tags of {self.repository} cannot be listed")
+            if response.status != OK:
+                raise response.make_error(f"the tags of {self.repository} cannot be listed")
             try:
-                yield from msgspec.json.decode(answer.content, type=_Tags).tags or ()
+                yield from msgspec.json.decode(response.content, type=_Tags).tags or ()
             except msgspec.MsgspecError as error:
                 raise UnavailableError(
                     f"{self.repository} lists no tags: {error}", where=str(self.repository)
                 ) from error
-            url = _next_page(answer.headers.get("Link", ""), url)
+            url = _next_page(response.headers.get("Link", ""), url)
 
-    def _delete(self, url: str, what: str) -> None:
-        answer = self._session.ask("DELETE", url)
-        if answer.status == NOT_ALLOWED or (answer.status == _BAD_REQUEST and "UNSUPPORTED" in answer.faults):
+    def _delete(self, url: str, subject: str) -> None:
+        response = self._session.ask("DELETE", url)
+        if response.status == NOT_ALLOWED or (response.status == _BAD_REQUEST and "UNSUPPORTED" in response.faults):
             raise DeletionRefusedError(
-                f"{self.repository} lets nothing be deleted ({answer.status} {answer.faults})",
+                f"{self.repository} lets nothing be deleted ({response.status} {response.faults})",
                 where=str(self.repository),
                 next_step="have who runs it allow that: docker-registry's configuration has storage.delete.enabled",
             )
-        if answer.status not in (OK, ACCEPTED, NO_CONTENT, NOT_FOUND):
-            raise answer.refused(f"{what} of {self.repository} cannot be deleted")
+        if response.status not in (OK, ACCEPTED, NO_CONTENT, NOT_FOUND):
+            raise response.make_error(f"{subject} of {self.repository} cannot be deleted")
 
     def _manifest(self, reference: str) -> str:
         return self._session.url(f"manifests/{reference}")
 
 
-def _met(repository: Repository, credentials: Credentials | None, client: "Client", challenge: str) -> str:
+def _authorize_for(repository: Repository, credentials: Credentials | None, client: "Client", challenge: str) -> str:
     return authorize(client, challenge, credentials, str(repository), loopback_http=repository.plain)
 
 

@@ -140,7 +140,7 @@ def decode(content: bytes, kind: type[Document], name: str) -> Document:
     try:
         document = msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, InvalidInputError, UnicodeDecodeError) as error:
-        raise _malformed(name, str(error).splitlines()[0]) from error
+        raise _make_format_error(name, str(error).splitlines()[0]) from error
     _check(document, name)
     return document
 
@@ -148,16 +148,16 @@ def decode(content: bytes, kind: type[Document], name: str) -> Document:
 def _check(document: OciManifest | OciIndex | OciLayout, name: str) -> None:
     if isinstance(document, OciLayout):
         if document.image_layout_version != LAYOUT_VERSION:
-            raise _malformed(name, f"its version is {document.image_layout_version}, not {LAYOUT_VERSION}")
+            raise _make_format_error(name, f"its version is {document.image_layout_version}, not {LAYOUT_VERSION}")
         return
     if document.schema_version != _SCHEMA_VERSION:
-        raise _malformed(name, f"its schema version is {document.schema_version}, not {_SCHEMA_VERSION}")
-    known = (MANIFEST, DOCKER_MANIFEST) if isinstance(document, OciManifest) else (INDEX, DOCKER_INDEX)
-    if document.media_type is not UNSET and document.media_type not in known:
-        raise _malformed(name, f"its media type is {document.media_type}")
+        raise _make_format_error(name, f"its schema version is {document.schema_version}, not {_SCHEMA_VERSION}")
+    media_types = (MANIFEST, DOCKER_MANIFEST) if isinstance(document, OciManifest) else (INDEX, DOCKER_INDEX)
+    if document.media_type is not UNSET and document.media_type not in media_types:
+        raise _make_format_error(name, f"its media type is {document.media_type}")
 
 
-def _malformed(name: str, reason: str) -> InvalidInputError:
+def _make_format_error(name: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
         f"{name} is no OCI document of its kind: {reason}", where=name, next_step="have whoever made it make it again"
     )

@@ -22,7 +22,7 @@ _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
-class _Behind(io.RawIOBase):
+class _PrefixedStream(io.RawIOBase):
     """A stream of ``head`` followed by the rest of ``stream``."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
@@ -33,10 +33,10 @@ class _Behind(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        piece = self._head[: len(buffer)] or self._stream.read(len(buffer))
+        chunk = self._head[: len(buffer)] or self._stream.read(len(buffer))
         self._head = self._head[len(buffer) :]
-        buffer[: len(piece)] = piece
-        return len(piece)
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
 
 
 def decompress_layer(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]:
@@ -54,23 +54,23 @@ def decompress_layer(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]
     """
     from zstandard import ZstdDecompressor, ZstdError  # noqa: PLC0415 - only pulling layers needs it
 
-    left, head = limit, stream.read(len(_ZSTD))
-    whole = cast("BinaryIO", io.BufferedReader(_Behind(head, stream)))
-    opened = whole
+    remaining, head = limit, stream.read(len(_ZSTD))
+    whole = cast("BinaryIO", io.BufferedReader(_PrefixedStream(head, stream)))
+    decompressed = whole
     if head.startswith(_GZIP):
-        opened = cast("BinaryIO", gzip.GzipFile(fileobj=whole))
+        decompressed = cast("BinaryIO", gzip.GzipFile(fileobj=whole))
     elif head == _ZSTD:
-        opened = cast("BinaryIO", ZstdDecompressor().stream_reader(whole, read_across_frames=True))
+        decompressed = cast("BinaryIO", ZstdDecompressor().stream_reader(whole, read_across_frames=True))
     try:
-        for piece in read_chunks(opened):
-            left -= len(piece)
-            if left < 0:
+        for chunk in read_chunks(decompressed):
+            remaining -= len(chunk)
+            if remaining < 0:
                 raise InvalidInputError(
                     f"{name} unpacks to more than {limit} bytes",
                     where=name,
                     next_step="if it is no attack, unpack it yourself and name the tarball",
                 )
-            yield piece
+            yield chunk
         for _ in read_chunks(whole):
             pass
     except (gzip.BadGzipFile, EOFError, zlib.error, ZstdError) as error:
@@ -80,7 +80,7 @@ def decompress_layer(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]
 Connect = Callable[[Repository], RegistryClient]
 """Return a client of a repository with the user's credentials for it."""
 
-_MOST_BYTES = 16 << 20
+_LARGEST_CONFIG = 16 << 20
 """Largest configuration, in bytes; the largest real ones have some hundred kilobytes."""
 
 
@@ -163,12 +163,12 @@ class _Documents:
             self.store.put(io.BytesIO(self.connect(self.repository).manifest(digest)), digest)
         return read(self.store, digest, name=f"{self.repository}@{digest}")
 
-    def config(self, wanted: OciDescriptor, name: str) -> bytes:
-        if wanted.size > _MOST_BYTES:
+    def config(self, descriptor: OciDescriptor, name: str) -> bytes:
+        if descriptor.size > _LARGEST_CONFIG:
             raise InvalidInputError(
-                f"the configuration of {name} has {wanted.size} bytes: that of no image", where=name
+                f"the configuration of {name} has {descriptor.size} bytes: that of no image", where=name
             )
-        blob = Descriptor(wanted.digest, wanted.size)
+        blob = Descriptor(descriptor.digest, descriptor.size)
         if not self.store.exists(blob.digest):
             with self.connect(self.repository).open_blob(blob) as stream:
                 self.store.put(stream, blob.digest)
@@ -185,10 +185,12 @@ def _is_index(content: bytes) -> bool:
 
 def _choose(index: OciIndex, os: str, arch: str, name: str) -> OciDescriptor:
     """Choose the manifest of a platform, if possible one without a variant of the processor."""
-    named = [(one, one.platform) for one in index.manifests if one.platform is not UNSET]
-    fitting = [(one, platform) for one, platform in named if (platform.os, platform.architecture) == (os, arch)]
+    candidates = [(manifest, manifest.platform) for manifest in index.manifests if manifest.platform is not UNSET]
+    fitting = [
+        (manifest, platform) for manifest, platform in candidates if (platform.os, platform.architecture) == (os, arch)
+    ]
     if not fitting:
-        has = ", ".join(f"{platform.os}/{platform.architecture}" for _, platform in named) or "none"
+        has = ", ".join(f"{platform.os}/{platform.architecture}" for _, platform in candidates) or "none"
         raise InvalidInputError(
             f"{name} has no image for {os}/{arch}; it has {has}", where=name, next_step="choose another image"
         )

@@ -83,7 +83,7 @@ def open_session(server: Server, token: str | None = None, renew: Callable[[], s
 
 def make_blob_client(session: Session, notes: Path | None = None, *, piece: int = UPLOAD_CHUNK) -> BlobClient:
     """Make a client for the blobs of a server; the folder ``notes`` has the bookmarks of unfinished uploads."""
-    return BlobClient(session, piece=piece, notes=UploadBookmarks(notes) if notes else None, mounts=True)
+    return BlobClient(session, piece=piece, bookmarks=UploadBookmarks(notes) if notes else None, mounts=True)
 
 
 class HttpStore:

@@ -279,7 +279,7 @@ class PredictionPairs:
         function = f"{__name__}:compare_files"
         try:
             return msgspec.convert(
-                run_isolated(function, arguments, limits=limits, what=what, blobs=self._store), dict[str, PairedTest]
+                run_isolated(function, arguments, limits=limits, subject=what, blobs=self._store), dict[str, PairedTest]
             )
         except msgspec.ValidationError as error:
             raise IsolatedFaultError(f"{what} gave malformed values: {error}", next_step=_NEXT) from error

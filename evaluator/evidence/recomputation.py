@@ -192,7 +192,7 @@ def _lay_labels(
 def _isolate(arguments: Mapping[str, Any], store: BlobStore) -> Recomputation:
     what = "the recomputation of the figures"
     try:
-        found = run_isolated(f"{__name__}:recompute_files", arguments, limits=LIMITS, what=what, blobs=store)
+        found = run_isolated(f"{__name__}:recompute_files", arguments, limits=LIMITS, subject=what, blobs=store)
         return msgspec.convert(found, Recomputation)
     except (LimitExceededError, IsolatedFaultError) as error:
         error.next_step = _NEXT

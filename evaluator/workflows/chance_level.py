@@ -84,7 +84,7 @@ def _find_majority(lock: Lock, top1: Metric, store: BlobStore) -> str | None:
             lay_labels(lock, manifests, store, folder)
             arguments = {"lock": dump(lock), "labels": str(folder)}
             what = "the count of the labels"
-            found = run_isolated(f"{__name__}:count_labels", arguments, limits=Limits(), what=what, blobs=store)
+            found = run_isolated(f"{__name__}:count_labels", arguments, limits=Limits(), subject=what, blobs=store)
     except BenchlockError:
         return None
     if found is None or found["samples"] != top1.n or top1.value * top1.n > found["count"] + _ROUNDING:

@@ -110,7 +110,7 @@ def _run(function: str, version: InspectionTarget, more: dict[str, Any]) -> Any:
             f"{_CHILD}:{function}",
             arguments,
             limits=LIMITS,
-            what=f"the inspection of {version.manifest.kind} {version.manifest.name[:_SHOWN]}",
+            subject=f"the inspection of {version.manifest.kind} {version.manifest.name[:_SHOWN]}",
             blobs=version.store,
         )
     except (LimitExceededError, IsolatedFaultError) as error:

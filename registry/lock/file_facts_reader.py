@@ -83,7 +83,7 @@ def read_file_facts(questions: FileQuestions, manifests: Mapping[Kind, Manifest]
         return _answer(questions, locations, store)
     arguments = msgspec.to_builtins([questions, locations])
     try:
-        facts = run_isolated(f"{__name__}:answer_isolated", arguments, limits=LIMITS, what=_WHAT, blobs=store)
+        facts = run_isolated(f"{__name__}:answer_isolated", arguments, limits=LIMITS, subject=_WHAT, blobs=store)
     except (LimitExceededError, IsolatedFaultError) as error:
         location = next((candidate for candidate in locations if candidate.digest == error.blob), None)
         if location is not None:

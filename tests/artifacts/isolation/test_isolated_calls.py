@@ -23,7 +23,7 @@ SMALL = Limits(memory=256 << 20, cpu_seconds=2, seconds=20, result=1 << 16)
 
 
 def call(name: str, arguments: object = None, limits: Limits = SMALL, blobs: BlobReader | None = None) -> object:
-    return run_isolated(f"{FUNCTIONS}:{name}", arguments, limits=limits, what="the trial", blobs=blobs)
+    return run_isolated(f"{FUNCTIONS}:{name}", arguments, limits=limits, subject="the trial", blobs=blobs)
 
 
 def test_values_go_there_and_come_back() -> None:
@@ -124,9 +124,9 @@ from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import Limits
 import sys, threading
 sys.path.insert(0, {str(Path(__file__).resolve().parents[3])!r})
-found = run_isolated("{FUNCTIONS}:describe_self", None, limits=Limits(), what="it")
+found = run_isolated("{FUNCTIONS}:describe_self", None, limits=Limits(), subject="it")
 open({str(ready)!r}, "w").write(str(found["parent"]))
-run_isolated("{FUNCTIONS}:wait", "", limits=Limits(), what="it")
+run_isolated("{FUNCTIONS}:wait", "", limits=Limits(), subject="it")
 """
     with subprocess.Popen([sys.executable, "-c", code]) as process:
         deadline = time.monotonic() + 60

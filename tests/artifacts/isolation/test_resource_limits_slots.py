@@ -143,7 +143,7 @@ def test_a_claim_gives_up_at_its_deadline() -> None:
 def test_a_child_has_the_memory_of_a_slot_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolated_calls, "child_slots", lambda: ChildSlots(0))
     with pytest.raises(LimitExceededError, match="1024 MiB of memory"):
-        run_isolated(f"{FUNCTIONS}:take_memory", 1 << 30, limits=Limits(memory=8 * GIB), what="the trial")
+        run_isolated(f"{FUNCTIONS}:take_memory", 1 << 30, limits=Limits(memory=8 * GIB), subject="the trial")
 
 
 def test_children_wait_for_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_children_wait_for_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(1) as threads, ExitStack() as held:
         for _ in range(slots.count):
             held.enter_context(slots.slot())
-        call = threads.submit(run_isolated, f"{FUNCTIONS}:take_memory", 1, limits=Limits(), what="the trial")
+        call = threads.submit(run_isolated, f"{FUNCTIONS}:take_memory", 1, limits=Limits(), subject="the trial")
         with pytest.raises(TimeoutError):
             call.result(0.5)
         held.close()

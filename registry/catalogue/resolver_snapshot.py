@@ -48,9 +48,9 @@ class CatalogueSnapshot:
             connection.exec_driver_sql(setting)
         self._always = {"as_of": format_time(as_of or _ALWAYS), "next": _LEAST}
 
-    def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
-        """Return the names of a kind next to ``near``: at most ``most`` on each side, sorted."""
-        values = {"kind": kind, "near": near, "most": most}
+    def names(self, kind: Kind, near: str, limit: int) -> Sequence[str]:
+        """Return the names of a kind next to ``near``: at most ``limit`` on each side, sorted."""
+        values = {"kind": kind, "near": near, "most": limit}
         statements = (resolver_statements.NAMES_BELOW, resolver_statements.NAMES_FROM)
         return sorted(row.name for statement in statements for row in self._rows(statement, values))
 
@@ -58,29 +58,29 @@ class CatalogueSnapshot:
         """Return the different requirements of the versions of a model, sorted."""
         return sorted(tuple(row) for row in self._rows(resolver_statements.NEEDS, {"kind": "model", "name": model}))
 
-    def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
+    def needed(self, population: Population) -> Sequence[tuple[Need, str]]:
         """Return the different requirements of these versions, each with the key of the newest version that has it."""
-        rows = self._rows(resolver_statements.select_requirements(wanted.status), _population(wanted))
+        rows = self._rows(resolver_statements.select_requirements(population.status), _population(population))
         return sorted(((kind, name, text), newest) for kind, name, text, newest in map(tuple, rows))
 
-    def newest(self, wanted: Population, most: int) -> Sequence[Version]:
-        """Return at most ``most`` versions, newest first."""
-        statement = resolver_statements.select_ends(wanted.status, "DESC", with_need=wanted.need is not None)
-        return _versions(self._rows(statement, _population(wanted) | {"most": most}))
+    def newest(self, population: Population, limit: int) -> Sequence[Version]:
+        """Return at most ``limit`` versions, newest first."""
+        statement = resolver_statements.select_ends(population.status, "DESC", with_need=population.need is not None)
+        return _versions(self._rows(statement, _population(population) | {"most": limit}))
 
-    def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
-        """Return at most ``most`` versions, oldest first."""
-        statement = resolver_statements.select_ends(wanted.status, "ASC", with_need=wanted.need is not None)
-        return _versions(self._rows(statement, _population(wanted) | {"most": most}))
+    def oldest(self, population: Population, limit: int) -> Sequence[Version]:
+        """Return at most ``limit`` versions, oldest first."""
+        statement = resolver_statements.select_ends(population.status, "ASC", with_need=population.need is not None)
+        return _versions(self._rows(statement, _population(population) | {"most": limit}))
 
-    def extent(self, wanted: Population) -> Extent | None:
+    def extent(self, population: Population) -> Extent | None:
         """Return the number of versions with the oldest and the newest, or ``None`` if there are none."""
-        newest = self.newest(wanted, 1)
+        newest = self.newest(population, 1)
         if not newest:
             return None
-        statement = resolver_statements.count(wanted.status, with_need=wanted.need is not None)
-        ((count,),) = self._rows(statement, _population(wanted) | {"most": COUNTED})
-        return Extent(count, *self.oldest(wanted, 1), *newest)
+        statement = resolver_statements.count(population.status, with_need=population.need is not None)
+        ((count,),) = self._rows(statement, _population(population) | {"most": COUNTED})
+        return Extent(count, *self.oldest(population, 1), *newest)
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
         """Return the published ones of these versions as candidates, in the order of ``versions``."""
@@ -107,17 +107,17 @@ class CatalogueSnapshot:
         """Return the names of the images that provide the framework, sorted."""
         return sorted(row.name for row in self._rows(resolver_statements.IMAGES, {"framework": framework}))
 
-    def provided(self, wanted: Environments) -> Version | None:
+    def provided(self, environments: Environments) -> Version | None:
         """Return the newest published version of the framework that one of the images provides.
 
         The search alternates between the versions that images provide and the published versions, in descending order,
         until both agree.
         """
-        offers = resolver_statements.select_provided_version(wanted.status, wanted.image_status)
-        newest = resolver_statements.select_ends(wanted.status, "DESC", with_need=False)
-        framework = {"kind": "framework", "name": wanted.framework, "most": 1}
-        for interval in self._possible(wanted).intervals:
-            values, high = _environments(wanted) | _ends(interval), interval.high_key
+        offers = resolver_statements.select_provided_version(environments.status, environments.image_status)
+        newest = resolver_statements.select_ends(environments.status, "DESC", with_need=False)
+        framework = {"kind": "framework", "name": environments.framework, "most": 1}
+        for interval in self._possible(environments).intervals:
+            values, high = _environments(environments) | _ends(interval), interval.high_key
             while offered := self._rows(offers, values | {"high": high}):
                 ((place,),) = offered
                 published = self._rows(newest, values | framework | {"high": place + _LEAST})
@@ -128,21 +128,22 @@ class CatalogueSnapshot:
                 high = published[0].precedence + _LEAST
         return None
 
-    def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
+    def providers(self, environments: Environments) -> Sequence[tuple[str, Version]]:
         """Return the name and newest version of each image that provides the framework, by name."""
         rows = self._rows(
-            resolver_statements.select_providers(wanted.status, wanted.image_status), _environments(wanted)
+            resolver_statements.select_providers(environments.status, environments.image_status),
+            _environments(environments),
         )
         newest = {row.name: row.version for row in sorted(rows, key=lambda row: (row.name, row.precedence))}
         return [(name, parse_version(version)) for name, version in newest.items()]
 
-    def _possible(self, wanted: Environments) -> Range:
+    def _possible(self, environments: Environments) -> Range:
         """Return the wanted versions of the framework; for a pinned image, only the version that it provides."""
-        versions = Range.between(wanted.interval.low, wanted.interval.high)
-        pinned = Range.between(wanted.images.low, wanted.images.high).single()
-        if wanted.image is None or pinned is None:
+        versions = Range.between(environments.interval.low, environments.interval.high)
+        pinned = Range.between(environments.images.low, environments.images.high).single()
+        if environments.image is None or pinned is None:
             return versions
-        images = self.candidates("image", wanted.image, (pinned,))
+        images = self.candidates("image", environments.image, (pinned,))
         return versions & Range.union(Range.exactly(image.provides[1]) for image in images if image.provides)
 
     def _parts(self, table: str, wanted: Values, count: int) -> Mapping[str, Sequence[Row[Any]]]:

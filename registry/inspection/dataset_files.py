@@ -71,8 +71,8 @@ def _array_fault(array: ArrayHeader, field: str) -> str | None:
         return "has no axis of samples"
     if kind not in _READ:
         return f"is of {array.descr!r}, where numbers or texts are expected"
-    several = len(array.shape) > 1
-    if field == _LABEL and kind not in (_NUMBERS if several else _NUMBERS + "U"):
+    has_rows = len(array.shape) > 1
+    if field == _LABEL and kind not in (_NUMBERS if has_rows else _NUMBERS + "U"):
         return f"is of {array.descr!r}, which is no label"
     return None
 
@@ -162,8 +162,8 @@ SHOWN = 20
 """Number of problems of one index that are reported one by one."""
 
 _COLUMNS = ("path", "label", "mask")
-_NEAR = 0.8  # of difflib: ``lable`` is a misspelt label, and ``part`` and ``task`` are columns of their own
-_WAV = 12  # bytes of a wav file's beginning
+_NEAR = 0.8  # difflib's ratio: `lable` is a misspelt label; `part` and `task` are unrelated columns
+_WAV = 12  # bytes of the header of a WAV file
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,12 +227,12 @@ def _all_faults(
 def _picture_error(picture: _Picture, folder: str, path: str, content: DraftContent) -> InvalidInputError | None:
     """Return why a picture is missing; a name that leaves the folder of pictures is invalid."""
     try:
-        inside = folder + check_path(picture.file_name)
+        path_in_draft = folder + check_path(picture.file_name)
     except InvalidInputError as error:
         return content.error(error.what, path, "name a file in the folder of the pictures")
-    if inside in content.files or content.is_untaken(inside):
+    if path_in_draft in content.files or content.is_untaken(path_in_draft):
         return None
-    return content.error(f"{inside} is none of the files", path, "correct file_name, or add the file")
+    return content.error(f"{path_in_draft} is none of the files", path, "correct file_name, or add the file")
 
 
 def _faults(coco: _Coco, classes: Classes | None) -> Iterator[tuple[str, str]]:

@@ -63,7 +63,7 @@ def _check_port(port: Input | Output, tensor: GraphTensor, place: Place, problem
         return
     batch = _batch_axis(port, place) if resized else None
     sizes = zip(port.shape, tensor.sizes, strict=False)
-    fitting = all(axis == batch or _fits(written, size) for axis, (written, size) in enumerate(sizes))
+    fitting = all(axis == batch or _fits(size_declared, size) for axis, (size_declared, size) in enumerate(sizes))
     if len(port.shape) != len(tensor.sizes) or not fitting:
         what = f"the graph has the shape {format_graph_sizes(tensor.sizes)}, not {format_graph_sizes(port.shape)}"
         problems.add(place.at("shape").error(what, _shape_step(_unfixed(tensor.sizes, batch))))
@@ -72,11 +72,11 @@ def _check_port(port: Input | Output, tensor: GraphTensor, place: Place, problem
 def _shape_step(sizes: tuple[Size, ...]) -> str:
     """Return the advice for the shape of a graph: null for the batch axis, and names for other free axes."""
     free = [axis for axis, size in enumerate(sizes) if not isinstance(size, int)]
-    written = [
+    advised = [
         size if isinstance(size, int) else None if axis == free[0] else size or f"axis_{axis}"
         for axis, size in enumerate(sizes)
     ]
-    step = f"write shape: {format_graph_sizes(tuple(written))}"
+    step = f"write shape: {format_graph_sizes(tuple(advised))}"
     if free:
         return step if free == [0] else f"{step}, with null where the batch axis is"
     return f"{step}, with batch_axis: none" + (f", or batch_axis: 0 if it is a batch of {sizes[0]}" if sizes else "")
@@ -252,22 +252,22 @@ def _wanted(port: Input | Output, content: DraftContent) -> Tensor:
         return Tensor()
 
 
-def _misfit(array: ArrayHeader, wanted: Tensor, samples: int) -> str:
+def _misfit(array: ArrayHeader, declared: Tensor, samples: int) -> str:
     """Return why an array is not the tensor of all samples; several calls per sample are an additional axis."""
     if array.shape[:1] != (samples,):
         return f"has the shape {list(array.shape)}, and there are {samples} samples"
     dtype = _TYPES.get(str(array.descr), str(array.descr))
-    if wanted.dtype is not None and dtype != wanted.dtype:
-        return f"is {dtype}, and the manifest says {wanted.dtype}"
+    if declared.dtype is not None and dtype != declared.dtype:
+        return f"is {dtype}, and the manifest says {declared.dtype}"
     sizes = array.shape[1:]
-    if wanted.sizes is None or _sizes_fit(sizes, wanted.sizes) or _sizes_fit(sizes[1:], wanted.sizes):
+    if declared.sizes is None or _sizes_fit(sizes, declared.sizes) or _sizes_fit(sizes[1:], declared.sizes):
         return ""
-    return f"holds {list(sizes)} a sample, and the manifest says {format_sizes(wanted.sizes)}"
+    return f"holds {list(sizes)} a sample, and the manifest says {format_sizes(declared.sizes)}"
 
 
-def _sizes_fit(sizes: tuple[int, ...], wanted: Sizes) -> bool:
+def _sizes_fit(sizes: tuple[int, ...], declared: Sizes) -> bool:
     """Return whether sizes equal the declared ones, as far as these are known."""
-    pairs = zip(sizes, wanted, strict=False)
-    return len(sizes) == len(wanted) and all(
-        not isinstance(wanted_size, int) or wanted_size == size for size, wanted_size in pairs
+    pairs = zip(sizes, declared, strict=False)
+    return len(sizes) == len(declared) and all(
+        not isinstance(declared_size, int) or declared_size == size for size, declared_size in pairs
     )

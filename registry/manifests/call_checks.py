@@ -71,10 +71,10 @@ def _check_constant(port: ConstantInput, place: Place) -> None:
     """Check that `value` has the shape of one sample, and numbers that the dtype can represent."""
     here = place.at("value")
     _check_lists(port.value, here)
-    wanted = declare_tensor(port, place).sizes or ()
+    declared = declare_tensor(port, place).sizes or ()
     sizes = _sizes(port.value)
-    if not _are_compatible(wanted, sizes):
-        what = f"the value is {format_sizes(sizes)}, the shape says {format_sizes(wanted)} a sample"
+    if not _are_compatible(declared, sizes):
+        what = f"the value is {format_sizes(sizes)}, the shape says {format_sizes(declared)} a sample"
         raise here.error(what, "write lists as deep and as long as the shape, or change the shape")
     for number in _numbers(port.value):
         if not _fits(number, port.dtype):
@@ -123,7 +123,7 @@ def _check_state(model: Model, port: StateInput, place: Place) -> None:
     outputs = {output.name: (index, output) for index, output in enumerate(model.outputs) if output.type == "state"}
     if port.from_ not in outputs:
         raise place.at("from").error(f"no output of type state is called {port.from_!r}", "name one that is")
-    wanted = declare_tensor(port, place)
+    state = declare_tensor(port, place)
     for axis, size in enumerate(port.shape):
         if isinstance(size, str):
             what = f"the size of axis {axis} is not known, and the state begins with zeros"
@@ -133,20 +133,20 @@ def _check_state(model: Model, port: StateInput, place: Place) -> None:
         what = f"the state is {port.dtype}, and outputs[{index}], which it comes from, is {output.dtype}"
         raise place.at("dtype").error(what, "give both the same dtype")
     sizes = declare_tensor(output, place).sizes
-    if sizes is not None and not _are_compatible(wanted.sizes or (), sizes):
+    if sizes is not None and not _are_compatible(state.sizes or (), sizes):
         source = f"outputs[{index}], which it comes from, {format_sizes(sizes)}"
-        what = f"the state is {format_sizes(wanted.sizes or ())} a sample, {source}"
+        what = f"the state is {format_sizes(state.sizes or ())} a sample, {source}"
         raise place.at("shape").error(what, "give both the same shape")
 
 
-def _are_compatible(wanted: Sizes, sizes: Sizes) -> bool:
+def _are_compatible(first: Sizes, second: Sizes) -> bool:
     """Return whether two shapes can be equal."""
-    if len(wanted) != len(sizes):
+    if len(first) != len(second):
         return False
-    pairs = zip(wanted, sizes, strict=True)
+    pairs = zip(first, second, strict=True)
     return all(
-        not isinstance(size, int) or not isinstance(wanted_size, int) or size == wanted_size
-        for size, wanted_size in pairs
+        not isinstance(first_size, int) or not isinstance(second_size, int) or first_size == second_size
+        for first_size, second_size in pairs
     )
 
 

@@ -42,9 +42,9 @@ def check_files(files: Sequence[File], kind: Kind, place: Place, problems: Probl
             _check_role(file, kind, here.at("role"))
         with problems.noted():
             _check_bytes(file, here, published=published)
-    paths, before = [file.path for file in files], len(problems.found)
+    paths, problems_before = [file.path for file in files], len(problems.found)
     _check_apart(paths, place, problems)
-    if not published and len(problems.found) == before:  # a published manifest must stay readable
+    if not published and len(problems.found) == problems_before:  # a published manifest must stay readable
         with problems.noted():
             _check_spellings(paths, place)
 
@@ -130,8 +130,8 @@ def _check_apart(paths: Sequence[str], place: Place, problems: Problems) -> None
             what = f"{path!r} is also files[{seen[bare]}]"
             problems.add(place.at(index, "path").error(what, "give each file its own path"))
         seen.setdefault(bare, index)
-    for index, above in sorted(_inside_others(paths)):
-        what = f"{paths[index]!r} lies inside files[{above}], {paths[above]!r}"
+    for index, outer in sorted(_inside_others(paths)):
+        what = f"{paths[index]!r} lies inside files[{outer}], {paths[outer]!r}"
         problems.add(place.at(index, "path").error(what, "list the tree, or its files, not both"))
 
 
@@ -140,12 +140,12 @@ def _inside_others(paths: Sequence[str]) -> Iterator[tuple[int, int]]:
 
     In the sorted order a path follows those around it, with nothing but their contents in between.
     """
-    around, first = "", -1
+    outer, outer_index = "", -1
     for path, index in sorted((path.removesuffix("/").replace("/", "\0"), index) for index, path in enumerate(paths)):
-        if first >= 0 and path.startswith(f"{around}\0"):
-            yield index, first
-        elif first < 0 or path != around:
-            around, first = path, index
+        if outer_index >= 0 and path.startswith(f"{outer}\0"):
+            yield index, outer_index
+        elif outer_index < 0 or path != outer:
+            outer, outer_index = path, index
 
 
 def _check_spellings(paths: Sequence[str], place: Place) -> None:

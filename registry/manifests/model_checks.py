@@ -155,14 +155,14 @@ def _check_format(model: Model, place: Place, problems: Problems) -> None:
     if model.framework.name not in readers:
         what = f"{model.framework.name} does not read {model.format}: {' or '.join(readers)} does"
         problems.add(place.at("framework", "name").error(what, "change the framework or the format"))
-    for key, present, wanted in (
+    for key, present, is_required in (
         ("signature", model.signature is not UNSET, model.format == "savedmodel"),
         ("code", model.code is not UNSET, model.format in WEIGHTS_ALONE),
     ):
-        if wanted and not present:
+        if is_required and not present:
             what = f"the key {key!r} is missing: a model in {model.format} needs it"
             problems.add(place.at(key).error(what, f"write {describe_key(Model, key)}"))
-        if present and not wanted:
+        if present and not is_required:
             problems.add(place.at(key).error(f"a model in {model.format} has no {key}", "leave it out"))
 
 
@@ -223,13 +223,13 @@ def _check_outputs(model: Model, place: Place, problems: Problems) -> None:
 
 def _check_input(model: Model, port: Input, place: Place) -> None:
     """Check that the steps of an input give the declared tensor."""
-    wanted = declare_tensor(port, place)
+    declared = declare_tensor(port, place)
     if isinstance(port, ImageInput | AudioInput | TextInput | TensorInput):
         steps = () if port.steps is UNSET else port.steps
         _check_steps(model, steps, place.at("steps"))
         if not isinstance(port, TensorInput):
             _check_decode(port.type, steps, place.at("steps"))
-        check_result(apply_steps(Tensor(), steps, place.at("steps")), wanted, place)
+        check_result(apply_steps(Tensor(), steps, place.at("steps")), declared, place)
 
 
 def _check_batches(model: Model, place: Place) -> None:
@@ -282,10 +282,10 @@ def _check_output(model: Model, output: Output, place: Place, problems: Problems
     with problems.noted():
         steps = () if output.steps is UNSET else output.steps
         _check_steps(model, steps, place.at("steps"))
-        found = apply_steps(declare_tensor(output, place), steps, place.at("steps"))
-        _check_scores(output, found, place)
-        if output.type == "class-index" and found.dtype is not None and found.dtype.startswith(("float", "bool")):
-            what = f"the output gives {found.dtype}, which is no class index"
+        result = apply_steps(declare_tensor(output, place), steps, place.at("steps"))
+        _check_scores(output, result, place)
+        if output.type == "class-index" and result.dtype is not None and result.dtype.startswith(("float", "bool")):
+            what = f"the output gives {result.dtype}, which is no class index"
             raise place.at("type").error(what, "add an argmax as a step")
 
 
@@ -301,7 +301,7 @@ def _check_offset(output: Output, place: Place) -> None:
             raise place.at(key).error(f"an output of type {output.type} has no {key}", "leave it out")
 
 
-def _check_scores(output: Output, found: Tensor, place: Place) -> None:
+def _check_scores(output: Output, result: Tensor, place: Place) -> None:
     """Check that scores are one list per sample; a single score, and nothing else, needs a threshold."""
     if output.type != "class-scores":
         if output.threshold is not UNSET:
@@ -309,9 +309,9 @@ def _check_scores(output: Output, found: Tensor, place: Place) -> None:
         return
     if any(step.name in ("argmax", "topk") for step in (() if output.steps is UNSET else output.steps)):
         raise place.at("type").error("the steps give an index, not scores", "write type: class-index")
-    if found.sizes is None or not all(isinstance(size, int) for size in found.sizes):
+    if result.sizes is None or not all(isinstance(size, int) for size in result.sizes):
         return
-    wide = [size for size in found.sizes if size != 1]
+    wide = [size for size in result.sizes if size != 1]
     if len(wide) > 1:
         raise place.at("shape").error("scores are one list a sample", "add a reshape as a step")
     if not wide and output.threshold is UNSET:
@@ -348,10 +348,12 @@ def _check_detections(model: Model, predictions: Detections, place: Place) -> No
         if name is not None and outputs[name][1].type == "state":
             raise place.at("predictions", key).error(f"{name!r} is a state, and no prediction", "name another output")
     index, output = outputs[predictions.boxes]
-    there = place.at("outputs", index)
-    found = apply_steps(declare_tensor(output, there), () if output.steps is UNSET else output.steps, there.at("steps"))
-    if found.sizes and isinstance(found.sizes[-1], int) and found.sizes[-1] != _SIDES:
-        what = f"a box has four numbers on the last axis, and the output gives {format_sizes(found.sizes)} a sample"
+    output_place = place.at("outputs", index)
+    boxes = apply_steps(
+        declare_tensor(output, output_place), () if output.steps is UNSET else output.steps, output_place.at("steps")
+    )
+    if boxes.sizes and isinstance(boxes.sizes[-1], int) and boxes.sizes[-1] != _SIDES:
+        what = f"a box has four numbers on the last axis, and the output gives {format_sizes(boxes.sizes)} a sample"
         raise place.at("predictions", "boxes").error(what, "name the output that has the boxes")
 
 

@@ -190,10 +190,10 @@ def _center_crop(step: vocabulary.CenterCrop, tensor: Tensor, place: Place) -> T
     _one_of(place, size=step.size, fraction=step.fraction)
     if step.size is UNSET:
         return tensor.with_sizes(H=None, W=None)
-    for letter, wanted in zip("HW", step.size, strict=True):
+    for letter, side in zip("HW", step.size, strict=True):
         size = tensor.size(letter)
-        if isinstance(size, int) and size < wanted:
-            raise place.at("size").error(f"no crop of {wanted} out of {size} pixels")
+        if isinstance(size, int) and size < side:
+            raise place.at("size").error(f"no crop of {side} out of {size} pixels")
     return tensor.with_sizes(H=step.size[0], W=step.size[1])
 
 
@@ -220,11 +220,11 @@ def _normalize(step: vocabulary.Normalize, tensor: Tensor, place: Place) -> Tens
 
 
 def _transpose(step: vocabulary.Transpose, tensor: Tensor, place: Place) -> Tensor:
-    wanted = step.layout.replace("N", "")
+    layout = step.layout.replace("N", "")
     if tensor.layout is None:
         raise place.error("transpose needs a layout to start from, and here there is none")
     assert tensor.sizes is not None
-    return Tensor(tuple(tensor.size(letter) for letter in wanted), tensor.dtype, wanted)
+    return Tensor(tuple(tensor.size(letter) for letter in layout), tensor.dtype, layout)
 
 
 def _reshape(step: vocabulary.Reshape, tensor: Tensor, place: Place) -> Tensor:
@@ -313,8 +313,8 @@ def _one_of(place: Place, **choices: object) -> None:
     """Raise unless exactly one of the choices is set."""
     present = [key for key, value in choices.items() if value is not UNSET]
     if len(present) != 1:
-        wanted = " or ".join(choices)
-        raise place.at(next(iter(choices))).error(f"exactly one of {wanted} must stand here, found {len(present)}")
+        keys = " or ".join(choices)
+        raise place.at(next(iter(choices))).error(f"exactly one of {keys} must stand here, found {len(present)}")
 
 
 _EFFECTS: dict[type[object], Callable[..., Tensor]] = {

@@ -54,8 +54,8 @@ class Tensor:
 
     def floating(self) -> "Tensor":
         """Return the tensor after floating-point arithmetic: integers become float32."""
-        whole = self.dtype is not None and not self.dtype.startswith("float")
-        return replace(self, dtype="float32") if whole else self
+        is_integer = self.dtype is not None and not self.dtype.startswith("float")
+        return replace(self, dtype="float32") if is_integer else self
 
 
 def batch_axis(port: Input | Output, place: Place) -> int | None:
@@ -111,30 +111,30 @@ def declare_tensor(port: Input | Output, place: Place) -> Tensor:
     return Tensor(sizes, port.dtype, layout)
 
 
-def check_result(found: Tensor, wanted: Tensor, place: Place) -> None:
+def check_result(result: Tensor, declared: Tensor, place: Place) -> None:
     """Check that the result of the steps has exactly the declared shape, dtype and layout.
 
     Raises:
         InvalidInputError: it certainly differs.
     """
-    if found.dtype == TEXT:
+    if result.dtype == TEXT:
         raise place.at("steps").error("the steps leave a text, and a model takes numbers", "add tokenize as a step")
-    if found.dtype is not None and found.dtype != wanted.dtype:
-        quantized = wanted.dtype in ("int8", "uint8")
+    if result.dtype is not None and result.dtype != declared.dtype:
+        quantized = declared.dtype in ("int8", "uint8")
         step = "add a quantize as a step, or a cast where the values stay" if quantized else "add a cast as a step"
-        raise place.at("dtype").error(f"the steps give {found.dtype}, not {wanted.dtype}", step)
-    if found.layout is not None and found.layout != wanted.layout:
-        what = f"the steps give {found.layout}, not {wanted.layout or 'a tensor without a layout'}"
-        raise place.at("layout").error(what, f"write layout: N{found.layout}, or add a transpose as a step")
-    if found.sizes is None or wanted.sizes is None:
+        raise place.at("dtype").error(f"the steps give {result.dtype}, not {declared.dtype}", step)
+    if result.layout is not None and result.layout != declared.layout:
+        what = f"the steps give {result.layout}, not {declared.layout or 'a tensor without a layout'}"
+        raise place.at("layout").error(what, f"write layout: N{result.layout}, or add a transpose as a step")
+    if result.sizes is None or declared.sizes is None:
         return
-    pairs = zip(found.sizes, wanted.sizes, strict=False)
+    pairs = zip(result.sizes, declared.sizes, strict=False)
     fitting = all(
-        not isinstance(size, int) or not isinstance(wanted_size, int) or size == wanted_size
-        for size, wanted_size in pairs
+        not isinstance(size, int) or not isinstance(declared_size, int) or size == declared_size
+        for size, declared_size in pairs
     )
-    if len(found.sizes) != len(wanted.sizes) or not fitting:
-        what = f"the steps give {format_sizes(found.sizes)} a sample, the shape says {format_sizes(wanted.sizes)}"
+    if len(result.sizes) != len(declared.sizes) or not fitting:
+        what = f"the steps give {format_sizes(result.sizes)} a sample, the shape says {format_sizes(declared.sizes)}"
         raise place.at("shape").error(what, "change the shape or the steps")
 
 

@@ -169,9 +169,9 @@ class Availability:
             yield from self.needs.constraints
             return
         prereleases, is_pinned = "framework" in self.question.prereleases, "framework" not in self.question.yanked
-        there = {name: tuple(present.of((name, status)) for status in STATUSES) for name in self.needs.unions}
+        present_by_name = {name: tuple(present.of((name, status)) for status in STATUSES) for name in self.needs.unions}
         for need, constraint in self.needs.constraints.items():
-            release, prerelease, yanked = there[need[1]]
+            release, prerelease, yanked = present_by_name[need[1]]
             named = constraint.range if prereleases else constraint.prereleases
             if (
                 constraint.range.is_disjoint(release)
@@ -277,8 +277,10 @@ class Availability:
         if image is None or image.provides != (framework, version) or not self.fits(image):
             return None
         admissions = (
-            named in (None, name) and image.status == status and interval.low_key <= key(preferred) < interval.high_key
-            for named, interval, status in self._images
+            image_name in (None, name)
+            and image.status == status
+            and interval.low_key <= key(preferred) < interval.high_key
+            for image_name, interval, status in self._images
         )
         return preferred if any(admissions) else None
 

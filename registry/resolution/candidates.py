@@ -167,27 +167,27 @@ class Environments:
 class Snapshot(Protocol):
     """The catalogue at one moment, in a few queries that an index answers; the order of its rows never matters."""
 
-    def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
-        """Return names of the kind around `near`, sorted: at most `most` below it, and as many from it on."""
+    def names(self, kind: Kind, near: str, limit: int) -> Sequence[str]:
+        """Return names of the kind around `near`, sorted: at most `limit` below it, and as many from it on."""
         ...
 
     def needs(self, model: str) -> Sequence[Need]:
         """Return the requirements of all versions of the model, each once, sorted."""
         ...
 
-    def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
+    def needed(self, population: Population) -> Sequence[tuple[Need, str]]:
         """Return the requirements of a population of models, each once and sorted, with the newest version's key."""
         ...
 
-    def newest(self, wanted: Population, most: int) -> Sequence[Version]:
-        """Return the newest versions, newest first, at most `most` of them."""
+    def newest(self, population: Population, limit: int) -> Sequence[Version]:
+        """Return the newest versions, newest first, at most `limit` of them."""
         ...
 
-    def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
-        """Return the oldest versions, oldest first, at most `most` of them."""
+    def oldest(self, population: Population, limit: int) -> Sequence[Version]:
+        """Return the oldest versions, oldest first, at most `limit` of them."""
         ...
 
-    def extent(self, wanted: Population) -> Extent | None:
+    def extent(self, population: Population) -> Extent | None:
         """Return the number of versions and their ends; `None` if there are none."""
         ...
 
@@ -203,10 +203,10 @@ class Snapshot(Protocol):
         """Return the names of the images that provide some version of the framework in some version, sorted."""
         ...
 
-    def provided(self, wanted: Environments) -> Version | None:
+    def provided(self, environments: Environments) -> Version | None:
         """Return the newest published version of the framework that one of these images provides."""
         ...
 
-    def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
+    def providers(self, environments: Environments) -> Sequence[tuple[str, Version]]:
         """Return each name among these images with its newest version, by name."""
         ...

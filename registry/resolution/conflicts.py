@@ -122,10 +122,10 @@ class Conflict:
 
     def prose(self) -> str:
         """Return a few lines: the summary, the requirements, the rejections."""
-        asked, rejected = ([line.text for line in lines] for lines in (self.asked, self.rejected))
+        requirements, rejected = ([line.text for line in lines] for lines in (self.asked, self.rejected))
         if len(rejected) > _LINES:
             rejected[_LINES:] = [f"and {len(rejected) - _LINES} more reasons, all in --json"]
-        return "\n  ".join((self.summary, *asked, *rejected))
+        return "\n  ".join((self.summary, *requirements, *rejected))
 
     def next_step(self) -> str:
         """Return the nearest fixes; where there are none, what might be published."""
@@ -223,17 +223,17 @@ def group_versions(snapshot: Snapshot, population: Population, versions: Range) 
     """Return the versions in `versions` that belong to the population, whatever its own interval."""
     if len(versions.cuts) > _FEW_CUTS:
         # One query instead of one per interval, where fewer versions are published than there are intervals.
-        most = len(versions.cuts) // 2
-        published = snapshot.newest(replace(population, interval=versions.hull), most)
-        if len(published) < most:
+        limit = len(versions.cuts) // 2
+        published = snapshot.newest(replace(population, interval=versions.hull), limit)
+        if len(published) < limit:
             return _group_of(tuple(filter(versions.contains, published)))
     newest: list[Version] = []
     count, oldest = 0, None
     for interval in reversed(versions.intervals):
-        wanted = Population(population.kind, population.name, interval, population.status, population.need)
-        extent = snapshot.extent(wanted)
+        in_interval = Population(population.kind, population.name, interval, population.status, population.need)
+        extent = snapshot.extent(in_interval)
         if extent is not None:
-            newest += snapshot.newest(wanted, LISTED - len(newest)) if len(newest) < LISTED else ()
+            newest += snapshot.newest(in_interval, LISTED - len(newest)) if len(newest) < LISTED else ()
             count, oldest = min(count + extent.count, COUNTED), extent.oldest
     return VersionGroup(tuple(newest), count, oldest) if oldest is not None else None
 
@@ -267,19 +267,19 @@ def list_rejections(
         among: The versions that are considered.
     """
     kind, name = requirements[0].kind, requirements[0].name
-    inside = among
+    remaining = among
     for requirement in requirements:
-        outside = inside - requirement.constraint.range
+        outside = remaining - requirement.constraint.range
         yield from _line(search, "outside", requirement, outside, None)
-        inside &= requirement.constraint.range
+        remaining &= requirement.constraint.range
     if kind not in search.question.prereleases:
-        named = inside
+        allowed = remaining
         for requirement in requirements:
-            unnamed = named - requirement.constraint.prereleases
+            unnamed = allowed - requirement.constraint.prereleases
             yield from _line(search, "pre-release", requirement, unnamed, "pre-release")
-            named &= requirement.constraint.prereleases
+            allowed &= requirement.constraint.prereleases
     kept = search.available.admitted(kind, name, *(one.constraint for one in requirements)).get("yanked", Range.NONE)
-    yield from _yanked(search, kind, name, inside - kept)
+    yield from _yanked(search, kind, name, remaining - kept)
 
 
 def _line(

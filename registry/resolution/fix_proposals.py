@@ -153,10 +153,10 @@ def _pins(search: Search, question: Question, kind: Kind) -> Iterator[str]:
 
     Only an exact pin admits the latter two.
     """
-    asked = _constraint(question, kind)
-    if asked is not None:
+    constraint = _constraint(question, kind)
+    if constraint is not None:
         for status, name in product(STATUSES, _names(search, question, kind)):
-            near = _nearest(search, Population(kind, name, EVERY, status), asked.range)
+            near = _nearest(search, Population(kind, name, EVERY, status), constraint.range)
             yield from map(str, filter(_required(search, question, name), near) if kind == "framework" else near)
 
 
@@ -182,17 +182,19 @@ def _names(search: Search, question: Question, kind: Kind) -> Sequence[str]:
     return [requirement.name] if requirement else []
 
 
-def _nearest(search: Search, population: Population, wanted: Range) -> list[Version]:
+def _nearest(search: Search, population: Population, requested: Range) -> list[Version]:
     """Return the versions of the population nearest to `wanted`.
 
     First come those in its gaps, newest first, then in turn the next above and the next below it. Releases in `wanted`
     itself were admitted before; a pre-release or yanked version in it may still need an exact pin.
     """
-    if wanted.is_empty():
+    if requested.is_empty():
         return list(search.snapshot.newest(population, _TRIED))
-    low, high = wanted.intervals[0].low, wanted.intervals[-1].high
-    inside = Range.between(low, high) - (wanted if population.status == "release" else Range.NONE)
-    gaps = (search.snapshot.newest(replace(population, interval=gap), _TRIED) for gap in reversed(inside.intervals))
+    low, high = requested.intervals[0].low, requested.intervals[-1].high
+    unrequested = Range.between(low, high) - (requested if population.status == "release" else Range.NONE)
+    gaps = (
+        search.snapshot.newest(replace(population, interval=gap), _TRIED) for gap in reversed(unrequested.intervals)
+    )
     below = search.snapshot.newest(replace(population, interval=Interval(LEAST, low)), _TRIED)
     above = () if high is None else search.snapshot.oldest(replace(population, interval=Interval(high, None)), _TRIED)
     outside = chain.from_iterable(zip_longest(above, below))
@@ -201,7 +203,7 @@ def _nearest(search: Search, population: Population, wanted: Range) -> list[Vers
 
 def _platforms(search: Search, question: Question) -> list[dict[str, str]]:
     """Return the platforms that images offer, those that differ least from the request first."""
-    wanted = search.question.hardware
+    hardware = search.question.hardware
     names = _names(search, question, "framework")
     offers = {
         platform
@@ -209,7 +211,7 @@ def _platforms(search: Search, question: Question) -> list[dict[str, str]]:
         for platform in search.snapshot.platforms(name)
         if not (question.accelerated and platform[-1] == "cpu")
     }
-    nearest = sorted(offers, key=lambda offer: (wanted.distance(offer), -wanted.likeness(offer), offer))
+    nearest = sorted(offers, key=lambda offer: (hardware.distance(offer), -hardware.likeness(offer), offer))
     return [dict(zip(KEYS, offer, strict=True)) for offer in nearest]
 
 

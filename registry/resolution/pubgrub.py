@@ -169,7 +169,7 @@ class Solver(Generic[P, S, F]):
         self._allowed: dict[P, S] = dict.fromkeys(packages, everything)
         self._decided: dict[P, S] = {}
         self._trail: list[_Assignment[P, S, F]] = []
-        self._about: dict[P, list[Incompatibility[P, S, F]]] = {package: [] for package in packages}
+        self._by_package: dict[P, list[Incompatibility[P, S, F]]] = {package: [] for package in packages}
         self._known: set[int] = set()
         self._alive: list[Incompatibility[P, S, F]] = []
 
@@ -210,7 +210,7 @@ class Solver(Generic[P, S, F]):
             if not incompatibility.terms:
                 raise UnsolvableError(incompatibility)
             for package in incompatibility.terms:
-                self._about[package].append(incompatibility)
+                self._by_package[package].append(incompatibility)
         return bool(fresh)
 
     def _propagate(self, changed: Iterable[P]) -> None:
@@ -218,7 +218,7 @@ class Solver(Generic[P, S, F]):
         waiting = dict.fromkeys(changed)
         while waiting:
             changed_last, _ = waiting.popitem()
-            for incompatibility in reversed(self._about[changed_last]):
+            for incompatibility in reversed(self._by_package[changed_last]):
                 outside = self._outside(incompatibility)
                 if outside is None:
                     continue

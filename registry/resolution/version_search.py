@@ -74,34 +74,34 @@ class CachedSnapshot:
         self._provided = cache(snapshot.provided)
         self._providers = cache(snapshot.providers)
 
-    def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
+    def needed(self, population: Population) -> Sequence[tuple[Need, str]]:
         """Return the requirements of a population of models from the cache."""
-        return self._needed(wanted) if self._has(wanted.kind, wanted.name, wanted.status) else ()
+        return self._needed(population) if self._has(population.kind, population.name, population.status) else ()
 
-    def newest(self, wanted: Population, most: int) -> Sequence[Version]:
+    def newest(self, population: Population, limit: int) -> Sequence[Version]:
         """Return the newest versions of a population from the cache."""
-        return self._newest(wanted, most) if self._has(wanted.kind, wanted.name, wanted.status) else ()
+        return self._newest(population, limit) if self._has(population.kind, population.name, population.status) else ()
 
-    def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
+    def oldest(self, population: Population, limit: int) -> Sequence[Version]:
         """Return the oldest versions of a population from the cache."""
-        return self._oldest(wanted, most) if self._has(wanted.kind, wanted.name, wanted.status) else ()
+        return self._oldest(population, limit) if self._has(population.kind, population.name, population.status) else ()
 
-    def extent(self, wanted: Population) -> Extent | None:
+    def extent(self, population: Population) -> Extent | None:
         """Return the extent of a population from the cache."""
-        return self._extent(wanted) if self._has(wanted.kind, wanted.name, wanted.status) else None
+        return self._extent(population) if self._has(population.kind, population.name, population.status) else None
 
-    def provided(self, wanted: Environments) -> Version | None:
+    def provided(self, environments: Environments) -> Version | None:
         """Return the newest version of the framework that the images provide, from the cache."""
-        return self._provided(wanted) if self._has_both(wanted) else None
+        return self._provided(environments) if self._has_both(environments) else None
 
-    def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
+    def providers(self, environments: Environments) -> Sequence[tuple[str, Version]]:
         """Return the images and their newest versions from the cache."""
-        return self._providers(wanted) if self._has_both(wanted) else ()
+        return self._providers(environments) if self._has_both(environments) else ()
 
-    def _has_both(self, wanted: Environments) -> bool:
+    def _has_both(self, environments: Environments) -> bool:
         """Return whether both the framework and the image may have versions of the wanted status."""
-        images = wanted.image is None or self._has("image", wanted.image, wanted.image_status)
-        return images and self._has("framework", wanted.framework, wanted.status)
+        images = environments.image is None or self._has("image", environments.image, environments.image_status)
+        return images and self._has("framework", environments.framework, environments.status)
 
     def _has(self, kind: Kind, name: str, status: Status | None) -> bool:
         """Return whether the name may have versions of that status."""
@@ -119,37 +119,41 @@ class DraftSnapshot:
         self._snapshot = snapshot
         self._drafts = {(draft.kind, draft.name): draft for draft in drafts}
 
-    def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
+    def names(self, kind: Kind, near: str, limit: int) -> Sequence[str]:
         """Return the published names near `near`."""
-        return self._snapshot.names(kind, near, most)
+        return self._snapshot.names(kind, near, limit)
 
     def needs(self, model: str) -> Sequence[Need]:
         """Return the requirements of the draft, or of the published versions of the model."""
         draft = self._drafts.get(("model", model))
         return self._snapshot.needs(model) if draft is None else sorted(draft.requires)
 
-    def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
+    def needed(self, population: Population) -> Sequence[tuple[Need, str]]:
         """Return the requirements of the draft, or of the published population."""
-        drafts = self._found(wanted)
+        drafts = self._draft_in(population)
         if drafts is None:
-            return self._snapshot.needed(wanted)
+            return self._snapshot.needed(population)
         return sorted((need, key(draft.version)) for draft in drafts for need in draft.requires)
 
-    def newest(self, wanted: Population, most: int) -> Sequence[Version]:
+    def newest(self, population: Population, limit: int) -> Sequence[Version]:
         """Return the version of the draft, or the newest published versions."""
-        drafts = self._found(wanted)
-        return self._snapshot.newest(wanted, most) if drafts is None else [draft.version for draft in drafts][:most]
+        drafts = self._draft_in(population)
+        return (
+            self._snapshot.newest(population, limit) if drafts is None else [draft.version for draft in drafts][:limit]
+        )
 
-    def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
+    def oldest(self, population: Population, limit: int) -> Sequence[Version]:
         """Return the version of the draft, or the oldest published versions."""
-        drafts = self._found(wanted)
-        return self._snapshot.oldest(wanted, most) if drafts is None else [draft.version for draft in drafts][:most]
+        drafts = self._draft_in(population)
+        return (
+            self._snapshot.oldest(population, limit) if drafts is None else [draft.version for draft in drafts][:limit]
+        )
 
-    def extent(self, wanted: Population) -> Extent | None:
+    def extent(self, population: Population) -> Extent | None:
         """Return the extent of the draft, or of the published population."""
-        drafts = self._found(wanted)
+        drafts = self._draft_in(population)
         if drafts is None:
-            return self._snapshot.extent(wanted)
+            return self._snapshot.extent(population)
         return Extent(1, drafts[0].version, drafts[0].version) if drafts else None
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
@@ -167,22 +171,24 @@ class DraftSnapshot:
         """Return the names of published images with the framework."""
         return self._snapshot.images(framework)
 
-    def provided(self, wanted: Environments) -> Version | None:
+    def provided(self, environments: Environments) -> Version | None:
         """Return the newest version of the framework that the published images provide."""
-        return self._snapshot.provided(wanted)
+        return self._snapshot.provided(environments)
 
-    def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
+    def providers(self, environments: Environments) -> Sequence[tuple[str, Version]]:
         """Return the published images and their newest versions."""
-        return self._snapshot.providers(wanted)
+        return self._snapshot.providers(environments)
 
-    def _found(self, wanted: Population) -> list[Candidate] | None:
+    def _draft_in(self, population: Population) -> list[Candidate] | None:
         """Return the draft as a list if it is in the population; `None` where the name has no draft."""
-        draft = self._drafts.get((wanted.kind, wanted.name))
+        draft = self._drafts.get((population.kind, population.name))
         if draft is None:
             return None
-        inside = wanted.interval.low_key <= key(draft.version) < wanted.interval.high_key
-        fits = wanted.status in (None, draft.status) and (wanted.need is None or wanted.need in draft.requires)
-        return [draft] if inside and fits else []
+        is_in_interval = population.interval.low_key <= key(draft.version) < population.interval.high_key
+        fits = population.status in (None, draft.status) and (
+            population.need is None or population.need in draft.requires
+        )
+        return [draft] if is_in_interval and fits else []
 
 
 __all__ = ["Fact", "Preferences", "Search", "need_of"]
@@ -210,7 +216,7 @@ class Search:
         self.available = available
         self.question, self.snapshot, self.preferences = available.question, available.snapshot, available.preferences
         self.facts_of_conflict: tuple[Fact, ...] = ()
-        self._found: dict[Question, tuple[Resolution | None, tuple[Fact, ...]]] = {}
+        self._answers: dict[Question, tuple[Resolution | None, tuple[Fact, ...]]] = {}
         self._needed: dict[Need, Ruling] = {}
         self._provided: dict[tuple[str, str], tuple[Ruling, tuple[tuple[VersionClass, Version], ...]]] = {}
 
@@ -222,14 +228,14 @@ class Search:
     def with_question(self, question: Question) -> "Search":
         """Return the search for another question over the same snapshot, with the same preferences."""
         other = Search(self.available.with_question(question))
-        other._found = self._found
+        other._answers = self._answers
         return other
 
     def find(self) -> Resolution | None:
         """Return the preferred resolution, or `None` if there is none; each question is searched for once."""
-        if self.question not in self._found:
-            self._found[self.question] = self._find()
-        resolution, self.facts_of_conflict = self._found[self.question]
+        if self.question not in self._answers:
+            self._answers[self.question] = self._find()
+        resolution, self.facts_of_conflict = self._answers[self.question]
         return resolution
 
     def _find(self) -> tuple[Resolution | None, tuple[Fact, ...]]:
@@ -300,16 +306,18 @@ class Search:
         the model could have. The second is that no version of the model can be chosen whose requirement lies in that
         set.
         """
-        wanted = self.available.all_frameworks()
+        demanded = self.available.all_frameworks()
         newest = {
             version_class: self.available.framework(version_class[0], version_class[1], part)
-            for version_class, part in wanted.parts.items()
+            for version_class, part in demanded.parts.items()
         }
-        above = {version_class: part & _above(newest[version_class]) for version_class, part in wanted.parts.items()}
-        absent = Choices.of_parts(above) | allowed
+        above_newest = {
+            version_class: part & _above(newest[version_class]) for version_class, part in demanded.parts.items()
+        }
+        absent = Choices.of_parts(above_newest) | allowed
         return (
             Incompatibility.of({"framework": absent}, Fact("absent", "framework")),
-            self._rule_out(self.available.unmet_needs(wanted & ~absent)),
+            self._rule_out(self.available.unmet_needs(demanded & ~absent)),
         )
 
     @cached_property
@@ -332,9 +340,9 @@ class Search:
         if preferred is not None:
             version_class = (need_of(preferred), preferred.status)
             if allowed.of(version_class).contains(preferred.version):
-                return Choices.one(version_class, preferred.version)
+                return Choices.exactly(version_class, preferred.version)
         fitting = (item for item in self.available.models.items() if allowed.of(item[0]).contains_key(item[1]))
-        return next((Choices.one(version_class, version_of(place)) for version_class, place in fitting), None)
+        return next((Choices.exactly(version_class, version_of(place)) for version_class, place in fitting), None)
 
     def _framework(self, allowed: Choices) -> Choices | None:
         """Return the preferred version of the framework, else the newest that an image provides."""
@@ -343,7 +351,7 @@ class Search:
     def _image(self, allowed: Choices) -> Choices | None:
         """Return the first image, in the order of choice, that provides the chosen framework."""
         images = (image for _, images in self._provided.values() for image in images)
-        return next((Choices.one(*image) for image in images if allowed.of(image[0]).contains(image[1])), None)
+        return next((Choices.exactly(*image) for image in images if allowed.of(image[0]).contains(image[1])), None)
 
     def _dataset(self, allowed: Choices) -> Choices | None:
         """Return the preferred version of the dataset, else the newest."""
@@ -367,7 +375,7 @@ class Search:
             ]
             candidates = [(version_class, version) for version_class, version in newest_versions if version is not None]
             if candidates:
-                return Choices.one(*max(candidates, key=lambda candidate: key(candidate[1])))
+                return Choices.exactly(*max(candidates, key=lambda candidate: key(candidate[1])))
         return None
 
     def _candidate(self, kind: Kind, chosen: Choices) -> Candidate:

@@ -91,7 +91,7 @@ class Choices:
         return cls({Range.ALL: members} if members else {})
 
     @classmethod
-    def one(cls, version_class: VersionClass, version: Version) -> "Choices":
+    def exactly(cls, version_class: VersionClass, version: Version) -> "Choices":
         """Return the set of one version."""
         return cls({Range.exactly(version): frozenset((version_class,))})
 
@@ -108,7 +108,7 @@ class Choices:
         return frozenset(chain.from_iterable(self.groups.values()))
 
     def single(self) -> tuple[VersionClass, Version]:
-        """Return the class and the version of a set made by `one`."""
+        """Return the class and the version of a set made by `exactly`."""
         ((version_class, versions),) = self.parts.items()
         version = versions.single()
         assert version is not None
@@ -177,17 +177,17 @@ class Choices:
         return Choices(groups, rest)
 
     def _pairs(
-        self, other: "Choices", wanted: Callable[[Range, Range], bool]
+        self, other: "Choices", is_wanted: Callable[[Range, Range], bool]
     ) -> Iterator[tuple[Range, Range, frozenset[VersionClass]]]:
         """Yield each wanted pair of a range of this set and one of `other`, with the classes that have both."""
         for first, classes in self.groups.items():
             yield from (
-                (first, second, classes & theirs) for second, theirs in other.groups.items() if wanted(first, second)
+                (first, second, classes & theirs) for second, theirs in other.groups.items() if is_wanted(first, second)
             )
-            if wanted(first, other.rest):
+            if is_wanted(first, other.rest):
                 yield first, other.rest, classes - other.classes
         for second, theirs in other.groups.items():
-            if wanted(self.rest, second):
+            if is_wanted(self.rest, second):
                 yield self.rest, second, theirs - self.classes
 
     def _is_cheaper_by_group(self, other: "Choices") -> bool:

@@ -63,8 +63,8 @@ def _folder(source: ScaffoldSource) -> Lines:
              (("image-index", PICTURES), ("wav-index", SOUNDS))}  # fmt: skip
     form = max(kinds, key=lambda candidate: len(kinds[candidate]))
     if not kinds[form]:
-        if found := [place.name for _, place in files if _is_pictures(place)]:
-            what = f"{source.path.name} holds idx files of pictures: {', '.join(found[:_SHOWN])}"
+        if idx_names := [place.name for _, place in files if _is_pictures(place)]:
+            what = f"{source.path.name} holds idx files of pictures: {', '.join(idx_names[:_SHOWN])}"
             raise InvalidInputError(what, where=str(source.path), next_step="name one of these files itself")
         return [*_bare(f"{source.path.name} holds no pictures, no sounds and no index", source.notes)]
     samples, notes = kinds[form], source.notes
@@ -98,7 +98,7 @@ def _index(source: ScaffoldSource, path: Path) -> Lines:
         notes.todo("format", "format", "format", "files of several endings are named", "write image-index or wav-index")
     ]  # fmt: skip
     folder = path.parent
-    if any("/" not in row[0] for row in rows):  # beside the index, so that the folder is one tree
+    if any("/" not in row[0] for row in rows):  # samples beside the index: list the folder as one tree
         index_path, files = f"{folder.name}/{path.name}", source.file(folder)
     else:
         top_folders = dict.fromkeys(name.split("/")[0] for row in rows for name in (row[0], row[2]) if "/" in name)
@@ -123,17 +123,17 @@ def _labels(source: ScaffoldSource, folder: Path, labels: list[str], *, tree: bo
         tree: Whether the folder is listed as a tree.
     """
     names = sorted({label for label in labels if label and not (label.isascii() and label.isdigit())})
-    beside = next((folder / name for name in _LABEL_FILES if (folder / name).is_file()), None)
-    if beside is not None and set(names) <= {line.strip() for line in beside.read_text("utf-8").splitlines()}:
-        path, notes = f"{folder.name}/{beside.name}" if tree else beside.name, source.notes
+    labels_file = next((folder / name for name in _LABEL_FILES if (folder / name).is_file()), None)
+    if labels_file is not None and set(names) <= {line.strip() for line in labels_file.read_text("utf-8").splitlines()}:
+        path, notes = f"{folder.name}/{labels_file.name}" if tree else labels_file.name, source.notes
         lines = entry_lines("labels", path)
         if names:
-            notes.tell("labels", "labels", f"{beside.name} lies beside and has every label", "taken as the labels")
+            notes.tell("labels", "labels", f"{labels_file.name} lies beside and has every label", "taken as the labels")
         else:
-            what = f"{beside.name} lies beside, and labels are indices"
+            what = f"{labels_file.name} lies beside, and labels are indices"
             ask = "check that its line i names class i, then delete this line; or delete both, and the file"
             lines.insert(0, notes.todo("labels", "labels", "confirm", what, ask))
-        return lines, [] if tree else source.file(beside)
+        return lines, [] if tree else source.file(labels_file)
     if not names or all(map(is_number, names)):
         return [], []
     what = f"the index names {len(names)} labels: {', '.join(map(format_original, names[:_SHOWN]))}"
@@ -263,12 +263,12 @@ def _idx(source: ScaffoldSource) -> Lines:
 
 def _labels_of(path: Path, count: int) -> Path | None:
     """Return the labels file whose name differs from the pictures' like MNIST's files, if it has as many labels."""
-    beside = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
-    if beside == path or not beside.is_file():
+    labels_file = path.with_name(path.name.replace("images", "labels").replace("idx3", "idx1"))
+    if labels_file == path or not labels_file.is_file():
         return None
-    with _unpacked(beside) as stream:
+    with _unpacked(labels_file) as stream:
         try:
-            return beside if idx_sizes(stream) == (count,) else None
+            return labels_file if idx_sizes(stream) == (count,) else None
         except MalformedError:
             return None
 

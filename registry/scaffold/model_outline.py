@@ -133,7 +133,8 @@ def _with_sizes_of_state(tensor: GraphTensor, states: Sequence[GraphTensor]) -> 
     for state in states:
         state_sizes = state.sizes or ()
         is_compatible = all(
-            not isinstance(size, int) or size == wanted for size, wanted in zip(sizes, state_sizes, strict=False)
+            not isinstance(size, int) or size == state_size
+            for size, state_size in zip(sizes, state_sizes, strict=False)
         )
         if tensor.dtype == state.dtype and len(sizes) == len(state_sizes) and is_compatible:
             return replace(tensor, sizes=state_sizes)
@@ -305,12 +306,12 @@ def _listing(tensors: list[StoredTensor]) -> Lines:
     return [*lines, f"#   and {more} more"] if more > 0 else lines
 
 
-def _format(form: str | None, called: str, notes: ImportNotes) -> Lines:
+def _format(form: str | None, file_name: str, notes: ImportNotes) -> Lines:
     """Return the line of the format."""
     if form is not None:
         return entry_lines("format", form)
     ask = f"write one of {', '.join(FRAMEWORKS)}"
-    return [notes.todo("format", "format", "format", f"none follows from {printable(called) or 'no file'}", ask)]
+    return [notes.todo("format", "format", "format", f"none follows from {printable(file_name) or 'no file'}", ask)]
 
 
 def _framework(form: str | None, notes: ImportNotes) -> Lines:

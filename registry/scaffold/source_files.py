@@ -57,17 +57,17 @@ class ScaffoldSource:
         return element_lines([*lines, *entry_lines("source", self.beside(path))])
 
 
-def heading(kind: str, name: str | None, called: str, notes: ImportNotes, *, version: str = "") -> Lines:
+def heading(kind: str, name: str | None, file_name: str, notes: ImportNotes, *, version: str = "") -> Lines:
     """Return the first keys of any manifest; the version is 1.0.0 unless a file states it."""
     lines = ["schema: 1", f"kind: {kind}"]
     if name is None:
         lines.append(notes.todo("name", "no-name", "name", "no file gives one", "write lower-case letters and digits"))
     else:
-        notes.tell("name", "inferred", f"{called} is called so", f"written as {name}")
+        notes.tell("name", "inferred", f"{file_name} is called so", f"written as {name}")
         lines += entry_lines("name", name)
     if not version:
         notes.tell("version", "inferred", "a first version", "written as 1.0.0")
-    what = f"{called} states none that could be read" if called else "nothing states one"
+    what = f"{file_name} states none that could be read" if file_name else "nothing states one"
     ask = "write the SPDX expression, such as Apache-2.0; or various, or proprietary"
     return [*lines, f"version: {version or '1.0.0'}", notes.todo("license", "no-license", "license", what, ask)]
 

@@ -111,6 +111,6 @@ def _wheels(text: bytes, path: str) -> Iterator[ListedWheel]:
                     where=path,
                     next_step="publish an image that carries its wheels",
                 )
-            inside = posixpath.normpath(posixpath.join(posixpath.dirname(path), wheel.path))
+            wheel_path = posixpath.normpath(posixpath.join(posixpath.dirname(path), wheel.path))
             version = "" if package.version is None else str(package.version)
-            yield ListedWheel(inside, wheel.hashes.get("sha256", ""), wheel.size, str(package.name), version)
+            yield ListedWheel(wheel_path, wheel.hashes.get("sha256", ""), wheel.size, str(package.name), version)

@@ -217,7 +217,7 @@ _TFLITE_DTYPES = {
     0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8",
     10: "float64", 12: "uint64", 15: "uint32", 16: "uint16",
 }  # fmt: skip
-_LONGEST = 1 << 16  # elements of a vector that is read: names, sizes, tensors of a graph
+_LONGEST = 1 << 16  # elements of a vector of names, sizes or tensors
 
 
 def read_tflite_graph(stream: BinaryIO, size: int) -> GraphSignature:

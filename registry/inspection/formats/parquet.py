@@ -60,12 +60,12 @@ class Footer:
         return column
 
 
-def _keys(column: Column, above: str) -> Iterator[str]:
+def _keys(column: Column, prefix: str) -> Iterator[str]:
     """Yield the paths of a column's parts, or its own."""
     if not column.parts:
-        yield above + column.name
+        yield prefix + column.name
     for part in column.parts:
-        yield from _keys(part, f"{above}{column.name}.")
+        yield from _keys(part, f"{prefix}{column.name}.")
 
 
 def read_footer(stream: BinaryIO) -> Footer:
@@ -101,8 +101,8 @@ def _footer(reader: "_Compact") -> Footer:
             elements = value
         if field == _ROWS and elements is not None:
             root, *rest = elements
-            left = iter(rest)
-            return Footer(int(value), tuple(_column(left, 0) for _ in range(root[_CHILDREN])))
+            elements_left = iter(rest)
+            return Footer(int(value), tuple(_column(elements_left, 0) for _ in range(root[_CHILDREN])))
     raise MalformedError("its footer has no schema, or no number of rows")
 
 

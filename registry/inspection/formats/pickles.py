@@ -48,7 +48,7 @@ def _globals(stream: BinaryIO) -> Iterator[str]:
     while start := stream.read(len(_PICKLE)):
         stream.seek(-len(_PICKLE), 1)
         names: set[str] = set()
-        has_calls = start == _PICKLE  # of bytes that may be text, names count once something is done with them
+        has_calls = start == _PICKLE  # in bytes that may be text, names count only after a call
         is_complete = False
         try:
             for operation, name in _operations(stream):
@@ -56,7 +56,7 @@ def _globals(stream: BinaryIO) -> Iterator[str]:
                 is_complete = operation == "STOP"
                 names |= {_clipped(name)} if name else set()
         except (ValueError, EOFError, UnicodeDecodeError, IndexError, OverflowError):
-            is_complete = False  # the raw values of tensors follow, or it is no pickle: nothing after this can be read
+            is_complete = False  # raw values of tensors follow, or it is not a pickle: no reader can read further
         yield from names if has_calls else ()
         if not is_complete:
             return
@@ -70,15 +70,15 @@ def _operations(stream: BinaryIO) -> Iterator[tuple[str, str]]:
     set; every unpickler stops there too. So words in a text call nothing. Only INST may look up its name before it
     misses its mark.
     """
-    has_mark, most = False, 0  # values that the stack can have, at the most: what a mark sets apart is never subtracted
-    words: list[str] = []  # pushed since the last operation that is neither a push of text nor a note of one
+    has_mark, most_values = False, 0  # upper bound of the stack's size: values above a mark are never subtracted
+    words: list[str] = []  # texts pushed since the last operation other than pushing or memoizing text
     memo: dict[int, str] = {}
     for operation, argument, _ in pickletools.genops(stream):
         takes_mark = pickletools.stackslice in operation.stack_before
-        if not (has_mark or operation.name == "INST" if takes_mark else len(operation.stack_before) <= most):
+        if not (has_mark or operation.name == "INST" if takes_mark else len(operation.stack_before) <= most_values):
             return
         has_mark = has_mark or operation.name == "MARK"
-        most += len(operation.stack_after) - (0 if takes_mark else len(operation.stack_before))
+        most_values += len(operation.stack_after) - (0 if takes_mark else len(operation.stack_before))
         global_name = ""
         if operation.name == "MEMOIZE":
             memo[len(memo)] = words[-1] if words else _UNKNOWN

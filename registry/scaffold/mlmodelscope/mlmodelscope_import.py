@@ -66,27 +66,27 @@ _AMBIGUOUS = frozenset(".[]")
 
 def list_leftovers(value: dict[str, Any], notes: ImportNotes) -> None:
     """List every unused key below the top level; a mapping of which nothing was used is listed as a whole."""
-    above = {path[:end] for path in notes.used for end in range(len(path)) if path[end] in ".["}
-    _walk(value, "", "", above, notes)
+    used_parents = {path[:end] for path in notes.used for end in range(len(path)) if path[end] in ".["}
+    _walk(value, "", "", used_parents, notes)
 
 
-def _walk(value: Any, path: str, section: str, above: set[str], notes: ImportNotes) -> None:  # noqa: ANN401
+def _walk(value: Any, path: str, section: str, used_parents: set[str], notes: ImportNotes) -> None:  # noqa: ANN401
     """List the unused keys of one mapping or list."""
     keyed = value.items() if isinstance(value, dict) else enumerate(value)
     for key, inner in keyed:
-        below = child_path(path, key)
-        # A key with a dot spells the path of another one, and is none of the form's.
-        ambiguous = isinstance(key, str) and (not key or not _AMBIGUOUS.isdisjoint(key))
-        if below in notes.used and not ambiguous:
+        key_path = child_path(path, key)
+        # A key with a dot equals the path of another key, and belongs to neither form.
+        is_ambiguous = isinstance(key, str) and (not key or not _AMBIGUOUS.isdisjoint(key))
+        if key_path in notes.used and not is_ambiguous:
             continue
-        if below in above and not ambiguous and isinstance(inner, dict | list):
-            _walk(inner, below, section if isinstance(key, int) else _section(section, key), above, notes)
+        if key_path in used_parents and not is_ambiguous and isinstance(inner, dict | list):
+            _walk(inner, key_path, section if isinstance(key, int) else _section(section, key), used_parents, notes)
         else:
             known = KNOWN.get(section, ())
             close = find_close(str(key), known) if key not in known else []
             hint = f" (did you mean {close[0]}?)" if close else ""
             ask = "if it changes a result say so in the native form; then delete this line"
-            notes.todo_unplaced(below, "unknown-key", f"{format_original(inner)} has no meaning here{hint}", ask)
+            notes.todo_unplaced(key_path, "unknown-key", f"{format_original(inner)} has no meaning here{hint}", ask)
 
 
 def _section(section: str, key: str) -> str:

@@ -102,7 +102,7 @@ def resize_step(port: OriginalMapping, picture: ImageParameters, key: str, state
 
 def dimensions(port: OriginalMapping, key: str) -> tuple[int, int, int] | None:
     """Return channels, height and width, the order in which the program reads them, whatever the layout."""
-    if not port.says(key):
+    if not port.has_value(key):
         return None
     sizes = port.numbers(key)
     if sizes is None:
@@ -228,7 +228,7 @@ def _decode(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: 
         step.notes.tell(
             step.path("data_layout"), "layout", f"{format_original(written)} is no layout of a picture", "left out"
         )
-    if step.says("element_type"):
+    if step.has_value("element_type"):
         what = f"decode gives {format_original(step.use('element_type'))}, and here always uint8"
         step.notes.tell(step.path("element_type"), "decode-type", what, "left out")
     return decode_step(step, "color_mode")
@@ -243,7 +243,7 @@ def _resize(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: 
         what = f"{format_original(method)} is no method here"
         stated = [notes.todo(step.path("method"), "resize", "method", what, f"write one of {', '.join(_METHODS)}")]
     size = step.use("dimensions")
-    if step.says("keep_aspect_ratio") and step.boolean("keep_aspect_ratio"):
+    if step.has_value("keep_aspect_ratio") and step.boolean("keep_aspect_ratio"):
         how = f"by {method or 'no stated method'}; no crop or margin is said"
         what = f"to {format_original(size)} with the aspect ratio kept, {how}"
         return [notes.todo(step.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ASK_ASPECT)]
@@ -309,7 +309,7 @@ def _input(port: OriginalMapping, position: int, network: Network) -> Lines:
     """Return the lines of an input."""
     kind = port.text("type")
     described = description_comment(port)
-    if port.says("steps"):
+    if port.has_value("steps"):
         return element_lines([*described, *paper_input(port, kind, position, network)])
     parameters = port.mapping("parameters") or OriginalMapping(port.place.at("parameters"), {}, port.notes)
     lines = name_lines(parameters, "input_layer", position, "input", network)[1]
@@ -354,7 +354,7 @@ def _confirm(port: OriginalMapping, *, sized: bool) -> Lines:
     inferences = ["the steps are in the order of their code"]
     if sized:
         inferences.append("dimensions are channels, height, width, and the batch is free")
-    if port.says("mean") or port.says("scale"):
+    if port.has_value("mean") or port.has_value("scale"):
         inferences.append("scale divides after mean is subtracted, and a missing one is 0 or 1")
     else:
         inferences.append("without mean and scale there is no normalize")
@@ -383,14 +383,14 @@ def _code_steps(port: OriginalMapping, picture: ImageParameters, dtype: str | No
 def _aspect_lines(port: OriginalMapping) -> Lines:
     """Return the TODO lines about the aspect ratio, and about sides that are not a size."""
     lines, notes = Lines(), port.notes
-    if port.says("keep_aspect_ratio") and port.boolean("keep_aspect_ratio"):
+    if port.has_value("keep_aspect_ratio") and port.boolean("keep_aspect_ratio"):
         what = "the aspect ratio is kept, and nothing says by what crop or margin"
         lines.append(notes.todo(port.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ASK_ASPECT))
     for key, ask in (
         ("max_dimension", "no resize here goes by the longer side: write resize: {size: …}, or a python step"),
         ("min_dimension", "write resize: {shorter: …} if the shorter side is meant"),
     ):
-        if port.says(key):
+        if port.has_value(key):
             what = f"{key} is {format_original(port.use(key))}"
             lines.append(notes.todo(port.path(key), "side", "resize", what, ask))
     return lines
@@ -398,10 +398,12 @@ def _aspect_lines(port: OriginalMapping) -> Lines:
 
 def _crop_lines(port: OriginalMapping) -> Lines:
     """Return the TODO line about a crop."""
-    stated = [f"{key} is {format_original(port.use(key))}" for key in ("crop_method", "crop_ratio") if port.says(key)]
+    stated = [
+        f"{key} is {format_original(port.use(key))}" for key in ("crop_method", "crop_ratio") if port.has_value(key)
+    ]
     if not stated:
         return []
-    key = "crop_method" if port.says("crop_method") else "crop_ratio"
+    key = "crop_method" if port.has_value("crop_method") else "crop_ratio"
     what = f"{' and '.join(stated)}, and nothing says before or after which step"
     ask = "write center_crop: {fraction: …} at its place, if the centre is meant"
     return [port.notes.todo(port.path(key), "crop", "center_crop", what, ask)]
@@ -413,7 +415,7 @@ def _normalize_step(port: OriginalMapping, picture: ImageParameters) -> Lines:
     if mean is None and scale is None:
         return []
     mean, scale = mean or (0,), scale or (1,)
-    path = port.path("mean" if port.says("mean") else "scale")
+    path = port.path("mean" if port.has_value("mean") else "scale")
     written = f"mean {format_flow(list(mean))} and scale {format_flow(list(scale))}"
     channels = picture.channels or 3
     if len(mean) not in (1, channels) or len(scale) not in (1, channels) or any(values <= 0 for values in scale):
@@ -437,7 +439,7 @@ def _layout_step(picture: ImageParameters) -> Lines:
 def list_code(top: OriginalMapping) -> None:
     """List code in the original, which is not imported."""
     for key in CODE:
-        if top.says(key):
+        if top.has_value(key):
             written = top.use(key)
             lines = written.count("\n") if isinstance(written, str) else 0
             what = (

@@ -62,7 +62,7 @@ def name_lines(top: OriginalMapping, seen: dict[tuple[str, str], str], source: s
         return None, [notes.todo(path, "name", "name", what, f"write lower-case letters and digits, at most {LONGEST}")]
     if native != written:
         notes.tell(path, "name", f"{format_original(written)} is no name by the rule here", f"written as {native}")
-    # Only what a version says can tell two models of one name apart; one that says nothing is equal to none.
+    # Only the version distinguishes two models of one name; two without a version count as the same.
     key = (native, format_original(top.value.get("version")))
     if key in seen:
         what = f"{native} is also the model of {format_original(seen[key])}, in the same version"
@@ -156,7 +156,7 @@ def list_images(top: OriginalMapping) -> None:
 
     An original names images by tag, and may have swapped those for CPU and GPU.
     """
-    if not top.says("container"):
+    if not top.has_value("container"):
         return
     container = top.use("container")
     if not isinstance(container, dict):
@@ -289,7 +289,7 @@ def model_files(top: OriginalMapping, files: Files) -> str:
     graph = model.text("graph_path") or ""
     for role in ("graph", "weights"):
         _model_file(model, files, role, base, archived=archived)
-    if not model.says("graph_path"):
+    if not model.has_value("graph_path"):
         ask = "give one file the role graph"
         what = "the original names no graph"
         files.lines.append(model.notes.todo(model.path("graph_path"), "no-graph", "files", what, ask))
@@ -300,13 +300,13 @@ def _model_file(model: OriginalMapping, files: Files, role: str, base: str, *, a
     """Add the graph or the weights to `files`."""
     path = model.text(f"{role}_path")
     key = f"{role}_checksum"
-    if role == "graph" and not model.says(key) and model.says("checksum"):
+    if role == "graph" and not model.has_value(key) and model.has_value("checksum"):
         key = "checksum"
     if not path:
         if role == "graph" and base:
             what = f"{format_original(base)} is the base of no file: graph_path is empty"
             model.notes.tell(model.path("base_url"), "base-url", what, "left out")
-        if model.says(key):
+        if model.has_value(key):
             what = f"{format_original(model.use(key))} is the checksum of a file that is not named"
             model.notes.tell(model.path(key), "checksum", what, "left out")
         return
@@ -335,19 +335,19 @@ _DEEPEST = 32
 
 def attribute_lines(top: OriginalMapping) -> Lines:
     """Return the attributes, and a TODO line if they state values of metrics."""
-    kept = _own_attributes(top) if top.says("attributes") else {}
+    attributes = _own_attributes(top) if top.has_value("attributes") else {}
     stated = [
         f"{key} {format_original(inner)}"
-        for key, inner in kept.items()
+        for key, inner in attributes.items()
         if key.lower() in _METRICS and inner is not None
     ]
     for key in _KEPT:
-        if top.says(key) and key in kept:
+        if top.has_value(key) and key in attributes:
             what = f"{format_original(top.use(key))}, where attributes have {key} too"
             top.notes.tell(top.path(key), "attribute", what, "left out")
-        elif top.says(key) and _is_kept(top, key, key, top.use(key)):
-            kept[key] = top.use(key)
-    lines = entry_lines("attributes", kept) if kept else []
+        elif top.has_value(key) and _is_kept(top, key, key, top.use(key)):
+            attributes[key] = top.use(key)
+    lines = entry_lines("attributes", attributes) if attributes else []
     return [*lines, *([_claims(top, stated)] if stated else [])]
 
 

@@ -40,7 +40,7 @@ class Outputs:
 
 def read_outputs(top: OriginalMapping, network: Network, files: Files) -> Outputs:
     """Return the task, outputs and predictions of the original; labels files are added to `files`."""
-    key = "output" if top.says("output") else "outputs"
+    key = "output" if top.has_value("output") else "outputs"
     ports = top.elements(key)
     inputs = top.value.get("inputs")
     first = inputs[0] if isinstance(inputs, list) and inputs else inputs
@@ -105,7 +105,7 @@ def _classes(
 def _paper_steps(port: OriginalMapping, files: Files) -> Lines:
     """Return the steps of an output in the paper's form; argsort only orders a display, but names the labels."""
     lines = Lines()
-    for step in port.elements("steps") if port.says("steps") else []:
+    for step in port.elements("steps") if port.has_value("steps") else []:
         for name in step.value:
             arguments = step.mapping(name) if name == "argsort" and isinstance(step.value[name], dict) else None
             if arguments is not None:
@@ -139,7 +139,7 @@ def _detections(parameters: OriginalMapping, network: Network, files: Files) -> 
         outputs += element_lines([*name_part, f"type: {_TYPES[key]}", *dtype_lines(parameters)[1]])
     known = {"boxes": names["boxes_layer"], "scores": names["probabilities_layer"], "classes": names["classes_layer"]}
     lines = ["type: detections", *(line for key, name in known.items() if name for line in entry_lines(key, name))]
-    order = [f"{key} is {format_original(parameters.use(key))}" for key in _BOX_KEYS if parameters.says(key)]
+    order = [f"{key} is {format_original(parameters.use(key))}" for key in _BOX_KEYS if parameters.has_value(key)]
     statement = (
         "their program took boxes as ymin, xmin, ymax, xmax" if not order else f"the original says {', '.join(order)}"
     )
@@ -176,7 +176,7 @@ def _unknown(
     if kind == "feature":
         what = "an output of type feature held class probabilities in older manifests, and features in others"
     lines = Lines()
-    layers = [key for key in _LAYERS if parameters.says(key)]
+    layers = [key for key in _LAYERS if parameters.has_value(key)]
     for position, key in enumerate(_ordered(parameters, layers or ["layer_name"])):
         todo = port.notes.todo(port.path("type"), "output-type", "type", what, "write one of the formats' types")
         name_part = name_lines(parameters, key, position, "output", network)[1]
@@ -195,7 +195,7 @@ def _label_file(port: OriginalMapping, key: str, checksum: str, files: Files) ->
     """Add a labels file, and return its line."""
     url = port.text(key)
     if not url:
-        if port.says(checksum):
+        if port.has_value(checksum):
             what = f"{format_original(port.use(checksum))} is the checksum of labels that are not named"
             port.notes.tell(port.path(checksum), "checksum", what, "left out")
         return []

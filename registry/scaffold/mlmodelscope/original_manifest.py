@@ -33,7 +33,7 @@ class OriginalMapping:
         """Return a scalar as written: `1.10` where the value is 1.1."""
         return self.place.at(key).spelling or format_original(self.value[key])
 
-    def says(self, key: str) -> bool:
+    def has_value(self, key: str) -> bool:
         """Return whether the key has a value other than null; null is marked as used."""
         if key in self.value and self.value[key] is None:
             self.use(key)
@@ -101,7 +101,7 @@ class OriginalMapping:
 
     def _typed(self, key: str, wanted: str, fitting: Callable[[Any], T | None], *, whole: bool = True) -> T | None:
         """Return a value of the wanted type; list one of another type, and return None."""
-        if not self.says(key):
+        if not self.has_value(key):
             return None
         value = fitting(self.value[key])
         if whole or not value:
@@ -161,7 +161,7 @@ def name_lines(port: OriginalMapping, key: str, position: int, kind: str, networ
         kind: `input` or `output`.
         network: The network, whose tensors may be identified by position.
     """
-    key = key if port.says(key) or not port.says(_LAYER) else _LAYER
+    key = key if port.has_value(key) or not port.has_value(_LAYER) else _LAYER
     written, notes, path = port.text(key), port.notes, port.path(key)
     if written is None:
         what = f"the original does not name the {kind}"

@@ -30,29 +30,29 @@ class Universe:
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self.rows = list(candidates)
 
-    def names(self, kind: Kind, near: str, most: int) -> Sequence[str]:
+    def names(self, kind: Kind, near: str, limit: int) -> Sequence[str]:
         names = sorted({one.name for one in self.rows if one.kind == kind})
         place = bisect_left(names, near)
-        return names[max(0, place - most) : place + most]
+        return names[max(0, place - limit) : place + limit]
 
     def needs(self, model: str) -> Sequence[Need]:
         return sorted({need for one in self.of("model", model) for need in one.requires})
 
-    def needed(self, wanted: Population) -> Sequence[tuple[Need, str]]:
+    def needed(self, population: Population) -> Sequence[tuple[Need, str]]:
         found: dict[Need, str] = {}
-        for one in self._population(wanted):
+        for one in self._population(population):
             for need in one.requires:
                 found.setdefault(need, key(one.version))
         return sorted(found.items())
 
-    def newest(self, wanted: Population, most: int) -> Sequence[Version]:
-        return [one.version for one in self._population(wanted)][:most]
+    def newest(self, population: Population, limit: int) -> Sequence[Version]:
+        return [one.version for one in self._population(population)][:limit]
 
-    def oldest(self, wanted: Population, most: int) -> Sequence[Version]:
-        return [one.version for one in reversed(self._population(wanted))][:most]
+    def oldest(self, population: Population, limit: int) -> Sequence[Version]:
+        return [one.version for one in reversed(self._population(population))][:limit]
 
-    def extent(self, wanted: Population) -> Extent | None:
-        found = self._population(wanted)
+    def extent(self, population: Population) -> Extent | None:
+        found = self._population(population)
         return Extent(min(len(found), COUNTED), found[-1].version, found[0].version) if found else None
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
@@ -66,12 +66,12 @@ class Universe:
     def images(self, framework: str) -> Sequence[str]:
         return sorted({one.name for one in self.rows if one.provides and one.provides[0] == framework})
 
-    def provided(self, wanted: Environments) -> Version | None:
-        found = {key(version): version for _, version in self._environments(wanted)}
+    def provided(self, environments: Environments) -> Version | None:
+        found = {key(version): version for _, version in self._environments(environments)}
         return found[max(found)] if found else None
 
-    def providers(self, wanted: Environments) -> Sequence[tuple[str, Version]]:
-        found = sorted((image.name, key(image.version), image.version) for image, _ in self._environments(wanted))
+    def providers(self, environments: Environments) -> Sequence[tuple[str, Version]]:
+        found = sorted((image.name, key(image.version), image.version) for image, _ in self._environments(environments))
         return sorted({name: version for name, _, version in found}.items())
 
     def of(self, kind: Kind, name: str) -> list[Candidate]:

@@ -17,7 +17,7 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.workflows.golden import NAME, SPLIT, sample_dataset
-from benchlock.registry.lock.lock_creation import Harness, make_draft_candidate, trial_lock
+from benchlock.registry.lock.lock_creation import Harness, build_trial_lock, make_draft_candidate
 from benchlock.registry.manifests import Dataset, Manifest, Model
 from benchlock.registry.names import Reference
 from benchlock.registry.publishing.drafts import read_draft
@@ -119,7 +119,7 @@ def try_golden(
         request = parse_request(_request(golden, manifests[0]), "the trial")
         harness = Harness(HARNESS_VERSION, build_harness())
         resolution = registry.resolve(request, {}, [make_draft_candidate(one) for one in manifests])
-        lock = trial_lock(
+        lock = build_trial_lock(
             request, resolution, manifests, harness, (store, registry.catalogue, make_image_lookup(store))
         )
         runner = replace(build_runner(registry, progress, say), store=store)

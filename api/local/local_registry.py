@@ -210,10 +210,10 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
     from benchlock.api.local.registry_store import uploads_folder  # noqa: PLC0415 - most commands take in none
     from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads  # noqa: PLC0415
     from benchlock.registry.database.blob_protection import DatabaseHolds  # noqa: PLC0415
-    from benchlock.registry.publishing.garbage_collection import find_named  # noqa: PLC0415
+    from benchlock.registry.publishing.garbage_collection import find_referenced  # noqa: PLC0415
 
     def find_references(digests: "Collection[Digest]") -> "Collection[Digest]":
-        return find_named(digests, registry.store, registry.catalogue, registry.records.live_digests)
+        return find_referenced(digests, registry.store, registry.catalogue, registry.records.live_digests)
 
     reserve = open_reserve(registry)
     unnamed = _byte_setting(UNNAMED_BYTES)

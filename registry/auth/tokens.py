@@ -319,7 +319,7 @@ def _token(row: Row[Any]) -> Token:
     )
 
 
-REMEMBERED: Final = timedelta(seconds=2)
+CACHE_LIFETIME: Final = timedelta(seconds=2)
 """How long the result of a token lookup is cached; a revocation takes effect within this time."""
 
 _MAX_CACHED: Final = 4096
@@ -342,7 +342,7 @@ class Authenticator:
             return None
         token, looked_up = self._cache.get(Secret(text.strip()).digest, (None, None))
         at = self._clock()
-        if token is None or looked_up is None or at - looked_up > REMEMBERED or token.state(at) != "valid":
+        if token is None or looked_up is None or at - looked_up > CACHE_LIFETIME or token.state(at) != "valid":
             return None
         return Actor(token.id, token.scopes, request)
 

@@ -99,7 +99,7 @@ class Catalogue:
             VersionTakenError: The version is published with other content.
         """
         reference, digest = reference_of(manifest), manifest_digest(manifest)
-        row = _PUBLISHED.ask(self._engine, key_of(reference))
+        row = _PUBLISHED.fetch_one(self._engine, key_of(reference))
         return PublishResult(reference, digest, changed=not is_same(reference, digest, row))
 
     def get(self, reference: Reference) -> Entry:
@@ -108,7 +108,7 @@ class Catalogue:
         Raises:
             UnknownNameError: The version is not published. The message suggests similar names and versions.
         """
-        row = _ENTRY.ask(self._engine, key_of(reference))
+        row = _ENTRY.fetch_one(self._engine, key_of(reference))
         if row is None:
             with read_transaction(self._engine) as connection:
                 return entry(connection, reference)  # raises the error with suggestions
@@ -116,7 +116,7 @@ class Catalogue:
 
     def read(self, reference: Reference) -> tuple[Entry, str, Mapping[str, str]]:
         """Return the results of ``get`` and ``content`` from one state of the database. Raise as ``get``."""
-        row = _READ.ask(self._engine, key_of(reference))
+        row = _READ.fetch_one(self._engine, key_of(reference))
         if row is None:
             with read_transaction(self._engine) as connection:
                 raise unknown_version(connection, reference)
@@ -128,7 +128,7 @@ class Catalogue:
 
     def why_yanked(self, reference: Reference) -> str | None:
         """Return the reason why a version is yanked, or ``None``. Nothing else of a published version can change."""
-        row = _YANK.ask(self._engine, key_of(reference))
+        row = _YANK.fetch_one(self._engine, key_of(reference))
         return str(row[1]) if row is not None and row[0] else None
 
     def manifest(self, reference: Reference) -> Manifest:
@@ -181,7 +181,7 @@ class Catalogue:
 
         The text is checked against the digest of the version.
         """
-        row = _CONTENT.ask(self._engine, key_of(reference))
+        row = _CONTENT.fetch_one(self._engine, key_of(reference))
         if row is None:
             with read_transaction(self._engine) as connection:
                 raise unknown_version(connection, reference)
@@ -201,7 +201,7 @@ class Catalogue:
 
     def text_of(self, digest: Digest) -> str | None:
         """Return the text of the published manifest with this digest, or ``None``."""
-        row = _TEXT.ask(self._engine, {"digest": digest})
+        row = _TEXT.fetch_one(self._engine, {"digest": digest})
         return None if row is None else str(row[0])
 
     def yank(self, reference: Reference, reason: str) -> bool:

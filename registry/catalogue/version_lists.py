@@ -61,11 +61,11 @@ def read_version_page(engine: Engine, listing: VersionFilter, limit: int) -> tup
     """
     values = _values(listing)
     shape = frozenset(values)
-    rows = _page(shape).every(engine, values | {"most": limit})
+    rows = _page(shape).fetch_all(engine, values | {"most": limit})
     if not rows:
         return ()
     last = dict(zip(_LAST, rows[-1][: len(VERSION)], strict=True))
-    marks = _marks(shape).every(engine, values | last)
+    marks = _marks(shape).fetch_all(engine, values | last)
     reasons = {mark[: len(VERSION)]: mark[-1] if mark[-2] else None for mark in marks}
     return tuple(ListedVersion._make((*row, reasons.get(row[: len(VERSION)]))) for row in rows)
 

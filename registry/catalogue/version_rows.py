@@ -295,7 +295,7 @@ def is_published(connection: Connection, reference: Reference, digest: Digest) -
     Raises:
         VersionTakenError: The version is published with other content.
     """
-    return is_same(reference, digest, _PUBLISHED.within(connection, key_of(reference)))
+    return is_same(reference, digest, _PUBLISHED.fetch_one_in(connection, key_of(reference)))
 
 
 def is_same(reference: Reference, digest: Digest, row: Sequence[Any] | None) -> bool:

@@ -250,7 +250,7 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
         if dialect.is_damage(cause):
             raise damage_error(str(cause).strip(), database_location(engine)) from error
-        reason, next_step = dialect.explained(cause)
+        reason, next_step = dialect.explain_error(cause)
         raise UnavailableError(
             f"the database cannot be used: {reason}", where=database_location(engine), next_step=next_step
         ) from error

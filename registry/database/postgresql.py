@@ -97,7 +97,7 @@ def open_address(url: URL) -> Engine:
     return engine
 
 
-def explained(error: BaseException | None) -> tuple[str, str]:
+def explain_error(error: BaseException | None) -> tuple[str, str]:
     """Return the reason of a PostgreSQL error, and the next step."""
     lines = str(error).strip().splitlines() or ["no reason was given"]
     state: str | None = getattr(error, "sqlstate", None)

@@ -36,25 +36,25 @@ class PreparedSelect:
             column.type.dialect_impl(_SQLITE).result_processor(_SQLITE, None) for column in statement.selected_columns
         ]
 
-    def ask(self, engine: Engine, values: Mapping[str, Any]) -> Row | None:
+    def fetch_one(self, engine: Engine, values: Mapping[str, Any]) -> Row | None:
         """Return the columns of the only row, or ``None`` if there is none. Parameters are texts and numbers.
 
         Raises:
             UnavailableError: The database cannot be opened or read.
         """
-        rows = self.every(engine, values)
+        rows = self.fetch_all(engine, values)
         return rows[0] if rows else None
 
-    def every(self, engine: Engine, values: Mapping[str, Any]) -> Sequence[Row]:
-        """Return the columns of all rows. Raise as ``ask``."""
+    def fetch_all(self, engine: Engine, values: Mapping[str, Any]) -> Sequence[Row]:
+        """Return the columns of all rows. Raise as ``fetch_one``."""
         if engine.dialect.name != "sqlite":
             with read_transaction(engine) as connection:
                 return [tuple(row) for row in connection.execute(self.statement, values)]
         with translate_errors(engine), report_decode_errors(engine), closing(engine.raw_connection()) as connection:
             return self._fetch(connection.cursor(), values)
 
-    def within(self, connection: Connection, values: Mapping[str, Any]) -> Row | None:
-        """Return the same row as ``ask``, in a transaction of the caller."""
+    def fetch_one_in(self, connection: Connection, values: Mapping[str, Any]) -> Row | None:
+        """Return the same row as ``fetch_one``, in a transaction of the caller."""
         if connection.dialect.name != "sqlite":
             row = connection.execute(self.statement, values).first()
             return None if row is None else tuple(row)

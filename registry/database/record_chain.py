@@ -137,7 +137,7 @@ def insert_record(connection: Connection, table: Table, values: Values, parts: P
 
 def read_head(connection: Connection) -> Head:
     """Return the head of the chain; the head of an empty chain has no entries."""
-    row = _HEAD.within(connection, {})
+    row = _HEAD.fetch_one_in(connection, {})
     return Head(0, _ORIGIN) if row is None else Head(*row)
 
 

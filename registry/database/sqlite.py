@@ -28,7 +28,7 @@ class FairLock:
         self._holder: int | None = None
         self._waiting: deque[tuple[int, threading.Lock]] = deque()
 
-    def take(self, seconds: float) -> bool:
+    def acquire(self, seconds: float) -> bool:
         """Acquire the lock; return ``False`` if this takes longer than ``seconds``."""
         me, woken = get_ident(), threading.Lock()
         with self._own:
@@ -43,7 +43,7 @@ class FairLock:
                 return True
         except BaseException:  # a signal: the lock must not go to a thread that no longer waits
             if self._stop_waiting(me, woken):
-                self.leave()
+                self.release()
             raise
         return self._stop_waiting(me, woken)
 
@@ -55,7 +55,7 @@ class FairLock:
             self._waiting.remove((me, woken))
             return False
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Release the lock to the longest waiter."""
         with self._own:
             self._holder = None
@@ -98,7 +98,7 @@ def hold_thread_turn(engine: Engine) -> Iterator[None]:
         UnavailableError: The other writers did not end in time.
     """
     turn: FairLock = engine.get_execution_options()[_TURN]
-    if not turn.take(BUSY_TIMEOUT_MS / 1000):
+    if not turn.acquire(BUSY_TIMEOUT_MS / 1000):
         raise UnavailableError(
             "the database cannot be used: others write for too long",
             where=str(engine.url.database),
@@ -107,7 +107,7 @@ def hold_thread_turn(engine: Engine) -> Iterator[None]:
     try:
         yield
     finally:
-        turn.leave()
+        turn.release()
 
 
 class CommitCounter:
@@ -137,7 +137,7 @@ def copy_into(engine: Engine, path: Path) -> None:
         source.backup(copy)
 
 
-def explained(error: BaseException | None) -> tuple[str, str]:
+def explain_error(error: BaseException | None) -> tuple[str, str]:
     """Return the reason of an SQLite error, and the next step."""
     name = getattr(error, "sqlite_errorname", "")
     if name in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"):  # the second: no space for the shared memory file

@@ -55,16 +55,16 @@ Configurations = Mapping[Platform, bytes]
 
 def question_of(request: Request) -> Question:
     """Return the question of a request to the resolver."""
-    asked = request.asked
+    content = request.content
 
     def requirement(kind: Kind, name: str, version: str) -> Requirement:
         return Requirement(kind, name, Constraint.parse(version), "the request")
 
-    image = None if asked.image is UNSET else requirement("image", asked.image.name, asked.image.version)
+    image = None if content.image is UNSET else requirement("image", content.image.name, content.image.version)
     return Question(
-        model=requirement("model", asked.model.name, asked.model.version),
-        dataset=requirement("dataset", asked.dataset.name, asked.dataset.version),
-        framework=None if asked.framework is UNSET else Constraint.parse(asked.framework.version),
+        model=requirement("model", content.model.name, content.model.version),
+        dataset=requirement("dataset", content.dataset.name, content.dataset.version),
+        framework=None if content.framework is UNSET else Constraint.parse(content.framework.version),
         image=image,
         prereleases=request.prereleases,
         hardware=request.hardware,
@@ -141,7 +141,7 @@ def build_lock(
         schema=FINISHED_SCHEMA if any(platform.finished for platform in platforms) else PLAIN_SCHEMA,
         request=request.document,
         model=_artifact(resolution.model, files_of(chosen.model)),
-        dataset=LockedDataset(**structs.asdict(dataset), split=request.asked.dataset.split),
+        dataset=LockedDataset(**structs.asdict(dataset), split=request.content.dataset.split),
         framework=_artifact(resolution.framework, ()),
         image=LockedImage(**structs.asdict(image), platforms=tuple(sorted(platforms, key=_platform_key))),
         harness=harness,
@@ -291,8 +291,8 @@ def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
         for key in changes
         if key not in _RESOLUTION_KEYS
     ]
-    if lock.dataset.split != request.asked.dataset.split:
-        reasons.append(f"dataset.split was {lock.dataset.split}, is {request.asked.dataset.split}")
+    if lock.dataset.split != request.content.dataset.split:
+        reasons.append(f"dataset.split was {lock.dataset.split}, is {request.content.dataset.split}")
     if "hardware" in changes and conditions_of(lock.request) != request.conditions:
         reasons.append(
             f"hardware was {_format_key(locked_request, 'hardware')}, is {_format_key(current_request, 'hardware')}"

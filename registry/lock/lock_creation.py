@@ -86,7 +86,7 @@ def _add_current_answer(
     error: ConflictError | UnknownNameError, request: Request, catalogue: Versions, preferences: Preferences
 ) -> None:
     """Add to an error the time that it applies to, and the resolution as of now, if there is one."""
-    error.what += f"\n  as of {request.asked.as_of}, which the request asks for"
+    error.what += f"\n  as of {request.content.as_of}, which the request asks for"
     with catalogue.snapshot() as snapshot, suppress(ConflictError, UnknownNameError):
         answer = ", ".join(map(str, resolve(question_of(request), snapshot, preferences).chosen().values()))
         step = f"leave out the time: now {answer} answer it"
@@ -129,7 +129,7 @@ def resolve_drafted(request: Request, drafts: Sequence[Candidate], catalogue: Ve
         return resolve(question_of(request), DraftSnapshot(snapshot, drafts), {})
 
 
-def trial_lock(
+def build_trial_lock(
     request: Request,
     resolution: Resolution,
     drafts: Sequence[Manifest],

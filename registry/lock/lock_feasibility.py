@@ -48,9 +48,9 @@ def _model(model: Model) -> Iterator[str]:
 
 
 def _request(request: Request) -> Iterator[str]:
-    asked = request.asked
-    if asked.trace not in (UNSET, "none"):
-        yield f"trace: {asked.trace}"
+    content = request.content
+    if content.trace not in (UNSET, "none"):
+        yield f"trace: {content.trace}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,11 @@ def check_answerable(request: Request, chosen: ChosenManifests) -> None:
                 next_step="ask for less, or for another version of the artifact",
             )
     _check_split(request, chosen.dataset)
-    asked = request.asked
-    check_metrics(chosen.model.task, asked.scenario.name, asked.metrics)
-    _check_batches(asked.scenario, chosen.model)
-    check_model_inputs(chosen.model, chosen.dataset, chosen.dataset.splits[asked.dataset.split])
-    check_labelled(_quality(request), chosen.dataset, asked.dataset.split)
+    content = request.content
+    check_metrics(chosen.model.task, content.scenario.name, content.metrics)
+    _check_batches(content.scenario, chosen.model)
+    check_model_inputs(chosen.model, chosen.dataset, chosen.dataset.splits[content.dataset.split])
+    check_labelled(_quality(request), chosen.dataset, content.dataset.split)
 
 
 def _quality(request: Request) -> list[str]:
@@ -100,14 +100,14 @@ def _quality(request: Request) -> list[str]:
 
 def find_required_index(request: Request, chosen: ChosenManifests) -> str | None:
     """Return the path of the index to read for the labels of the split, or ``None`` if none is needed."""
-    split = chosen.dataset.splits.get(request.asked.dataset.split)
+    split = chosen.dataset.splits.get(request.content.dataset.split)
     return split.index if split is not None and split.index is not UNSET and _quality(request) else None
 
 
 def check_index(request: Request, chosen: ChosenManifests, facts: FileFacts) -> None:
     """Require that the split's index has the labels for the metrics; raise ``InvalidInputError`` if not."""
     if find_required_index(request, chosen) is not None:
-        check_index_labelled(_quality(request), request.asked.dataset.split, facts.label_columns)
+        check_index_labelled(_quality(request), request.content.dataset.split, facts.label_columns)
 
 
 def check_rates(chosen: ChosenManifests, facts: FileFacts) -> None:
@@ -118,12 +118,12 @@ def check_rates(chosen: ChosenManifests, facts: FileFacts) -> None:
 
 def list_resampled_files(request: Request, chosen: ChosenManifests) -> tuple[ResampledField, ...]:
     """Return the fields of the split whose files must be read to learn whether their sounds have a sample rate."""
-    split = chosen.dataset.splits.get(request.asked.dataset.split)
+    split = chosen.dataset.splits.get(request.content.dataset.split)
     return () if split is None else tuple(resampled_fields(chosen.model, chosen.dataset, split))
 
 
 def _check_split(request: Request, dataset: Dataset) -> None:
-    split, splits = request.asked.dataset.split, sorted(dataset.splits)
+    split, splits = request.content.dataset.split, sorted(dataset.splits)
     if split not in splits:
         near = find_close(split, splits)
         raise InvalidInputError(
@@ -158,7 +158,7 @@ def _fixed_batch(model: Model) -> int | None:
 def find_compared_labels(request: Request, chosen: ChosenManifests) -> Iterator[ComparedLabels]:
     """Yield the outputs with labels that the dataset labels as well."""
     dataset, model = chosen.dataset, chosen.model
-    split = dataset.splits.get(request.asked.dataset.split)
+    split = dataset.splits.get(request.content.dataset.split)
     path, categories = dataset.labels, False
     if path is UNSET and split is not None:
         path, categories = split.annotations, True

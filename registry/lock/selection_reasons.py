@@ -32,7 +32,7 @@ LockedVersions = Mapping[Kind, LockedArtifact]
 class SelectionReason:
     """The reasons why a lock has ``version``; ``yanked`` is the reason if the version is yanked.
 
-    ``asked`` are the requirements on the name. ``newer`` are the versions above the locked one, and why they were
+    ``requirements`` are those on the name. ``newer`` are the versions above the locked one, and why they were
     rejected.
     """
 
@@ -40,7 +40,7 @@ class SelectionReason:
     name: str
     version: Version
     yanked: str | None
-    asked: tuple[RequirementText, ...]
+    requirements: tuple[RequirementText, ...]
     newer: tuple[Rejection, ...]
 
     def prose(self) -> str:
@@ -48,7 +48,7 @@ class SelectionReason:
         newer = [rejection.text for rejection in self.newer] or ["no newer version is published"]
         although = f", which is yanked ({escape_line(self.yanked)})" if self.yanked is not None else ""
         head = f"{self.kind}/{self.name} {self.version}{although}"
-        return "\n  ".join((head, *(requirement.text for requirement in self.asked), *newer))
+        return "\n  ".join((head, *(requirement.text for requirement in self.requirements), *newer))
 
     def as_json(self) -> dict[str, Any]:
         """Return the reasons as plain values for JSON."""
@@ -57,7 +57,7 @@ class SelectionReason:
             "name": self.name,
             "version": str(self.version),
             "yanked": self.yanked,
-            "asked": [requirement.as_json() for requirement in self.asked],
+            "asked": [requirement.as_json() for requirement in self.requirements],
             "newer": [rejection.as_json() for rejection in self.newer],
         }
 

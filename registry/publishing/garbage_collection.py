@@ -58,7 +58,7 @@ def collect_garbage(
     return CollectionResult(garbage, size, leftovers)
 
 
-def find_named(
+def find_referenced(
     digests: Collection[Digest], store: BlobStore, catalogue: Catalogue, more: Callable[[], Iterable[Digest]]
 ) -> Collection[Digest]:
     """Return those of ``digests`` that are referenced, by the rules of ``collect_garbage``.

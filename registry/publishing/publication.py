@@ -36,7 +36,7 @@ class _Prepared:
 
     draft: Draft
     manifest: Manifest
-    taken: StoredFiles
+    stored: StoredFiles
 
 
 def discard_message(_: str) -> None:
@@ -131,7 +131,7 @@ def store_draft(
 def _commit(prepared: _Prepared, store: BlobStore, catalogue: CatalogueProtocol) -> PublishResult:
     draft, manifest = prepared.draft, prepared.manifest
     store.put(io.BytesIO(manifest_content(manifest)), name=str(draft.path))
-    published = catalogue.publish(manifest, Provenance(draft.text, prepared.taken.sources))
+    published = catalogue.publish(manifest, Provenance(draft.text, prepared.stored.sources))
     name_version(store, manifest)
     return published
 

@@ -77,7 +77,7 @@ class Request:
     ``hardware`` are the admitted platforms, and ``conditions`` are the further requirements on hosts.
     """
 
-    asked: RequestDocument
+    content: RequestDocument
     document: dict[str, Any]
     hardware: Hardware
     conditions: HostConditions
@@ -89,22 +89,22 @@ class Request:
     @property
     def name(self) -> str:
         """The name of the request."""
-        return self.asked.name
+        return self.content.name
 
     @property
     def prereleases(self) -> frozenset[Kind]:
         """The kinds whose pre-releases may be chosen."""
-        return frozenset(() if self.asked.prereleases is UNSET else self.asked.prereleases)
+        return frozenset(() if self.content.prereleases is UNSET else self.content.prereleases)
 
     @property
     def equivalence(self) -> dict[str, float]:
         """The relative margins within which metrics count as equivalent, by metric."""
-        return {} if self.asked.equivalence is UNSET else self.asked.equivalence
+        return {} if self.content.equivalence is UNSET else self.content.equivalence
 
     @property
     def as_of(self) -> datetime | None:
         """The time as of which to resolve the request, or ``None`` for now."""
-        return None if self.asked.as_of is UNSET else parse_time(self.asked.as_of)
+        return None if self.content.as_of is UNSET else parse_time(self.content.as_of)
 
 
 def read_request(text: bytes | str, name: str) -> Request:
@@ -219,7 +219,7 @@ def _validate(document: Document, *, is_locked: bool = False) -> Request:
     problems.refuse()
     assert content is not None
     return Request(
-        asked=content,
+        content=content,
         document=document.value,
         hardware=Hardware(*(_allowed_values(getattr(content.hardware, key)) for key in KEYS)),
         conditions=_conditions(content.hardware),

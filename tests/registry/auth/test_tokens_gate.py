@@ -6,7 +6,7 @@ import pytest
 
 from benchlock.registry.auth.permissions import Scopes, UnauthorizedError
 from benchlock.registry.auth.token_format import Secret, new_secret
-from benchlock.registry.auth.tokens import REMEMBERED, Authenticator, Tokens
+from benchlock.registry.auth.tokens import CACHE_LIFETIME, Authenticator, Tokens
 from tests.support.system.clocks import Standing
 
 READ = Scopes.parse(["read"])
@@ -70,7 +70,7 @@ def test_a_revocation_by_another_process_is_known_soon_and_by_this_one_at_once(
     made, secret = tokens.create("ci", READ)
     gate.admit(bearer(secret))
     tokens.revoke(made.id)
-    standing.at += REMEMBERED
+    standing.at += CACHE_LIFETIME
     assert gate.known(bearer(secret))
     standing.go_on(microseconds=1)
     assert gate.known(bearer(secret)) is None

@@ -27,14 +27,14 @@ REFERENCE = parse_reference("framework/acme/ort@1.0.0")
 def test_a_row_is_the_same_in_either_way(database: Engine, statement: object) -> None:
     catalogue, lookup = Catalogue(database, lambda: NOON), PreparedSelect(statement)  # type: ignore[arg-type]
     given = {"digest": manifest_digest(framework("acme/ort", "1.0.0"))} if statement is TEXT else key_of(REFERENCE)
-    assert lookup.ask(database, given) is None
+    assert lookup.fetch_one(database, given) is None
     catalogue.publish(framework("acme/ort", "1.0.0"), Provenance("as written", {"a": "b"}))
     for act in (lambda: None, lambda: catalogue.yank(REFERENCE, "it's wrong"), lambda: catalogue.unyank(REFERENCE)):
         act()
         with read_transaction(database) as connection:
             row = connection.execute(statement, given).one_or_none()  # type: ignore[call-overload]
-            assert lookup.within(connection, given) == (None if row is None else tuple(row))
-        assert lookup.ask(database, given) == (None if row is None else tuple(row))
+            assert lookup.fetch_one_in(connection, given) == (None if row is None else tuple(row))
+        assert lookup.fetch_one(database, given) == (None if row is None else tuple(row))
         assert row is not None or statement is YANK
 
 
@@ -72,5 +72,5 @@ def test_a_file_that_is_no_database_is_said(tmp_path: Path) -> None:
     Catalogue(engine, lambda: NOON)
     path.write_bytes(b"not a database" * 100)
     with pytest.raises(UnavailableError, match="the database cannot be used"):
-        PreparedSelect(ENTRY).ask(engine, key_of(REFERENCE))
+        PreparedSelect(ENTRY).fetch_one(engine, key_of(REFERENCE))
     engine.dispose()

@@ -20,38 +20,38 @@ def test_it_goes_to_who_has_waited_longest_and_not_to_who_just_had_it() -> None:
     turn, order = FairLock(), []
 
     def take(number: int) -> None:
-        assert turn.take(30)
+        assert turn.acquire(30)
         order.append(number)
-        turn.leave()
+        turn.release()
 
-    assert turn.take(0)
+    assert turn.acquire(0)
     with ThreadPoolExecutor(4) as pool:
         for number in range(4):
             pool.submit(take, number)
             waiting(turn, number + 1)
-        turn.leave()
-        assert turn.take(30)
+        turn.release()
+        assert turn.acquire(30)
         assert order == [0, 1, 2, 3]
-        turn.leave()
+        turn.release()
 
 
 def test_who_gives_up_is_passed_over() -> None:
     turn, found = FairLock(), []
 
     def take_and_leave() -> None:
-        found.append(turn.take(30))
-        turn.leave()
+        found.append(turn.acquire(30))
+        turn.release()
 
-    assert turn.take(0)
+    assert turn.acquire(0)
     with ThreadPoolExecutor(2) as pool:
-        impatient = pool.submit(turn.take, 0.01)
+        impatient = pool.submit(turn.acquire, 0.01)
         assert impatient.result() is False
         patient = pool.submit(take_and_leave)
         waiting(turn, 1)
-        turn.leave()
+        turn.release()
         patient.result()
     assert found == [True]
-    assert turn.take(0)
+    assert turn.acquire(0)
 
 
 INTERRUPTED = """
@@ -61,10 +61,10 @@ from benchlock.registry.database.sqlite import FairLock
 turn, held, over = FairLock(), threading.Event(), threading.Event()
 
 def hold():
-    turn.take(0)
+    turn.acquire(0)
     held.set()
     over.wait()
-    turn.leave()
+    turn.release()
 
 def stop(*_):
     raise KeyboardInterrupt
@@ -75,11 +75,11 @@ held.wait()
 signal.signal(signal.SIGALRM, stop)
 signal.setitimer(signal.ITIMER_REAL, 0.2)
 try:
-    turn.take(30)
+    turn.acquire(30)
 except KeyboardInterrupt:
     over.set()
     holder.join()
-    other = threading.Thread(target=lambda: print(turn.take(1)))
+    other = threading.Thread(target=lambda: print(turn.acquire(1)))
     other.start()
     other.join()
 """
@@ -93,8 +93,8 @@ def test_who_is_interrupted_while_waiting_is_passed_over() -> None:
 
 def test_who_was_interrupted_before_it_could_leave_takes_it_again() -> None:
     turn = FairLock()
-    assert turn.take(0)
-    assert turn.take(0)
-    turn.leave()
+    assert turn.acquire(0)
+    assert turn.acquire(0)
+    turn.release()
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(turn.take, 1).result()
+        assert pool.submit(turn.acquire, 1).result()

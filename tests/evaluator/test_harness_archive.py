@@ -34,16 +34,16 @@ def test_it_holds_sources_alone_sorted_stored_and_without_times() -> None:
         names = [entry.filename for entry in entries]
         assert names == ["__main__.py", *sorted(names[1:])]
         assert all(name.endswith(".py") for name in names)
-        assert {"harness/main.py", "harness/steps/picture.py", "harness/predictors/litert.py"} <= set(names)
+        assert {"harness/main.py", "harness/steps/image.py", "harness/predictors/litert.py"} <= set(names)
         assert {entry.compress_type for entry in entries} == {zipfile.ZIP_STORED}
         assert {entry.date_time for entry in entries} == {(1980, 1, 1, 0, 0, 0)}
-        assert archive.read("harness/job.py") == (SOURCES / "job.py").read_bytes()
+        assert archive.read("harness/core/job.py") == (SOURCES / "core" / "job.py").read_bytes()
 
 
 def test_another_source_is_another_archive(tmp_path: Path) -> None:
     copy = tmp_path / "harness"
     shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    (copy / "job.py").write_text((copy / "job.py").read_text() + "\n")
+    (copy / "core" / "job.py").write_text((copy / "core" / "job.py").read_text() + "\n")
     assert build_harness(copy) != build_harness()
 
 
@@ -68,7 +68,10 @@ def loaded_by(statement: str, archive: Path) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-ALL_PHASES = "harness.main, harness.phase, harness.accuracy, harness.trial, harness.performance.peak"
+ALL_PHASES = (
+    "harness.main, harness.phases.phase_process, harness.phases.accuracy, harness.phases.golden_phase, "
+    "harness.performance.peak_search"
+)
 
 
 def test_all_of_it_imports_without_benchlock(archive: Path) -> None:

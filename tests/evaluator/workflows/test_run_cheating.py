@@ -144,7 +144,7 @@ def test_a_run_of_latency_alone_has_no_labels_either(bench: Bench, layered: Eval
 
 PATCHED = f"""
 def step(values):
-    phase = sys.modules["harness.phase"]
+    phase = sys.modules["harness.phases.phase_process"]
     write = phase.write_json
     if write.__name__ == "write_json":
         phase.write_json = lambda path, document: write(path, document | {{"quality": {ALL_RIGHT!r}}})

@@ -22,43 +22,44 @@ _UNCHECKED = (1).to_bytes(4, "little")
 
 
 def build_harness(sources: Path = _SOURCES) -> bytes:
-    """The zipapp, run as ``python harness.pyz JOB OUT``: the Python files below ``sources`` as ``harness``.
+    """Build the zipapp of the Python files below ``sources``; it is run as ``python harness.pyz JOB OUT``.
 
-    Sorted, stored uncompressed, with fixed times and modes and no bytecode, so that equal sources give equal bytes.
+    The entries are sorted and stored uncompressed, with fixed times and modes and no byte code, so equal sources give
+    equal bytes.
     """
     paths = sorted(sources.rglob("*.py"), key=lambda path: path.relative_to(sources).as_posix())
     entries = {"__main__.py": _START}
     entries |= {f"{_NAME}/{path.relative_to(sources).as_posix()}": path.read_bytes() for path in paths}
-    return _written(entries)
+    return _write_zip(entries)
 
 
 @lru_cache(maxsize=1)
 def add_bytecode(harness: bytes) -> bytes:
-    """The zipapp with the byte code of each source beside it, made by this interpreter, if it is this version's own.
+    """Return the zipapp with this interpreter's byte code for each source, if it is this version's own harness.
 
-    Compiling is half of what the harness takes to start, and each process of a run would do it again. An interpreter
-    of another version ignores byte code that is not its own, and compiles as before. A harness that came with
-    somebody's lock is left as it is: nothing but the run itself reads what others wrote.
+    Compiling takes half of the harness's start time, and each process of a run would compile again. An interpreter of
+    another version ignores this byte code and compiles as before. A foreign harness is returned unchanged, because
+    only the run itself may read untrusted files.
     """
     if harness != build_harness():
         return harness
-    with zipfile.ZipFile(io.BytesIO(harness)) as opened:
-        entries = {entry.filename: opened.read(entry) for entry in opened.infolist()}
-    return _written({**{f"{name}c": _bytecode(source, name) for name, source in entries.items()}, **entries})
+    with zipfile.ZipFile(io.BytesIO(harness)) as archive_file:
+        entries = {entry.filename: archive_file.read(entry) for entry in archive_file.infolist()}
+    return _write_zip({**{f"{name}c": _bytecode(source, name) for name, source in entries.items()}, **entries})
 
 
 def _bytecode(source: bytes, name: str) -> bytes:
-    """What a ``.pyc`` file holds that is never compared with its source (PEP 552)."""
+    """Return the content of a ``.pyc`` file that is never compared with its source (PEP 552)."""
     code = compile(source, name, "exec", dont_inherit=True)
     return MAGIC_NUMBER + _UNCHECKED + source_hash(source) + marshal.dumps(code)
 
 
-def _written(entries: Mapping[str, bytes]) -> bytes:
+def _write_zip(entries: Mapping[str, bytes]) -> bytes:
     archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as opened:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as archive_file:
         for name, content in entries.items():
             entry = zipfile.ZipInfo(name, _EPOCH)
             entry.create_system = _UNIX
             entry.external_attr = _MODE
-            opened.writestr(entry, content)
+            archive_file.writestr(entry, content)
     return archive.getvalue()

@@ -1,11 +1,12 @@
 """Digests and versions of the released harnesses.
 
-A lock names its harness by digest and version, and whoever writes a lock can name any. A harness sees labels, so only a
-released one makes figures that decide something: those of any other harness are self-reported.
+A lock names its harness by digest and version, and the author of a lock can name any. A harness sees labels, so
+metrics decide something only if a released harness made them; those of any other harness are self-reported.
 
-To release a harness, raise ``VERSION`` in ``evaluator/harness/__init__.py`` with the change that needs it, and add the
-digest of the version before it here. That digest is of ``build_harness(sources)`` with the folder ``evaluator/harness``
-of the last commit of that version: ``git archive COMMIT evaluator/harness | tar -x -C FOLDER``.
+To release a harness, raise ``VERSION`` in ``evaluator/harness/__init__.py`` with the change that needs it, and add
+the digest of the previous version here. That digest is of ``build_harness(sources)`` with the folder
+``evaluator/harness`` of the last commit of that version:
+``git archive COMMIT evaluator/harness | tar -x -C FOLDER``.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ RELEASES: Final[Mapping[Digest, str]] = MappingProxyType(
         Digest("sha256:9ccb83f8eadfab6010a2a32d247da239646c0aa1a61a9e138aec0cc16cea14e4"): "1.2.0",
     }
 )
-"""Versions of released harnesses by digest, without this build's own harness."""
+"""The versions of released harnesses by digest, without this build's own harness."""
 
 
 def is_released(harness: "LockedHarness") -> bool:
@@ -43,7 +44,7 @@ def find_version(digest: Digest) -> str | None:
 def check_version(harness: "LockedHarness") -> None:
     """Raise if a lock names a released harness under the version of another one.
 
-    The version decides what a run must leave, so a false one would have its figures checked less.
+    The version decides what a run must leave, so a false one would weaken the checks of its metrics.
 
     Raises:
         IntegrityError: The version is not the one that this harness was released with.

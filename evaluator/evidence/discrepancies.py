@@ -41,15 +41,15 @@ HOST_TIMINGS: Final = (
     "predict",
     "score",
 )
-"""The phases that the host times, which no blob tells of."""
+"""The timings that the host measures and that no blob contains."""
 HOST_DETAILS: Final = ("cpus", "verified", "accelerators", "exit_code", "part_of")
 """The details that the host reports."""
 
 _RUN: Final = "run"
 _LONGEST: Final = 2.0**53
 _FAILURE: Final = "failure"
-"""The difference that explains the others, and comes first."""
-_MOST_OF_A_MESSAGE: Final = 600
+"""The field whose difference explains the others and comes first."""
+_MAX_MESSAGE: Final = 600
 _EXIT_CODE: Final = "exit_code"
 _ABSENT: Final = object()
 _SAMPLES: Final = re.compile(r"\bsamples? \d+( to \d+)?( \([^()]*\))?")
@@ -57,45 +57,47 @@ _SAMPLES: Final = re.compile(r"\bsamples? \d+( to \d+)?( \([^()]*\))?")
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy:
-    """A field whose recorded value is not what its evidence says; an absent one is None."""
+    """A field whose recorded value differs from its evidence; an absent value is None."""
 
     field: str
     recorded: Any
     recomputed: Any
 
     def __str__(self) -> str:
-        return f"{self.field} is recorded as {_shown(self.recorded)} and recomputed as {_shown(self.recomputed)}"
+        """Describe the field with both values."""
+        recorded, recomputed = _format_value(self.recorded), _format_value(self.recomputed)
+        return f"{self.field} is recorded as {recorded} and recomputed as {recomputed}"
 
 
 def find_discrepancies(run: Run, subject: Subject, recomputed: Recomputation, log: bytes) -> tuple[Discrepancy, ...]:
-    """Name each recomputable field of an ended run that differs.
+    """List each recomputable field of an ended run that differs.
 
     Args:
         run: The run as recorded.
         subject: Its lock and platform.
-        recomputed: What its blobs say.
-        log: What the harness printed.
+        recomputed: The recomputation from its blobs.
+        log: The console output of the harness.
     """
     assert run.end is not None
     stated = _document(run, run.end, recomputed)
     failure = _failure(run, run.end, subject, recomputed, log)
     expected = _expected(run, subject, recomputed, failure)
-    found = sorted(_differences("", stated, expected), key=lambda one: one.field != _FAILURE)
-    return (*_missing_timings(run.end, recomputed), *found)
+    differences = sorted(_differences("", stated, expected), key=lambda difference: difference.field != _FAILURE)
+    return (*_missing_timings(run.end, recomputed), *differences)
 
 
 def _missing_timings(end: RunEnd, recomputed: Recomputation) -> Iterator[Discrepancy]:
-    """Yield what bounds the times of a run that is done, where its record lacks it."""
+    """Yield the timing that bounds the times of a finished run, if its record lacks it."""
     if end.outcome == "done" and _seconds(end, _RUN) is None:
         yield Discrepancy(f"timings.{_RUN}", end.timings.get(_RUN), f"at least {recomputed.claimed:.6g} seconds")
 
 
 def _seconds(end: RunEnd, name: str) -> float | None:
-    """Return the seconds that the host reports under a name; None where the record does not say."""
-    found: object = end.timings.get(name)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < _LONGEST:
+    """Return the seconds that the host reports under a name; None if the record has none that are valid."""
+    value: object = end.timings.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LONGEST:
         return None
-    return float(found)
+    return float(value)
 
 
 def _document(run: Run, end: RunEnd, recomputed: Recomputation) -> dict[str, Any]:
@@ -115,31 +117,31 @@ def _document(run: Run, end: RunEnd, recomputed: Recomputation) -> dict[str, Any
 
 
 def _host_details(end: RunEnd) -> tuple[str, ...]:
-    """Return the details that only the host knows: of a run that is done the exit code is 0."""
+    """Return the details that only the host knows; the exit code of a finished run is known to be 0."""
     return tuple(name for name in HOST_DETAILS if name != _EXIT_CODE or end.outcome != "done")
 
 
 def _expected(run: Run, subject: Subject, recomputed: Recomputation, failure: Failure | None) -> dict[str, Any]:
-    """Return what the same fields should be."""
+    """Return the expected values of the same fields."""
     end = run.end
     assert end is not None
     done = failure is None and recomputed.result is not None
-    # Nothing but the host knows that a run was abandoned or cancelled; such a run left nothing.
+    # Only the host knows that a run was abandoned or cancelled; such a run left no evidence.
     outcome = end.outcome if end.outcome in ("abandoned", "cancelled") else "done" if done else "failed"
     isolation: Isolation = "process" if run.start.image_id is None else "container"
     details = json.loads(as_json({**recomputed.details, **(recomputed.calls if done else {})}))
     if outcome in ("abandoned", "cancelled"):
         details = {}
-    # A run that left nothing may say less.
+    # A run without evidence may have fewer details.
     if isolation == "process" and (outcome == "done" or "not_enforced" in end.details):
         details["not_enforced"] = list(NOT_ENFORCED)
     if outcome == "done":
         details[_EXIT_CODE] = 0
     details |= _self_reported(end, subject, isolation)
-    # A record has its texts and details truncated to their limits; what is compared has them likewise.
+    # A record's texts and details are truncated to their limits, so the expected ones are truncated, too.
     host = {name: value for name, value in end.details.items() if name in _host_details(end)}
-    made = replace(end, packages=recomputed.packages, details={**host, **details})
-    fitted = made if _is_older_than_limits(end) else fit_end(made)
+    expected_end = replace(end, packages=recomputed.packages, details={**host, **details})
+    fitted = expected_end if _is_older_than_limits(end) else fit_end(expected_end)
     details = {name: value for name, value in fitted.details.items() if name not in _host_details(end)}
     stated_failure = failure if outcome == "failed" else None
     return {
@@ -154,40 +156,44 @@ def _expected(run: Run, subject: Subject, recomputed: Recomputation, failure: Fa
 
 
 def _self_reported(end: RunEnd, subject: Subject, isolation: Isolation) -> dict[str, Any]:
-    """Return which figures are self-reported, as a part of the details.
+    """Return the self-reported metrics as a part of the details.
 
-    A build that does not know the harness as a released one records all of them, and another build does not: so both
-    are right. Which figures are marked is decided again on reading.
+    A build that does not know the harness as a released one records all metrics, and another build does not; both
+    records are right. The marks are decided again on reading.
     """
     model = subject.manifests.get("model")
-    if model is None:  # of a run that left nothing
+    if model is None:  # of a run without evidence
         return {name: end.details[name] for name in (SELF_REPORTED,) if name in end.details}
     assert isinstance(model, Model)
     marked = list_reported_by_model(subject.lock, model, isolation)
     if SELF_REPORTED not in end.details and (not has_stages(subject.lock) or is_code_by_format(model)):
-        return {}  # builds of that time recorded no mark: it is made on reading
+        return {}  # old builds recorded no mark: it is added on reading
     stated = end.details.get(SELF_REPORTED)
-    # The order is that of the metrics where the lock was made.
+    # The order may be that of the metrics of the build that made the lock.
     if isinstance(stated, list | tuple) and sorted(map(str, stated)) in (sorted(marked), sorted(subject.lock.metrics)):
         marked = tuple(stated)
     return {SELF_REPORTED: list(marked)} if marked else {}
 
 
 def _failure(run: Run, end: RunEnd, subject: Subject, recomputed: Recomputation, log: bytes) -> Failure | None:
-    """Return why the run failed: by its evidence, where that tells, else by the host's word."""
+    """Return why the run failed: by its evidence if that shows it, else as the host reports it."""
     stated = Failure(end.failure_class or "", end.failure_message or "")  # type: ignore[arg-type]
     result = recomputed.result
     if end.outcome == "failed" and (stated.kind in HOST_FAILURES or (result is not None and result.failure is None)):
-        return stated  # the harness was well: the host, or another stage, was not
+        return stated  # the harness succeeded: the host or another stage failed
     code = end.details.get("exit_code")
     ending = Ending(code if isinstance(code, int) else 0, out_of_memory=False, log=log, started_in=0, ran=0, watched=0)
     limits = subject.lock.limits
     memory = None if run.start.isolation == "process" else limits.bytes
-    found = failure_of(ending, result, recomputed.fault, limits.seconds, memory) or recomputed.failure
-    found = found or _overrun(end, recomputed)
-    if found is not None and found.kind == stated.kind and _masked(_fitted(found, end)) == _masked(stated.message):
+    failure = failure_of(ending, result, recomputed.fault, limits.seconds, memory) or recomputed.failure
+    failure = failure or _overrun(end, recomputed)
+    if (
+        failure is not None
+        and failure.kind == stated.kind
+        and _mask_samples(_fit_message(failure, end)) == _mask_samples(stated.message)
+    ):
         return stated
-    return found
+    return failure
 
 
 def _overrun(end: RunEnd, recomputed: Recomputation) -> Failure | None:
@@ -200,18 +206,18 @@ def _overrun(end: RunEnd, recomputed: Recomputation) -> Failure | None:
 
 
 def _is_older_than_limits(end: RunEnd) -> bool:
-    """Return whether a text or a part of the record is longer than what is recorded now."""
+    """Return whether a text or a part of the record is longer than today's limits."""
     return fit_end(end) != end
 
 
-def _fitted(failure: Failure, end: RunEnd) -> str:
+def _fit_message(failure: Failure, end: RunEnd) -> str:
     if _is_older_than_limits(end):
         return failure.message
     return size_limits.truncate(failure.message, size_limits.FAILURE_MESSAGE)
 
 
-def _masked(message: str) -> str:
-    """Return the message without the numbers of samples: a stage has them in another order."""
+def _mask_samples(message: str) -> str:
+    """Return the message without the numbers of samples, because a stage has them in another order."""
     return _SAMPLES.sub("sample", replace_nul(message))
 
 
@@ -236,7 +242,7 @@ def _differences(where: str, recorded: object, expected: object) -> Iterator[Dis
         yield Discrepancy(where, *(None if one is _ABSENT else one for one in (recorded, expected)))
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, Mapping) and value.keys() == {"class", "message"}:
-        return f"{value['class']} ({size_limits.shorten(str(value['message']), _MOST_OF_A_MESSAGE)})"
+        return f"{value['class']} ({size_limits.shorten(str(value['message']), _MAX_MESSAGE)})"
     return "absent" if value is None else shorten_value(value)

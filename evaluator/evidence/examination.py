@@ -1,7 +1,7 @@
 """Comparison of recorded runs with their blobs; contradicted metrics are withheld.
 
-A result is remembered under the digest of the record's canonical document, so that it never outlives a change of the
-record: in this process, and of a record that agrees also in a folder of the registry.
+A result is cached under the digest of the record's canonical document, so that it never survives a change of the
+record. It is cached in this process, and for a record that agrees also in a folder of the registry.
 """
 
 from collections import OrderedDict
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 
 
 _VERIFIED: Final = "verified-7"
-"""The number grows when the comparison finds more."""
+"""The folder of cached results. Its number increases when the comparison finds more."""
 _REMEMBERED: Final = 32
 _BYTES_A_LIST: Final = 256 << 20
-"""So many bytes of evidence are read for one list; records beyond them are shown as not verified yet."""
+"""The maximum number of bytes of evidence that are read for one list; further records count as not verified."""
 _LARGEST_LOG: Final = 1 << 20
 
 
 class _Remembered(msgspec.Struct, frozen=True):
-    """What is remembered of a record that agrees.
+    """The cached result for a record that agrees.
 
-    Whether the harness is a released one is decided by the build that reads this.
+    Whether the harness is a released one is decided by the build that reads the cache.
     """
 
     harness: LockedHarness
@@ -61,10 +61,16 @@ class _Remembered(msgspec.Struct, frozen=True):
 
 
 class Examiner:
-    """Compares runs of one registry with their blobs."""
+    """The comparison of the runs of one registry with their blobs."""
 
     def __init__(self, store: BlobStore, home: Path, lock_text: Callable[[Digest], str]) -> None:
-        """Take the registry's store, its folder, and what returns the text of a lock by its id."""
+        """Open the examiner of a registry.
+
+        Args:
+            store: The registry's blob store.
+            home: The registry's folder.
+            lock_text: Returns the text of a lock by its id.
+        """
         self._store = store
         self._folder = home / FOLDER
         self._scratch = home / SCRATCH
@@ -72,30 +78,30 @@ class Examiner:
         self._unverified: OrderedDict[Path, EvidenceStatus] = OrderedDict()
 
     def examine(self, run: Run) -> Run:
-        """Return the run with the state of its evidence; figures that are not verified are withheld.
+        """Return the run with the state of its evidence; metrics that are not verified are withheld.
 
-        A running run, and one whose state is known already, is returned as it is.
+        A run without an end, and a run whose state is known already, is returned as it is.
         """
         return self.examine_list((run,))[0]
 
     def examine_list(self, runs: Iterable[Run]) -> tuple[Run, ...]:
-        """Examine several runs; past a bound on the bytes that are read for one list, they count as not verified."""
+        """Examine several runs; past a bound on the bytes read for one list, they count as not verified."""
         return tuple(self.examine_each(runs))
 
     def examine_each(self, runs: Iterable[Run]) -> Iterator[Run]:
-        """Examine the runs of one list, one after the other, as ``examine_list`` does."""
-        left = _BYTES_A_LIST
+        """Examine the runs of one list, one after another, as ``examine_list`` does."""
+        remaining = _BYTES_A_LIST
         for run in runs:
-            if (known := self.recall(run)) is not None:
-                yield known
+            if (cached := self.recall(run)) is not None:
+                yield cached
                 continue
             assert run.end is not None
             size = sum(blob.size for blob in run.end.blobs.values())
-            if size > left < _BYTES_A_LIST:
+            if size > remaining < _BYTES_A_LIST:
                 reason = f"not compared with its {size} bytes of evidence yet: benchlock show {run.id} does that"
                 status = EvidenceStatus("unverified", (reason,))
             else:
-                left -= size
+                remaining -= size
                 status = self._compare_once(run)
             yield _mark(run, status)
 
@@ -107,27 +113,27 @@ class Examiner:
         return None if status is None else _mark(run, status)
 
     def _compare_once(self, run: Run) -> EvidenceStatus:
-        """Compare, and remember in this process what could not be compared though nothing is damaged."""
+        """Compare, and cache in this process a run that could not be compared though nothing is damaged."""
         status = self.compare(run)
         if status.state == "unverified" and not status.damaged:
             with _mutex:
-                self._unverified[self._place(run)] = status
+                self._unverified[self._cache_path(run)] = status
                 while len(self._unverified) > _REMEMBERED:
                     self._unverified.popitem(last=False)
         return status
 
     def compare(self, run: Run, lock: Lock | None = None, *, again: bool = False) -> EvidenceStatus:
-        """Compare an ended run with its blobs now; remember it if they agree, and forget it if they do not any more.
+        """Compare an ended run with its blobs now; cache agreement, and drop a cached one that no longer holds.
 
         Args:
-            run: The run as recorded, figures and all.
-            lock: Its lock, where that is not stored yet.
-            again: Read every byte again, whatever this process remembers.
+            run: The run as recorded, with its metrics.
+            lock: Its lock, if that is not stored yet.
+            again: Whether to read every byte again, whatever this process has cached.
         """
         status = self._compare(run, lock, again=again)
         if status.state != "verified":
             with suppress(OSError):
-                self._place(run).unlink(missing_ok=True)
+                self._cache_path(run).unlink(missing_ok=True)
         return status
 
     def _compare(self, run: Run, lock: Lock | None, *, again: bool) -> EvidenceStatus:
@@ -152,13 +158,13 @@ class Examiner:
         """Raise unless an ended run agrees with its evidence now.
 
         Raises:
-            IntegrityError: It does not, or its evidence is missing or damaged.
+            IntegrityError: It contradicts its evidence, or the evidence is missing or damaged.
             UnverifiedError: It could not be compared here.
         """
         refuse_unverified(run.id, self.compare(run, lock))
 
     def _lock_of(self, run: Run) -> Lock:
-        from benchlock.registry.lock.lockfile import load  # noqa: PLC0415 - a remembered record needs no lock
+        from benchlock.registry.lock.lockfile import load  # noqa: PLC0415 - a cached result needs no lock
 
         lock = load(self._lock_text(run.start.lock), run.start.lock)
         with _as_contradiction():
@@ -166,34 +172,34 @@ class Examiner:
         return lock
 
     def _recall(self, run: Run) -> EvidenceStatus | None:
-        place = self._place(run)
+        path = self._cache_path(run)
         with _mutex:
-            if (status := self._unverified.get(place)) is not None:
+            if (status := self._unverified.get(path)) is not None:
                 return status
         try:
-            return _verified(run, msgspec.json.decode(place.read_bytes(), type=_Remembered))
+            return _verified(run, msgspec.json.decode(path.read_bytes(), type=_Remembered))
         except (OSError, msgspec.DecodeError):
             return None
 
     def _remember(self, run: Run, remembered: _Remembered) -> None:
-        """Remember that a record agrees; where the folder cannot be written, it is compared again next time."""
-        place = self._place(run)
+        """Cache that a record agrees; if the folder cannot be written, the next call compares again."""
+        path = self._cache_path(run)
         with suppress(OSError):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(msgspec.json.encode(remembered))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(msgspec.json.encode(remembered))
 
-    def _place(self, run: Run) -> Path:
+    def _cache_path(self, run: Run) -> Path:
         digest = to_hex(digest_bytes(encode_run(run)))
         return self._folder / _VERIFIED / digest[:2] / digest[2:]
 
 
 class ContradictionError(IntegrityError):
-    """A record contradicts itself, its lock or its evidence."""
+    """A record that contradicts itself, its lock or its evidence."""
 
 
 @contextmanager
 def _as_contradiction() -> Iterator[None]:
-    """Raise an ``IntegrityError`` of a comparison as ``ContradictionError``, which is no damage."""
+    """Raise an ``IntegrityError`` of a comparison as ``ContradictionError``, because nothing is damaged."""
     try:
         yield
     except IntegrityError as error:
@@ -205,12 +211,19 @@ def compare_blobs(
 ) -> tuple[tuple[str, ...], Digest | None]:
     """Compare an ended run with its blobs.
 
+    Args:
+        run: The run as recorded.
+        lock: Its lock.
+        store: The blob store.
+        scratch: A folder on the store's file system for temporary files; None for any folder.
+        again: Whether to recompute, whatever this process has cached.
+
     Returns:
-        How the run differs from them, nothing where it agrees; and the digest of its timed calls (``EvidenceStatus``).
+        The differences, empty if the run agrees; and the digest of its timed calls (see ``EvidenceStatus``).
 
     Raises:
         IntegrityError: A blob is missing or damaged.
-        InvalidInputError: This version cannot recompute the figures.
+        InvalidInputError: This version cannot recompute the metrics.
     """
     from benchlock.evaluator.evidence.discrepancies import find_discrepancies  # noqa: PLC0415 - numpy and scipy
     from benchlock.evaluator.evidence.recomputation import Recomputation  # noqa: PLC0415
@@ -226,10 +239,10 @@ def compare_blobs(
         try:
             recomputed = recompute_once(subject, run.end.blobs, store, scratch, again=again)
         except (LimitExceededError, IsolatedFaultError):
-            if run.end.failure_class != "output":  # such a run was recorded as failed, for that very reason
+            if run.end.failure_class != "output":  # such a run was recorded as failed for the same reason
                 raise
-    found = find_discrepancies(run, subject, recomputed, _log(run.end.blobs.get("log"), store))
-    return tuple(map(str, found)), recomputed.measurement
+    differences = find_discrepancies(run, subject, recomputed, _log(run.end.blobs.get("log"), store))
+    return tuple(map(str, differences)), recomputed.measurement
 
 
 def _subject(run: Run, lock: Lock, store: BlobStore) -> "Subject":
@@ -268,7 +281,7 @@ _mutex = Mutex()
 def recompute_once(
     subject: "Subject", blobs: Mapping[str, Descriptor], store: BlobStore, scratch: Path | None, *, again: bool = False
 ) -> "Recomputation":
-    """Recompute, or return what this process recomputed of the same lock, platform and blobs.
+    """Recompute, or return the cached recomputation of the same lock, platform and blobs.
 
     Raises:
         As ``evaluator.evidence.recomputation.recompute``.
@@ -277,19 +290,19 @@ def recompute_once(
 
     key = (subject.lock.id, str(subject.platform), tuple(sorted(blobs.items())))
     with _mutex:
-        found = _memory.pop(key, None)  # it comes back below, unless its blobs are damaged by now
-    if found is None or again:
-        found = recompute(subject, blobs, store, scratch)
+        recomputed = _memory.pop(key, None)  # it is inserted again below, unless its blobs are damaged by now
+    if recomputed is None or again:
+        recomputed = recompute(subject, blobs, store, scratch)
     with _mutex:
-        _memory[key] = found
+        _memory[key] = recomputed
         _memory.move_to_end(key)
         while len(_memory) > _REMEMBERED:
             _memory.popitem(last=False)
-    return found
+    return recomputed
 
 
 def _verified(run: Run, remembered: _Remembered) -> EvidenceStatus:
-    """Return the state of a record that agrees; all figures of an unreleased harness are self-reported."""
+    """Return the state of a record that agrees; all metrics of an unreleased harness are self-reported."""
     assert run.end is not None
     marked = remembered.reported_by_model
     if not is_released(remembered.harness):
@@ -300,7 +313,7 @@ def _verified(run: Run, remembered: _Remembered) -> EvidenceStatus:
 
 
 def _marks(run: Run, lock: Lock, store: BlobStore) -> tuple[str, ...]:
-    """Return the metrics that the model could have made, of a record that is older than such marks."""
+    """Return the metrics that the model could have forged, for a record that is older than such marks."""
     from benchlock.evaluator.runner.lock_verification import read_manifests  # noqa: PLC0415
     from benchlock.evaluator.runner.self_reported import list_reported_by_model  # noqa: PLC0415 - as above
 
@@ -310,11 +323,11 @@ def _marks(run: Run, lock: Lock, store: BlobStore) -> tuple[str, ...]:
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
     marked = list_reported_by_model(lock, model, run.start.isolation)
-    return tuple(one.name for one in run.end.metrics if one.name in marked)
+    return tuple(metric.name for metric in run.end.metrics if metric.name in marked)
 
 
 def _left_nothing(run: Run) -> bool:
-    """Return whether a run ended before its host said anything of it but the start, which is the host's word."""
+    """Return whether a run ended before anything but its start was recorded."""
     assert run.end is not None
     end = run.end
     ended_early = end.outcome in ("abandoned", "cancelled")
@@ -338,23 +351,27 @@ def _mark(run: Run, status: EvidenceStatus) -> Run:
         return replace(run, evidence=status)
     if status.state == "verified":
         metrics = tuple(
-            replace(one, self_reported=one.self_reported or one.name in status.self_reported) for one in run.end.metrics
+            replace(metric, self_reported=metric.self_reported or metric.name in status.self_reported)
+            for metric in run.end.metrics
         )
         return replace(run, end=replace(run.end, metrics=metrics), evidence=status)
     return replace(run, end=replace(run.end, metrics=(), details={}), evidence=status)
 
 
 class ExaminedRecords(Records):
-    """Records whose runs carry the state of their evidence; figures that are not verified are withheld."""
+    """Records whose runs carry the state of their evidence; metrics that are not verified are withheld."""
 
     def __init__(self, engine: Engine, examiner: Examiner) -> None:
+        """Open the runs in a database, with the examiner of their registry."""
         super().__init__(engine)
         self._examiner = examiner
 
     def get(self, run: RunId) -> Run:
+        """Return the run with the state of its evidence."""
         return self._examiner.examine(super().get(run))
 
     def recall(self, run: RunId) -> Run | None:
+        """Return the run with the state of its evidence if that is cached, else None."""
         return self._examiner.recall(super().get(run))
 
     def _examine(self, runs: Iterable[Run]) -> Iterable[Run]:

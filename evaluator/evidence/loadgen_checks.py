@@ -1,7 +1,7 @@
 """LoadGen's logs, verdict and results, read without trust and checked against the samples.
 
-LoadGen computes them as its ``results.cc`` and ``early_stopping.cc`` say. A log of ``server`` has the latencies of its
-samples. In the other scenarios the harness reads its clock inside LoadGen's, so each result has a range.
+The results follow ``results.cc`` and ``early_stopping.cc`` of LoadGen. A log of ``server`` has the latencies of its
+samples. In the other scenarios the harness reads its clock inside LoadGen's interval, so each result has a range.
 """
 
 import math
@@ -32,17 +32,17 @@ TARGET_PERCENTILE: Final = 0.99
 _SHARES: Final = {"50.00": 0.5, "90.00": 0.9, "95.00": 0.95, "97.00": 0.97, "99.00": 0.99, "99.90": 0.999}
 _STOPPING: Final = {"single_stream": 0.9, "multi_stream": 0.99, "server": TARGET_PERCENTILE}
 _RISK: Final = 0.01
-"""Early stopping is 99 percent confident of the percentile."""
+"""The risk of early stopping: it is 99 percent confident of the percentile."""
 _RISK_ERROR: Final = 1e-6
-"""LoadGen sums a series, and differs from the exact probability by less."""
+"""The maximum error of LoadGen's probability, which it computes as the sum of a series."""
 _DIGITS: Final = 1e-5
-"""LoadGen writes six digits of a number that is not whole."""
+"""The relative error of LoadGen's numbers: it writes six digits of a number that is not whole."""
 _DRIFT, _DRIFT_NS = 0.005, 2_000
-"""How far the harness's clock and LoadGen's may drift apart."""
+"""The maximum drift between the harness's clock and LoadGen's, as a share and in nanoseconds."""
 _EDGE_NS: Final = 1_000_000_000
-"""LoadGen's clock starts less than this before the first query, and stops less than this after the last one."""
+"""The maximum time by which LoadGen's clock starts before the first query and stops after the last one."""
 _RARE: Final = 18.0
-"""A rate of random arrivals that is further from its target has a probability below exp(-18)."""
+"""The exponent of the bound on rates of random arrivals: one further away has a probability below exp(-18)."""
 _VERDICT: Final = re.compile(rb"^Result is : (VALID|INVALID)\s*$", re.MULTILINE)
 _MET: Final = ("result_min_duration_met", "result_min_queries_met", "early_stopping_met")
 
@@ -52,7 +52,7 @@ Range = tuple[float, float]
 
 
 def check_verdict(role: str, log: Log, name: str) -> None:
-    """Raise unless the verdict of a log follows from the conditions that it says are met.
+    """Raise unless the verdict of a log follows from the conditions that it lists as met.
 
     Args:
         role: The role of the log's blob.
@@ -60,7 +60,7 @@ def check_verdict(role: str, log: Log, name: str) -> None:
         name: The scenario.
 
     Raises:
-        InvalidLoadError: A condition is missing, or the verdict is another one.
+        InvalidLoadError: A condition is missing, or the verdict differs.
     """
     for key in (*_MET, *(("result_perf_constraints_met",) if name == "server" else ())):
         if key not in log.results:
@@ -84,7 +84,7 @@ def check_summary(role: str, path: Path, log: Log) -> None:
 
 
 def check_results(role: str, log: Log, scenario: Mapping[str, Any], rate: float | None = None) -> None:
-    """Raise where the results of one log contradict each other or the setting of the run.
+    """Raise if the results of one log contradict each other or the settings of the run.
 
     Args:
         role: The role of the log's blob.
@@ -125,7 +125,7 @@ def _risk(queries: int, over: int, share: float) -> float:
 
 
 def _check_overlatency(role: str, results: Results, target: int) -> None:
-    """Compare the latencies with each other, and with how many queries took longer than the target."""
+    """Compare the latencies with each other, and with the number of queries beyond the target."""
     queries, over = results["result_query_count"], results["result_overlatency_query_count"]
     places = {"min": 0, **{f"{text}_percentile": int(queries * share) for text, share in _SHARES.items()}}
     before = 0
@@ -173,11 +173,11 @@ def check_samples(role: str, log: Log, scenario: Mapping[str, Any], columns: Col
         InvalidLoadError: A result is missing, or outside its range.
     """
     for key, (least, most) in _ranges(scenario, columns, log.results).items():
-        found = log.results.get(key)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not least <= found <= most:
+        value = log.results.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
             raise _error(
                 role,
-                f"LoadGen's {key} is {found!r:.40}, and the samples of its queries say {least:.15g} to {most:.15g}",
+                f"LoadGen's {key} is {value!r:.40}, and the samples of its queries say {least:.15g} to {most:.15g}",
             )
 
 
@@ -185,30 +185,30 @@ def _ranges(scenario: Mapping[str, Any], columns: Columns, results: Results) -> 
     """Return the range of each result."""
     name = scenario["name"]
     least, most = (np.sort(bound) for bound in _bound_latencies(name, columns, results))
-    found = _latency_ranges(least, most, "latency_ns", "percentile_latency_ns")
-    found["result_query_count"] = (len(least), len(least))
+    ranges = _latency_ranges(least, most, "latency_ns", "percentile_latency_ns")
+    ranges["result_query_count"] = (len(least), len(least))
     if name == "offline":
         own = float(columns["end_ns"].max() - columns["start_ns"].min())
-        found["result_max_latency_ns"] = (own * (1 - _DRIFT) - _DRIFT_NS, math.inf)
-        found["result_samples_per_second"] = _about(len(columns["index"]) * 1e9 / results["result_max_latency_ns"])
+        ranges["result_max_latency_ns"] = (own * (1 - _DRIFT) - _DRIFT_NS, math.inf)
+        ranges["result_samples_per_second"] = _about(len(columns["index"]) * 1e9 / results["result_max_latency_ns"])
     elif name == "server":
-        return found | _arrival_ranges(columns, least, round(scenario["target_latency"] * 1e9))
+        return ranges | _arrival_ranges(columns, least, round(scenario["target_latency"] * 1e9))
     elif name == "single_stream":
-        found |= _issue_ranges(columns)
-        found["result_qps_without_loadgen_overhead"] = _about(1e9 / results["result_mean_latency_ns"])
-        found["early_stopping_latency_ss"] = _estimate_range(least, most, _STOPPING[name])
-        found["early_stopping_latency_ms"] = _estimate_range(least, most, _STOPPING["multi_stream"])
+        ranges |= _issue_ranges(columns)
+        ranges["result_qps_without_loadgen_overhead"] = _about(1e9 / results["result_mean_latency_ns"])
+        ranges["early_stopping_latency_ss"] = _estimate_range(least, most, _STOPPING[name])
+        ranges["early_stopping_latency_ms"] = _estimate_range(least, most, _STOPPING["multi_stream"])
     else:
-        found |= _latency_ranges(least, most, "query_latency_ns", "percentile_per_query_latency_ns")
-        found["early_stopping_latency_ms"] = _estimate_range(least, most, _STOPPING[name])
-    return found
+        ranges |= _latency_ranges(least, most, "query_latency_ns", "percentile_per_query_latency_ns")
+        ranges["early_stopping_latency_ms"] = _estimate_range(least, most, _STOPPING[name])
+    return ranges
 
 
 def _bound_latencies(name: str, columns: Columns, results: Results) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the least and the greatest nanoseconds that LoadGen can have measured of each query."""
+    """Return the smallest and the largest latency in nanoseconds that LoadGen can have measured, by query."""
     if name == "server":
         return columns["latency_ns"], columns["latency_ns"]
-    if name == "offline":  # its samples are all answered at once
+    if name == "offline":  # LoadGen completes all its samples at once
         both = np.asarray([results["result_max_latency_ns"]], np.int64)
         return both, both
     start, end = columns["start_ns"], columns["end_ns"]
@@ -223,15 +223,15 @@ def _latency_ranges(
     least: NDArray[np.int64], most: NDArray[np.int64], ending: str, percentile_ending: str
 ) -> dict[str, Range]:
     rows = len(least)
-    found: dict[str, Range] = {
+    ranges: dict[str, Range] = {
         f"result_min_{ending}": (int(least[0]), int(most[0])),
         f"result_max_{ending}": (int(least[-1]), int(most[-1])),
         f"result_mean_{ending}": (int(least.sum()) // rows, int(most.sum()) // rows),
     }
     for text, share in _SHARES.items():
         place = int(rows * share)
-        found[f"result_{text}_{percentile_ending}"] = (int(least[place]), int(most[place]))
-    return found
+        ranges[f"result_{text}_{percentile_ending}"] = (int(least[place]), int(most[place]))
+    return ranges
 
 
 def _arrival_ranges(columns: Columns, ordered: NDArray[np.int64], target: int) -> dict[str, Range]:
@@ -256,7 +256,7 @@ def _issue_ranges(columns: Columns) -> dict[str, Range]:
 
 
 def _estimate_range(least: NDArray[np.int64], most: NDArray[np.int64], share: float) -> Range:
-    """Return the range of early stopping's estimate of a percentile, which is 0 where the queries are too few."""
+    """Return the range of early stopping's estimate of a percentile, which is 0 for too few queries."""
     rows = len(least)
     fewest, greatest = (_count_discarded(rows, share, _RISK + error) for error in (-_RISK_ERROR, _RISK_ERROR))
     return (
@@ -266,7 +266,7 @@ def _estimate_range(least: NDArray[np.int64], most: NDArray[np.int64], share: fl
 
 
 def _count_discarded(queries: int, share: float, risk: float) -> int:
-    """Return the greatest number of slowest queries, plus one, that early stopping may discard; 0 for too few."""
+    """Return the largest number of slowest queries, plus one, that early stopping may discard; 0 for too few."""
     low, high = 0, queries
     while high - low > 1:
         middle = (low + high) // 2
@@ -284,9 +284,9 @@ def _error(role: str, what: str) -> InvalidLoadError:
 
 
 _COUNTING: Final = ("effective_", "result_", "early_stopping_", "loadgen_version")
-"""Prefixes of the keys whose values are figures, settings or verdicts: one text, truth value or number each."""
+"""Prefixes of the keys of results, settings and verdicts; each value is a text, a truth value or a number."""
 _NUMBERS: Final = ("_ns", "_count", "_per_sec", "_per_query", "_seed")
-"""Suffixes of those that are numbers."""
+"""Suffixes of the keys whose values are numbers."""
 _TRUTHS: Final = ("_met",)
 _GREATEST: Final = 2.0**63
 _MOST_PROBES: Final = 128
@@ -307,24 +307,24 @@ def read_detail_log(role: str, path: Path) -> Log:
     """Read LoadGen's detail log of a phase.
 
     Args:
-        role: The role of its blob, which messages name.
+        role: The role of its blob, for messages.
         path: The file.
 
     Raises:
-        InvalidInputError: A line is malformed, or the log is not complete; the message says which line.
+        InvalidInputError: A line is malformed, or the log is incomplete; the message names the line.
     """
     return _parse_log(role, path.read_bytes())
 
 
 def read_probe_logs(role: str, path: Path) -> list[Log]:
-    """Read the logs of the probes of a peak, in their order.
+    """Read the logs of the probes of a peak search, in their order.
 
     Args:
         role: The role of the blob.
         path: The file.
 
     Raises:
-        InvalidInputError: It is no such file, or a log in it is malformed.
+        InvalidInputError: The file has another format, or a log in it is malformed.
     """
     first, *logs = path.read_bytes().split(SEPARATOR, _MOST_PROBES + 1)
     if first or not logs or len(logs) > _MOST_PROBES:
@@ -336,7 +336,7 @@ def describe_checked_probe(role: str, rate: float, log: Log) -> dict[str, Any]:
     """Summarise the log of a probe of the rate ``rate``, in queries a second.
 
     Raises:
-        InvalidInputError: The log says nothing of what a probe is about.
+        InvalidInputError: The log lacks an entry that a probe needs.
     """
     try:
         return describe_probe(rate, log)
@@ -378,7 +378,7 @@ def _parse_entry(role: str, number: int, text: str) -> Entry:
 
 
 def _value_fault(key: str, value: object) -> str | None:
-    """Return why the value of a key that counts is impossible."""
+    """Return why the value of a result, setting or verdict is impossible; None if it is possible."""
     if isinstance(value, bool) or value is None or isinstance(value, str):
         is_number = key.endswith(_NUMBERS)
         is_wrong = is_number or (key.endswith(_TRUTHS) and not isinstance(value, bool))
@@ -399,7 +399,7 @@ def _malformed(role: str, line: int, reason: str) -> InvalidInputError:
 
 
 def check_settings(role: str, log: Log, scenario: Mapping[str, Any], rate: float | None = None) -> None:
-    """Raise unless LoadGen was told what the scenario of the lock says.
+    """Raise unless LoadGen ran with the settings that the lock's scenario demands.
 
     Args:
         role: The role of the log's blob.
@@ -408,7 +408,7 @@ def check_settings(role: str, log: Log, scenario: Mapping[str, Any], rate: float
         rate: The rate of arrival of a probe, in queries a second; None for the scenario's own.
 
     Raises:
-        InvalidInputError: A setting is missing, or another one.
+        InvalidInputError: A setting is missing or differs.
     """
     seeds = scenario["seeds"]
     expected = {
@@ -424,17 +424,17 @@ def check_settings(role: str, log: Log, scenario: Mapping[str, Any], rate: float
         expected["target_latency_ns"] = round(scenario["target_latency"] * 1e9)
         expected["target_latency_percentile"] = TARGET_PERCENTILE
     for name, value in expected.items():
-        found = log.settings.get(name)
-        if not _is_same(found, value):
+        actual = log.settings.get(name)
+        if not _is_same(actual, value):
             raise InvalidInputError(
-                f"{role}: LoadGen ran with {name} {found!r:.80}, and the lock says {value!r}",
+                f"{role}: LoadGen ran with {name} {actual!r:.80}, and the lock says {value!r}",
                 where=role,
                 next_step=_NEXT,
             )
 
 
-def _is_same(found: object, expected: object) -> bool:
+def _is_same(actual: object, expected: object) -> bool:
     """Compare a setting; LoadGen writes six digits of a number that is not whole."""
-    if isinstance(found, bool) or not isinstance(expected, float) or not isinstance(found, int | float):
-        return type(found) is type(expected) and found == expected
-    return math.isclose(found, expected, rel_tol=1e-5)
+    if isinstance(actual, bool) or not isinstance(expected, float) or not isinstance(actual, int | float):
+        return type(actual) is type(expected) and actual == expected
+    return math.isclose(actual, expected, rel_tol=1e-5)

@@ -34,12 +34,12 @@ from benchlock.registry.manifests.metric_definitions import is_quality
 from benchlock.registry.names import Kind
 
 _STALE: Final = 24 * 3600.0
-"""Seconds after which a folder can only be what a killed process left."""
+"""The age in seconds after which a folder must be a leftover of a killed process."""
 
 
 @contextmanager
 def open_workspace(parent: Path | None) -> Iterator[Path]:
-    """Make an empty folder in ``parent``, else where temporary files go, for as long as the context lasts."""
+    """Create an empty folder in ``parent``, or in the temporary folder, for the time of the context."""
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
         _remove_stale(parent)
@@ -48,7 +48,7 @@ def open_workspace(parent: Path | None) -> Iterator[Path]:
 
 
 def lay_out(store: BlobStore, blob: Descriptor, target: Path) -> None:
-    """Make the file ``target`` of a blob.
+    """Create the file ``target`` with the content of a blob.
 
     Raises:
         IntegrityError: The blob is missing.
@@ -72,18 +72,18 @@ def _remove_stale(parent: Path) -> None:
 
 LARGEST_PREDICTIONS: Final = 2 << 30
 _OF_FILES: Final = ("image-index", "wav-index", "coco")
-"""Formats whose samples are files of their own, which labels do not need."""
+"""Formats with a file for each sample, which scoring does not need."""
 FIRST_FINITE: Final = (1, 3)
-"""The first version of the harness that refuses NaN and infinities. Older ones ranked NaN below all numbers."""
+"""The first version of the harness that rejects NaN and infinities. Older ones ranked NaN below all numbers."""
 _SEGMENTATION: Final = "semantic-segmentation"
 
 
 class NonFiniteError(InvalidInputError):
-    """Predictions have NaN or infinities, which the manifest of the model does not allow."""
+    """Predictions with NaN or infinities, which the manifest of the model does not allow."""
 
 
 class UnreadableLabelsError(InvalidInputError):
-    """The labels of a dataset cannot be read in this process: a library is missing, for example."""
+    """Labels of a dataset that this process cannot read, for example without a library."""
 
 
 _ERRORS: Final[Mapping[str, type[InvalidInputError]]] = {"load": UnreadableLabelsError, "non-finite": NonFiniteError}
@@ -95,13 +95,14 @@ def score_predictions(
     """Compare the predictions of a run with the labels of the dataset.
 
     Args:
-        lock: Says which metrics and which split.
-        manifests: Those of the lock.
+        lock: The lock, which names metrics and split.
+        manifests: The manifests of the lock.
         files: The files of the run's blobs, by role.
-        folder: Has the files of the dataset that have labels, as ``lay_labels`` lays them out.
+        folder: The files of the dataset that have labels, as ``lay_labels`` lays them out.
 
     Returns:
-        By metric ``n`` with ``correct`` or ``value``, and what each sample adds to a metric that is no count.
+        For each metric ``n`` with ``correct`` or ``value``, and the contribution of each sample to a metric that is
+        not a count.
 
     Raises:
         InvalidInputError: The predictions are missing or malformed.
@@ -113,18 +114,18 @@ def score_predictions(
         return {}, {}
     if "predictions" not in files:
         raise InvalidInputError("the harness left no predictions")
-    found = score_samples(lock, manifests, files["predictions"], folder)
-    return found.quality, found.measures
+    scores = score_samples(lock, manifests, files["predictions"], folder)
+    return scores.quality, scores.measures
 
 
 def score_samples(lock: Lock, manifests: Mapping[Kind, Manifest], predictions: Path, folder: Path) -> Score:
     """Compare the predictions of a run with the labels of the dataset, sample by sample.
 
     Args:
-        lock: Says which metrics and which split.
-        manifests: Those of the lock.
+        lock: The lock, which names metrics and split.
+        manifests: The manifests of the lock.
         predictions: The file of the predictions.
-        folder: Has the files of the dataset that have labels, as ``lay_labels`` lays them out.
+        folder: The files of the dataset that have labels, as ``lay_labels`` lays them out.
 
     Raises:
         InvalidInputError, NonFiniteError, MemoryError, UnreadableLabelsError: As ``score_predictions``.
@@ -133,13 +134,13 @@ def score_samples(lock: Lock, manifests: Mapping[Kind, Manifest], predictions: P
     try:
         return score(job, folder, predictions, admits_non_finite=harness_version(lock) < FIRST_FINITE)
     except Failure as error:
-        if error.kind == "out-of-memory":  # of this process: it says nothing of the predictions
+        if error.kind == "out-of-memory":  # this process ran out of memory, which is not a fault of the predictions
             raise MemoryError from error
         raise _ERRORS.get(error.kind, InvalidInputError)(error.message) from error
 
 
 def list_label_files(lock: Lock, manifests: Mapping[Kind, Manifest], store: BlobStore) -> list[tuple[str, Descriptor]]:
-    """Return the path and the blob of each file of the dataset that has labels.
+    """List the path and the blob of each file of the dataset that has labels.
 
     Raises:
         IntegrityError: The listing of a tree is missing.
@@ -155,7 +156,7 @@ def lay_labels(lock: Lock, manifests: Mapping[Kind, Manifest], store: BlobStore,
     """Lay out the files of the dataset that have labels in ``folder``.
 
     Raises:
-        IntegrityError: One is missing.
+        IntegrityError: A file is missing.
     """
     entries = list_label_files(lock, manifests, store)
     bring(store, (blob for _, blob in entries))
@@ -164,7 +165,7 @@ def lay_labels(lock: Lock, manifests: Mapping[Kind, Manifest], store: BlobStore,
 
 
 def _reads_one_file(dataset: Dataset, model: Model) -> bool:
-    """Return whether the labels are in the files that the split names, and not in a file for each sample."""
+    """Return whether the labels are in the files that the split names, not in a file for each sample."""
     return dataset.format in _OF_FILES and model.task != _SEGMENTATION
 
 
@@ -192,15 +193,15 @@ _NEXT: Final = "compare fewer runs, or on a machine with more time and memory"
 
 
 class PredictionPairs:
-    """Compares pairs of runs until its time is used up."""
+    """Comparisons of pairs of runs, with a time limit for all of them together."""
 
     def __init__(self, store: BlobStore, scratch: Path | None, seconds: float = LIMITS.seconds) -> None:
-        """Take what is compared where; the time starts with the first comparison.
+        """Prepare the comparisons; the time starts with the first one.
 
         Args:
-            store: Has the predictions, the manifests and the labels.
+            store: The store with the predictions, the manifests and the labels.
             scratch: A folder on the store's file system for temporary files; None for any folder.
-            seconds: How long all comparisons together may take.
+            seconds: The time limit of all comparisons together.
         """
         self._store = store
         self._scratch = scratch
@@ -212,24 +213,24 @@ class PredictionPairs:
 
         Args:
             first: A run with its lock.
-            second: Another one.
+            second: Another run with its lock.
             comparisons: The number of locks that are compared with the first one.
 
         Returns:
             The tests by metric, or the reason why the runs cannot be compared sample by sample.
 
         Raises:
-            IntegrityError: A blob is not what its digest says.
+            IntegrityError: A blob does not match its digest.
         """
         if reason := self._find_obstacle(first, second):
             return PairedTests(reason=reason)
         try:
             return self._compare(first, second, comparisons)
-        except InvalidInputError as error:  # limits, a library that is missing, a blob that was removed meanwhile
+        except InvalidInputError as error:  # a limit, a missing library, or a blob that was removed meanwhile
             return PairedTests(reason=error.what)
 
     def _find_obstacle(self, first: tuple[Lock, Run], second: tuple[Lock, Run]) -> str | None:
-        """Return why two runs have no pairs of samples; None where they have."""
+        """Return why two runs have no pairs of samples; None if they have."""
         if self._seconds_left() <= 0:
             return f"the {self._seconds:g} seconds for comparisons sample by sample are used up"
         locks = (first[0], second[0])
@@ -241,7 +242,7 @@ class PredictionPairs:
         return next(filter(None, (self._find_gap(run) for _, run in (first, second))), None)
 
     def _find_gap(self, run: Run) -> str | None:
-        """Return why the predictions of a run cannot be read; None where they can."""
+        """Return why the predictions of a run cannot be read; None if they can."""
         blob = _predictions(run)
         if blob is None:
             return f"{run.id} has no stored predictions"
@@ -273,9 +274,9 @@ class PredictionPairs:
     def _isolate(self, arguments: Mapping[str, Any]) -> dict[str, PairedTest]:
         what = "the comparison sample by sample"
         used_up = LimitExceededError(f"{what} needs more than {self._seconds:g} seconds", next_step=_NEXT)
-        if (left := self._seconds_left()) <= 0:
+        if (remaining := self._seconds_left()) <= 0:
             raise used_up
-        limits = msgspec.structs.replace(LIMITS, seconds=min(left, LIMITS.seconds))
+        limits = msgspec.structs.replace(LIMITS, seconds=min(remaining, LIMITS.seconds))
         function = f"{__name__}:compare_files"
         try:
             return msgspec.convert(
@@ -286,7 +287,7 @@ class PredictionPairs:
 
 
 def compare_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa: ANN401 - plain values
-    """Compare in a child process two files of predictions that lie there already; the tests as plain values."""
+    """Compare two files of predictions in a child process; return the tests as plain values."""
     locks = [load(text, "the lock of a run") for text in arguments["locks"]]
     scores = [
         score_samples(lock, read_manifests(lock, blobs), Path(path), Path(arguments["labels"]))

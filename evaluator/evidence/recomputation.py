@@ -69,13 +69,13 @@ _LARGEST: Final = {
     PEAK_LOGS: LARGEST_LOG,
     "quality": LARGEST_PREDICTIONS,
 }
-"""Bytes of the blobs that are read, by role."""
+"""The maximum size of the blobs that are read, in bytes, by role."""
 COPIED_KEYS: Final = ("harness", "golden", "accuracy", "performance", "pipeline", "loadgen", "audits", "peak")
-"""The keys of ``result.json`` that a record's details repeat."""
+"""The keys of ``result.json`` that are copied into a record's details."""
 SURROUNDINGS: Final = ("python", "threads")
-"""The keys of its ``environment`` that they repeat."""
+"""The keys of its ``environment`` that are copied into the details."""
 _RESOLUTION: Final = 1.05 * (1 + 1e-9)
-"""How many times the greatest rate that was answered the least rate that was not is at most."""
+"""The maximum ratio of the lowest rate that failed to the highest rate that passed."""
 _SCOPES: Final = ("thread", "process")
 _FIRST_UNDELAYED: Final = (1, 3)
 """The first harness whose records have latencies without the host's delay; older ones stay as recorded."""
@@ -83,13 +83,13 @@ _FIRST_UNDELAYED: Final = (1, 3)
 LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=900.0, files=64, result=32 << 20)
 """The limits of the recomputation of one run: 50,000 predictions of 1,000 classes need a fifth of the memory."""
 _FEWEST_LATENCIES: Final = 16
-"""Of fewer latencies, two measurements may be equal by chance."""
+"""The minimum number of latencies; fewer may be equal in two measurements by chance."""
 _NEXT: Final = "compare the record on a machine with the version of benchlock that made it"
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a run measured: its lock, the platform that it ran on, and the manifests that the lock names."""
+    """The subject of a run: its lock, the platform that it ran on, and the manifests that the lock names."""
 
     lock: Lock
     platform: LockedPlatform
@@ -98,20 +98,20 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """What the blobs of a run say.
+    """The facts and metrics that follow from the blobs of a run.
 
     Attributes:
-        result: The harness's ``result.json``; None where there is none that can be read.
+        result: The harness's ``result.json``; None if there is none that can be read.
         fault: Why it cannot be read.
-        failure: Why no figures follow from a result that says ``done``: blobs are missing or contradict each other,
-            or something else ran than was locked.
-        metrics: The figures; none where there is a failure.
-        details: What a record repeats of the result.
-        calls: How single calls were disturbed, as a part of the details; empty where that was not counted.
-        packages: Name to version of what was installed.
+        failure: Why no metrics follow from a result with the outcome ``done``: blobs are missing or contradict each
+            other, or the environment differs from the lock.
+        metrics: The metrics; none if there is a failure.
+        details: The parts of the result that a record copies.
+        calls: The statistics of disturbed calls, as a part of the details; empty if they were not counted.
+        packages: The versions of the installed packages by name.
         timings: Seconds of the harness's phases.
         claimed: Seconds of all timed phases together.
-        claimed_cpu: Seconds of CPU of all calls together, where they followed one another.
+        claimed_cpu: CPU seconds of all calls together, if they followed one another.
         measurement: A digest of the latencies of the timed calls; None if there are none.
     """
 
@@ -131,28 +131,28 @@ class Recomputation:
 def recompute(
     subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStore, scratch: Path | None
 ) -> Recomputation:
-    """Compute what follows from the blobs of a run and the dataset of its lock, and from nothing else.
+    """Compute everything that follows from the blobs of a run and the dataset of its lock alone.
 
-    The blobs are read in a child process with limits: whoever made the run made them.
+    The blobs are not trusted, so a child process with limits reads them.
 
     Args:
-        subject: What the run measured.
+        subject: The lock, the platform and the manifests of the run.
         blobs: The blobs by their roles.
-        store: Has them, and the manifests and files of the lock.
-        scratch: A folder on the store's file system for files of the time of the call; None for any folder.
+        store: The store with the blobs, and with the manifests and files of the lock.
+        scratch: A folder on the store's file system for temporary files; None for any folder.
 
     Raises:
-        IntegrityError: A blob is missing, or not what its digest says.
-        InvalidInputError: This version cannot recompute figures of this lock.
+        IntegrityError: A blob is missing, or does not match its digest.
+        InvalidInputError: This version cannot recompute the metrics of this lock.
         LimitExceededError: The recomputation needs more than ``LIMITS``.
-        IsolatedFaultError: It failed in a way that nothing foresaw.
+        IsolatedFaultError: It failed in an unexpected way.
     """
     definitions_of(subject.lock)
     for role, blob in blobs.items():
         _check_size(role, blob)
         verify(store, blob.digest, name=f"the blob {role}", size=blob.size)
     with open_workspace(scratch) as folder:
-        # Numbers: a role is a text of the record, and no part of a path.
+        # The names are numbers, because a role is an untrusted text of the record.
         files = {role: folder / "blobs" / str(number) for number, role in enumerate(blobs)}
         for role, blob in blobs.items():
             lay_out(store, blob, files[role])
@@ -179,7 +179,7 @@ def _check_size(role: str, blob: Descriptor) -> None:
 def _lay_labels(
     subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStore, folder: Path
 ) -> dict[str, Any] | None:
-    """Lay the labels out; return the packed error where that cannot be done, for a run that needs none."""
+    """Lay the labels out; return the packed error if that fails, because some runs need no labels."""
     if "result" not in blobs or "predictions" not in blobs or not any(map(is_quality, subject.lock.metrics)):
         return None
     try:
@@ -192,8 +192,8 @@ def _lay_labels(
 def _isolate(arguments: Mapping[str, Any], store: BlobStore) -> Recomputation:
     what = "the recomputation of the figures"
     try:
-        found = run_isolated(f"{__name__}:recompute_files", arguments, limits=LIMITS, subject=what, blobs=store)
-        return msgspec.convert(found, Recomputation)
+        values = run_isolated(f"{__name__}:recompute_files", arguments, limits=LIMITS, subject=what, blobs=store)
+        return msgspec.convert(values, Recomputation)
     except (LimitExceededError, IsolatedFaultError) as error:
         error.next_step = _NEXT
         raise
@@ -202,7 +202,7 @@ def _isolate(arguments: Mapping[str, Any], store: BlobStore) -> Recomputation:
 
 
 def recompute_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa: ANN401 - plain values
-    """Recompute in a child process, from files that lie there already; the result as plain values."""
+    """Recompute from laid-out files in a child process; return the result as plain values."""
     lock = load(arguments["lock"], "the lock of the run")
     subject = Subject(lock, lock.image.platforms[arguments["platform"]], read_manifests(lock, blobs))
     files = {role: Path(path) for role, path in arguments["files"].items()}
@@ -220,7 +220,7 @@ def _recompute(
         return Recomputation(fault=error.what)
     facts = Recomputation(
         result=result,
-        details=_copied(document),
+        details=_copy_details(document),
         packages={package.name: package.version for package in result.environment.packages},
         timings=result.timings,
     )
@@ -244,19 +244,19 @@ def _recompute(
         raise
     except InvalidInputError as error:
         return replace(facts, failure=Failure(_failure_class(error), error.what))
-    timed = [one for one in (phases.performance, phases.pipeline) if one is not None]
+    timed = [phase for phase in (phases.performance, phases.pipeline) if phase is not None]
     return replace(
         facts,
         metrics=metrics,
         calls=calls,
-        claimed=sum(one.duration for one in timed),
+        claimed=sum(phase.duration for phase in timed),
         claimed_cpu=sum_cpu(subject.lock.scenario, timed),
         measurement=_digest_latencies(phases.performance),
     )
 
 
 def _digest_latencies(phase: Performance | None) -> Digest | None:
-    """Return the digest of the latencies of a phase; None if they are so few that two runs may have equal ones."""
+    """Return the digest of the latencies of a phase; None if they are so few that two runs may be equal."""
     if phase is None or len(phase.samples.latency) < _FEWEST_LATENCIES:
         return None
     return digest_bytes(phase.samples.latency.tobytes())
@@ -283,7 +283,7 @@ def _content(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _copied(document: Mapping[str, Any]) -> dict[str, Any]:
+def _copy_details(document: Mapping[str, Any]) -> dict[str, Any]:
     surroundings = document["environment"]
     facts = {name: surroundings[name] for name in SURROUNDINGS if name in surroundings}
     return {**{name: document[name] for name in COPIED_KEYS if document.get(name) is not None}, **facts}
@@ -291,7 +291,7 @@ def _copied(document: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """A result that says ``done``, with the files of the blobs by their roles."""
+    """The evidence of a result with the outcome ``done``, with the files of the blobs by role."""
 
     subject: Subject
     result: Result
@@ -299,10 +299,10 @@ class _Evidence:
     files: Mapping[str, Path]
 
     def phases(self) -> Phases:
-        """Return what was timed, from the raw samples.
+        """Return the timed phases, read from the raw samples.
 
         Raises:
-            InvalidInputError: Samples or a log are missing or malformed, or the result says something else.
+            InvalidInputError: Samples or a log are missing or malformed, or the result contradicts them.
         """
         pipeline, reader = self.document.get("pipeline"), self._reader()
         account = None if pipeline is None else pipeline.get("loadgen")
@@ -323,7 +323,7 @@ class _Evidence:
         """Return the quality that follows from the predictions.
 
         Raises:
-            InvalidInputError: The result says something else.
+            InvalidInputError: The result contradicts it.
         """
         stated = {} if self.document["quality"] is None else self.document["quality"]
         for name in sorted(stated.keys() | scores.keys()):
@@ -333,10 +333,10 @@ class _Evidence:
                     f"{shorten_value(scores.get(name))}"
                 )
         versions = self.subject.lock.metrics
-        return {name: _judged(name, found, measures, versions[name]) for name, found in scores.items()}
+        return {name: _estimate(name, score, measures, versions[name]) for name, score in scores.items()}
 
     def calls(self, phases: Phases) -> dict[str, Any]:
-        """Return how single calls were disturbed, as a part of the details; nothing where that was not counted."""
+        """Return the statistics of disturbed calls, as a part of the details; empty if they were not counted."""
         performance, lock = phases.performance, self.subject.lock
         if performance is None:
             return {}
@@ -353,12 +353,12 @@ class _Evidence:
         if peak is None:
             return None
         try:
-            found = find_peak(peak.probes)
+            rates = find_peak(peak.probes)
             check_probes(self.subject.lock.scenario, peak.probes)
         except (KeyError, TypeError) as error:
             raise InvalidInputError(f"the probes of the peak are malformed: {error}") from error
-        if found != (peak.qps, peak.failed_qps):
-            raise InvalidInputError(f"the harness says the peak is {peak.qps} queries/s, and its probes say {found[0]}")
+        if rates != (peak.qps, peak.failed_qps):
+            raise InvalidInputError(f"the harness says the peak is {peak.qps} queries/s, and its probes say {rates[0]}")
         if not peak.qps < peak.failed_qps <= peak.qps * _RESOLUTION:
             raise InvalidInputError(f"the harness says the peak is between {peak.qps} and {peak.failed_qps} queries/s")
         timed = [probe for probe in peak.probes if probe.get("phase") == PERFORMANCE.name]
@@ -372,17 +372,17 @@ class _Evidence:
         return Peak(peak.qps, peak.failed_qps, len(peak.probes))
 
 
-def _judged(
-    name: str, found: Mapping[str, Any], measures: Mapping[str, Any], version: int
+def _estimate(
+    name: str, score: Mapping[str, Any], measures: Mapping[str, Any], version: int
 ) -> CorrectCount | QualityEstimate:
-    """Return a count as it is, and a value with its interval, made of what each sample adds to it."""
-    if "correct" in found:
-        return CorrectCount(found["correct"], found["n"])
-    return estimate_quality(name, found["value"], found["n"], measures, version)
+    """Return a count as it is, and a value with its interval from the contributions of the samples."""
+    if "correct" in score:
+        return CorrectCount(score["correct"], score["n"])
+    return estimate_quality(name, score["value"], score["n"], measures, version)
 
 
-def _check_probe(stated: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    for name, value in found.items():
+def _check_probe(stated: Mapping[str, Any], logged: Mapping[str, Any]) -> None:
+    for name, value in logged.items():
         if not is_equal(stated.get(name), value):
             raise InvalidInputError(
                 f"the harness says a probe's {name} is {stated.get(name)}, and LoadGen says {value}"

@@ -1,8 +1,8 @@
 """The blobs and fields that a finished run must have, decided by its lock alone.
 
-A newer harness leaves more. So each row of the table says since which version, and for which locks, there
-are which blobs, columns of the raw samples and fields of ``result.json``. Records of older harnesses may lack
-what their harness did not leave.
+A newer harness leaves more evidence. Each row of the table therefore names the first version, the locks, and the
+blobs, columns of the raw samples and fields of ``result.json`` that these must have. Records of older harnesses may
+lack what their harness did not leave.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -20,11 +20,11 @@ from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
 
 FINGERPRINT: Final = "lock_fingerprint"
-"""The key of ``result.json``, and of the metadata of tensor files, that names the lock."""
+"""The key of the lock's fingerprint in ``result.json`` and in the metadata of tensor files."""
 FIRST_CHECKED: Final = (1, 1)
-"""The first version of the harness whose results are complete, so that all that they must have is known."""
+"""The first version of the harness whose results are complete, so that their required parts are known."""
 FIRST_NAMED: Final = (1, 2)
-"""The first version whose results name their lock, and keep the logs of the probes of a peak."""
+"""The first version whose results name their lock and contain the logs of the probes of a peak search."""
 _TENSOR_ROLES: Final = ("predictions", "samples", "pipeline-samples", "quality")
 
 _DRIVEN: Final = ("single_stream", "multi_stream", "server", "offline")
@@ -56,7 +56,7 @@ _ACCOUNT: Final = (
 
 
 def is_timed(lock: Lock) -> bool:
-    """Return whether a run of the lock times calls, or starts of processes."""
+    """Return whether a run of the lock times calls or starts of processes."""
     return bool(lock.scenario["name"] != "accuracy")
 
 
@@ -66,7 +66,7 @@ def is_driven(lock: Lock) -> bool:
 
 
 def is_complete(lock: Lock) -> bool:
-    """Return whether the locked harness is one whose results are complete."""
+    """Return whether the results of the locked harness are complete."""
     return harness_version(lock) >= FIRST_CHECKED
 
 
@@ -104,15 +104,15 @@ def _has_peak(lock: Lock) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a harness leaves of the locks that the requirement is of.
+    """The evidence that a harness leaves for certain locks.
 
     Attributes:
-        since: The first version of the harness that does.
-        applies: Whether a lock is one of them.
+        since: The first version of the harness that leaves it.
+        applies: Whether the requirement applies to a lock.
         blobs: Roles of blobs.
         columns: Names of columns, by the role of their blob.
-        fields: Paths in ``result.json``; a value may be null where ``nullable`` names it, too.
-        nullable: Paths that are there, perhaps with null.
+        fields: Paths in ``result.json`` whose values must not be null.
+        nullable: Paths that must exist and may be null.
     """
 
     since: tuple[int, int]
@@ -156,7 +156,7 @@ _TABLE: Final = (
         FIRST_CHECKED, _is_scenario("batch_sweep"), columns={"samples": ("batch",)}, fields=("performance.rounds",)
     ),
     Requirement(
-        FIRST_CHECKED, _is_scenario("cold_start"), columns={"samples": tuple(f"{one}_ns" for one in COLD_PHASES)}
+        FIRST_CHECKED, _is_scenario("cold_start"), columns={"samples": tuple(f"{phase}_ns" for phase in COLD_PHASES)}
     ),
     Requirement(
         FIRST_CHECKED,
@@ -190,17 +190,17 @@ _EXCLUSIVE: Final = {
     "pipeline": _has_pipeline,
     "peak": _has_peak,
 }
-"""The parts of ``result.json`` that no run has but those of such locks."""
+"""The parts of ``result.json`` that only runs of certain locks have."""
 
 
 def requirements_of(lock: Lock) -> tuple[Requirement, ...]:
     """Return the rows of the table for a run of the lock."""
     version = harness_version(lock)
-    return tuple(one for one in _TABLE if version >= one.since and one.applies(lock))
+    return tuple(row for row in _TABLE if version >= row.since and row.applies(lock))
 
 
 def check_requirements(lock: Lock, document: Mapping[str, Any], files: Mapping[str, Path]) -> None:
-    """Raise unless a run that is done left all that its lock demands, and names that lock.
+    """Raise unless a finished run left everything that its lock demands, and names that lock.
 
     Args:
         lock: The lock of the run.
@@ -208,15 +208,15 @@ def check_requirements(lock: Lock, document: Mapping[str, Any], files: Mapping[s
         files: The files of its blobs, by role.
 
     Raises:
-        InvalidInputError: Something is missing, names another lock, or is of another scenario.
+        InvalidInputError: Something is missing, names another lock, or belongs to another scenario.
     """
     required = requirements_of(lock)
-    missing = [f"the blob {role}" for one in required for role in one.blobs if role not in files]
-    missing += [f"{path} in result.json" for one in required for path in _missing_fields(one, document)]
-    for role in sorted({role for one in required for role in one.columns if role in files}):
-        there = _read_header(role, files[role])[0]
-        names = dict.fromkeys(name for one in required for name in one.columns.get(role, ()))
-        missing += [f"{name} in the blob {role}" for name in names if name not in there]
+    missing = [f"the blob {role}" for row in required for role in row.blobs if role not in files]
+    missing += [f"{path} in result.json" for row in required for path in _missing_fields(row, document)]
+    for role in sorted({role for row in required for role in row.columns if role in files}):
+        columns = _read_header(role, files[role])[0]
+        names = dict.fromkeys(name for row in required for name in row.columns.get(role, ()))
+        missing += [f"{name} in the blob {role}" for name in names if name not in columns]
     if missing:
         more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
         raise InvalidInputError(
@@ -243,14 +243,14 @@ def _missing_fields(required: Requirement, document: Mapping[str, Any]) -> Itera
 
 
 def _find(document: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 - JSON
-    found: Any = document
+    value: Any = document
     for name in path.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 def _check_parts(lock: Lock, document: Mapping[str, Any]) -> None:
-    """Raise where the result has a part that no run of the lock has, or is of another harness."""
+    """Raise if the result has a part that no run of the lock has, or comes from another harness."""
     if document["harness"] != lock.harness.version:
         raise InvalidInputError(
             f"the lock names the harness {lock.harness.version}, and {document['harness']!r:.80} made the result",
@@ -265,17 +265,17 @@ def _check_parts(lock: Lock, document: Mapping[str, Any]) -> None:
 
 
 def _check_names(lock: Lock, document: Mapping[str, Any], files: Mapping[str, Path]) -> None:
-    """Raise where a result names another lock, or none though its harness does."""
+    """Raise if a result names another lock, or none although its harness writes it."""
     expected, is_named = fingerprint_lock(lock), harness_version(lock) >= FIRST_NAMED
-    named = {"result.json": document.get(FINGERPRINT)}
-    named |= {
+    fingerprints = {"result.json": document.get(FINGERPRINT)}
+    fingerprints |= {
         f"the blob {role}": _read_header(role, files[role])[1].get(FINGERPRINT)
         for role in _TENSOR_ROLES
         if role in files
     }
-    for place, found in named.items():
-        if found != expected and (is_named or found is not None):
-            said = "names no lock" if found is None else "names another lock"
+    for place, fingerprint in fingerprints.items():
+        if fingerprint != expected and (is_named or fingerprint is not None):
+            said = "names no lock" if fingerprint is None else "names another lock"
             raise InvalidInputError(
                 f"{place} {said}: it is of another run than one of this lock", next_step="run the lock again"
             )

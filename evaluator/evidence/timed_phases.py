@@ -43,24 +43,24 @@ SampleColumns = Mapping[str, NDArray[Any]]
 _GREATEST: Final = 1 << 62
 _DURATIONS: Final = ("latency_ns", "cpu_ns", "before_ns", "service_ns", "prepare_ns", "predict_ns", "outputs_ns")
 _ROWS: Final = (*_DURATIONS, "preempted", "start_ns", "end_ns", "samples", "batch", "issue_delay_ns")
-"""Columns with a value for each query, or for each call."""
+"""Columns with one value per query or per call."""
 _STAGES: Final = ("prepare_ns", "predict_ns", "outputs_ns")
 _SEQUENTIAL: Final = ("single_stream", "multi_stream", "offline")
 _SLACK: Final = 1.01
-"""Two clocks may differ by this factor."""
+"""The maximum ratio of two clocks."""
 
 
 def check_columns(role: str, columns: SampleColumns, scenario: Mapping[str, Any], total: int) -> None:
     """Raise unless the columns of a timed phase agree with one another and with the scenario.
 
     Args:
-        role: The role of their blob, which messages name.
+        role: The role of their blob, for messages.
         columns: The columns that such a phase has, see ``requirements``.
         scenario: The scenario of the lock.
         total: The number of samples in the split.
 
     Raises:
-        InvalidInputError: They do not.
+        InvalidInputError: They do not agree.
     """
     _check_shapes(role, columns)
     name = scenario["name"]
@@ -78,7 +78,7 @@ def check_columns(role: str, columns: SampleColumns, scenario: Mapping[str, Any]
 
 
 def _check_shapes(role: str, columns: SampleColumns) -> None:
-    """Raise unless the columns are series of whole numbers, of one length, whose sums can be computed."""
+    """Raise unless the columns are integer series of one length, with sums that do not overflow."""
     rows = len(columns["latency_ns"])
     _demand(role, rows > 0, "there are no samples")
     known = (*_ROWS, "index", "warmup_ns", *(f"{phase}_ns" for phase in COLD_PHASES))
@@ -97,7 +97,7 @@ def _check_shapes(role: str, columns: SampleColumns) -> None:
 
 
 def _samples_of_query(scenario: Mapping[str, Any], columns: SampleColumns) -> Any:  # noqa: ANN401 - a number or a column
-    """Return the number of samples of each query; None of an offline run, whose calls need not be full."""
+    """Return the number of samples of each query; None for an offline run, whose calls need not be full."""
     name = scenario["name"]
     if name == "offline":
         return None
@@ -105,7 +105,7 @@ def _samples_of_query(scenario: Mapping[str, Any], columns: SampleColumns) -> An
 
 
 def _check_times(role: str, columns: SampleColumns, name: str) -> None:
-    start, before, latency, end = (columns[f"{one}_ns"] for one in ("start", "before", "latency", "end"))
+    start, before, latency, end = (columns[f"{part}_ns"] for part in ("start", "before", "latency", "end"))
     if name == "server":
         served = columns["service_ns"]
         _demand(role, np.array_equal(end, start + latency), "end_ns is not start_ns and latency_ns together")
@@ -132,7 +132,7 @@ def _demand(role: str, is_true: bool, reason: str) -> None:
 LARGEST_SAMPLES: Final = 512 << 20
 LARGEST_LOG: Final = 64 << 20
 LARGEST_ACCOUNT: Final = 16 << 10
-"""Bytes of what the result states of a phase, as JSON: lists leave out what is larger, LoadGen's verdict with it."""
+"""The maximum size of a phase in the result, in bytes of JSON; lists would leave out a larger one with its verdict."""
 _CLOSE: Final = 1e-9
 _NEEDED: Final = ("start_ns", "end_ns", "index", "preempted")
 
@@ -142,7 +142,7 @@ Table = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Where a timed phase leaves its evidence, and what a message calls it."""
+    """The name of a timed phase, and the roles of its blobs."""
 
     name: str
     samples: str
@@ -156,7 +156,7 @@ PIPELINE: Final = Phase("pipeline", "pipeline-samples", "pipeline-loadgen-detail
 
 @dataclass(frozen=True, slots=True)
 class PhaseReader:
-    """Reads the timed phases of one run.
+    """The reader of the timed phases of one run.
 
     Attributes:
         lock: The lock of the run.
@@ -169,16 +169,16 @@ class PhaseReader:
     total: int
 
     def read(self, phase: Phase, stated: Table | None, account: Table | None) -> Performance | None:
-        """Read the samples of a phase, and compare with them what the result states of the phase.
+        """Read the samples of a phase, and compare them with the phase in the result.
 
         Args:
-            phase: Which phase.
-            stated: What the result says of the phase; None if it was not timed.
-            account: What the result says of LoadGen; None if LoadGen did not drive the phase.
+            phase: The phase.
+            stated: The phase in the result; None if it was not timed.
+            account: LoadGen's account in the result; None if LoadGen did not drive the phase.
 
         Raises:
-            InvalidInputError: Samples or the log are missing or malformed, or the result states something else.
-            InvalidLoadError: LoadGen logged an error, or a minimum that was not met.
+            InvalidInputError: Samples or the log are missing or malformed, or the result contradicts them.
+            InvalidLoadError: LoadGen logged an error, or a minimum was not met.
         """
         if stated is None:
             return None
@@ -189,7 +189,7 @@ class PhaseReader:
         log = self._read_log(phase, account)
         try:
             facts = _describe(columns, scenario)
-            told = {} if log is None else self._account(log, columns)
+            account_facts = {} if log is None else self._account(log, columns)
             if log is not None and not log.errors:
                 self._check_log(phase, log, columns)
         except (ValueError, KeyError, IndexError, TypeError, ArithmeticError) as error:
@@ -201,12 +201,12 @@ class PhaseReader:
         if log is not None and log.errors:
             raise InvalidLoadError(f"LoadGen logged {len(log.errors)} errors: {shorten_value(log.errors[0])}")
         _check_equal(phase.name, stated, facts)
-        _check_equal(f"{phase.name}: loadgen", account or {}, told)
+        _check_equal(f"{phase.name}: loadgen", account or {}, account_facts)
         duration: float = facts["duration_s"] if facts else stated["duration_s"]
         return Performance(samples, stated["samples_per_query"], duration)
 
     def read_first_probe(self, rate: float) -> dict[str, Any]:
-        """Return what LoadGen's log of the performance phase says of the rate ``rate``, in queries a second.
+        """Summarise LoadGen's log of the performance phase as a probe of ``rate``, in queries a second.
 
         Raises:
             InvalidInputError: There is no such log, or it is malformed.
@@ -217,7 +217,7 @@ class PhaseReader:
         return describe_checked_probe(PERFORMANCE.log, rate, log)
 
     def read_probes(self, rates: Sequence[float]) -> list[dict[str, Any]] | None:
-        """Return what LoadGen's logs say of the probes of the peak phase; None of a harness that left no such logs.
+        """Summarise LoadGen's logs of the probes of the peak phase; None if the harness left no such logs.
 
         Args:
             rates: The rates of the probes as the result states them, in queries a second.
@@ -231,7 +231,7 @@ class PhaseReader:
         logs = read_probe_logs(PEAK_LOGS, self.files[PEAK_LOGS])
         if len(logs) != len(rates):
             raise InvalidInputError(f"the harness says that it made {len(rates)} probes, and left {len(logs)} logs")
-        found = []
+        probes = []
         for number, (rate, log) in enumerate(zip(rates, logs, strict=True), start=1):
             place = f"{PEAK_LOGS}, log {number}"
             if log.errors:
@@ -241,8 +241,8 @@ class PhaseReader:
             check_settings(place, log, self.lock.scenario, rate)
             check_verdict(place, log, self.lock.scenario["name"])
             check_results(place, log, self.lock.scenario, rate)
-            found.append(describe_checked_probe(place, rate, log))
-        return found
+            probes.append(describe_checked_probe(place, rate, log))
+        return probes
 
     def _read_columns(self, phase: Phase, stated: Table) -> Columns:
         if phase.samples not in self.files:
@@ -274,7 +274,7 @@ class PhaseReader:
         return log
 
     def _check_log(self, phase: Phase, log: Log, columns: Columns) -> None:
-        """Raise where LoadGen's verdict or results contradict each other, the samples or the summary."""
+        """Raise if LoadGen's verdict or results contradict each other, the samples or the summary."""
         check_verdict(phase.log, log, self.lock.scenario["name"])
         check_results(phase.log, log, self.lock.scenario)
         if is_complete(self.lock):
@@ -296,7 +296,7 @@ class PhaseReader:
 
 
 def _describe(columns: Columns, scenario: Table) -> dict[str, Any]:
-    """Count what the samples say; nothing where an older harness left too few columns."""
+    """Summarise the samples; empty if an older harness left too few columns."""
     name = scenario["name"]
     if name == "cold_start":
         return describe_starts(columns)
@@ -308,7 +308,7 @@ def _describe(columns: Columns, scenario: Table) -> dict[str, Any]:
 
 
 def _check_size(phase: Phase, document: Table | None) -> None:
-    """Raise where the result states more of a phase than a list of runs can show."""
+    """Raise if the result states more about a phase than a list of runs can show."""
     if (size := len(json.dumps(document))) > LARGEST_ACCOUNT:
         raise InvalidInputError(
             f"the harness states {size} bytes about the {phase.name} phase, and at most {LARGEST_ACCOUNT} are read",
@@ -317,9 +317,9 @@ def _check_size(phase: Phase, document: Table | None) -> None:
         )
 
 
-def _check_equal(where: str, stated: Table, found: Table) -> None:
-    """Raise where the result states another value than its samples or its log have."""
-    for name, value in found.items():
+def _check_equal(where: str, stated: Table, expected: Table) -> None:
+    """Raise if the result states a value that differs from its samples or its log."""
+    for name, value in expected.items():
         if name in stated and not is_equal(stated[name], value):
             raise InvalidInputError(
                 f"the harness says {where} {name} is {shorten_value(stated[name])}, "
@@ -327,25 +327,25 @@ def _check_equal(where: str, stated: Table, found: Table) -> None:
             )
 
 
-def is_equal(one: object, other: object) -> bool:
-    """Return whether two JSON values are equal; where one is not whole, within 1e-9 of the greater.
+def is_equal(value: object, other: object) -> bool:
+    """Return whether two JSON values are equal; a float may differ by 1e-9 of the greater value.
 
-    Sums may differ in their last bits between machines, and nothing else may: counts, times and seeds are exact.
+    Sums may differ in their last bits between machines. Everything else is exact: counts, times and seeds.
     """
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(is_equal(one[key], other[key]) for key in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(is_equal, one, other))
-    if _is_number(one) and _is_number(other):
-        is_exact = isinstance(one, int) and isinstance(other, int)
-        with suppress(OverflowError):  # a whole number beyond all floats
-            return one == other or (not is_exact and math.isclose(one, other, rel_tol=_CLOSE))  # type: ignore[arg-type]
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        return value.keys() == other.keys() and all(is_equal(value[key], other[key]) for key in value)
+    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        return len(value) == len(other) and all(map(is_equal, value, other))
+    if _is_number(value) and _is_number(other):
+        is_exact = isinstance(value, int) and isinstance(other, int)
+        with suppress(OverflowError):  # an integer beyond the range of floats
+            return value == other or (not is_exact and math.isclose(value, other, rel_tol=_CLOSE))  # type: ignore[arg-type]
         return False
-    return type(one) is type(other) and one == other
+    return type(value) is type(other) and value == other
 
 
 def shorten_value(value: object) -> str:
-    """Return the value as short as a message needs it."""
+    """Format the value in the length that fits a message."""
     text = repr(value)
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 

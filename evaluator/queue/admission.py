@@ -1,6 +1,6 @@
-"""Checks of submitted jobs, and of runs that workers record.
+"""Checks of submitted jobs and of the runs that workers record.
 
-Another machine says it, and whoever reads it later believes it.
+The registry trusts neither: another machine sends them, and later readers rely on the records.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -47,12 +47,20 @@ def wish_of(
     allow_code: bool = False,
     job: JobId | None = None,
 ) -> JobWish:
-    """The wish that ``lock`` be run; everything that it names is in ``store``, for one of its platforms at least.
+    """Describe the job that runs ``lock``, after checks that it can run.
+
+    Args:
+        lock: The lock to run.
+        store: The registry's blob store.
+        isolation: How the job must run; None leaves the choice to the worker.
+        now: The calendar clock; the new job id contains its time.
+        allow_code: Whether code of the model may run without a container.
+        job: The id of the job; None creates a new one.
 
     Raises:
-        IntegrityError: a blob is missing, a manifest is not what its digest says, or the harness has a false version.
-        InvalidInputError: the lock needs another version of benchlock.
-        UnavailableError: a process is asked for, and the model may not run as one.
+        IntegrityError: A blob is missing, a manifest does not match its digest, or the harness version is wrong.
+        InvalidInputError: The lock needs another version of benchlock.
+        UnavailableError: The isolation is ``process``, and the model must not run as a process.
     """
     definitions_of(lock)
     check_version(lock.harness)
@@ -67,48 +75,48 @@ def wish_of(
 
 
 def check_stored(lock: Lock, store: FileStore) -> None:
-    """Refuse a lock of which the store lacks something, for every one of its platforms.
+    """Raise if the store lacks a blob that every platform of the lock needs.
 
     Raises:
-        IntegrityError: names a blob that is missing.
+        IntegrityError: Every platform lacks a blob. The message names the first missing blob.
     """
-    absent = [one for one in list_blob_references(lock) if not store.exists(one.digest)]
-    lacking = {one.platform for one in absent}
-    if None in lacking or lacking >= set(lock.image.platforms):
+    missing = [blob for blob in list_blob_references(lock) if not store.exists(blob.digest)]
+    unavailable = {blob.platform for blob in missing}
+    if None in unavailable or unavailable >= set(lock.image.platforms):
         raise IntegrityError(
-            f"{absent[0].name} is not in the registry's store ({absent[0].digest})",
-            where=absent[0].name,
+            f"{missing[0].name} is not in the registry's store ({missing[0].digest})",
+            where=missing[0].name,
             next_step="publish it, or import the bundle of the lock",
         )
 
 
 MOST_WAITING: Final = 10_000
-"""So many queued jobs may a token have that is no administrator's."""
+"""The maximum number of queued jobs of a token without the scope admin."""
 
 
 def check_facts(facts: MachineFacts, machine: MachineId) -> None:
-    """Check that the facts of a machine are of the usual size and in plain text: everybody who lists machines has them.
+    """Raise unless the facts of a machine are short enough and in plain text, because every user can list them.
 
     Raises:
-        InvalidInputError: they are too large, or a text has control characters.
+        InvalidInputError: The facts are too large, or a text has control characters.
     """
     size = len(encode_canonical(facts.document()))
     if size > MACHINE_FACTS:
         raise InvalidInputError(
             f"the facts of {machine} have {size} bytes, and at most {MACHINE_FACTS} are kept", where=machine
         )
-    for name, one in _texts(facts.document()):
-        if not one.isprintable():
+    for name, value in _texts(facts.document()):
+        if not value.isprintable():
             raise InvalidInputError(
                 f"{name} of {machine} has control characters", where=f"facts.{name}", next_step="send plain text"
             )
 
 
 def check_waiting(connection: Connection) -> None:
-    """Check that whoever acts has room for another queued job.
+    """Raise if the actor has no room for another queued job.
 
     Raises:
-        RefusedError: they have as many as a token may have.
+        RefusedError: The actor has the maximum number of queued jobs.
     """
     actor = get_actor()
     if actor.scopes.allow("admin"):
@@ -121,39 +129,39 @@ def check_waiting(connection: Connection) -> None:
 
 
 def _texts(value: object, name: str = "") -> Iterator[tuple[str, str]]:
-    """The texts of a document with where they are."""
+    """Yield the texts of a document with their paths."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _texts(one, f"{name}.{key}".lstrip("."))
+        for key, item in value.items():
+            yield from _texts(item, f"{name}.{key}".lstrip("."))
     elif isinstance(value, (list, tuple)):
-        for number, one in enumerate(value):
-            yield from _texts(one, f"{name}.{number}")
+        for number, item in enumerate(value):
+            yield from _texts(item, f"{name}.{number}")
 
 
 def check_same(job: Row[Any], wish: JobWish) -> None:
-    """Nothing, where ``job`` is what was submitted as ``wish`` before.
+    """Raise unless ``job`` is the job that was submitted earlier as ``wish``.
 
     Raises:
-        ForbiddenError: another submitted it.
-        InvalidInputError: it is another job.
+        ForbiddenError: Another token submitted it.
+        InvalidInputError: It is a different job with the same id.
     """
     get_actor().require_own(job.owner, wish.id)
-    asked = (wish.lock, wish.wants.digest, wish.allow_code)
-    if (job.lock, job._mapping["class"], job.allow_code) != asked:  # noqa: SLF001 - SQLAlchemy's public name for it
+    wanted = (wish.lock, wish.wants.digest, wish.allow_code)
+    if (job.lock, job._mapping["class"], job.allow_code) != wanted:  # noqa: SLF001 - SQLAlchemy's public name for it
         raise InvalidInputError(f"another job has the id {wish.id}", where=wish.id, next_step="make one")
 
 
 def check_begun(connection: Connection, start: RunStart, now: datetime) -> RunStart:
-    """Check how a run under a lease starts.
+    """Check the start of a run under a lease.
 
     Returns:
-        The start, its reported time no later than ``now``.
+        The start, with its reported time no later than ``now``.
 
     Raises:
-        IncompleteRecordError: something that every record has is missing.
-        InvalidInputError: its id is of a later time, or another run has its id.
+        IncompleteRecordError: A field that every record has is missing.
+        InvalidInputError: Its id is of a later time, or another run has its id.
     """
     check_start(start)
     bounded = bound_start(start, now, SKEW)
@@ -163,14 +171,14 @@ def check_begun(connection: Connection, start: RunStart, now: datetime) -> RunSt
 
 
 def check_over(start: RunStart, end: RunEnd, now: datetime) -> RunEnd:
-    """Check how a run under a lease ends.
+    """Check the end of a run under a lease.
 
     Returns:
-        The end, its reported time no later than ``now``.
+        The end, with its reported time no later than ``now``.
 
     Raises:
-        IncompleteRecordError: the end says no time zone.
-        InvalidInputError: it ends as nobody but the queue says of a run.
+        IncompleteRecordError: The time of the end has no time zone.
+        InvalidInputError: The outcome is ``abandoned``, which only the queue may record.
     """
     if end.outcome == "abandoned":
         raise InvalidInputError(
@@ -179,16 +187,16 @@ def check_over(start: RunStart, end: RunEnd, now: datetime) -> RunEnd:
             next_step="say that it was cancelled, or that it failed",
         )
     if end.ended_at.tzinfo is None:
-        check_end(start, end)  # says so
+        check_end(start, end)  # raises
     return replace(end, ended_at=min(end.ended_at, now))
 
 
 def check_again(run: Run, end: RunEnd, lease: Row[Any]) -> None:
-    """Nothing, where the ``run`` of a lease that is over ended as is said again.
+    """Raise unless the ``run`` of an ended lease already has this end.
 
     Raises:
-        FencedError: it was abandoned with its lease.
-        RunEndedError: it ended otherwise.
+        FencedError: The run was recorded as abandoned when its lease ended.
+        RunEndedError: The run has a different end.
     """
     if run.end is not None and run.end.outcome == "abandoned":
         reason = f"the lease on {lease.job} had ended: {lease.reason}; {run.id} counts as abandoned"

@@ -1,4 +1,4 @@
-"""The worker agent: takes jobs one after another and measures each alone."""
+"""The worker agent: takes one job after another and measures it alone on its host."""
 
 import secrets
 import signal
@@ -40,27 +40,32 @@ from benchlock.registry.auth.permissions import (
 from benchlock.registry.lock.lockfile import Lock
 
 _POLL: Final = 1.0
-"""Seconds between two questions for work."""
+"""Seconds between two requests for work."""
 _ABLE: Final = "{} takes jobs; SIGTERM ends it, and gives its job back"
 _UNABLE: Final = (
     "warning: {} can take no job: no container engine answers, and it runs no processes. It goes on looking: start "
     "Docker, or start the worker again with DOCKER_HOST set, or with --processes if you trust who submits"
 )
 _CLOCK_SET: Final = 1.0
-"""Seconds by which the host's clock was set, at least, for the queue to be told."""
+"""The smallest change of the host's clock, in seconds, that is reported to the queue."""
 _NONCE: Final = 16
-"""Bytes of what tells one question from another."""
+"""Number of random bytes in the nonce of a request for work."""
 
 
 class StopSignal(KeyboardInterrupt):
-    """What runs has to end, at once, and be recorded as far as that counts."""
+    """The order to end the current run at once; the run is still recorded where that is possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnvironment:
-    """What an agent works with. ``home`` is the folder for runs and environments.
+    """The environment of an agent.
 
-    ``connect`` reaches the engine, ``fetch`` has the lock of an id, ``build`` makes a runner that records in a journal.
+    Attributes:
+        home: The folder for runs and environments.
+        connect: Connects to the container engine; None if there is none.
+        fetch: Loads a lock by its id.
+        build: Creates a runner that records in the given journal.
+        say: Prints one line for the operator.
     """
 
     home: Path
@@ -72,10 +77,10 @@ class WorkerEnvironment:
 
 @dataclass(slots=True)
 class Agent:
-    """An agent, which lives in the main thread of its process: signals are for it.
+    """A worker agent. It must live in the main thread of its process, because it handles signals.
 
-    What others submit runs in containers; as a process too where ``processes``, and code of models so where ``code``.
-    The queue knows that, and is not believed.
+    Submitted jobs run in containers. With ``processes`` they may also run as processes, and with ``code`` so may models
+    that bring their own code. The queue knows both flags, but the agent checks each lease against them again.
     """
 
     queue: Queue
@@ -95,14 +100,14 @@ class Agent:
     _fault: threading.Event = field(default_factory=threading.Event)
 
     def work(self, *, once: bool = False) -> int:
-        """Take jobs until SIGTERM or SIGINT, or ``once``: until one is over; how many were.
+        """Take jobs until SIGTERM or SIGINT, and return their number; with ``once`` stop after the first job.
 
-        What does not answer is waited for, from the beginning on.
+        The agent waits for an unavailable queue or engine, also at its start.
 
         Raises:
-            InvalidInputError: the queue does not let this agent in.
-            TokenRefusedError: the queue does not accept the agent's token, or not any more.
-            MachineRefusedError: the token is valid, but may not speak for the machine.
+            InvalidInputError: The queue rejects the enrolment of this agent.
+            TokenRefusedError: The queue does not accept the agent's token, or accepts it no longer.
+            MachineRefusedError: The token is valid, but may not speak for the machine.
         """
         done = 0
         with self._signals():
@@ -117,13 +122,13 @@ class Agent:
                     done += 1
                 elif not self._stopping:
                     self._rest()
-            with suppress(BenchlockError):  # else it is missed by itself
+            with suppress(BenchlockError):  # otherwise the missing heartbeats tell the queue
                 self.queue.depart(self.machine)
         return done
 
     @contextmanager
     def _patient(self, kind: type[BenchlockError] = UnavailableError) -> Iterator[None]:
-        """Say what is away: it may come back."""
+        """Report an error of this kind and continue, because the service may come back."""
         try:
             yield
         except UnauthorizedError as error:
@@ -132,11 +137,11 @@ class Agent:
             raise
         except kind as error:
             self._tell(str(error))
-        except KeyboardInterrupt:  # it came between the end of what it was meant for and here
+        except KeyboardInterrupt:  # the signal arrived just after the job that it was meant for had ended
             pass
 
     def _look(self) -> bool:
-        """Whether there was a job, which is over now."""
+        """Ask for a job and run it; return whether there was one."""
         with worker_lease.host_lock(self.lock_file) as descriptor:
             engine = self.workshop.connect()
             try:
@@ -146,25 +151,25 @@ class Agent:
                     return False
                 if self._facts is None:
                     self._changes(engine)
-                taken = None if engine is None else worker_lease.remove_stale_container(engine, self.queue)
-                if taken is not None:
-                    self._tell(taken)
+                blocker = None if engine is None else worker_lease.remove_stale_container(engine, self.queue)
+                if blocker is not None:
+                    self._tell(blocker)
                     return False
-                asked = since_boot()
+                asked_at = since_boot()
                 lease = self._ask()
                 if lease is None:
                     return False
-                return self._perform(lease, asked, descriptor, engine)
+                return self._perform(lease, asked_at, descriptor, engine)
             finally:
                 _close(engine)
 
     def _ask(self) -> Lease | None:
-        """A job, where there is one; a question whose answer was lost, or came to nothing, is asked again.
+        """Request a job. After a lost response the next call repeats the request with the same nonce.
 
         Raises:
-            UnknownNameError: the queue has no such machine any more: its database is an older one, or another. What the
-                machine is will be told anew.
-            MachineRefusedError: the token may not speak for the machine.
+            UnknownNameError: The queue does not know the machine any more: its database was restored or replaced. The
+                agent enrols the machine again.
+            MachineRefusedError: The token may not speak for the machine.
         """
         try:
             return self.queue.lease(self.machine, boot_id(), self._nonce)
@@ -175,13 +180,13 @@ class Agent:
             raise _machine_refused(self.machine, error) from error
 
     def _ask_anew(self) -> None:
-        """The lease that answered the question is somebody's or over: the next question is another."""
+        """Choose a new nonce, because the lease for the last request is in use or over."""
         self._nonce = secrets.token_hex(_NONCE)
 
-    def _perform(self, lease: Lease, asked: float, descriptor: int, engine: Engine | None) -> bool:
-        """Whether the lease was used: not where the machine is no more what the queue took it for.
+    def _perform(self, lease: Lease, asked_at: float, descriptor: int, engine: Engine | None) -> bool:
+        """Run the leased job; return False and give it back if the machine changed since its enrolment.
 
-        Where that cannot be said, the next question has the same lease, which is nobody's meanwhile.
+        If the job cannot be given back, the next request has the same nonce and gets the same lease.
         """
         before = self._facts
         changes = self._changes(engine)
@@ -194,7 +199,7 @@ class Agent:
             self._ask_anew()
             return False
         self.workshop.say(f"{lease.job}: {lease.lock}")
-        with Heartbeat(self.queue, lease, self._over, asked) as pulse:
+        with Heartbeat(self.queue, lease, self._over, asked_at) as pulse:
             self._ask_anew()
             journal = LeasedJournal(self.queue, lease, pulse, self._settled)
             labels = worker_lease.make_labels(lease.queue, lease.fence)
@@ -208,24 +213,24 @@ class Agent:
         return True
 
     def _run(self, lease: Lease, runner: Runner, pulse: Heartbeat) -> BaseException | None:
-        """Run the lock of the lease; what went wrong."""
+        """Run the lock of the lease and return the error, if any."""
         try:
             lock = self.workshop.fetch(lease.lock)
             self._interruptible = True
             self._check(pulse)
             isolation, allow_code = self._allowed(lease)
             runner.run(lock, isolation=isolation, allow_code=allow_code)
-        except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - the job goes on elsewhere, the agent here
+        except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - another worker retries the job, this agent continues
             return error
         finally:
             self._interruptible = False
         return None
 
     def _allowed(self, lease: Lease) -> tuple[Isolation | None, bool]:
-        """How the lease's lock may run here.
+        """Return the isolation, and whether model code is allowed, for this lease on this machine.
 
         Raises:
-            UnavailableError: it may not.
+            UnavailableError: The machine does not run such jobs.
         """
         if self.processes:
             return lease.isolation, lease.allow_code and self.code
@@ -236,7 +241,7 @@ class Agent:
         return "container", False
 
     def _conclude(self, lease: Lease, journal: LeasedJournal, pulse: Heartbeat, trouble: BaseException | None) -> None:
-        """Say what became of the job, and give it back where no run of it was recorded."""
+        """Report what became of the job, and give it back if no run of it was recorded."""
         reason = trouble.what if isinstance(trouble, BenchlockError) else f"{type(trouble).__name__}: {trouble}"
         if journal.job is not None:
             job = journal.job
@@ -251,7 +256,7 @@ class Agent:
         if isinstance(trouble, KeyboardInterrupt):
             reason = "it was cancelled" if pulse.verdict == "cancel" else "its agent was asked to end"
         self.workshop.say(f"{lease.job}: given back: {reason}")
-        with suppress(BenchlockError):  # else its lease ends by itself
+        with suppress(BenchlockError):  # otherwise the lease expires
             self._give_back(lease, _ended(trouble), reason)
 
     def _give_back(self, lease: Lease, ended: LeaseEnd, reason: str) -> None:
@@ -265,17 +270,17 @@ class Agent:
             _close(engine)
 
     def _changes(self, engine: Engine | None) -> tuple[str, ...]:
-        """What of the machine is other than the queue was told; it is told."""
+        """Enrol the machine if its facts or its clock changed; return the changed facts in words."""
         host = facts_of(this_host(), None if engine is None else engine.version)
-        found = replace(host, processes=self.processes, code=self.processes and self.code)
+        facts = replace(host, processes=self.processes, code=self.processes and self.code)
         clock = self.clock()
         offset = clock.timestamp() - since_boot()
-        before, self._facts = self._facts, found
+        before, self._facts = self._facts, facts
         is_set = self._offset is not None and abs(offset - self._offset) >= _CLOCK_SET
-        if before == found and not is_set:
+        if before == facts and not is_set:
             return ()
         try:
-            self.queue.enrol(self.machine, boot_id(), found, clock)
+            self.queue.enrol(self.machine, boot_id(), facts, clock)
         except ForbiddenError as error:
             self._facts = before
             raise _machine_refused(self.machine, error) from error
@@ -283,21 +288,21 @@ class Agent:
             self._facts = before
             raise
         self._offset = offset
-        if before is None or _is_able(before) != _is_able(found):
-            self.workshop.say((_ABLE if _is_able(found) else _UNABLE).format(self.machine))
-        return () if before is None else before.changes(found)
+        if before is None or _is_able(before) != _is_able(facts):
+            self.workshop.say((_ABLE if _is_able(facts) else _UNABLE).format(self.machine))
+        return () if before is None else before.changes(facts)
 
     def _tell(self, message: str) -> None:
-        """Say it, unless it was the last thing to be said."""
+        """Print a message, unless it equals the last one."""
         if message != self._said:
             self.workshop.say(message)
             self._said = message
 
-    # interruption
+    # Interruption
 
     @contextmanager
     def _halting(self, journal: LeasedJournal) -> Iterator[None]:
-        """While held, what runs is ended from a thread of its own as soon as the lease is over."""
+        """Within this context, a separate thread ends the run as soon as the lease is over."""
         self._fault.clear()
         ended = threading.Event()
 
@@ -318,7 +323,7 @@ class Agent:
             thread.join()
 
     def _halt(self, run: RunId) -> None:
-        engine = self.workshop.connect()  # one of its own: the other is in use
+        engine = self.workshop.connect()  # a separate connection, because the main thread uses the other one
         try:
             with suppress(BenchlockError):
                 halt(engine, self.workshop.home, run)
@@ -326,12 +331,12 @@ class Agent:
             _close(engine)
 
     def _check(self, pulse: Heartbeat) -> None:
-        """Nothing interrupted while nothing could be."""
+        """Raise a stop signal that arrived while the agent was not interruptible."""
         if self._stopping or pulse.verdict is not None:
             raise StopSignal
 
     def _over(self) -> None:
-        """The lease is over: end what runs, whatever this process's main thread does, and then interrupt that too."""
+        """Handle the end of the lease: end the run from another thread, then interrupt the main thread."""
         self._fault.set()
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
@@ -349,28 +354,30 @@ class Agent:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        def interrupt(number: int, _frame: FrameType | None) -> None:
-            self._stopping = self._stopping or number != signal.SIGUSR1
+        def interrupt(received: int, _frame: FrameType | None) -> None:
+            self._stopping = self._stopping or received != signal.SIGUSR1
             if self._interruptible:
                 self._interruptible = False
                 raise StopSignal
 
-        before = {one: signal.signal(one, interrupt) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+        before = {
+            number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+        }
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def facts_of(host: Host, engine: str | None) -> MachineFacts:
-    """The facts of a machine, as the queue holds conditions against them."""
-    known = replace(host.facts, without=" ".join(host.facts.without.split()))  # a driver's message may have lines
-    return MachineFacts(known, engine, host.cpu_model, host.kernel, host.governor)
+    """Return the facts of a machine in the form that the queue compares with the conditions of jobs."""
+    host_facts = replace(host.facts, without=" ".join(host.facts.without.split()))  # a driver's message may have lines
+    return MachineFacts(host_facts, engine, host.cpu_model, host.kernel, host.governor)
 
 
 def _is_able(facts: MachineFacts) -> bool:
-    """Whether it can run anything at all."""
+    """Return whether the machine can run any job at all."""
     return facts.engine is not None or facts.processes
 
 

@@ -1,7 +1,7 @@
-"""Runs executed by clients and recorded here, kept open by heartbeats.
+"""Runs that clients execute and record here, kept open by heartbeats.
 
-A hold that is not renewed in time ends, and its run is recorded as abandoned: no run is open for ever, whatever became
-of the machine that ran it. Seconds are those of the queue's clock, which nobody sets.
+A client holds its run and renews the hold. A hold that is not renewed in time ends, and its run is recorded as
+abandoned, so that no run stays open forever. Seconds are those of the queue's clock, which nobody can set.
 """
 
 import logging
@@ -33,27 +33,34 @@ from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.database.engine import read_transaction, write_transaction
 
 SKEW: Final = timedelta(minutes=5)
-"""So much may the time of a run's id be ahead of the clock here; other times that machines report are bounded by it."""
+"""The maximum time by which a run's id may be ahead of this clock; other reported times are capped at the clock."""
 _log = logging.getLogger("benchlock")
 
 
 class ClientRuns:
-    """The runs of a registry that others hold. ``now`` is the time that records are compared with."""
+    """The runs of a registry that clients hold.
+
+    Args:
+        engine: The database of the registry.
+        now: The calendar clock, with which the times of records are compared.
+        times: The durations of holds; the length of a hold is that of a lease.
+    """
 
     def __init__(self, engine: Engine, now: Callable[[], datetime], times: Times | None = None) -> None:
+        """Open the client runs in a database."""
         self._engine = engine
         self._now = now
         self.times = times or Times()
         self._clock = Clock(self.times)
 
     def start(self, start: RunStart) -> None:
-        """Record that a run starts, and hold it; the same start again, of whoever began it, changes nothing.
+        """Record the start of a run and hold it; the same start by the same actor again only renews the hold.
 
         Raises:
-            IncompleteRecordError: something that every record has is missing.
-            InvalidInputError: its id is of a later time, or another run has its id.
-            UnknownNameError: its lock is not stored, or a hidden run of another token has its id.
-            ForbiddenError: another token began it.
+            IncompleteRecordError: A field that every record has is missing.
+            InvalidInputError: Its id is of a later time, or another run has its id.
+            UnknownNameError: Its lock is not stored, or a hidden run of another token has its id.
+            ForbiddenError: Another token began it.
         """
         check_start(start)
         start = bound_start(start, self._now(), SKEW)
@@ -69,72 +76,72 @@ class ClientRuns:
                 self._renew(connection, start.id)
 
     def renew(self, run: RunId) -> None:
-        """Say that the run goes on.
+        """Extend the hold of a run that continues.
 
         Raises:
-            UnknownNameError: no such run was started, or it is hidden and another token's.
-            RunEndedError: it has ended; abandoned, where this comes too late.
-            ForbiddenError: another token began it.
+            UnknownNameError: No such run was started, or it is hidden and another token's.
+            RunEndedError: The run has ended; it was abandoned if this call comes too late.
+            ForbiddenError: Another token began it.
         """
         with write_transaction(self._engine) as connection:
             self._renew(connection, run)
 
     def finish(self, run: RunId, end: RunEnd, check: Callable[[Run], None]) -> Run:
-        """Record how the run ended, once and for all; the same end again changes nothing. The run as recorded.
+        """Record the end of a run and return the run as recorded; the same end again changes nothing.
 
         Args:
-            run: Which run.
-            end: How it ended.
+            run: The run to end.
+            end: The end to record.
             check: Raises unless the run fits its lock and agrees with its evidence.
 
         Raises:
-            As ``renew``; ``IncompleteRecordError`` where something is missing or impossible; and as ``check``.
+            As ``renew``; ``IncompleteRecordError`` if a field is missing or impossible; and as ``check``.
         """
         with read_transaction(self._engine) as connection:
             begun = self._load(connection, run)
             if begun.end is not None:
                 check_same_end(begun, end)
                 return begun
-            # Before the expensive check, and once more in the transaction that records the end.
+            # Checked before the expensive check, and again in the transaction that records the end.
             self._check_own(connection, run)
         if end.ended_at.tzinfo is None:
-            check_end(begun.start, end)  # says so
+            check_end(begun.start, end)  # raises
         end = clean_message(end)
         end = replace(end, ended_at=min(end.ended_at, self._now()))
-        given = Run(begun.start, replace(end, ended_at=max(end.ended_at, begun.start.started_at)))
-        assert given.end is not None
-        check(given)
+        ended_run = Run(begun.start, replace(end, ended_at=max(end.ended_at, begun.start.started_at)))
+        assert ended_run.end is not None
+        check(ended_run)
         with write_transaction(self._engine) as connection:
-            found = self._load(connection, run)
-            if found.end is not None:
-                check_same_end(found, end)
-                return found
+            recorded = self._load(connection, run)
+            if recorded.end is not None:
+                check_same_end(recorded, end)
+                return recorded
             self._check_own(connection, run)
             record_end(connection, run, end)
             connection.execute(delete(held_runs).where(held_runs.c.run == run))
             return load_run(connection, run)
 
     def reap(self) -> tuple[RunId, ...]:
-        """Record the runs as abandoned whose hold has ended; which these are. One that cannot be is said."""
+        """Record runs whose hold has expired as abandoned and return their ids; log those that cannot be ended."""
         reaped = []
         with write_transaction(self._engine) as connection:
             over = held_runs.c.until < self._clock.now(connection)
-            found = [RunId(run) for run in connection.execute(select(held_runs.c.run).where(over)).scalars()]
-            for run in found:
+            expired = [RunId(run) for run in connection.execute(select(held_runs.c.run).where(over)).scalars()]
+            for run in expired:
                 try:
                     with connection.begin_nested():
                         connection.execute(delete(held_runs).where(held_runs.c.run == run))
                         record_end(connection, run, RunEnd(outcome="abandoned", ended_at=self._now()))
-                except OperationalError:  # that is the database, not this run
+                except OperationalError:  # the database failed, not this run
                     raise
-                except Exception:  # noqa: BLE001 - whatever it is, the others end
+                except Exception:  # noqa: BLE001 - any error of one run must not keep the others open
                     _log.exception("%s cannot be ended", run)
                 else:
                     reaped.append(run)
         return tuple(reaped)
 
     def is_any(self) -> bool:
-        """Whether a run is held: most of the time none is, and nothing need be written to know that."""
+        """Return whether any run is held; a cheap read before ``reap``, which writes."""
         with read_transaction(self._engine) as connection:
             return connection.execute(select(held_runs.c.run).limit(1)).first() is not None
 
@@ -147,7 +154,7 @@ class ClientRuns:
         connection.execute(update(held_runs).where(held_runs.c.run == run).values(until=until))
 
     def _load(self, connection: Connection, run: RunId) -> Run:
-        """Return the run; a hidden one is there for administrators, and for its owner until it has ended."""
+        """Return the run; a hidden run is visible to administrators, and to its owner until it has ended."""
         owner = connection.execute(select(held_runs.c.owner).where(held_runs.c.run == run)).scalar()
         load = load_run if owner == get_actor().id else load_visible_run
         return load(connection, run)

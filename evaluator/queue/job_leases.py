@@ -1,7 +1,30 @@
 """Leases of jobs: claim, end, expiry, and revocation with their token.
 
-Each class is asked for its own first jobs, through an index that holds queued jobs alone, and the oldest of them is
-taken. One question over all classes at once would sort every job of them.
+How a machine claims a job::
+
+    machines          eligible           jobs that are queued
+    +-----------+     +-------------+    +--------------------+
+    | m1        |--+->| class A fits|--->| A: seq 4, 7, 9 ... |--+
+    | (row      |  |  +-------------+    +--------------------+  |  oldest first       leases       lease_slots
+    |  locked)  |  +->| class B fits|--->| B: seq 5, 6 ...    |--+->[4, 5, 6, 7]--+--->[fence 81]-->[m1, slot 0]
+    +-----------+  |  +-------------+    +--------------------+                  |
+                   +--| class C     |    | C: not for m1      |     the first job that no other
+                      |   does not  |    +--------------------+     transaction has locked: 5
+                      +-------------+
+
+1. ``GLANCE`` reads whether the machine has a lease and whether any lease or wait is over. It takes no lock. The
+   oldest jobs are listed as in step 3; where there is none and the machine was seen lately, the claim ends here.
+2. ``MARK_SEEN`` updates the row of the machine and so locks it: no other transaction can give it a job.
+3. ``list_oldest_jobs`` reads, for each class that the machine may take, the oldest queued jobs through an index
+   that holds queued jobs alone, leaves out the jobs in ``avoided``, and merges the classes by ``(since, seq)``.
+   One query over all classes at once would sort every job of them.
+4. ``GIVE`` (PostgreSQL) does the rest in one statement: it locks the first listed job that is still queued and
+   that no other transaction has locked (``SKIP LOCKED``), inserts its lease, whose number is the fence, inserts
+   the slot of the machine, whose key refuses a second lease, and marks the job as leased.
+5. If other transactions took every listed job, steps 3 and 4 repeat with longer lists (``_HEADS``).
+
+On SQLite there is a single writer, so no row needs a lock: step 3 lists one job, and the statements ``LEASE``,
+``SLOT`` and ``TAKE`` replace step 4.
 """
 
 import logging
@@ -29,7 +52,7 @@ from benchlock.registry.auth.tokens import State, expiry
 from benchlock.registry.database.record_chain import insert_record
 
 _HEADS = (2, 8, 32, 128)
-"""So many of the oldest jobs are tried, and then more: others may have their hands on the first."""
+"""Lengths of the list of oldest jobs, tried in turn: other transactions may have locked the first jobs."""
 
 _OWN = """
     SELECT jobs.seq, jobs.since FROM jobs
@@ -40,23 +63,23 @@ _OWN = """
 
 
 def _oldest(count: int) -> str:
-    # The count is written out: a server that does not know it plans the question anew each time.
+    # The count is a literal: with a parameter the server would plan the query anew each time.
     return f"""
 SELECT head.seq FROM eligible CROSS JOIN LATERAL ({_OWN} {count}) AS head
 WHERE eligible.machine = :machine AND eligible.fits
 ORDER BY head.since, head.seq LIMIT {count}
-"""  # noqa: S608 - our own words
+"""  # noqa: S608 - constants of this module
 
 
 POSTGRESQL = tuple(text(_oldest(count)) for count in _HEADS)
-"""The oldest jobs of the classes that a machine may take: a few of them, then more."""
+"""Select the oldest jobs of the classes that a machine may take; one statement for each length of the list."""
 
 SQLITE = text(f"""
 SELECT head.seq FROM eligible CROSS JOIN jobs AS head ON head.seq = (SELECT own.seq FROM ({_OWN} 1) AS own)
 WHERE eligible.machine = :machine AND eligible.fits
 ORDER BY head.since, head.seq LIMIT 1
-""")  # noqa: S608 - our own words
-"""The oldest of them: whoever writes is alone."""
+""")  # noqa: S608 - constants of this module
+"""Select the oldest job of them; one is enough, because SQLite has a single writer."""
 
 
 _DUE = """
@@ -64,7 +87,7 @@ _DUE = """
     OR EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'delayed' AND jobs.not_before <= :now)
 """
 DUE = text(f"SELECT {_DUE}")
-"""Whether a lease is over or a wait."""
+"""Select whether any lease has expired or any delay is over."""
 
 GLANCE = text(f"""
 SELECT
@@ -76,11 +99,11 @@ SELECT
         WHERE lease_slots.machine = :machine AND leases.nonce = :nonce
     ) AS asked,
     {_DUE} AS due
-""")  # noqa: S608 - our own words
-"""What a machine that asks for work must know, before anything is written."""
+""")  # noqa: S608 - constants of this module
+"""Select the state that decides a claim before anything is written."""
 
 MARK_SEEN = text("UPDATE machines SET seen = :now WHERE id = :machine RETURNING draining, owner, held_until")
-"""The machine is heard of, and its row is this transaction's until its end: nobody else gives it a job."""
+"""Mark the machine as seen. This locks its row until the transaction ends, so no other one can give it a job."""
 
 BUSY = text("SELECT fence FROM lease_slots WHERE machine = :machine")
 
@@ -93,27 +116,27 @@ _TAKE = "UPDATE jobs SET state = 'leased', phase = 'preparing', fence = {fence},
 _TAKEN = "RETURNING jobs.id, jobs.lock, jobs.isolation, jobs.allow_code, jobs.fence, jobs.owner"
 
 LEASE = text(_LEASE.format(job="jobs", where="WHERE jobs.seq = :seq"))
-"""A lease on a job; its number is the fence."""
+"""Insert a lease on a job; its number is the fence."""
 
 SLOT = text(f"{_SLOT} VALUES (:machine, 0, :fence)")
-"""The one slot of a machine: one run at a time, whether or not it is timed."""
+"""Occupy the only slot of a machine: it runs one job at a time, whether or not the job is timed."""
 
 TAKE = text(f"{_TAKE.format(fence=':fence')} WHERE seq = :seq {_TAKEN}")
 
 GIVE = text(f"""
 WITH free AS (
-    SELECT jobs.seq, jobs.id FROM jobs WHERE jobs.seq = ANY(:found) AND jobs.state = 'queued'
+    SELECT jobs.seq, jobs.id FROM jobs WHERE jobs.seq = ANY(:candidates) AND jobs.state = 'queued'
     ORDER BY jobs.since, jobs.seq LIMIT 1 FOR UPDATE SKIP LOCKED
-), given AS ({_LEASE.format(job="free", where="")}
-), slot AS ({_SLOT} SELECT :machine, 0, given.fence FROM given)
-{_TAKE.format(fence="given.fence")} FROM free, given WHERE jobs.seq = free.seq {_TAKEN}
-""")  # noqa: S608 - our own words
-"""All of it in one, of the first job that nobody has his hands on."""
+), lease AS ({_LEASE.format(job="free", where="")}
+), slot AS ({_SLOT} SELECT :machine, 0, lease.fence FROM lease)
+{_TAKE.format(fence="lease.fence")} FROM free, lease WHERE jobs.seq = free.seq {_TAKEN}
+""")  # noqa: S608 - constants of this module
+"""Lease the first job that no other transaction has locked, in one statement (step 4 above)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A machine's question for work, as of ``now``. The same ``nonce`` again is the same question."""
+    """A machine's request for work at the time ``now``; the same ``nonce`` again is the same request."""
 
     machine: MachineId
     boot: str
@@ -122,34 +145,44 @@ class ClaimRequest:
 
 
 def list_oldest_jobs(connection: Connection, machine: MachineId, tried: int = 0) -> list[int]:
-    """The numbers of the oldest jobs that the machine may take, as far as can be seen without a lock.
+    """List the numbers of the oldest jobs that the machine may take, read without a lock.
 
-    They are more where that was ``tried`` before.
+    Args:
+        connection: The connection.
+        machine: The machine that requests work.
+        tried: The number of shorter lists that were tried before; each list is longer than the one before.
     """
     question = POSTGRESQL[tried] if connection.dialect.name == "postgresql" else SQLITE
     return list(connection.execute(question, {"machine": machine}).scalars())
 
 
-def claim(connection: Connection, asked: ClaimRequest, seen: Sequence[int], lease: float) -> Row[Any] | None:
-    """A job that the machine now has, for ``lease`` seconds; None where there is none for it.
+def claim(connection: Connection, request: ClaimRequest, oldest: Sequence[int], lease: float) -> Row[Any] | None:
+    """Lease a job to a machine for ``lease`` seconds; return None if there is no job for it.
 
-    ``seen`` are ``heads`` of a moment ago. The row has what ``lease_of`` needs.
+    Args:
+        connection: The transaction, which holds the lock on the machine's row.
+        request: The request for work.
+        oldest: The result of ``list_oldest_jobs`` a moment ago.
+        lease: The length of the lease in seconds.
+
+    Returns:
+        The row of the job, with the columns that ``lease_of`` needs.
     """
-    values = {**asdict(asked), "owner": get_actor().id, "until": asked.now + lease}
+    values = {**asdict(request), "owner": get_actor().id, "until": request.now + lease}
     if connection.dialect.name != "postgresql":
         return _claim_alone(connection, values)
-    found = list(seen)
+    candidates = list(oldest)
     for tried, most in enumerate(_HEADS):
-        if tried or not found:
-            found = list_oldest_jobs(connection, asked.machine, tried)
-        row = connection.execute(GIVE, {**values, "found": found}).first() if found else None
-        if row is not None or len(found) < most:
+        if tried or not candidates:
+            candidates = list_oldest_jobs(connection, request.machine, tried)
+        row = connection.execute(GIVE, {**values, "candidates": candidates}).first() if candidates else None
+        if row is not None or len(candidates) < most:
             return row
     return None
 
 
 def _claim_alone(connection: Connection, values: Mapping[str, Any]) -> Row[Any] | None:
-    """Whoever writes is alone: the first that can be seen is free."""
+    """Lease the oldest job on SQLite, where the single writer needs no row locks."""
     seq = next(iter(list_oldest_jobs(connection, values["machine"])), None)
     if seq is None:
         return None
@@ -159,12 +192,12 @@ def _claim_alone(connection: Connection, values: Mapping[str, Any]) -> Row[Any] 
 
 
 AT_ONCE: Final = 16
-"""So many leases end in one transaction, and so many jobs are queued again."""
+"""The maximum number of leases that end, or of jobs that are queued again, in one transaction."""
 _log = logging.getLogger("benchlock")
 
 
 def classify_lease_end(end: RunEnd) -> LeaseEnd:
-    """How a lease ended, by the end of its run."""
+    """Return how a lease ended, according to the end of its run."""
     if end.outcome == "done":
         return "done"
     if end.outcome == "failed":
@@ -180,28 +213,38 @@ def end_lease(
     moment: Moment,
     end: RunEnd | None = None,
 ) -> None:
-    """End the lease of the leased job ``held``. Its run, where it began one, gets ``end``, else it was abandoned."""
+    """End the lease of a leased job, and move the job to its next state.
+
+    Args:
+        connection: The transaction; it holds the lock on the job's row.
+        held: The row of the job with its lease, as from ``select_held``.
+        ended: How the lease ended.
+        reason: The message of the end, for people.
+        moment: The time, and the queue's intervals.
+        end: The end of the lease's run; without one, a run that has begun is recorded as abandoned.
+    """
     reason = None if reason is None else truncate(reason, REASON)
     probe = is_free_probe(connection, held, ended)
-    found = decide_next_state(ended, tally_of(held), cancel_asked=held.cancel_asked, is_probe=probe)
+    following = decide_next_state(ended, tally_of(held), cancel_asked=held.cancel_asked, is_probe=probe)
     if held.run is not None:
         record_end(connection, RunId(held.run), end or RunEnd(outcome="abandoned", ended_at=moment.at))
-    if end is not None and found.state in ("done", "failed"):
+    if end is not None and following.state in ("done", "failed"):
         insert_record(connection, job_results, {"job": held.id, "run": held.run, "fence": held.fence})
     connection.execute(delete(lease_slots).where(lease_slots.c.fence == held.fence))
     connection.execute(update(leases).where(leases.c.fence == held.fence).values(ended=ended, reason=reason))
-    connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(_changes(found, reason, moment)))
-    if found.elsewhere:
+    connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(_changes(following, reason, moment)))
+    if following.elsewhere:
         _avoid(connection, held, moment)
     count_fault(connection, held, ended, reason, moment)
-    if ended in OWN_FAULTS and found.state in ("failed", "quarantined"):
+    if ended in OWN_FAULTS and following.state in ("failed", "quarantined"):
         discount_job(connection, held)
 
 
 def expire(connection: Connection, moment: Moment) -> int:
-    """End leases of which nothing was heard, a few at a time; how many were over.
+    """End expired leases, at most ``AT_ONCE`` of them, and return how many had expired.
 
-    One that cannot be ended keeps no other from its end: it is said, and looked at again after a lease's length.
+    A lease that cannot be ended does not block the others: the error is logged, and the lease is tried again after the
+    length of a lease.
     """
     query = (
         select_held()
@@ -209,48 +252,48 @@ def expire(connection: Connection, moment: Moment) -> int:
         .order_by(jobs.c.lease_until)
         .limit(AT_ONCE)
     )
-    found = connection.execute(query.with_for_update(of=jobs, skip_locked=True)).all()
-    for held in found:
+    expired = connection.execute(query.with_for_update(of=jobs, skip_locked=True)).all()
+    for held in expired:
         heard = moment.now - held.lease_until + moment.times.lease
         reason = f"nothing was heard of {held.machine} for {heard:.0f} s"
         try:
             with connection.begin_nested():
                 end_lease(connection, held, "lost", reason, moment)
-        except OperationalError:  # that is the database, not this lease
+        except OperationalError:  # the database failed, not this lease
             raise
-        except Exception:  # noqa: BLE001 - whatever it is, the others end
+        except Exception:  # noqa: BLE001 - any error of one lease must not keep the others open
             _log.exception("lease %s cannot be ended", held.fence)
             later = moment.now + moment.times.lease
             connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(lease_until=later))
-    return len(found)
+    return len(expired)
 
 
 def wake(connection: Connection, now: float) -> int:
-    """Queue jobs again whose wait is over, a few at a time; how many."""
+    """Queue delayed jobs whose delay is over, at most ``AT_ONCE`` of them, and return their number."""
     due = select(jobs.c.seq).where(text("jobs.state = 'delayed'"), jobs.c.not_before <= now).order_by(jobs.c.not_before)
-    found = connection.execute(due.limit(AT_ONCE).with_for_update(skip_locked=True)).scalars().all()
-    if found:
-        changes = update(jobs).where(jobs.c.seq.in_(found)).values(state="queued", not_before=None)
+    numbers = connection.execute(due.limit(AT_ONCE).with_for_update(skip_locked=True)).scalars().all()
+    if numbers:
+        changes = update(jobs).where(jobs.c.seq.in_(numbers)).values(state="queued", not_before=None)
         connection.execute(changes)
-    return len(found)
+    return len(numbers)
 
 
-def _changes(found: NextState, reason: str | None, moment: Moment) -> dict[str, Any]:
+def _changes(following: NextState, reason: str | None, moment: Moment) -> dict[str, Any]:
     return {
-        "state": found.state,
+        "state": following.state,
         "phase": None,
         "lease_until": None,
-        "not_before": moment.now + found.delay * moment.times.wait if found.state == "delayed" else None,
-        "lost": found.tally.lost,
-        "engine": found.tally.engine,
-        "crash": found.tally.crash,
-        "failure": found.failure,
-        "reason": None if found.state == "done" else reason,
+        "not_before": moment.now + following.delay * moment.times.wait if following.state == "delayed" else None,
+        "lost": following.tally.lost,
+        "engine": following.tally.engine,
+        "crash": following.tally.crash,
+        "failure": following.failure,
+        "reason": None if following.state == "done" else reason,
     }
 
 
 def _avoid(connection: Connection, held: Row[Any], moment: Moment) -> None:
-    """Keep the job from the machine, as long as there is another one that could have it."""
+    """Keep the job away from the machine if another live machine could take it."""
     failed = exists().where(avoided.c.job == held.id, avoided.c.machine == machines.c.id)
     other = (
         select(machines.c.id)
@@ -272,7 +315,7 @@ def _avoid(connection: Connection, held: Row[Any], moment: Moment) -> None:
 
 
 FAILURES: Final[Mapping[State, str]] = {"revoked": "token-revoked", "expired": "token-expired"}
-"""The failure of a job whose token ended before the job did."""
+"""The failure of a job whose token was revoked or expired before the job ended."""
 
 
 def find_ended_tokens(connection: Connection, at: datetime) -> dict[str, State]:

@@ -1,4 +1,4 @@
-"""Jobs and machines read from the database, and why a job waits."""
+"""Jobs and machines as read from the database, and explanations of why a job waits."""
 
 from collections import Counter
 from typing import Any, Final
@@ -30,15 +30,15 @@ from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.auth.tokens import State
 
 SEE: Final = "see "
-"""With the id of a failed run it is the reason of the job: the message stays with the run, which may be hidden."""
+"""Prefix of a job's reason, before the id of its failed run: the message stays with the run, which may be hidden."""
 _JOB = (
     *(column for column in jobs.columns if column.name != "reason"),
-    func.substr(jobs.c.reason, 1, size_limits.REASON).label("reason"),  # jobs may be older than the limits
+    func.substr(jobs.c.reason, 1, size_limits.REASON).label("reason"),  # stored jobs may be older than the limits
 )
 
 
 def select_jobs() -> Select[Any]:
-    """Jobs with their last lease and their result, and whether that, or the run that the reason names, is hidden."""
+    """Select jobs with their last lease and result, and whether their run or the run in the reason is hidden."""
     run = func.coalesce(job_results.c.run, leases.c.run)
     hidden = run.in_(HIDDEN_RUNS) | func.substr(jobs.c.reason, len(SEE) + 1).in_(HIDDEN_RUNS)
     return (
@@ -49,7 +49,7 @@ def select_jobs() -> Select[Any]:
 
 
 def select_held() -> Select[Any]:
-    """Leased jobs with their lease, to be changed by this transaction alone."""
+    """Select leased jobs with their lease, and lock the rows of the jobs."""
     return (
         select(jobs, leases.c.machine, leases.c.run)
         .join(leases, leases.c.fence == jobs.c.fence)
@@ -59,7 +59,7 @@ def select_held() -> Select[Any]:
 
 
 def job_of(row: Row[Any], now: float) -> Job:
-    """Return the job of a row; nothing of a hidden run is in it but for administrators."""
+    """Convert a row to a job; only administrators see the fields of a hidden run."""
     shown = not row.hidden or get_actor().scopes.allow("admin")
     return Job(
         id=JobId(row.id),
@@ -78,15 +78,17 @@ def job_of(row: Row[Any], now: float) -> Job:
 
 
 def tally_of(row: Row[Any]) -> Tally:
+    """Return the counted failures in a row."""
     return Tally(row.lost, row.engine, row.crash)
 
 
 def lease_of(row: Row[Any], queue: str, times: Times) -> Lease:
+    """Convert a row to a lease of the named queue."""
     return Lease(Fence(row.fence), JobId(row.id), Digest(row.lock), row.isolation, bool(row.allow_code), queue, times)
 
 
 def load_job(connection: Connection, job: JobId, now: float) -> Job:
-    """The job of that id. Raises as ``Queue.job``."""
+    """Load the job. Raises as ``Queue.job``."""
     row = connection.execute(select_jobs().where(jobs.c.id == job)).first()
     if row is None:
         raise UnknownNameError(f"the queue has no {job}", where=job, next_step="`benchlock jobs` lists what it has")
@@ -96,7 +98,14 @@ def load_job(connection: Connection, job: JobId, now: float) -> Job:
 def load_machines(
     connection: Connection, moment: Moment, *, after: MachineId | None = None, limit: int | None = None
 ) -> list[Machine]:
-    """Every machine, by name, with the job that it has: those ``after`` one, and so many, where that is given."""
+    """List the machines by name, each with its leased job.
+
+    Args:
+        connection: The connection.
+        moment: The time, and the queue's intervals.
+        after: Only machines whose names follow this one.
+        limit: The maximum number of machines.
+    """
     query = (
         select(machines, leases.c.job)
         .outerjoin(lease_slots, lease_slots.c.machine == machines.c.id)
@@ -112,7 +121,7 @@ def load_machines(
 
 
 def _machine_of(row: Row[Any], state: State, moment: Moment) -> Machine:
-    """The machine of a row, whose token has that ``state``."""
+    """Convert a row to a machine whose token has that ``state``."""
     unseen = max(0.0, moment.now - row.seen)
     return Machine(
         id=MachineId(row.id),
@@ -130,34 +139,36 @@ def _machine_of(row: Row[Any], state: State, moment: Moment) -> Machine:
 
 
 MAX_SHOWN_MACHINES: Final = 100
-"""Machines of an explanation: those that lack least."""
+"""The maximum number of machines in an explanation; those that lack least come first."""
 
 
 def explain(connection: Connection, job: JobId, moment: Moment) -> Explanation:
-    """The explanation of a job. Raises as ``Queue.explain``."""
-    found = load_job(connection, job, moment.now)
-    if found.state not in ("queued", "delayed"):
-        return Explanation(found, blocked=False, sentence=_told(found))
+    """Explain why a job is in its state. Raises as ``Queue.explain``."""
+    entry = load_job(connection, job, moment.now)
+    if entry.state not in ("queued", "delayed"):
+        return Explanation(entry, blocked=False, sentence=_describe_state(entry))
     row = connection.execute(
         select(jobs.c.since, jobs.c.seq, jobs.c["class"].label("wanted")).where(jobs.c.id == job)
     ).one()
-    known = {one.id: one for one in load_machines(connection, moment)}
+    by_id = {machine.id: machine for machine in load_machines(connection, moment)}
     fits = connection.execute(select(eligible).where(eligible.c["class"] == row.wanted)).all()
-    kept_from = set(connection.execute(select(avoided.c.machine).where(avoided.c.job == job)).scalars())
-    standings = sorted(
+    avoided_ids = set(connection.execute(select(avoided.c.machine).where(avoided.c.job == job)).scalars())
+    matches = sorted(
         (
             MachineMatch(
-                known[one.machine].id, tuple(one.lacks), _obstacle(known[one.machine], one.machine in kept_from)
+                by_id[match.machine].id,
+                tuple(match.lacks),
+                _obstacle(by_id[match.machine], match.machine in avoided_ids),
             )
-            for one in fits
-            if one.machine in known
+            for match in fits
+            if match.machine in by_id
         ),
-        key=lambda one: (len(one.lacks), one.obstacle is not None, one.machine),
+        key=lambda match: (len(match.lacks), match.obstacle is not None, match.machine),
     )
     ahead = _ahead(connection, row.wanted, row.since, row.seq)
-    open_ = [one for one in standings if not one.lacks and one.obstacle is None]
-    sentence = _sentence(found, standings, open_, known, ahead)
-    return Explanation(found, not open_, sentence, tuple(standings[:MAX_SHOWN_MACHINES]), ahead)
+    ready = [match for match in matches if not match.lacks and match.obstacle is None]
+    sentence = _sentence(entry, matches, ready, by_id, ahead)
+    return Explanation(entry, not ready, sentence, tuple(matches[:MAX_SHOWN_MACHINES]), ahead)
 
 
 def _obstacle(machine: Machine, avoids: bool) -> str | None:
@@ -178,10 +189,10 @@ def _ahead(connection: Connection, wanted: str, since: float, seq: int) -> int:
     return connection.execute(select(func.count()).select_from(own.limit(COUNTED_AHEAD).subquery())).scalar_one()
 
 
-def _told(job: Job) -> str:
+def _describe_state(job: Job) -> str:
     if job.state == "leased":
-        asked = ", and is asked to end it" if job.cancel_asked else ""
-        return f"{job.machine} has it ({job.phase}){asked}"
+        cancelling = ", and is asked to end it" if job.cancel_asked else ""
+        return f"{job.machine} has it ({job.phase}){cancelling}"
     if job.state == "done":
         return f"{job.run} is its result" if job.run else "it is done"
     if job.state == "cancelled":
@@ -192,21 +203,23 @@ def _told(job: Job) -> str:
 
 
 def _sentence(
-    job: Job, standings: list[MachineMatch], open_: list[MachineMatch], known: dict[MachineId, Machine], ahead: int
+    job: Job, matches: list[MachineMatch], ready: list[MachineMatch], known: dict[MachineId, Machine], ahead: int
 ) -> str:
-    if open_:
-        free = [one for one in open_ if known[one.machine].job is None]
-        wait = f"is tried again in {job.due:.0f} s{_reason(job)}" if job.due else f"waits, {_many(ahead)} before it"
-        return f"it {wait}; {len(open_)} of {len(known)} machines may take it, {len(free)} of them free"
-    if not standings:
+    if ready:
+        free = [match for match in ready if known[match.machine].job is None]
+        wait = (
+            f"is tried again in {job.due:.0f} s{_reason(job)}" if job.due else f"waits, {_count_ahead(ahead)} before it"
+        )
+        return f"it {wait}; {len(ready)} of {len(known)} machines may take it, {len(free)} of them free"
+    if not matches:
         return "no machine can take it: none is known; start `benchlock worker` on one"
-    fitting = [one for one in standings if not one.lacks]
+    fitting = [match for match in matches if not match.lacks]
     if fitting:
-        of_them = "; ".join(f"{one.machine}: {one.obstacle}" for one in fitting[:3])
-        return f"no machine can take it now: {len(fitting)} of {len(known)} would fit, but {of_them}"
-    nearest = standings[0]
-    most = Counter(reason for one in standings for reason in one.lacks).most_common(1)[0]
-    common = "" if len(standings) == 1 or most[0] in nearest.lacks else f" (most often: {most[0]})"
+        obstacles = "; ".join(f"{match.machine}: {match.obstacle}" for match in fitting[:3])
+        return f"no machine can take it now: {len(fitting)} of {len(known)} would fit, but {obstacles}"
+    nearest = matches[0]
+    most = Counter(reason for match in matches for reason in match.lacks).most_common(1)[0]
+    common = "" if len(matches) == 1 or most[0] in nearest.lacks else f" (most often: {most[0]})"
     return (
         f"no machine can take it: 0 of {len(known)} fit{common}; the nearest is {nearest.machine}, "
         f"and it lacks: {'; '.join(nearest.lacks)}"
@@ -217,7 +230,7 @@ def _reason(job: Job) -> str:
     return f" ({job.reason})" if job.reason else ""
 
 
-def _many(ahead: int) -> str:
+def _count_ahead(ahead: int) -> str:
     if ahead >= COUNTED_AHEAD:
         return f"{COUNTED_AHEAD} jobs or more like it"
     return "no job like it" if not ahead else f"{ahead} job{'s' * (ahead > 1)} like it"

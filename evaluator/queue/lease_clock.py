@@ -1,4 +1,4 @@
-"""Lease durations, and the clock that measures them across restarts."""
+"""Durations of leases, and the clock that measures them across restarts."""
 
 import secrets
 import time
@@ -19,47 +19,48 @@ _ID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds; all follow from the lease's.
+    """Durations in seconds; all are derived from the length of a lease.
 
-    Three beats fit into it, and an agent that hears nothing ends its container a quarter of it before others may have
-    the job. That quarter is for ending, and for clocks of different speeds.
+    Three heartbeats fit into a lease. An agent without a response ends its container a quarter of a lease before
+    another machine may get the job. That quarter covers the time to end it, and clocks of different speeds.
     """
 
     lease: float = 60.0
 
     @property
     def beat(self) -> float:
+        """The interval between two heartbeats."""
         return self.lease / 3
 
     @property
     def answer(self) -> float:
-        """So long the answer to a beat is waited for: several may stall, and another still comes within the grace."""
+        """The timeout of a heartbeat; several may stall, and the next one still fits into the grace period."""
         return self.lease / 12
 
     @property
     def again(self) -> float:
-        """The wait after a beat that had no answer."""
+        """The delay after a heartbeat without a response."""
         return self.lease / 40
 
     @property
     def grace(self) -> float:
-        """After so long without a good beat an agent ends what it runs."""
+        """The time without an acknowledged heartbeat after which an agent ends its run."""
         return self.lease * 3 / 4
 
     @property
     def wait(self) -> float:
-        """The first wait of a job that is tried again."""
+        """The first delay of a job that is retried."""
         return self.lease / 6
 
     @property
     def unseen(self) -> float:
-        """A machine of which nothing was heard for so long counts as gone."""
+        """The time without a request after which a machine counts as gone."""
         return self.lease * 3
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Now, by the queue's clock and by the calendar."""
+    """The current time by the queue's clock and by the calendar, with the queue's durations."""
 
     now: float
     at: datetime
@@ -67,31 +68,32 @@ class Moment:
 
 
 def since_boot() -> float:
-    """Seconds that no setting of a clock changes, and in which sleeping counts."""
+    """Return the seconds since the host booted, including sleep; setting the clock does not change them."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @cache
 def boot_id() -> str:
-    """Names this boot of the host; of one that does not say, the process."""
+    """Return the id of this boot of the host, or of this process if the host has none."""
     return _BOOT.read_text(encoding="ascii").strip() if _BOOT.is_file() else secrets.token_hex(_ID_BYTES)
 
 
 class Clock:
-    """The queue's time, in seconds.
+    """The queue's clock, in seconds.
 
-    PostgreSQL's own time is that of one machine, and all ask it. A SQLite file is used by the processes of one host:
-    their common clock is the seconds since its boot, which setting the clock does not change. After another boot they
-    go on from the latest time that was written down: what passed between is not counted, so that a lease ends later,
-    never earlier, and by its own length at most.
+    PostgreSQL's time is that of one machine, which every client asks. A SQLite file is used by the processes of one
+    host: their common clock is the seconds since its boot, which setting the clock does not change. After another boot
+    the clock continues from the latest time that was written. The time between is not counted, so a lease ends later,
+    never earlier, and later by at most its own length.
     """
 
     def __init__(self, times: Times) -> None:
+        """Create the clock of a queue with these durations."""
         self._times = times
         self._base: float | None = None
 
     def now(self, connection: Connection) -> float:
-        """The time. On SQLite the connection must be writing, the first time."""
+        """Return the time. On SQLite the first call needs a connection that is writing."""
         if connection.dialect.name == "postgresql":
             return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
         if self._base is None:
@@ -100,11 +102,11 @@ class Clock:
 
     @property
     def is_set(self) -> bool:
-        """Whether the time can be had without writing."""
+        """Whether ``now`` needs no write."""
         return self._base is not None
 
     def note(self, connection: Connection, now: float) -> None:
-        """Write the time down, with what changes at it."""
+        """Store the time; call it with every change that depends on the time."""
         if connection.dialect.name != "postgresql":
             connection.execute(update(dispatch).where(dispatch.c.id == _ROW).values(latest=now))
 
@@ -122,10 +124,10 @@ class Clock:
 
 
 def queue_id(connection: Connection) -> str:
-    """The queue's own name, given when it is first used."""
-    found = connection.execute(select(dispatch.c.queue)).scalar()
-    if found is None:
+    """Return the queue's own id, which is created at its first use."""
+    stored_id = connection.execute(select(dispatch.c.queue)).scalar()
+    if stored_id is None:
         row = {"id": _ROW, "queue": secrets.token_hex(_ID_BYTES)}
         connection.execute(text("INSERT INTO dispatch (id, queue) VALUES (:id, :queue) ON CONFLICT DO NOTHING"), row)
-        found = connection.execute(select(dispatch.c.queue)).scalar_one()
-    return str(found)
+        stored_id = connection.execute(select(dispatch.c.queue)).scalar_one()
+    return str(stored_id)

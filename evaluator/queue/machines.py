@@ -1,4 +1,4 @@
-"""Worker machines: enrolment, owners, and those held back after faults."""
+"""Worker machines: enrolment, owners, and machines that are held back after faults."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -18,32 +18,38 @@ from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.auth.tokens import State, expiry
 
 MOST_OWNED: Final = 1000
-"""So many machines may a token enrol that is no administrator's."""
+"""The maximum number of machines of a token without the scope admin."""
 
 
 _AT_ONCE: Final = 500
-"""Tokens that are looked up in one statement."""
+"""The number of tokens that one statement looks up."""
 
 
 def check_own(owner: str | None, machine: MachineId) -> None:
-    """Nothing, where whoever acts may speak for the machine.
+    """Raise unless the actor may speak for the machine.
 
     Raises:
-        ForbiddenError: it is another's.
+        ForbiddenError: Another token owns the machine.
     """
     if owner is not None:
         get_actor().require_own(owner, machine)
 
 
 def owner_of(connection: Connection, machine: MachineId, before: str | None, at: datetime) -> str | None:
-    """Whose the machine is once whoever acts has enrolled it; ``before`` is whose it was.
+    """Return the owner of a machine after the actor has enrolled it.
 
-    An administrator who speaks for it leaves it whose it is. Nobody owns what was enrolled without a token: in the
-    registry's folder, or at a server that asks nobody for one.
+    An administrator who speaks for the machine does not become its owner. A machine that was enrolled without a token,
+    in the registry's folder or at a server without tokens, has no owner.
+
+    Args:
+        connection: The connection.
+        machine: The machine.
+        before: The owner before the enrolment.
+        at: The calendar time.
 
     Raises:
-        ForbiddenError: it is another's.
-        RefusedError: whoever acts has as many as they may.
+        ForbiddenError: Another token owns the machine.
+        RefusedError: The actor owns the maximum number of machines.
     """
     actor = get_actor()
     if before == actor.id and _is_token(before):
@@ -64,7 +70,7 @@ def owner_of(connection: Connection, machine: MachineId, before: str | None, at:
 
 
 def token_states(connection: Connection, owners: Iterable[str], at: datetime) -> dict[str, State]:
-    """Return the states of those ``owners`` that are tokens of this registry, at a time."""
+    """Return the states at a time of those ``owners`` that are tokens of this registry."""
     wanted = sorted(filter(_is_token, owners))
     joined = tokens.outerjoin(token_revocations, token_revocations.c.token == tokens.c.id)
     query = select(tokens.c.id, expiry().label("ends_at"), token_revocations.c.at.label("revoked_at"))
@@ -77,18 +83,18 @@ def token_states(connection: Connection, owners: Iterable[str], at: datetime) ->
 
 
 def _is_token(owner: str) -> bool:
-    """Not so is whoever opened the registry's folder, and everybody at a server that asks nobody for a token."""
+    """Return whether an owner is a token, not the user of a folder or of a server without tokens."""
     return owner.startswith("token/")
 
 
 _MOST_LACKS = LACKS // (WORD * 8)
-"""Reasons of which all fit into their limit, whatever the jobs ask."""
+"""The number of stored reasons that always fits into their size limit."""
 
 
 def keep_class(connection: Connection, wants: Wants) -> str:
-    """Return the class of what is wanted, compared with every machine: its rows of ``eligible`` are complete.
+    """Store the class of these wants, compare it with every machine, and return its id.
 
-    They are complete as long as a job of the class is open, and may be removed afterwards.
+    Its rows of ``eligible`` are complete as long as a job of the class is open; they may be removed afterwards.
     """
     digest = wants.digest
     if connection.execute(select(1).where(_has_queued(digest))).first() is not None:
@@ -103,9 +109,9 @@ def keep_class(connection: Connection, wants: Wants) -> str:
 
 
 def remove_unused_matches(connection: Connection) -> int:
-    """Remove which machines fit classes without an open job; return the number of rows.
+    """Remove the matches of classes without an open job and return the number of rows.
 
-    Classes stay: each is what some job asked. Hold a transaction of ``writing``, as whoever submits and enrols does.
+    The classes stay. Call it in a ``write_transaction``, as submission and enrolment do.
     """
     return connection.execute(delete(eligible).where(~_is_open(eligible.c["class"]))).rowcount
 
@@ -118,9 +124,15 @@ def keep_machine(
     moment: Moment,
     skew: float | None = None,
 ) -> None:
-    """The machine as it is now; where its facts are new it is held against every class. What is new is logged.
+    """Store a machine; compare it with every class if its facts are new; log what is new.
 
-    ``skew`` is by how many seconds its clock is ahead of the queue's.
+    Args:
+        connection: The transaction.
+        machine: The machine.
+        boot: The id of its current boot.
+        facts: Its facts.
+        moment: The time, and the queue's intervals.
+        skew: The seconds by which its clock is ahead of the queue's.
 
     Raises:
         As ``owner_of``.
@@ -153,7 +165,7 @@ def keep_machine(
 
 
 def part_machine(connection: Connection, machine: MachineId, moment: Moment) -> None:
-    """The machine counts as one of which nothing was heard for long. Raises and does nothing as ``Queue.depart``."""
+    """Mark a machine as gone, as ``Queue.depart`` does."""
     row = connection.execute(select(machines.c.owner).where(machines.c.id == machine)).first()
     if row is not None:
         check_own(row.owner, machine)
@@ -168,42 +180,42 @@ def _has_queued(wanted: str | ColumnElement[str]) -> ColumnElement[bool]:
 
 
 def _is_open(wanted: ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether a job of the class is queued, or may be queued again. Each state is looked up in its own index."""
+    """Return the condition that a job of the class is queued or may be queued again; each state has an index."""
     others = [select(jobs.c["class"]).where(text(f"jobs.state = '{state}'")) for state in ("delayed", "leased")]
-    return or_(_has_queued(wanted), *(wanted.in_(one) for one in others))
+    return or_(_has_queued(wanted), *(wanted.in_(query) for query in others))
 
 
 def _alone(connection: Connection) -> None:
-    """Wait for whoever adds a class or a machine at this moment: both would miss the other."""
+    """Wait for concurrent enrolments and submissions: two of them at once would not see each other's rows."""
     queue_id(connection)
     connection.execute(select(dispatch.c.id).with_for_update())
 
 
 def _insert(connection: Connection, rows: Iterable[tuple[str, str, tuple[str, ...]]]) -> None:
-    made = [
+    values = [
         {
             "machine": machine,
             "class": wanted,
             "fits": not lacking,
-            "lacks": [truncate(one, WORD * 4) for one in lacking[:_MOST_LACKS]],
+            "lacks": [truncate(reason, WORD * 4) for reason in lacking[:_MOST_LACKS]],
         }
         for machine, wanted, lacking in rows
     ]
-    if made:
-        connection.execute(insert(eligible), made)
+    if values:
+        connection.execute(insert(eligible), values)
 
 
 MAX_FAULTS: Final = 2
-"""Number of jobs in a row that end because of the machine before it is held back.
+"""The number of consecutive jobs that end because of the machine before it is held back.
 
-Jobs of one lock whose bytes were not as locked count once: every machine may fetch the same wrong bytes.
+Integrity errors of the same lock count once, because every machine may fetch the same wrong bytes.
 """
 MAX_FREE_PROBES: Final = 3
-"""Number of failed probes that are not counted against a job; a job that breaks every machine is found all the same."""
+"""The number of failed probes not counted against a job; more count, so a job that breaks every machine ends."""
 _MAX_BACKOFF: Final = 8
-"""A machine is held back for at most so many times its timeout."""
+"""The maximum time for which a machine is held back, in multiples of ``Times.unseen``."""
 _MAX_REASON: Final = 300
-"""Characters of the last reason that the machine shows."""
+"""The maximum number of characters of the last reason that is shown with a machine."""
 _CAUSES: Final = {
     "lost": "it sent no heartbeat while it had a job",
     "engine": "its engine failed",
@@ -212,7 +224,7 @@ _CAUSES: Final = {
 
 
 def is_free_probe(connection: Connection, lease: Row[Any], ended: LeaseEnd) -> bool:
-    """Return whether the end of this lease is not counted against its job: it was a probe of a machine held back."""
+    """Return whether the lease was a probe of a machine that is held back, whose end does not count."""
     if ended not in OWN_FAULTS:
         return False
     query = select(machines.c.held).where(machines.c.id == lease.machine).with_for_update()
@@ -223,11 +235,11 @@ def is_free_probe(connection: Connection, lease: Row[Any], ended: LeaseEnd) -> b
 
 
 def count_fault(connection: Connection, lease: Row[Any], ended: LeaseEnd, reason: str | None, moment: Moment) -> None:
-    """Count the end of a lease against its machine, if the machine is the cause; reset the count after an answer.
+    """Count the end of a lease against its machine if the machine may be the cause; reset the count on success.
 
     Args:
         connection: The transaction that ends the lease.
-        lease: The lease's row, with its job and its machine.
+        lease: The row of the lease, with its job and its machine.
         ended: How the lease ended.
         reason: The message of the end; shown with a machine that is held back.
         moment: The time, and the queue's intervals.
@@ -254,13 +266,13 @@ def count_fault(connection: Connection, lease: Row[Any], ended: LeaseEnd, reason
 
 
 def release_machine(connection: Connection, machine: str) -> None:
-    """Reset the machine's faults, so that it gets jobs as any other."""
+    """Reset the machine's faults, so that it gets jobs again."""
     released = {"faults": 0, "faulty": None, "held": None, "held_until": None, "holds": 0}
     connection.execute(update(machines).where(machines.c.id == machine, machines.c.faults > 0).values(released))
 
 
 def discount_job(connection: Connection, lease: Row[Any]) -> None:
-    """Remove a job from the faults of its machines, if it failed on several: the job was the cause."""
+    """Remove a job from the faults of its machines if it failed on several, because the job was the cause."""
     query = select(leases.c.machine).where(leases.c.job == lease.id, leases.c.ended.in_(OWN_FAULTS)).distinct()
     failed_on = sorted(connection.execute(query).scalars())
     for machine in failed_on if len(failed_on) > 1 else ():

@@ -1,4 +1,4 @@
-"""Which machines may take a job, and what the others lack."""
+"""The machines that may take a job, and what the other machines lack."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,9 +20,16 @@ from benchlock.registry.requests.request import conditions_of
 @prepare_decoder
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What a machine is: what conditions are held against, and what else must not change under a measurement.
+    """The facts of a machine: those that jobs may require, and those that must not change during a measurement.
 
-    ``processes``: it runs jobs that no container confines too; ``code``: those too in which code of the model runs.
+    Attributes:
+        host: The facts that the hardware conditions of a lock refer to.
+        engine: The version of the container engine; None if there is none.
+        cpu_model: The model of the CPU.
+        kernel: The release of the kernel.
+        governor: The frequency governor; None if there is none.
+        processes: Whether the worker also runs jobs as processes, without a container.
+        code: Whether it also runs models with their own code as processes.
     """
 
     host: HostFacts
@@ -34,14 +41,15 @@ class MachineFacts:
     code: bool = False
 
     def document(self) -> dict[str, Any]:
+        """Return the facts as a JSON document."""
         return asdict(self)
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
-        """The facts of a document.
+        """Parse the facts from a document.
 
         Raises:
-            InvalidInputError: it is none.
+            InvalidInputError: The document has another form.
         """
         try:
             return msgspec.convert(document, cls)
@@ -50,17 +58,26 @@ class MachineFacts:
 
     @property
     def digest(self) -> Digest:
+        """The digest of the canonical document."""
         return digest_bytes(encode_canonical(self.document()))
 
     def changes(self, now: "MachineFacts") -> tuple[str, ...]:
-        """What is other ``now``, in words."""
-        before, after = _flat(self.document()), _flat(now.document())
+        """Describe each fact that differs in ``now``."""
+        before, after = _flatten(self.document()), _flatten(now.document())
         return tuple(f"{key} was {before[key]}, is {after[key]}" for key in before if before[key] != after[key])
 
 
 @dataclass(frozen=True, slots=True)
 class WantedPlatform:
-    """A platform of a lock. ``layered``: a container can be made of it; ``finished``: nothing else can."""
+    """A platform of a lock.
+
+    Attributes:
+        os: The operating system.
+        arch: The CPU architecture.
+        device: The device, such as ``cpu``.
+        layered: Whether a container can be made of it.
+        finished: Whether it is a finished image, which runs in a container alone.
+    """
 
     os: str
     arch: str
@@ -72,10 +89,15 @@ class WantedPlatform:
 @prepare_decoder
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What a job asks of a machine: equal ones are one class.
+    """The requirements of a job on a machine; jobs with equal requirements form a class.
 
-    ``hardware`` is that of the lock's request; ``confined``: nothing but a container will do; ``code``: as a process it
-    would run code of the model, which was allowed.
+    Attributes:
+        platforms: The platforms of the lock.
+        hardware: The hardware part of the lock's request.
+        cpus: The number of CPUs that the lock's limits allow.
+        isolation: The isolation that the job must have; None if the worker may choose.
+        confined: Whether the job must run in a container.
+        code: Whether the job, as a process, would run code of the model; this was allowed.
     """
 
     platforms: tuple[WantedPlatform, ...]
@@ -86,47 +108,55 @@ class Wants:
     code: bool = False
 
     def document(self) -> dict[str, Any]:
+        """Return the requirements as a JSON document."""
         return asdict(self)
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
+        """Parse the requirements from a stored document."""
         return msgspec.convert(document, cls)
 
     @property
     def digest(self) -> Digest:
+        """The digest of the canonical document, which is the id of the class."""
         return digest_bytes(encode_canonical(self.document()))
 
     @property
     def conditions(self) -> HostConditions:
+        """The hardware conditions of the lock's request."""
         return conditions_of({"hardware": self.hardware})
 
 
 def wants_of(lock: Lock, isolation: Isolation | None, *, confined: bool, code: bool = False) -> Wants:
-    """What a run of ``lock`` asks of a machine.
+    """Return the requirements of a run of ``lock`` on a machine.
 
     Raises:
-        InvalidInputError: the lock asks of hosts in a form that is not understood.
+        InvalidInputError: The form of the lock's hardware conditions is unknown.
     """
     platforms = sorted(
         {
             WantedPlatform(
-                one.os, one.arch, one.device, one.layers is not UNSET and one.image_id is not UNSET, one.finished
+                platform.os,
+                platform.arch,
+                platform.device,
+                platform.layers is not UNSET and platform.image_id is not UNSET,
+                platform.finished,
             )
-            for one in lock.image.platforms
+            for platform in lock.image.platforms
         },
-        key=lambda one: (one.os, one.arch, one.device, one.layered, one.finished),
+        key=lambda platform: (platform.os, platform.arch, platform.device, platform.layered, platform.finished),
     )
-    made = Wants(tuple(platforms), lock.request.get("hardware", {}), lock.limits.cpus, isolation, confined, code)
-    _ = made.conditions
-    return made
+    wants = Wants(tuple(platforms), lock.request.get("hardware", {}), lock.limits.cpus, isolation, confined, code)
+    _ = wants.conditions
+    return wants
 
 
 def list_lacks(wants: Wants, facts: MachineFacts) -> tuple[str, ...]:
-    """What the machine lacks, for the platform for which it lacks least; empty if it may take the job."""
+    """List what the machine lacks, for the platform for which it lacks least; empty if it may take the job."""
     conditions = wants.conditions
-    found = {one: _lacks_for(one, wants, conditions, facts) for one in wants.platforms}
-    platform, least = min(found.items(), key=lambda pair: len(pair[1]))
-    if not least or len(found) == 1:
+    by_platform = {wanted: _lacks_for(wanted, wants, conditions, facts) for wanted in wants.platforms}
+    platform, least = min(by_platform.items(), key=lambda pair: len(pair[1]))
+    if not least or len(by_platform) == 1:
         return least
     return tuple(f"{platform.os}/{platform.arch}/{platform.device}: {reason}" for reason in least)
 
@@ -134,32 +164,32 @@ def list_lacks(wants: Wants, facts: MachineFacts) -> tuple[str, ...]:
 def _lacks_for(
     platform: WantedPlatform, wants: Wants, conditions: HostConditions, facts: MachineFacts
 ) -> tuple[str, ...]:
-    found = explain_unfit_platform((platform.os, platform.arch, platform.device), conditions, facts.host)
-    if found and (platform.os, platform.arch) != (facts.host.os, facts.host.arch):
-        return (f"needs {platform.os}/{platform.arch}, {found[0]}",)
-    return (*found, *_more(platform, wants, facts))
+    reasons = explain_unfit_platform((platform.os, platform.arch, platform.device), conditions, facts.host)
+    if reasons and (platform.os, platform.arch) != (facts.host.os, facts.host.arch):
+        return (f"needs {platform.os}/{platform.arch}, {reasons[0]}",)
+    return (*reasons, *_list_run_obstacles(platform, wants, facts))
 
 
-def _more(platform: WantedPlatform, wants: Wants, facts: MachineFacts) -> tuple[str, ...]:
+def _list_run_obstacles(platform: WantedPlatform, wants: Wants, facts: MachineFacts) -> tuple[str, ...]:
     lacking = []
     if platform.device not in SUPPORTED_DEVICES:
         lacking.append(f"running on the device {platform.device} is not built yet")
     if wants.cpus > facts.host.cpus:
         lacking.append(f"asks for {wants.cpus} CPUs (limits.cpus), this host has {facts.host.cpus}")
-    forbidden = _forbids(wants, facts)
+    forbidden = _explain_no_process(wants, facts)
     if wants.confined or wants.isolation == "container" or platform.finished:
-        lacking += _contains(platform, facts, "")
+        lacking += _list_container_obstacles(platform, facts, "")
     elif wants.isolation == "process":
         lacking += [] if forbidden is None else [forbidden]
     elif forbidden is not None:
-        lacking += _contains(platform, facts, f", and {forbidden}")
+        lacking += _list_container_obstacles(platform, facts, f", and {forbidden}")
     if platform.finished and wants.isolation == "process":
         lacking.append("asks for a process, and the image is a finished one, which runs in a container alone")
     return tuple(lacking)
 
 
-def _forbids(wants: Wants, facts: MachineFacts) -> str | None:
-    """Why the machine runs no process of such a job, where it does not."""
+def _explain_no_process(wants: Wants, facts: MachineFacts) -> str | None:
+    """Return why the machine runs no process of such a job; None if it does."""
     if not facts.processes:
         return "its worker runs containers alone (worker --processes)"
     if wants.code and not facts.code:
@@ -167,8 +197,8 @@ def _forbids(wants: Wants, facts: MachineFacts) -> str | None:
     return None
 
 
-def _contains(platform: WantedPlatform, facts: MachineFacts, why: str) -> list[str]:
-    """What is missing for a container."""
+def _list_container_obstacles(platform: WantedPlatform, facts: MachineFacts, why: str) -> list[str]:
+    """List what is missing for a container."""
     lacking = []
     if facts.engine is None:
         lacking.append(f"needs a container engine, none answers there{why}")
@@ -177,6 +207,6 @@ def _contains(platform: WantedPlatform, facts: MachineFacts, why: str) -> list[s
     return lacking
 
 
-def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(document: Mapping[str, Any]) -> dict[str, Any]:
     host = document["host"]
     return {**host, **{key: value for key, value in document.items() if key != "host"}}

@@ -1,4 +1,4 @@
-"""The queue interface: jobs, leases, machines, and the state after a lease ends."""
+"""The interface of the queue: jobs, leases, machines, and the next state of a job after a lease."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,31 +14,31 @@ from benchlock.evaluator.runner.outcome import FailureClass
 from benchlock.registry.database.record_values import is_id, new_id
 
 JobState = Literal["queued", "delayed", "leased", "done", "failed", "quarantined", "cancelled"]
-"""``delayed``: queued again, and not before a time."""
+"""``delayed``: queued again, but not before a given time."""
 Phase = Literal["preparing", "measuring", "storing"]
 Trouble = Literal["lost", "integrity", "invalid"]
-"""What ends a lease without a run's end. ``lost``: nobody heard of it in time. ``integrity``: the machine had other
-bytes than were locked. ``invalid``: no machine could run the lock, whatever it has."""
+"""Ends of a lease without the end of a run. ``lost``: no heartbeat arrived in time. ``integrity``: the machine's
+bytes differ from the locked ones. ``invalid``: no machine can run the lock."""
 LeaseEnd = Literal["done", "cancelled", "returned"] | FailureClass | Trouble
-"""How a lease ended. ``returned``: given back, nothing having been wrong with the job."""
+"""How a lease ended. ``returned``: given back without a fault of the job."""
 
 OWN_FAULTS: Final = ("lost", "engine", "integrity")
-"""Ends that may lie in the machine: after several in a row it is held back."""
+"""Ends that the machine may have caused: after several in a row it is held back."""
 NEUTRAL: Final = ("cancelled", "returned", "crash", "invalid")
-"""Ends that say nothing of the machine."""
+"""Ends that say nothing about the machine."""
 TERMINAL: Final[frozenset[JobState]] = frozenset(("done", "failed", "quarantined", "cancelled"))
 LOST_MACHINES: Final = 3
-"""So many machines may a job take with it until it is set aside."""
+"""The number of machines lost during a job after which the job is quarantined."""
 MOST: Final = {"engine": 4, "crash": 2}
-"""How often a job is tried that ends so: what may lie in the machine is tried elsewhere."""
+"""The maximum number of tries that end this way; a fault of the machine is retried on another one."""
 FACTOR: Final = 3.0
 LONGEST: Final = 360.0
-"""Waiting grows by the factor at every failure, up to so many times the first wait."""
+"""The delay grows by ``FACTOR`` with every failure, up to ``LONGEST`` times the first delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many leases of a job ended for a reason after which it is tried again."""
+    """The number of leases of a job that ended in each way after which the job is retried."""
 
     lost: int = 0
     engine: int = 0
@@ -46,12 +46,21 @@ class Tally:
 
     @property
     def total(self) -> int:
+        """The number of failures of every kind."""
         return self.lost + self.engine + self.crash
 
 
 @dataclass(frozen=True, slots=True)
 class NextState:
-    """The state that follows. ``delay`` is in first waits, ``elsewhere``: another machine should have the next try."""
+    """The next state of a job after a lease.
+
+    Attributes:
+        state: The next state.
+        tally: The counted failures.
+        delay: The delay before the next try, in multiples of ``Times.wait``.
+        elsewhere: Whether another machine should have the next try.
+        failure: The class of the failure of a job that failed.
+    """
 
     state: JobState
     tally: Tally
@@ -61,35 +70,41 @@ class NextState:
 
 
 def decide_next_state(ended: LeaseEnd, tally: Tally, *, cancel_asked: bool, is_probe: bool = False) -> NextState:
-    """What becomes of a leased job. The end of a probe of a machine that is held back is not counted.
+    """Decide the next state of a leased job. The failed probe of a machine that is held back is not counted.
 
-    An answer is an answer, even where cancelling was asked for too late; whatever else happens to such a job ends it.
+    A result stands even if the job was cancelled meanwhile; any other end of a cancelled job cancels it.
+
+    Args:
+        ended: How the lease ended.
+        tally: The failures so far.
+        cancel_asked: Whether somebody cancelled the job while it was leased.
+        is_probe: Whether the lease was a free probe of its machine.
     """
-    found = NextState("delayed", tally, delay=1.0, elsewhere=True) if is_probe else _after(ended, tally)
-    if cancel_asked and found.state not in TERMINAL:
-        return NextState("cancelled", found.tally)
-    return found
+    following = NextState("delayed", tally, delay=1.0, elsewhere=True) if is_probe else _decide(ended, tally)
+    if cancel_asked and following.state not in TERMINAL:
+        return NextState("cancelled", following.tally)
+    return following
 
 
-def _after(ended: LeaseEnd, tally: Tally) -> NextState:
+def _decide(ended: LeaseEnd, tally: Tally) -> NextState:
     if ended == "done":
         return NextState("done", tally)
     if ended in ("cancelled", "returned"):
         return NextState("queued", tally)
     if ended == "lost":
         counted = replace(tally, lost=tally.lost + 1)
-        return NextState("quarantined", counted, failure="lost") if counted.lost >= LOST_MACHINES else _again(counted)
+        return NextState("quarantined", counted, failure="lost") if counted.lost >= LOST_MACHINES else _retry(counted)
     if ended in ("engine", "integrity"):
         counted = replace(tally, engine=tally.engine + 1)
-        return NextState("failed", counted, failure=ended) if counted.engine >= MOST["engine"] else _again(counted)
+        return NextState("failed", counted, failure=ended) if counted.engine >= MOST["engine"] else _retry(counted)
     if ended == "crash":
         counted = replace(tally, crash=tally.crash + 1)
-        return NextState("failed", counted, failure=ended) if counted.crash >= MOST["crash"] else _again(counted)
+        return NextState("failed", counted, failure=ended) if counted.crash >= MOST["crash"] else _retry(counted)
     assert ended == "invalid" or ended in get_args(FailureClass)
     return NextState("failed", tally, failure=ended)
 
 
-def _again(tally: Tally) -> NextState:
+def _retry(tally: Tally) -> NextState:
     return NextState("delayed", tally, delay=min(FACTOR ** (tally.total - 1), LONGEST), elsewhere=True)
 
 
@@ -97,20 +112,20 @@ JobId = NewType("JobId", str)
 MachineId = NewType("MachineId", str)
 Fence = NewType("Fence", int)
 Beat = Literal["keep", "cancel", "lost"]
-"""``lost``: the lease is another's or nobody's; what runs under it must end now."""
+"""The response to a heartbeat. ``lost``: the lease is over, and the run under it must end now."""
 
 _PREFIX = "job/"
 
 
 class FencedError(RefusedError):
-    """A lease that holds no more: what was done under it does not count."""
+    """The refusal of a lease that is no longer valid; the work under it does not count."""
 
     code = "fenced"
 
 
 @dataclass(frozen=True, slots=True)
 class JobWish:
-    """A lock to be run once. The same id again is the same job, so that asking twice does no harm."""
+    """The request to run a lock once. The same id again is the same job, so a repeated request is harmless."""
 
     id: JobId
     lock: Digest
@@ -120,9 +135,21 @@ class JobWish:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it is. ``run`` is its result, else the run of its last lease; ``reason`` its last trouble in words.
+    """A job in its current state.
 
-    ``due`` is in how many seconds it may be tried again, ``machine`` that of the last lease.
+    Attributes:
+        id: The id.
+        lock: The lock to run.
+        state: The state.
+        phase: The phase of the run of a leased job.
+        machine: The machine of the last lease.
+        run: The run that is the result, else the run of the last lease.
+        tally: The counted failures.
+        cancel_asked: Whether somebody cancelled it while it was leased.
+        failure: The class of the failure.
+        reason: The message of the last failure.
+        due: The seconds until it may be retried.
+        submitted_at: The calendar time of its submission.
     """
 
     id: JobId
@@ -141,7 +168,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A job that is a machine's for a while: for ``times.lease`` seconds from the asking, and from every good beat."""
+    """The right of a machine to run a job, for ``times.lease`` seconds after the request and after each heartbeat."""
 
     fence: Fence
     job: JobId
@@ -154,10 +181,20 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine as known. ``unseen`` are the seconds since it was heard of, ``job`` is what it has a lease on.
+    """A machine as the queue knows it.
 
-    ``gone_because`` is the reason why it is gone, where it is not silence. ``held`` says why it is held back, and gets
-    one job after ``held_for`` seconds. Its clock was ``skew`` seconds ahead of the queue's when it said what it is.
+    Attributes:
+        id: The name.
+        boot: The id of its last known boot.
+        facts: Its facts.
+        draining: Why it gets no more jobs; None if it gets jobs.
+        unseen: The seconds since its last request.
+        gone: Whether it counts as gone.
+        job: The job that it has a lease on.
+        gone_because: The reason why it is gone, unless the reason is silence.
+        held: Why it is held back after faults.
+        held_for: The seconds until it gets one job as a probe.
+        skew: The seconds by which its clock was ahead of the queue's at its enrolment.
     """
 
     id: MachineId
@@ -175,7 +212,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class MachineMatch:
-    """What stands between a job and a machine: what it ``lacks``, or ``obstacle``; neither where it may take it."""
+    """A job compared with a machine, which may take it if there are neither ``lacks`` nor an ``obstacle``."""
 
     machine: MachineId
     lacks: tuple[str, ...]
@@ -184,10 +221,14 @@ class MachineMatch:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job is where it is, in one sentence; for each machine what stands between them, the nearest first.
+    """The reason for the state of a job, in one sentence, with every machine's match, the closest first.
 
-    ``blocked``: no machine can take it as things are. ``ahead`` are the jobs of its class before it, at most
-    ``COUNTED_AHEAD`` of them counted.
+    Attributes:
+        job: The job.
+        blocked: Whether no machine can take it at present.
+        sentence: The reason.
+        machines: The match with each machine.
+        ahead: The number of jobs of its class before it, counted up to ``COUNTED_AHEAD``.
     """
 
     job: Job
@@ -201,111 +242,130 @@ COUNTED_AHEAD = 1000
 
 
 class Queue(Protocol):
-    """Jobs, and who has them. Every verb may be called again when its answer was lost."""
+    """The interface of a queue. Every method may be called again after a lost response."""
 
     def submit(self, wish: JobWish) -> Job:
         """Queue a job whose lock the registry has; the same wish again changes nothing.
 
         Raises:
-            UnknownNameError: it has not.
-            RefusedError: the token has as many queued jobs as it may have.
-            InvalidInputError: another job has its id.
-            ForbiddenError: another token submitted it.
+            UnknownNameError: The registry does not have the lock.
+            RefusedError: The token has the maximum number of queued jobs.
+            InvalidInputError: Another job has its id.
+            ForbiddenError: Another token submitted it.
         """
 
     def job(self, job: JobId) -> Job:
-        """The job.
+        """Return the job.
 
         Raises:
-            UnknownNameError: there is none of that id.
+            UnknownNameError: There is no job with that id.
         """
 
     def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
-        """The newest jobs, newest first."""
+        """List the newest jobs, newest first.
+
+        Args:
+            state: Only jobs in this state.
+            before: Only jobs that are older than this one.
+            limit: The maximum number of jobs.
+        """
 
     def cancel(self, job: JobId) -> Job:
-        """End the job: at once where nobody has it, else as soon as its agent hears of it; an ended one stays so."""
+        """Cancel the job: at once if it is not leased, else with its next heartbeat; an ended job stays as it is."""
 
     def explain(self, job: JobId) -> Explanation:
-        """Why the job is where it is."""
+        """Explain why the job is in its state."""
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
-        """Say what a machine is, before it asks for work and whenever that has changed.
+        """Register a machine, before its first request for work and whenever its facts have changed.
 
-        ``clock`` is what its clock says, which is compared with the queue's, shown, and decides nothing.
+        Args:
+            machine: The name of the machine.
+            boot: The id of its current boot.
+            facts: Its facts.
+            clock: The time of its clock; the difference from the queue's is shown and decides nothing.
 
         Raises:
-            ForbiddenError: another token enrolled it.
-            RefusedError: this one has enrolled as many as it may.
-            InvalidInputError: the facts are too large, or a text in them has control characters.
+            ForbiddenError: Another token enrolled it.
+            RefusedError: This token has enrolled the maximum number of machines.
+            InvalidInputError: The facts are too large, or a text in them has control characters.
         """
 
     def depart(self, machine: MachineId) -> None:
-        """Say that the machine asks for no more work: it counts as gone until it is heard of again.
+        """Announce that the machine requests no more work: it counts as gone until its next request.
 
-        Nothing happens where it was not enrolled, or has a lease.
+        Nothing happens if the machine is not enrolled or has a lease.
 
         Raises:
-            ForbiddenError: another token enrolled it.
+            ForbiddenError: Another token enrolled it.
         """
 
     def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
-        """Every machine that ever was enrolled, by name: those ``after`` one, and so many, where that is given."""
+        """List every enrolled machine by name.
+
+        Args:
+            after: Only machines whose names follow this one.
+            limit: The maximum number of machines.
+        """
 
     def drain(self, machine: MachineId, why: str | None) -> None:
-        """Give it no more jobs, or some again where ``why`` is None."""
+        """Give the machine no more jobs; with None as ``why`` give it jobs again."""
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
-        """A job that the machine may take, none where there is none or where it has one.
+        """Lease a job that the machine may take; return None if there is none or if the machine has one.
 
-        The same ``nonce`` again is the same question, whose answer was lost: it has the same answer, where it holds.
+        Args:
+            machine: The machine that requests work.
+            boot: The id of its current boot.
+            nonce: Identifies the request. The same nonce again repeats a request whose response was lost, and gets the
+                same lease if that is still valid.
 
         Raises:
-            UnknownNameError: it was not enrolled.
-            ForbiddenError: another token enrolled it.
+            UnknownNameError: The machine is not enrolled.
+            ForbiddenError: Another token enrolled it.
         """
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
-        """Record that the lease's run starts, as it is recorded; None where the lease holds no more.
+        """Record the start of the lease's run and return it as recorded; None if the lease is over.
 
         Raises:
-            IncompleteRecordError: something that every record has is missing.
-            InvalidInputError: its id is of a later time, or another run has its id.
+            IncompleteRecordError: A field that every record has is missing.
+            InvalidInputError: Its id is of a later time, or another run has its id.
         """
 
     def beat(self, fence: Fence, phase: Phase) -> Beat:
-        """Hold the lease for its length from now on."""
+        """Extend the lease by its full length from now."""
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
-        """Record the run's end and what becomes of the job, at once or not at all.
+        """Record the run's end and the job's next state in one transaction.
 
         Raises:
-            FencedError: the lease holds no more; its run is recorded as abandoned.
-            RunEndedError: the run has another end already, and keeps it.
-            InvalidInputError: it ends without what every end says, or as abandoned.
-            IntegrityError: over HTTP, the end does not fit the lock.
+            FencedError: The lease is over; its run is recorded as abandoned.
+            RunEndedError: The run already has another end and keeps it.
+            InvalidInputError: The end lacks a required field, or is ``abandoned``.
+            IntegrityError: Over HTTP, the end does not fit the lock.
         """
 
     def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:
-        """Give the job back without a result; nothing where the lease holds no more."""
+        """Give the job back without a result; do nothing if the lease is over."""
 
     def holds(self, fence: Fence) -> bool:
-        """Whether the lease holds still."""
+        """Return whether the lease is still valid."""
 
     def name(self) -> str:
-        """The queue's own name, which containers carry."""
+        """Return the queue's own id, which containers carry as a label."""
 
 
 def new_job_id(at: datetime) -> JobId:
-    """A fresh id: later jobs sort later."""
+    """Create a new id; later jobs sort after earlier ones."""
     return JobId(_PREFIX + new_id(at))
 
 
 def parse_job_id(text: str) -> JobId:
-    """The job id that ``text`` spells.
+    """Parse a job id.
 
     Raises:
-        InvalidInputError: it spells none.
+        InvalidInputError: The text is not a job id.
     """
     if not text.startswith(_PREFIX) or not is_id(text.removeprefix(_PREFIX)):
         raise InvalidInputError(

@@ -1,8 +1,8 @@
 """The database tables of the queue.
 
-They change: a job is queued, leased, ended. What is never changed stands beside them: a run, its end, and the row of
-``job_results`` that makes it the one result of a job. Times are seconds of the queue's own clock (clock.py), so that
-no lease begins or ends because somebody set a clock.
+Their rows change: a job is queued, leased and ended. Append-only tables stand beside them: runs, their ends, and
+``job_results``, which makes one run the result of a job. Times are seconds of the queue's own clock
+(``lease_clock.py``), so setting a clock begins or ends no lease.
 """
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, Table, text
@@ -13,19 +13,19 @@ from benchlock.registry.database.column_types import DIGEST, TEXT, WHOLE, Moment
 
 JOB_ID = bounded_text(len("job/") + 26)
 COUNTED = BigInteger().with_variant(Integer, "sqlite")
-"""A number that the database counts up and never gives twice."""
+"""A number that the database increments and never reuses."""
 
 dispatch = Table(  # one row
     "dispatch",
     metadata,
     Column("id", WHOLE, primary_key=True, autoincrement=False),
-    Column("queue", TEXT, nullable=False),  # tells the containers of this queue from those of another
-    Column("boot", TEXT),  # the rest is the clock where the database has none: which boot of the host,
-    Column("base", Float),  # what to add to the seconds since it,
+    Column("queue", TEXT, nullable=False),  # distinguishes the containers of this queue from those of another
+    Column("boot", TEXT),  # the rest is the clock of a database that has none: the boot of the host,
+    Column("base", Float),  # the offset from the seconds since that boot,
     Column("latest", Float),  # and the latest time that was written down
 )
 
-classes = Table(  # what jobs ask of machines, each once
+classes = Table(  # the requirements of jobs on machines, each once
     "classes",
     metadata,
     Column("id", DIGEST, primary_key=True),
@@ -40,15 +40,15 @@ machines = Table(
     Column("boot", TEXT, nullable=False),
     Column("facts", JSON, nullable=False),
     Column("digest", DIGEST, nullable=False),  # of the facts
-    Column("draining", TEXT),  # why it gets no jobs; null where it gets some
-    Column("faults", WHOLE, nullable=False),  # ends in a row for a reason of its own
+    Column("draining", TEXT),  # why it gets no jobs; null if it gets jobs
+    Column("faults", WHOLE, nullable=False),  # number of consecutive ends that it may have caused
     Column("seen", Float, nullable=False),
-    Column("owner", TEXT),  # the token that enrolled it; null where none did
-    Column("faulty", JSON(none_as_null=True)),  # of these jobs, or locks
-    Column("held", TEXT),  # why it is held back; null where it is not
-    Column("held_until", Float),  # then it is probed with a job
-    Column("holds", WHOLE, nullable=False, server_default="0"),  # how often it was held back without a success
-    Column("skew", Float),  # seconds by which its clock was ahead when it said what it is; null where it did not say
+    Column("owner", TEXT),  # the token that enrolled it; null without one
+    Column("faulty", JSON(none_as_null=True)),  # the jobs or locks of these ends
+    Column("held", TEXT),  # why it is held back; null if it is not
+    Column("held_until", Float),  # then it gets one job as a probe
+    Column("holds", WHOLE, nullable=False, server_default="0"),  # how often it was held back since its last success
+    Column("skew", Float),  # seconds by which its clock was ahead at its enrolment; null if it did not report the time
     sqlite_with_rowid=False,
 )
 
@@ -65,7 +65,7 @@ eligible = Table(  # what a machine lacks for a class; complete while a job of t
 
 
 def _of_state(state: str, *columns: str, name: str = "") -> Index:
-    """An index of the jobs in that state alone."""
+    """Return an index of the jobs in one state."""
     only = text(f"state = '{state}'")
     return Index(f"ix_jobs_{state}{name}", *columns, sqlite_where=only, postgresql_where=only)
 
@@ -80,7 +80,7 @@ jobs = Table(
     Column("isolation", bounded_text(16)),
     Column("allow_code", Boolean, nullable=False),
     Column("state", bounded_text(16), nullable=False),
-    Column("phase", bounded_text(16)),  # of a leased one
+    Column("phase", bounded_text(16)),  # of a leased job
     Column("fence", COUNTED),  # of the last lease
     Column("lease_until", Float),
     Column("not_before", Float),
@@ -88,12 +88,12 @@ jobs = Table(
     Column("lost", WHOLE, nullable=False),
     Column("engine", WHOLE, nullable=False),
     Column("crash", WHOLE, nullable=False),
-    Column("failure", TEXT),  # the class of a failed one
-    Column("reason", TEXT),  # of its last trouble, in words
-    Column("owner", TEXT, nullable=False),  # who submitted it: a token's id, or a word where there is none
+    Column("failure", TEXT),  # the class of a failed job
+    Column("reason", TEXT),  # the message of its last failure
+    Column("owner", TEXT, nullable=False),  # the token that submitted it, or a fixed word without tokens
     Column("submitted_at", Moment, nullable=False),
-    # The order in which jobs of a class go out, first of all. By the number alone a planner may take the primary key's
-    # order, and look through every job of other classes for the first of this one.
+    # The first key of the order of jobs in a class. If ``seq`` were the only key, a planner might follow the primary
+    # key and read every job of other classes before the first one of this class.
     Column("since", Float, nullable=False, server_default="0"),
     _of_state("queued", "class", "since", "seq"),
     _of_state("queued", "owner", name="_owner"),
@@ -103,7 +103,7 @@ jobs = Table(
     sqlite_autoincrement=True,
 )
 
-avoided = Table(  # machines on which a job failed in a way that another may not share
+avoided = Table(  # machines on which a job failed, where another machine may succeed
     "avoided",
     metadata,
     Column("job", JOB_ID, ForeignKey("jobs.id"), primary_key=True),
@@ -111,24 +111,24 @@ avoided = Table(  # machines on which a job failed in a way that another may not
     sqlite_with_rowid=False,
 )
 
-leases = Table(  # one row a lease, ever: its number is the fence
+leases = Table(  # one row per lease, never deleted; its number is the fence
     "leases",
     metadata,
     Column("fence", COUNTED, primary_key=True),
     Column("job", JOB_ID, ForeignKey("jobs.id"), nullable=False),
     Column("machine", TEXT, ForeignKey("machines.id"), nullable=False),
     Column("boot", TEXT, nullable=False),
-    Column("owner", TEXT, nullable=False),  # who took it, and alone may use it
+    Column("owner", TEXT, nullable=False),  # the actor that took it, and that alone may use it
     Column("at", Float, nullable=False),
     Column("run", RUN_ID, ForeignKey("runs.id"), unique=True),
-    Column("ended", bounded_text(16)),  # null as long as it holds
+    Column("ended", bounded_text(16)),  # null as long as it is valid
     Column("reason", TEXT),
-    Column("nonce", TEXT),  # of the question that it answers
+    Column("nonce", TEXT),  # of the request that it answers
     Index(None, "job", "fence"),
     sqlite_autoincrement=True,
 )
 
-lease_slots = Table(  # a machine measures one job at a time: the key refuses a second
+lease_slots = Table(  # a machine measures one job at a time: the primary key refuses a second
     "lease_slots",
     metadata,
     Column("machine", TEXT, ForeignKey("machines.id"), primary_key=True),
@@ -137,7 +137,7 @@ lease_slots = Table(  # a machine measures one job at a time: the key refuses a 
     sqlite_with_rowid=False,
 )
 
-job_results = Table(  # the key makes it one
+job_results = Table(  # the primary key allows one result for a job
     "job_results",
     metadata,
     Column("job", JOB_ID, ForeignKey("jobs.id"), primary_key=True),

@@ -1,7 +1,8 @@
 """The queue in SQL, on SQLite and PostgreSQL.
 
-What adds to the records is ``writing``, alone in the database; all else is ``changing``, and locks the rows that it
-changes: a machine's before a job's, and a job's only where nobody has it.
+What appends to the run records uses ``write_transaction``, which is alone in the database. Everything else uses
+``row_lock_transaction`` and locks the rows that it changes, always a machine's row before a job's. Rows of jobs that
+another transaction has locked are skipped.
 """
 
 from collections.abc import Callable, Sequence
@@ -68,11 +69,19 @@ from benchlock.registry.database.engine import read_transaction, row_lock_transa
 
 
 class SqlQueue:
-    """A ``Queue`` in a registry's database. ``now`` is the calendar's time, for what people read."""
+    """A ``Queue`` in the database of a registry.
+
+    Args:
+        database: The database.
+        now: The calendar clock, for times that people read.
+        times: The durations of leases.
+        clock: The queue's clock; by default a new one of these durations.
+    """
 
     def __init__(
         self, database: Engine, now: Callable[[], datetime], times: Times | None = None, clock: Clock | None = None
     ) -> None:
+        """Open the queue in a database."""
         self._database = database
         self._now = now
         self._times = times or Times()
@@ -80,20 +89,23 @@ class SqlQueue:
         self._name: str | None = None
 
     def submit(self, wish: JobWish) -> Job:
+        """Queue a job; the same wish again changes nothing."""
         with write_transaction(self._database) as connection:
-            known = connection.execute(select(jobs).where(jobs.c.id == wish.id)).first()
-            if known is None:
+            row = connection.execute(select(jobs).where(jobs.c.id == wish.id)).first()
+            if row is None:
                 self._insert(connection, wish)
             else:
-                check_same(known, wish)
+                check_same(row, wish)
         return self.job(wish.id)
 
     def job(self, job: JobId) -> Job:
+        """Return the job in its current state."""
         self.settle()
         with read_transaction(self._database) as connection:
             return load_job(connection, job, self._clock.now(connection))
 
     def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
+        """List the newest jobs, newest first."""
         self.settle()
         query = select_jobs().order_by(jobs.c.seq.desc()).limit(limit)
         if state is not None:
@@ -106,24 +118,27 @@ class SqlQueue:
             return [job_of(row, now) for row in connection.execute(query)]
 
     def cancel(self, job: JobId) -> Job:
+        """Cancel a job that waits, or mark a leased job for cancellation."""
         with write_transaction(self._database) as connection:
             owner = connection.execute(select(jobs.c.owner).where(jobs.c.id == job)).scalar()
             if owner is not None:
                 get_actor().require_own(owner, job)
-            one = update(jobs).where(jobs.c.id == job)
+            this_job = update(jobs).where(jobs.c.id == job)
             waiting = jobs.c.state.in_(("queued", "delayed"))
-            ended = connection.execute(one.where(waiting).values(state="cancelled", not_before=None)).rowcount
-            asked = connection.execute(one.where(jobs.c.state == "leased").values(cancel_asked=True)).rowcount
-            if ended or asked:
+            ended = connection.execute(this_job.where(waiting).values(state="cancelled", not_before=None)).rowcount
+            marked = connection.execute(this_job.where(jobs.c.state == "leased").values(cancel_asked=True)).rowcount
+            if ended or marked:
                 record_action(connection, "job.cancel", job, self._now())
         return self.job(job)
 
     def explain(self, job: JobId) -> Explanation:
+        """Explain why the job is in its state."""
         self.settle()
         with read_transaction(self._database) as connection:
             return job_status.explain(connection, job, self._moment(connection))
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
+        """Store a machine with its facts and the skew of its clock."""
         size_limits.check_text(machine, size_limits.MACHINE, "machine")
         size_limits.check_text(boot, size_limits.MACHINE, "boot")
         size_limits.check_document(facts.document(), size_limits.MACHINE_FACTS, "facts")
@@ -134,20 +149,23 @@ class SqlQueue:
             keep_machine(connection, machine, boot, facts, moment, skew)
 
     def remove_unused_matches(self) -> int:
-        """Remove which machines fit what no open job asks any more; return the number of rows."""
+        """Remove the matches of classes without an open job and return the number of rows."""
         with write_transaction(self._database) as connection:
             return remove_unused_matches(connection)
 
     def depart(self, machine: MachineId) -> None:
+        """Mark the machine as gone until its next request."""
         with row_lock_transaction(self._database) as connection:
             part_machine(connection, machine, self._moment(connection))
 
     def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
+        """List every enrolled machine by name."""
         self.settle()
         with read_transaction(self._database) as connection:
             return load_machines(connection, self._moment(connection), after=after, limit=limit)
 
     def drain(self, machine: MachineId, why: str | None) -> None:
+        """Stop giving jobs to the machine, or release it again."""
         size_limits.check_text(why or "", size_limits.REASON, "draining")
         with write_transaction(self._database) as connection:
             changed = update(machines).where(machines.c.id == machine).values(draining=why)
@@ -157,6 +175,7 @@ class SqlQueue:
             record_action(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+        """Lease a job to the machine; jobs of revoked or expired tokens are cancelled first."""
         while True:
             try:
                 return self._lease(machine, boot, nonce)
@@ -164,8 +183,8 @@ class SqlQueue:
                 self.cancel_token_work()
 
     def _lease(self, machine: MachineId, boot: str, nonce: str | None) -> Lease | None:
-        seen = self._glance(machine, nonce)
-        if seen is None:
+        oldest = self._glance(machine, nonce)
+        if oldest is None:
             return None
         with row_lock_transaction(self._database) as connection:
             now = self._clock.now(connection)
@@ -179,19 +198,20 @@ class SqlQueue:
             is_held = row.held_until is not None and now < row.held_until
             if row.draining is not None or busy is not None or is_held:
                 return None
-            given = claim(connection, ClaimRequest(machine, boot, nonce, now), seen, self._times.lease)
-            if given is None:
+            job = claim(connection, ClaimRequest(machine, boot, nonce, now), oldest, self._times.lease)
+            if job is None:
                 return None
-            if token_states(connection, [given.owner], self._now()).get(given.owner, "valid") != "valid":
-                raise _EndedOwnerError  # and nothing was given
-            return lease_of(given, self._named(connection), self._times)
+            if token_states(connection, [job.owner], self._now()).get(job.owner, "valid") != "valid":
+                raise _EndedOwnerError  # which rolls the claim back
+            return lease_of(job, self._named(connection), self._times)
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
+        """Record the start of the lease's run."""
         with write_transaction(self._database) as connection:
-            held = connection.execute(select_held().where(*_own(fence), jobs.c.fence == fence)).first()
-            if held is None or held.lock != start.lock or held.run not in (None, start.id):
+            job = connection.execute(select_held().where(*_own(fence), jobs.c.fence == fence)).first()
+            if job is None or job.lock != start.lock or job.run not in (None, start.id):
                 return None
-            if held.run is not None:
+            if job.run is not None:
                 return load_run(connection, start.id).start
             bounded = check_begun(connection, start, self._now())
             recorded = replace(bounded, attempt=runs_of(connection, start.lock) + 1)
@@ -200,30 +220,32 @@ class SqlQueue:
             return recorded
 
     def beat(self, fence: Fence, phase: Phase) -> Beat:
+        """Extend the lease and mark its machine as seen."""
         with row_lock_transaction(self._database) as connection:
             now = self._clock.now(connection)
             own = select(leases.c.job).where(*_own(fence)).scalar_subquery()
             mine = (jobs.c.id == own, jobs.c.fence == fence, jobs.c.state == "leased")
             changed = update(jobs).where(*mine).values(lease_until=now + self._times.lease, phase=phase)
-            asked = connection.execute(changed.returning(jobs.c.cancel_asked)).scalar()
-            if asked is None:
+            cancelling = connection.execute(changed.returning(jobs.c.cancel_asked)).scalar()
+            if cancelling is None:
                 return "lost"
             machine = select(leases.c.machine).where(leases.c.fence == fence).scalar_subquery()
             connection.execute(update(machines).where(machines.c.id == machine).values(seen=now))
-            return "cancel" if asked else "keep"
+            return "cancel" if cancelling else "keep"
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        """Record the end of the lease's run and the job's next state in one transaction."""
         return self._commit(fence, run, clean_message(end))
 
     def commit_checked(self, fence: Fence, run: RunId, end: RunEnd, check: Callable[[Run], None]) -> Job:
-        """Commit as ``Queue`` says, where the end passes a check.
+        """Commit as ``Queue.commit`` does if the end passes a check.
 
         Args:
             fence: The lease.
             run: Its run.
-            end: How the run ended.
-            check: Raises unless the ended run may be recorded. It is called outside of any transaction, and only where
-                the lease holds: a stranger must not cause the work.
+            end: The end of the run.
+            check: Raises unless the ended run may be recorded. It is called outside of any transaction, and only if the
+                lease is valid, so that a stranger cannot cause the work.
 
         Raises:
             FencedError, RunEndedError, InvalidInputError: As ``Queue.commit``.
@@ -237,11 +259,11 @@ class SqlQueue:
         with write_transaction(self._database) as connection:
             moment = self._moment(connection)
             lease = _lease_of(connection, fence, run)
-            held = connection.execute(select_held().where(jobs.c.id == lease.job, jobs.c.fence == fence)).first()
-            if held is not None:
+            job = connection.execute(select_held().where(jobs.c.id == lease.job, jobs.c.fence == fence)).first()
+            if job is not None:
                 end = check_over(load_run(connection, run).start, end, moment.at)
                 reason = f"{SEE}{run}" if end.failure_class else None
-                job_leases.end_lease(connection, held, job_leases.classify_lease_end(end), reason, moment, end)
+                job_leases.end_lease(connection, job, job_leases.classify_lease_end(end), reason, moment, end)
                 self._clock.note(connection, moment.now)
             else:
                 check_again(load_run(connection, run), end, lease)
@@ -253,26 +275,29 @@ class SqlQueue:
             mine = (jobs.c.id == lease.job, jobs.c.fence == fence, jobs.c.state == "leased")
             is_held = connection.execute(select(jobs.c.seq).where(*mine)).first() is not None
             start = load_run(connection, run).start
-        if is_held:  # else the transaction that follows says why it ends nothing
+        if is_held:  # otherwise the transaction that follows explains why the lease is not valid
             check(Run(start, replace(end, ended_at=max(end.ended_at, start.started_at))))
 
     def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:
+        """Give the job back without a result."""
         size_limits.check_text(reason, size_limits.REASON, "reason")
         with write_transaction(self._database) as connection:
-            held = connection.execute(select_held().where(*_own(fence), jobs.c.fence == fence)).first()
-            if held is not None:
+            job = connection.execute(select_held().where(*_own(fence), jobs.c.fence == fence)).first()
+            if job is not None:
                 moment = self._moment(connection)
-                job_leases.end_lease(connection, held, ended, replace_nul(reason), moment)
+                job_leases.end_lease(connection, job, ended, replace_nul(reason), moment)
                 self._clock.note(connection, moment.now)
 
     def holds(self, fence: Fence) -> bool:
+        """Return whether the lease is still valid."""
         self.settle()
         with read_transaction(self._database) as connection:
             query = select(jobs.c.seq).join(leases, leases.c.job == jobs.c.id).where(leases.c.fence == fence)
-            held = query.where(jobs.c.fence == fence, jobs.c.state == "leased")
-            return connection.execute(held).first() is not None
+            valid = query.where(jobs.c.fence == fence, jobs.c.state == "leased")
+            return connection.execute(valid).first() is not None
 
     def name(self) -> str:
+        """Return the queue's own id."""
         with row_lock_transaction(self._database) as connection:
             return queue_id(connection)
 
@@ -297,13 +322,13 @@ class SqlQueue:
         record_action(connection, "job.submit", f"{wish.id} {wish.lock}", self._now())
 
     def _give_again(self, connection: Connection, fence: Fence, nonce: str, now: float) -> Lease | None:
-        """The lease that the machine has, where it answers this question."""
-        asked = (leases.c.nonce == nonce, leases.c.run.is_(None), jobs.c.fence == fence)
-        held = connection.execute(select_held().where(*_own(fence), *asked)).first()
-        if held is None:
+        """Return the current lease of the machine if it is the result of the same request."""
+        same_request = (leases.c.nonce == nonce, leases.c.run.is_(None), jobs.c.fence == fence)
+        job = connection.execute(select_held().where(*_own(fence), *same_request)).first()
+        if job is None:
             return None
-        connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(lease_until=now + self._times.lease))
-        return lease_of(held, self._named(connection), self._times)
+        connection.execute(update(jobs).where(jobs.c.seq == job.seq).values(lease_until=now + self._times.lease))
+        return lease_of(job, self._named(connection), self._times)
 
     def _named(self, connection: Connection) -> str:
         if self._name is None:
@@ -315,26 +340,23 @@ class SqlQueue:
 
     @property
     def times(self) -> Times:
-        """How long its leases last."""
+        """The durations of its leases."""
         return self._times
 
     def settle(self) -> bool:
-        """End what is over, so that nobody is shown a lease of which nothing was heard for long.
-
-        It is a few at a time: whether there may be more.
-        """
+        """End expired leases and delays, so that no reader sees them; return whether there may be more."""
         if self._may_look:
             with read_transaction(self._database) as connection:
                 if not _is_due(connection, self._clock.now(connection)):
                     return False
         with write_transaction(self._database) as connection:
             moment = self._moment(connection)
-            found = job_leases.expire(connection, moment), job_leases.wake(connection, moment.now)
+            counts = job_leases.expire(connection, moment), job_leases.wake(connection, moment.now)
             self._clock.note(connection, moment.now)
-        return job_leases.AT_ONCE in found
+        return job_leases.AT_ONCE in counts
 
     def cancel_token_work(self) -> bool:
-        """Cancel the jobs of tokens that are revoked or expired, and end the leases of their workers.
+        """Cancel the jobs of revoked and expired tokens, and end the leases of their workers.
 
         Returns:
             Whether there may be more to do.
@@ -349,11 +371,14 @@ class SqlQueue:
         return more
 
     def _glance(self, machine: MachineId, nonce: str | None, *, settled: bool = False) -> list[int] | None:
-        """Jobs for the machine; None where asking changes nothing: it was heard of lately, and gets none.
+        """List jobs for the machine without a lock; None if it was seen lately and gets no job.
 
-        One that has a job, and asks again what it was given it for, is to be answered.
+        A machine that repeats the request for its current lease gets a list, so that the request is answered.
 
-        What is over is ended before, unless it is ``settled`` that it was.
+        Args:
+            machine: The machine that requests work.
+            nonce: Identifies its request.
+            settled: Whether expired leases and delays were ended just before; by default they are ended first.
         """
         if not self._may_look:
             self.settle()
@@ -363,24 +388,24 @@ class SqlQueue:
             row = connection.execute(GLANCE, {"machine": machine, "nonce": nonce, "now": now}).one()
             check_own(row.owner, machine)
             if settled or not row.due:
-                found = [] if row.busy else list_oldest_jobs(connection, machine)
+                oldest = [] if row.busy else list_oldest_jobs(connection, machine)
                 heard = row.seen is not None and now - row.seen < self._times.beat
-                return None if heard and not found and not row.asked else found
+                return None if heard and not oldest and not row.asked else oldest
         self.settle()
         return self._glance(machine, nonce, settled=True)
 
     @property
     def _may_look(self) -> bool:
-        """Whether the time can be had without writing."""
+        """Whether the queue's time can be read without a write."""
         return self._clock.is_set or self._database.dialect.name == "postgresql"
 
 
 class _EndedOwnerError(Exception):
-    """A job was claimed whose token is revoked or expired."""
+    """The claim of a job whose token is revoked or expired."""
 
 
 def _own(fence: Fence) -> tuple[ColumnElement[bool], ...]:
-    """The lease, as far as whoever asks may use it: they took it, or may do everything."""
+    """Return the conditions for a lease that the actor may use: the actor took it, or is an administrator."""
     actor = get_actor()
     mine = () if actor.scopes.allow("admin") else (leases.c.owner == actor.id,)
     return (leases.c.fence == fence, *mine)

@@ -1,4 +1,4 @@
-"""A worker's lease: heartbeats, records under the lease, and the host lock."""
+"""A worker's lease: heartbeats, records under the lease, and the lock of the host."""
 
 import fcntl
 import os
@@ -18,58 +18,67 @@ from benchlock.evaluator.runner.engine import LABEL, Engine
 from benchlock.registry.auth.permissions import UnauthorizedError
 
 Verdict = Literal["lost", "cancel", "refused"]
-"""``refused``: the queue does not accept the agent's token any more."""
+"""Why a lease is over. ``refused``: the queue no longer accepts the agent's token."""
 _LOOKS: Final = 20
-"""So often in a lease the watch looks at the time: what it waits by stands still while the host sleeps."""
+"""How often per lease the watchdog reads the clock: its own timeout does not advance while the host sleeps."""
 
 
 class Heartbeat:
-    """Beats for ``lease`` while the context is held, and calls ``over`` once, from a thread, when it is over.
+    """The heartbeats of a lease, sent by threads while the context is open.
 
-    It is over when the queue says so, or refuses the agent's token, and when no beat was answered for the lease's
-    grace: then the queue may be about to give the job to another. ``asked`` is when the lease was asked for, in seconds
-    since the host's boot: it counts from then, however long the answer took. While the end is being recorded nothing is
-    left to be ended, and nothing is called.
+    ``over`` is called once, from a thread, when the lease is over: when the queue says so, when it refuses the agent's
+    token, or when no heartbeat was acknowledged for the grace period, after which the queue may give the job to
+    another machine. Nothing is called while the end of the run is being recorded, because then no run is left to end.
+
+    Args:
+        queue: The queue.
+        lease: The lease.
+        over: Called when the lease is over.
+        asked_at: When the lease was requested, in seconds since the host's boot. The lease counts from then, however
+            long the response took.
     """
 
-    def __init__(self, queue: Queue, lease: Lease, over: Callable[[], None], asked: float) -> None:
+    def __init__(self, queue: Queue, lease: Lease, over: Callable[[], None], asked_at: float) -> None:
+        """Prepare the heartbeats; the context starts them."""
         self._queue, self._lease, self._over = queue, lease, over
-        self._good = asked
+        self._good = asked_at
         self._ended = threading.Event()
         self._mutex = threading.Lock()
         self._phase: Phase = "preparing"
         self._verdict: Verdict | None = None
         self.refusal: BenchlockError | None = None
-        """Why the queue refused the agent's token, where it did."""
+        """Why the queue refused the agent's token, if it did."""
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._beat, self._watch)]
 
     def __enter__(self) -> Self:
+        """Start the heartbeats."""
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Stop the heartbeats."""
         with self._mutex:
             self._ended.set()
 
     @property
     def verdict(self) -> Verdict | None:
-        """Why the lease is over; None as long as it is not."""
+        """Why the lease is over; None while it is valid."""
         return self._verdict
 
     def enter(self, phase: Phase) -> None:
-        """Say what is being done from now on."""
+        """Set the phase that the next heartbeats report."""
         self._phase = phase
 
     def _beat(self) -> None:
         pause = self._lease.times.beat
         while not self._ended.wait(pause):
-            asked = since_boot()
+            asked_at = since_boot()
             answer: Beat | Verdict | None = None
-            with suppress(Exception):  # whatever it is, this beat was no good one; the watch counts
+            with suppress(Exception):  # any error means an unacknowledged heartbeat; the watchdog decides
                 answer = self._ask()
             if answer == "keep":
-                self._good = asked
+                self._good = asked_at
             elif answer is not None and self._end(answer):
                 return
             pause = self._lease.times.again if answer is None else self._lease.times.beat
@@ -87,8 +96,8 @@ class Heartbeat:
                 self._end("lost")
 
     def _end(self, verdict: Verdict) -> bool:
-        """Whether there is no more to be told: not where the end is being recorded, which goes on."""
-        with self._mutex:  # so that nothing is called any more once the context was left
+        """End the lease unless the run's end is being recorded; return whether the lease is over."""
+        with self._mutex:  # so that nothing is called after the context was left
             if self._verdict is None and not self._ended.is_set() and self._phase != "storing":
                 self._verdict = verdict
                 self._over()
@@ -97,33 +106,37 @@ class Heartbeat:
 
 _Answer = TypeVar("_Answer")
 _LEASES = 10
-"""So many leases long an end is offered to a queue that does not answer."""
+"""How long the agent tries to record an end at a queue that does not respond, in lengths of a lease."""
 
 
 class LeasedJournal:
-    """The one run of a lease. ``settled`` is called before its end is offered: from then on nothing interrupts."""
+    """The journal of the only run of a lease.
+
+    ``settled`` is called before the end is sent; from then on nothing interrupts the agent.
+    """
 
     def __init__(self, queue: Queue, lease: Lease, pulse: Heartbeat, settled: Callable[[], None]) -> None:
+        """Open the journal of a lease."""
         self._queue, self._lease, self._pulse, self._settled = queue, lease, pulse, settled
         self._start: RunStart | None = None
         self._end: RunEnd | None = None
         self.job: Job | None = None
-        """What became of the job, once the end was recorded."""
+        """The job after its end was recorded."""
 
     @property
     def began(self) -> RunId | None:
-        """The run that the queue knows of."""
+        """The id of the run that the queue has recorded."""
         return None if self._start is None else self._start.id
 
     def count(self, lock: Digest) -> int:  # noqa: ARG002
-        """Nothing: the queue counts when the run starts."""
+        """Return 0: the queue counts the runs when one starts."""
         return 0
 
     def start(self, start: RunStart) -> None:
-        """Record the start.
+        """Record the start of the run.
 
         Raises:
-            FencedError: the lease is another's by now.
+            FencedError: The lease is over.
         """
         recorded = self._insist(lambda: self._queue.begin(self._lease.fence, start), self._lease.times.grace)
         if recorded is None:
@@ -131,11 +144,11 @@ class LeasedJournal:
         self._start = recorded
 
     def finish(self, run: RunId, end: RunEnd) -> None:
-        """Record the end, as long as it takes; where the lease is over the run counts as abandoned.
+        """Record the end of the run, and retry for as long as it takes.
 
         Raises:
-            FencedError: it is over.
-            RunEndedError: an end that was said before holds; ``job`` is known.
+            FencedError: The lease is over; the run counts as abandoned.
+            RunEndedError: An end that was sent earlier is recorded; ``job`` is known.
         """
         self._settled()
         once = self._pulse.verdict in ("lost", "refused") or self._end is not None
@@ -143,21 +156,21 @@ class LeasedJournal:
         self._end = end
         try:
             self.job = self._insist(lambda: self._queue.commit(self._lease.fence, run, end), patience)
-        except RunEndedError:  # an end that was said before, and whose answer was lost, holds
+        except RunEndedError:  # an end that was sent earlier, and whose response was lost, is recorded
             self.job = self._queue.job(self._lease.job)
             raise
 
     def get(self, run: RunId) -> Run:  # noqa: ARG002
-        """The run, as it was recorded."""
+        """Return the run as recorded."""
         assert self._start is not None
         return Run(self._start, self._end)
 
     def _insist(self, ask: Callable[[], _Answer], seconds: float) -> _Answer:
-        """Ask until the queue answers, for ``seconds``: every verb may be said again.
+        """Call the queue until it responds, for at most ``seconds``.
 
         Raises:
-            UnavailableError: it does not answer, or does not take what this machine says, which may be in its clock:
-                another machine may do better.
+            UnavailableError: The queue does not respond, or rejects the record, for example because of this machine's
+                clock: another machine may succeed.
         """
         first = since_boot()
         while True:
@@ -166,7 +179,7 @@ class LeasedJournal:
             except UnavailableError:
                 if since_boot() - first > seconds:
                     raise
-            except UnauthorizedError:  # of the agent's token, not of the record
+            except UnauthorizedError:  # the token is refused, not the record
                 raise
             except InvalidInputError as error:
                 raise UnavailableError(
@@ -176,7 +189,7 @@ class LeasedJournal:
 
 
 CONTAINER: Final = "benchlock-measure-0"
-"""The name of the container that measures: an engine gives it once."""
+"""The name of the container that measures; an engine allows it only once."""
 QUEUE_LABEL: Final = "benchlock.queue"
 FENCE_LABEL: Final = "benchlock.fence"
 _MODE = 0o644
@@ -184,15 +197,15 @@ _MODE = 0o644
 
 @contextmanager
 def host_lock(path: Path) -> Iterator[int | None]:
-    """A descriptor that holds the host's lock, None where something else does.
+    """Lock the host for a measurement; yield the descriptor, or None if another process holds the lock.
 
-    Whatever inherits it holds the lock too: a harness goes on holding it when its agent is dead.
+    A process that inherits the descriptor holds the lock too, so a harness keeps it when its agent has died.
 
     Raises:
-        UnavailableError: the file cannot be made or opened.
+        UnavailableError: The lock file cannot be created or opened.
     """
     try:
-        descriptor = _opened(path)
+        descriptor = _open_lock_file(path)
     except OSError as error:
         raise UnavailableError(
             f"the host's lock cannot be opened: {error.strerror or error}",
@@ -210,8 +223,11 @@ def host_lock(path: Path) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _opened(path: Path) -> int:
-    """It is made only where it is not there: Linux lets nobody say O_CREAT of another's file in a folder like /tmp."""
+def _open_lock_file(path: Path) -> int:
+    """Open the lock file, and create it only if it is missing.
+
+    Linux refuses ``O_CREAT`` for a file of another user in a sticky folder such as /tmp (``fs.protected_regular``).
+    """
     flags = os.O_RDONLY | os.O_CLOEXEC
     with suppress(FileNotFoundError):
         return os.open(path, flags)
@@ -221,27 +237,27 @@ def _opened(path: Path) -> int:
 
 
 def make_labels(queue: str, fence: int) -> dict[str, str]:
-    """What a container that measures says of the lease that it is under."""
+    """Return the labels that tie a measuring container to its lease."""
     return {QUEUE_LABEL: queue, FENCE_LABEL: str(fence)}
 
 
 def remove_stale_container(engine: Engine, queue: Queue) -> str | None:
-    """Remove the container that has the name where it is nobody's any more; why it stays where it does.
+    """Remove the measuring container unless it is in use; return why it must stay, if it must.
 
-    One of this queue is asked for there. Of another's nothing is known: it stays as long as it runs.
+    The queue is asked about a container of its own. A container of another queue stays as long as it runs.
 
     Raises:
-        UnavailableError: the engine failed, or the queue cannot be asked.
+        UnavailableError: The engine failed, or the queue does not respond.
     """
-    found = engine.named(CONTAINER)
-    if found is None:
+    container = engine.find_container(CONTAINER)
+    if container is None:
         return None
-    fence = found.labels.get(FENCE_LABEL, "")
-    whose = found.labels.get(LABEL, "somebody's")
-    if found.lives:
-        if found.labels.get(QUEUE_LABEL) != queue.name() or not fence.isdecimal():
-            return f"this host is measuring {whose}, which is none of this queue's"
+    fence = container.labels.get(FENCE_LABEL, "")
+    run = container.labels.get(LABEL, "somebody's")
+    if container.lives:
+        if container.labels.get(QUEUE_LABEL) != queue.name() or not fence.isdecimal():
+            return f"this host is measuring {run}, which is none of this queue's"
         if queue.holds(Fence(int(fence))):
-            return f"this host is measuring {whose}, whose lease holds"
-    engine.end(found.id)
+            return f"this host is measuring {run}, whose lease holds"
+    engine.end(container.id)
     return None

@@ -1,4 +1,4 @@
-"""Whether a record agrees with its evidence: verified, contradicted or unverified."""
+"""The state of a record's evidence: verified, contradicted or unverified."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -9,9 +9,9 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 State = Literal["verified", "contradicted", "unverified"]
 
 PEAK_LOGS: Final = "peak-loadgen-detail"
-"""The role of the blob that has LoadGen's logs of the probes of a peak."""
+"""The role of the blob with LoadGen's logs of the probes of a peak search."""
 FOLDER: Final = "evidence"
-"""The folder in a registry's home: labels while they are read, and which records agreed."""
+"""The folder in a registry's home for labels while they are read, and for the results of comparisons."""
 SCRATCH: Final = f"{FOLDER}/labels"
 
 REPORTED_FIELDS = (
@@ -44,17 +44,17 @@ REPORTED_FIELDS = (
     "started_at",
     "timings",
 )
-"""The fields of a record that nothing can recompute: facts of the host and of the process, and moments.
+"""The fields of a record that nothing can recompute: facts of the host and of the process, and times of day.
 
-Those that the harness reports (packages, its timings, the audits) are still compared with its ``result.json``.
+The fields that the harness reports (packages, its timings, the audits) are still compared with its ``result.json``.
 """
 PEAK_FIELDS = ("details.peak", "metrics.peak_qps")
-"""Reported too of a run whose harness left no logs of the probes of its peak."""
+"""Further reported fields of a run whose harness left no logs of the probes of its peak search."""
 FAILURE_FIELDS = ("details.exit_code", "failure.class", "failure.message", "outcome")
-"""Reported too of a failed run: the host says why, where the engine, a limit or the kernel ended it."""
+"""Further reported fields of a failed run: only the host knows that the engine, a limit or the kernel ended it."""
 
 HOST_FAILURES = ("timeout", "out-of-memory", "engine", "output")
-"""The classes of those failures."""
+"""The classes of failures that only the host knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class EvidenceStatus:
     """The result of comparing a record with its blobs.
 
     Attributes:
-        state: ``verified``: every figure follows from the blobs. ``contradicted``: a figure or a fact differs.
-            ``unverified``: it could not be compared, since a blob is missing, for example.
+        state: ``verified``: every metric follows from the blobs. ``contradicted``: a metric or a fact differs.
+            ``unverified``: the record could not be compared, for example because a blob is missing.
         reasons: Each difference, or why nothing could be compared.
         reported: The fields that are reported and not recomputed.
-        self_reported: Names of metrics that are self-reported, whatever the record says: its harness is no released
-            one, or it is older than such marks.
+        self_reported: Names of metrics that are self-reported whatever the record says, because its harness is not a
+            released one or is older than such marks.
         measurement: A digest of the latencies of the timed calls, if the run is verified and has some.
         damaged: Whether nothing could be compared because a blob is missing or damaged.
     """
@@ -81,7 +81,7 @@ class EvidenceStatus:
 
     @property
     def words(self) -> str:
-        """The state as messages word it."""
+        """The state as it appears in messages."""
         return {
             "verified": "verified against its evidence",
             "contradicted": "contradicts its evidence",
@@ -98,25 +98,25 @@ class EvidenceStatus:
 RUN_AGAIN: Final = (
     "run the lock again with `benchlock rerun LOCK`, import the run's bundle again, or restore the file from a backup"
 )
-"""What helps where a file that a run left is damaged."""
+"""The next step if a file of a run is damaged."""
 
 
 class UnverifiedError(InvalidInputError):
-    """A record could not be compared with its evidence here, where nothing is damaged: a library is missing, say."""
+    """A record that could not be compared here although nothing is damaged, for example without a library."""
 
     code = "unverified"
 
 
 def refuse_unverified(run: str, status: EvidenceStatus | None) -> None:
-    """Raise unless the run agrees with its evidence, as far as anyone compared them.
+    """Raise unless the run agrees with its evidence, or nobody has compared them.
 
     Args:
         run: The id of the run.
-        status: The state of its evidence; None where nobody compared them.
+        status: The state of its evidence; None if nobody has compared them.
 
     Raises:
-        IntegrityError: It does not agree, or its evidence is missing or damaged.
-        UnverifiedError: It could not be compared for another reason.
+        IntegrityError: The record contradicts its evidence, or the evidence is missing or damaged.
+        UnverifiedError: The record could not be compared for another reason.
     """
     if status is None or status.state == "verified":
         return

@@ -12,27 +12,37 @@ import numpy.typing as npt
 Agreement = Literal["bit-equal", "within tolerance", "same decisions", "different"]
 
 TOP = (1, 5)
-_PIECE = 16 << 20
+_CHUNK_BYTES = 16 << 20
 _OVERLAP = 0.99
-_FROM_STRONGEST: tuple[Agreement | None, ...] = ("bit-equal", "within tolerance", "same decisions", None, "different")
+_STRONGEST_FIRST: tuple[Agreement | None, ...] = ("bit-equal", "within tolerance", "same decisions", None, "different")
 
 Tensor = npt.NDArray[Any]
 
 
 class _Slice(Protocol):
-    """A tensor in a file, of which rows are read when they are asked for."""
+    """A tensor in a file, whose rows are read on access."""
 
-    def get_shape(self) -> list[int]: ...
-    def get_dtype(self) -> str: ...
-    def __getitem__(self, rows: slice) -> Tensor: ...
+    def get_shape(self) -> list[int]:
+        """Return the shape of the tensor."""
+
+    def get_dtype(self) -> str:
+        """Return the name of the element type."""
+
+    def __getitem__(self, rows: slice) -> Tensor:
+        """Read these rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an output is judged by. ``tolerance`` is (absolute, relative), None where the author declared none.
+    """The terms by which an output is compared.
 
-    ``calls`` says that each call of a sample is a decision of its own; ``derived`` that the prediction is made of
-    outputs that may all differ, so that its decisions are what is left to compare.
+    Attributes:
+        type: The type of the output, as in the model's manifest.
+        tolerance: The absolute and the relative tolerance; None if the author declared none.
+        threshold: The threshold of a score that alone decides between two classes.
+        calls: Whether each call of a sample is a decision of its own.
+        derived: Whether the prediction is made of outputs that may all differ, so that only its decisions can be
+            compared.
     """
 
     type: str
@@ -43,19 +53,22 @@ class Terms:
 
 
 _SHAPES = (".rows", ".shapes")
-"""What the harness keeps beside outputs whose samples differ in shape: the shape of each."""
+"""Suffixes of the tensors that hold the shape of each sample of an output whose samples differ in shape."""
 
 _UNNAMED = {"detections": Terms("detections")}
-"""What several outputs make together, and none of them is called."""
+"""Predictions that several outputs make together, so that no output has their name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionAgreement:
-    """How far two sets of predictions agree; ``reasons`` names each output that is not bit-equal.
+    """The agreement of two sets of predictions.
 
-    ``agreement`` is None where nothing but the metrics can decide; ``samples`` is 0 where no output counts them.
-    ``changed`` maps k to the number of samples whose k best classes are others, summed over the outputs that have
-    classes: by so many samples a metric may move.
+    Attributes:
+        agreement: The weakest agreement of an output; None if only the metrics can decide.
+        reasons: A sentence on each output that is not bit-equal.
+        samples: The number of samples; 0 if no output counts them.
+        changed: For each k the number of samples whose k best classes differ, summed over the outputs with classes;
+            a metric may move by as many samples.
     """
 
     agreement: Agreement | None
@@ -66,10 +79,16 @@ class PredictionAgreement:
 
 @dataclass(slots=True)
 class _Difference:
-    """What two tensors of one shape differ by, summed up piece by piece.
+    """The differences of two tensors of one shape, summed up chunk by chunk.
 
-    ``beyond`` counts the values that differ by more than the tolerance, ``decisions`` the samples (of detections, the
-    boxes) that were decided otherwise; None where the type has no decisions. ``undecided`` of them have NaN.
+    Attributes:
+        values: The number of values.
+        differing: The number of values whose bits differ.
+        largest: The largest absolute difference.
+        beyond: The number of values that differ by more than the tolerance.
+        decisions: The number of samples, or of boxes, with another decision; None if the type has no decisions.
+        undecided: The number of those samples with NaN.
+        changed: For each k the number of samples whose k best classes differ.
     """
 
     values: int = 0
@@ -81,6 +100,7 @@ class _Difference:
     changed: dict[int, int] = field(default_factory=lambda: dict.fromkeys(TOP, 0))
 
     def __str__(self) -> str:
+        """Describe the number and the size of the differences."""
         largest = f"by {self.largest:.3g} at most" if math.isfinite(self.largest) else "some by no finite amount"
         return f"{self.differing} of {self.values} values differ, {largest}"
 
@@ -88,18 +108,24 @@ class _Difference:
 def compare_predictions(
     original: Path, again: Path, terms: Mapping[str, Terms], *, other_processor: bool
 ) -> PredictionAgreement:
-    """Compare two safetensors files with a tensor an output, first axis the sample; in memory is a piece at a time.
+    """Compare two safetensors files of predictions, one tensor per output with the sample as first axis.
 
-    An output agrees bit for bit; or within its declared tolerance, ``|b - a| <= absolute + relative * |a|``; or, where
-    none is declared and ``other_processor`` says that bits may differ, by its decisions: the class of a sample, for
-    detections the class and an overlap (IoU) of 0.99, in the order of the scores. Other outputs have no decisions. The
-    weakest output decides.
+    An output agrees bit for bit; or within its declared tolerance, ``|b - a| <= absolute + relative * |a|``; or, if
+    none is declared and the processors differ, by its decisions: the class of a sample, or for detections the class and
+    an overlap (IoU) of 0.99, in the order of the scores. Other outputs have no decisions. The weakest output decides.
+    The files are read in chunks.
+
+    Args:
+        original: The predictions of the original run.
+        again: The predictions of the new run.
+        terms: The terms of each output.
+        other_processor: Whether bits may differ because the processors do.
     """
     from safetensors import SafetensorError  # noqa: PLC0415 - only a verdict opens predictions
 
     try:
         return _compare(original, again, terms, other_processor=other_processor)
-    except SafetensorError as error:  # of an imported run: whoever made the record says what they like
+    except SafetensorError as error:  # the file of an imported run is not trusted
         return PredictionAgreement("different", (f"what is kept as predictions cannot be read: {error}",), 0, {})
 
 
@@ -116,18 +142,18 @@ def _compare(original: Path, again: Path, terms: Mapping[str, Terms], *, other_p
             return PredictionAgreement("different", (f"only one of the runs has the outputs {names}",), 0, changed)
         for name in sorted(left.keys()):
             a, b = left.get_slice(name), right.get_slice(name)
-            judged = terms.get(name, _UNNAMED.get(name, Terms("tensor")))
-            if judged.type != "detections":  # whose first axis is not the sample
-                samples = max(samples, *_counting(left, name).get_shape()[:1], 0)
-            found, reason, moved = _judge(a, b, judged, other_processor=other_processor)
-            agreement = max(agreement, found, key=_FROM_STRONGEST.index)
+            output_terms = terms.get(name, _UNNAMED.get(name, Terms("tensor")))
+            if output_terms.type != "detections":  # whose first axis is not the sample
+                samples = max(samples, *_find_sample_tensor(left, name).get_shape()[:1], 0)
+            agreed, reason, changes = _judge(a, b, output_terms, other_processor=other_processor)
+            agreement = max(agreement, agreed, key=_STRONGEST_FIRST.index)
             reasons += [f"output {name}: {reason}"] if reason else []
-            changed = {k: count + moved.get(k, 0) for k, count in changed.items()}
+            changed = {k: count + changes.get(k, 0) for k, count in changed.items()}
     return PredictionAgreement(agreement, tuple(reasons), samples, changed)
 
 
-def _counting(predictions: Any, name: str) -> _Slice:  # noqa: ANN401 - the library has no types
-    """The tensor whose first axis is the sample: where samples differ in shape, the one with their shapes."""
+def _find_sample_tensor(predictions: Any, name: str) -> _Slice:  # noqa: ANN401 - the library has no types
+    """Return the tensor whose first axis is the sample; if samples differ in shape, the tensor of their shapes."""
     names = set(predictions.keys())
     tensor: _Slice = predictions.get_slice(next((f"{name}{end}" for end in _SHAPES if f"{name}{end}" in names), name))
     return tensor
@@ -136,35 +162,45 @@ def _counting(predictions: Any, name: str) -> _Slice:  # noqa: ANN401 - the libr
 def _judge(
     left: _Slice, right: _Slice, terms: Terms, *, other_processor: bool
 ) -> tuple[Agreement | None, str, Mapping[int, int]]:
-    """The agreement of one output, why it is no better, and how many samples' best classes changed."""
+    """Return the agreement of one output, the reason, and how many samples' best classes changed."""
     a, b = (f"{part.get_dtype()}{list(part.get_shape())}" for part in (left, right))
     if a != b:
         return "different", f"{a} became {b}", {}
-    found = _differences(left, right, terms)
-    if not found.differing:
-        return "bit-equal", "", found.changed
+    difference = _differences(left, right, terms)
+    if not difference.differing:
+        return "bit-equal", "", difference.changed
     if terms.tolerance is not None:
-        if found.beyond:
-            return "different", f"{found}, {found.beyond} of them beyond the declared tolerance", found.changed
-        return "within tolerance", f"{found}, all within the declared tolerance", found.changed
+        if difference.beyond:
+            return (
+                "different",
+                f"{difference}, {difference.beyond} of them beyond the declared tolerance",
+                difference.changed,
+            )
+        return "within tolerance", f"{difference}, all within the declared tolerance", difference.changed
     if not other_processor and not terms.derived:
-        return "different", f"{found}, on the same kind of processor, and no tolerance is declared", found.changed
-    return *_by_decisions(found, "the processors differ" if other_processor else "its outputs may"), found.changed
+        return (
+            "different",
+            f"{difference}, on the same kind of processor, and no tolerance is declared",
+            difference.changed,
+        )
+    return *_by_decisions(
+        difference, "the processors differ" if other_processor else "its outputs may"
+    ), difference.changed
 
 
-def _by_decisions(found: _Difference, why: str) -> tuple[Agreement | None, str]:
-    if found.decisions is None:
+def _by_decisions(difference: _Difference, why: str) -> tuple[Agreement | None, str]:
+    if difference.decisions is None:
         word = "no tolerance is declared, and it has no decisions to compare: the metrics decide"
-        return None, f"{found}; {why}, {word}"
-    if found.decisions:
-        more = "" if not found.undecided else f" ({found.undecided} cannot be compared, because of NaN)"
-        return "different", f"{found}, and {found.decisions} decisions{more}"
-    return "same decisions", f"{found}; {why}, and every decision is the same"
+        return None, f"{difference}; {why}, {word}"
+    if difference.decisions:
+        more = "" if not difference.undecided else f" ({difference.undecided} cannot be compared, because of NaN)"
+        return "different", f"{difference}, and {difference.decisions} decisions{more}"
+    return "same decisions", f"{difference}; {why}, and every decision is the same"
 
 
 def _differences(left: _Slice, right: _Slice, terms: Terms) -> _Difference:
     total = _Difference()
-    for a, b in _pieces(left, right):
+    for a, b in _read_chunks(left, right):
         total.values += a.size
         bits = [np.ascontiguousarray(piece).view(f"u{piece.itemsize}") for piece in (a, b)]
         differing = int(np.count_nonzero(bits[0] != bits[1]))
@@ -175,10 +211,10 @@ def _differences(left: _Slice, right: _Slice, terms: Terms) -> _Difference:
     return total
 
 
-def _pieces(left: _Slice, right: _Slice) -> Iterator[tuple[Tensor, Tensor]]:
-    """The same rows of both, some megabytes at a time."""
+def _read_chunks(left: _Slice, right: _Slice) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the same rows of both tensors, some megabytes at a time."""
     count, *rest = left.get_shape()
-    rows = max(1, _PIECE // max(1, 8 * math.prod(rest)))
+    rows = max(1, _CHUNK_BYTES // max(1, 8 * math.prod(rest)))
     for start in range(0, count, rows):
         end = min(start + rows, count)
         yield left[start:end], right[start:end]
@@ -188,7 +224,7 @@ def _add_amounts(total: _Difference, a: Tensor, b: Tensor, terms: Terms) -> None
     before, after = a.astype(np.float64), b.astype(np.float64)
     with np.errstate(invalid="ignore"):
         gap = np.abs(after - before)
-    gap[(before == after) | (np.isnan(before) & np.isnan(after))] = 0.0  # equal infinities, and two that are no number
+    gap[(before == after) | (np.isnan(before) & np.isnan(after))] = 0.0  # equal infinities, and pairs of NaN
     gap[np.isnan(gap)] = np.inf
     total.largest = max(total.largest, float(gap.max()))
     if terms.tolerance is not None:
@@ -212,7 +248,7 @@ def _add_decisions(total: _Difference, a: Tensor, b: Tensor, terms: Terms) -> No
 
 
 def _best(scores: Tensor, k: int, terms: Terms) -> Tensor:
-    """The ``k`` best classes of each sample, or of each call, as a set (sorted), ties to the lowest index."""
+    """Return the ``k`` best classes of each decision, sorted; ties go to the lowest index."""
     rows = _decided_rows(scores, terms)
     if terms.type == "class-index":
         return np.sort(rows[:, :k], axis=1)
@@ -224,14 +260,17 @@ def _best(scores: Tensor, k: int, terms: Terms) -> Tensor:
 
 
 def _decided_rows(scores: Tensor, terms: Terms) -> Tensor:
-    """Return the scores with a row for each decision."""
+    """Return the scores with one row for each decision."""
     if not terms.calls:
         return scores.reshape(len(scores), -1)
     return scores.reshape(-1, 1 if terms.threshold is not None or terms.type == "class-index" else scores.shape[-1])
 
 
 def _same_boxes(a: Tensor, b: Tensor) -> Tensor:
-    """Row by row (sample, class, score, x1, y1, x2, y2): the same sample and class, and boxes that overlap by 0.99."""
+    """Return for each row whether sample and class are equal and the boxes overlap by 0.99.
+
+    Columns: sample, class, score, x1, y1, x2, y2.
+    """
     left, right = a.astype(np.float64), b.astype(np.float64)
     corner, other = np.maximum(left[:, 3:5], right[:, 3:5]), np.minimum(left[:, 5:7], right[:, 5:7])
     common = np.prod(np.clip(other - corner, 0, None), axis=1)

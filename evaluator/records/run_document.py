@@ -32,7 +32,7 @@ from benchlock.registry.database.record_values import format_time, parse_id_time
 from benchlock.registry.lock.lockfile import Count, DigestText, Lock, Whole
 
 SCHEMA: Final = (1, 0)
-"""Major and minor version of what is written here."""
+"""The major and minor version of the written document."""
 
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
 _Role = Annotated[str, Meta(pattern=ROLE_PATTERN, max_length=64)]
@@ -83,10 +83,10 @@ class _Record(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode_run(run: Run) -> bytes:
-    """The document of an ended run: the same bytes wherever the run is recorded.
+    """Encode an ended run as a document, with the same bytes wherever the run is recorded.
 
     Raises:
-        InvalidInputError: it has no end yet.
+        InvalidInputError: The run has not ended.
     """
     if run.end is None:
         raise InvalidInputError(f"{run.id} has not ended", where=run.id, next_step="wait for its end")
@@ -103,7 +103,7 @@ def remove_marks_of_reading(run: Run) -> Run:
 
 
 def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
-    ended = {
+    end_document = {
         "outcome": end.outcome,
         "failure_class": end.failure_class,
         "failure_message": end.failure_message,
@@ -116,8 +116,10 @@ def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
     }
     names = ("id", "lock", "attempt", "isolation", "image_id")
     maps = {name: dict(getattr(start, name)) for name in ("platform", "host", "process")}
-    begun = {name: getattr(start, name) for name in names} | maps | {"started_at": format_time(start.started_at)}
-    return {"schema": ".".join(map(str, SCHEMA)), **begun, "end": ended}
+    start_document = (
+        {name: getattr(start, name) for name in names} | maps | {"started_at": format_time(start.started_at)}
+    )
+    return {"schema": ".".join(map(str, SCHEMA)), **start_document, "end": end_document}
 
 
 def _place(metric: Metric) -> tuple[str, int]:
@@ -131,14 +133,14 @@ def _metric(metric: Metric) -> dict[str, Any]:
 
 
 _MOST_VALUES: Final = 200_000
-"""Values of a record. Decoded, a value takes up to a hundred times its bytes."""
+"""The maximum number of values of a record. A decoded value takes up to a hundred times its bytes."""
 
 
 def decode_run(content: bytes, where: str) -> Run:
-    """The run of a document that somebody else may have written, checked as any record that is stored.
+    """Decode the document of a run from an untrusted source, with all checks of a record.
 
     Raises:
-        InvalidInputError: it is no such document, of another schema, or a record with a gap.
+        InvalidInputError: The document is malformed, has another schema, or its record is incomplete.
     """
     try:
         _check_values(content, where)
@@ -147,7 +149,11 @@ def decode_run(content: bytes, where: str) -> Run:
         record = msgspec.convert(document, _Record)
         run = Run(_start(record), _end(record.end))
         written = encode_run(run)
-    except (msgspec.MsgspecError, ValueError, OverflowError) as error:  # of times too, out of range or none
+    except (
+        msgspec.MsgspecError,
+        ValueError,
+        OverflowError,
+    ) as error:  # also from times that are malformed or out of range
         raise _malformed(where, str(error)) from error
     if written != content:
         raise _malformed(where, "it is not canonical JSON")
@@ -160,31 +166,31 @@ def decode_run(content: bytes, where: str) -> Run:
 
 
 def bound_start(start: RunStart, now: datetime, skew: timedelta) -> RunStart:
-    """Bound the reported time of a start by the time of its arrival: whatever a machine's clock says, the run goes on.
+    """Cap the reported time of a start at its arrival, so that a wrong clock does not stop the run.
 
     Args:
         start: A start as a machine reported it.
         now: The time of its arrival here.
-        skew: By how much the time of the run's id may be ahead of that.
+        skew: The maximum time by which the run's id may be ahead of ``now``.
 
     Raises:
-        InvalidInputError: the id is of a later time, and the run would pass for the latest one until then.
+        InvalidInputError: The id is of a later time; until then the run would count as the latest one.
     """
-    made = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=parse_id_time(start.id.partition("/")[2]))
-    if made > now + skew:
+    id_time = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=parse_id_time(start.id.partition("/")[2]))
+    if id_time > now + skew:
         raise InvalidInputError(
-            f"{start.id} is an id of {format_time(made)}, and the clock here says {format_time(now)}",
+            f"{start.id} is an id of {format_time(id_time)}, and the clock here says {format_time(now)}",
             where=start.id,
             next_step="make ids of runs from the server's time, as `benchlock` does: each answer's Date says it",
         )
-    return replace(start, started_at=min(start.started_at, max(made, now)))
+    return replace(start, started_at=min(start.started_at, max(id_time, now)))
 
 
 def check_past(run: Run, now: datetime) -> None:
-    """Refuse a run that started or ended after ``now``: it would pass for the latest run until then.
+    """Raise if a run started or ended after ``now``; until then it would count as the latest run.
 
     Raises:
-        InvalidInputError: it did.
+        InvalidInputError: It did.
     """
     ended_at = run.start.started_at if run.end is None else run.end.ended_at
     for verb, at in (("started", run.start.started_at), ("ended", ended_at)):
@@ -197,12 +203,12 @@ def check_past(run: Run, now: datetime) -> None:
 
 
 def check_fit(run: Run, lock: Lock) -> None:
-    """Raise unless the run can be one of ``lock``; of a run without an end, as far as its start says.
+    """Raise unless the run can be one of ``lock``; a run without an end is checked by its start.
 
     Raises:
-        IntegrityError: it is of another lock, or of a platform, an image or metrics that the lock does not have.
+        IntegrityError: The run has another lock, or a platform, an image or metrics that the lock does not have.
     """
-    platforms = {f"{one}, Python {one.python}": one.image_id for one in lock.image.platforms}
+    platforms = {f"{platform}, Python {platform.python}": platform.image_id for platform in lock.image.platforms}
     ran_on = f"{run.start.platform_name}, Python {run.start.platform['python']}"
     faults = {
         f"the lock {run.start.lock}": run.start.lock != lock.id,
@@ -212,21 +218,21 @@ def check_fit(run: Run, lock: Lock) -> None:
         f"the metric {metric.name} by definition {metric.version}": lock.metrics.get(metric.name) != metric.version
         for metric in (() if run.end is None else run.end.metrics)
     }
-    for what, is_foreign in faults.items():
+    for fact, is_foreign in faults.items():
         if is_foreign:
             raise IntegrityError(
-                f"the record of {run.id} does not fit its lock {lock.id}: it says {what}",
+                f"the record of {run.id} does not fit its lock {lock.id}: it says {fact}",
                 where=run.id,
                 next_step="ask for the bundle again, of the one who made the run",
             )
 
 
 def check_recorded(run: Run, lock: Lock) -> None:
-    """Raise unless an ended run fits its lock, and its end is whole and possible.
+    """Raise unless an ended run fits its lock, and its end is complete and possible.
 
     Raises:
-        IntegrityError: It does not fit.
-        IncompleteRecordError: Something is missing, or against the definition of a metric.
+        IntegrityError: The run does not fit its lock.
+        IncompleteRecordError: A field is missing, or contradicts the definition of a metric.
     """
     check_fit(run, lock)
     assert run.end is not None
@@ -255,10 +261,18 @@ def _end(end: _End) -> RunEnd:
         failure_message=end.failure_message,
         metrics=tuple(
             Metric(
-                *(one.name, one.value, one.unit, one.direction, one.n, Interval(*one.ci), one.version),
-                batch=None if one.batch is UNSET else one.batch,
+                *(
+                    metric.name,
+                    metric.value,
+                    metric.unit,
+                    metric.direction,
+                    metric.n,
+                    Interval(*metric.ci),
+                    metric.version,
+                ),
+                batch=None if metric.batch is UNSET else metric.batch,
             )
-            for one in end.metrics
+            for metric in end.metrics
         ),
         packages=end.packages,
         blobs={role: Descriptor(blob.digest, blob.size) for role, blob in end.blobs.items()},
@@ -289,15 +303,15 @@ def _malformed(where: str, reason: str) -> InvalidInputError:
 
 
 _LARGEST_PART: Final = 16 << 10
-"""Bytes of a part of a record, as JSON, beyond which the summary lacks it."""
+"""The maximum size of a part of a record in its summary, in bytes of JSON; larger parts are left out."""
 _PARTS: Final = (CALLS, SELF_REPORTED, "loadgen", "part_of")
 
 
 def summarize(run: Run) -> Run:
-    """Return the run as a list shows it.
+    """Return the summary of a run for lists.
 
-    Without host, process, packages and blobs, with a short failure message, and of the details with those that say
-    whether the figures count, and to which rerun or repetition the run belongs.
+    It has no host, process, packages and blobs, and a short failure message. Of the details it keeps those that say
+    whether the metrics are valid, and to which rerun or repetition the run belongs.
     """
     start = replace(run.start, host={}, process={})
     return replace(run, start=start, end=None if run.end is None else _summarize_end(run.end))

@@ -1,6 +1,6 @@
 """A run's start and end, checks of a record, and the interfaces of run stores.
 
-A record with a gap is refused, not stored: a number that nobody can say the conditions of is worth nothing.
+An incomplete record is refused, because a number without its conditions is worthless.
 """
 
 import json
@@ -37,42 +37,50 @@ HOST_FACTS = (
     "accelerator",
     "driver",
 )
-"""What every fingerprint of a host says; null says that the host has none of it."""
+"""The facts that every fingerprint of a host has; null means that the host has no such thing."""
 MAY_BE_NONE = ("governor", "engine", "accelerator", "driver")
 
 CONTAINER_CPU = "container_cpu"
-"""Among the timings: the seconds of CPU that the container of the model took, as its control group counted them."""
+"""The timing with the CPU seconds of the model's container, as its control group counted them."""
 SELF_REPORTED = "self_reported"
-"""The key of a record's details that names the metrics which code of the model could have made."""
+"""The key of a record's details that names the metrics that code of the model could have forged."""
 CALLS: Final = "calls"
-"""The key of a record's details that says how single calls were disturbed."""
+"""The key of a record's details with the statistics of disturbed calls."""
 
 _PREFIX = "run/"
 ROLE_PATTERN: Final = "^[a-z0-9]+(-[a-z0-9]+)*$"
-"""Roles of blobs: words that are no path in any system."""
+"""The pattern of roles of blobs: words that are not a path on any system."""
 _ROLE: Final = re.compile(ROLE_PATTERN)
 _MOST_PHASES = size_limits.TIMINGS // (size_limits.WORD + 64)
-"""Timings of which all fit into their limit, however long their names are."""
+"""The number of timings that always fits into their size limit, however long their names are."""
 
 
 class RunEndedError(RefusedError):
-    """The run has an end already, and keeps it."""
+    """The refusal to end a run again; it keeps its end."""
 
     code = "run-ended"
 
 
 class IncompleteRecordError(InvalidInputError):
-    """A record that lacks something that every record has."""
+    """A record that lacks a field that every record has."""
 
     code = "incomplete-record"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStart:
-    """What is known when a run starts.
+    """The start of a run.
 
-    ``process`` says who runs it, so that an abandoned run can be told from a living one. ``image_id`` is that of the
-    image that runs; a process has none.
+    Attributes:
+        id: The id.
+        lock: The digest of the lock.
+        attempt: The number of this run among the runs of its lock, from 1.
+        isolation: Container or process.
+        platform: The facts in ``PLATFORM_FACTS``.
+        host: The facts in ``HOST_FACTS``.
+        process: The process that executes the run, so that an abandoned run can be distinguished from a live one.
+        started_at: The calendar time.
+        image_id: The image of a container; None for a process.
     """
 
     id: RunId
@@ -87,16 +95,16 @@ class RunStart:
 
     @property
     def platform_name(self) -> str:
-        """As locks write it: ``linux/amd64/cpu``."""
+        """The platform as locks write it: ``linux/amd64/cpu``."""
         return "/".join(str(self.platform[fact]) for fact in ("os", "arch", "device"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """What is known when a run has ended. ``packages`` are name to version, ``timings`` phase to seconds.
+    """The end of a run. ``packages`` map names to versions, ``timings`` map phases to seconds.
 
-    Metrics that ``details`` name as self-reported are marked. Where one of time is marked, so are the figures of single
-    calls in ``details``.
+    Metrics that ``details`` name as self-reported are marked. If a metric of time is marked, so are the statistics of
+    single calls in ``details``.
     """
 
     outcome: Outcome
@@ -110,26 +118,29 @@ class RunEnd:
     details: Json = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Mark self-reported metrics and calls."""
         marked = self.details.get(SELF_REPORTED)
         if isinstance(marked, list | tuple) and marked:
-            metrics = tuple(replace(one, self_reported=True) if one.name in marked else one for one in self.metrics)
+            metrics = tuple(
+                replace(metric, self_reported=True) if metric.name in marked else metric for metric in self.metrics
+            )
             object.__setattr__(self, "metrics", metrics)
         if self.times_self_reported:
             object.__setattr__(self, "details", mark_calls(self.details, self_reported=True))
 
     @property
     def times_self_reported(self) -> bool:
-        """Whether code of the model ran in the process that times calls and keeps LoadGen's account."""
-        return any(one.self_reported and not is_quality(one.name) for one in self.metrics)
+        """Whether code of the model ran in the process that times calls and keeps LoadGen's log."""
+        return any(metric.self_reported and not is_quality(metric.name) for metric in self.metrics)
 
 
 def mark_calls(details: Json, *, self_reported: bool) -> Json:
-    """Return the details with a mark on the figures of single calls, as far as they can be read."""
+    """Return the details with a mark on the statistics of single calls, as far as they can be read."""
     calls = details.get(CALLS)
     if not isinstance(calls, Mapping):
         return details
     marked = {
-        name: [_mark_figure(one, self_reported=self_reported) for one in part]
+        name: [_mark_figure(figure, self_reported=self_reported) for figure in part]
         for name, part in calls.items()
         if isinstance(part, list | tuple)
     }
@@ -144,7 +155,7 @@ def _mark_figure(figure: object, *, self_reported: bool) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Hiding:
-    """Why and since when a record is hidden."""
+    """The reason and the time of the hiding of a record."""
 
     reason: str
     at: datetime
@@ -152,12 +163,16 @@ class Hiding:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as recorded; without an end it is still running, or was abandoned and not yet reaped.
+    """A run as recorded; without an end it is running, or abandoned and not yet reaped.
 
-    ``imported_at``: when it came in a bundle, of one that ran somewhere else. ``hidden``: where it is hidden from
-    everybody but administrators. ``evidence``: whether the record agrees with its blobs; None where nobody has compared
-    them. Figures that do not agree are withheld from ``end``. ``position``: that of the end in the chain of records;
-    None without an end, or where the server does not say.
+    Attributes:
+        start: Its start.
+        end: Its end. Metrics that do not agree with the evidence are withheld.
+        imported_at: When it was imported from a bundle; None if it ran here.
+        hidden: Why it is hidden from everybody but administrators; None if it is not.
+        evidence: Whether the record agrees with its blobs; None if nobody has compared them.
+        position: The position of the end in the chain of records; None without an end, or if the server does not send
+            it.
     """
 
     start: RunStart
@@ -169,6 +184,7 @@ class Run:
 
     @property
     def id(self) -> RunId:
+        """The id."""
         return self.start.id
 
     @property
@@ -179,22 +195,22 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRun:
-    """A run of a list whose record is damaged: its id, and what is damaged. Nothing else of it is shown."""
+    """A run in a list whose record is damaged: its id and the damage; no other field of it is shown."""
 
     id: RunId
     damage: str
 
 
 def new_run_id(at: datetime, random: bytes | None = None) -> RunId:
-    """A fresh id; later runs sort later."""
+    """Create a new id; later runs sort after earlier ones."""
     return RunId(_PREFIX + new_id(at, random))
 
 
 def parse_run_id(text: str) -> RunId:
-    """The run id that ``text`` spells.
+    """Parse a run id.
 
     Raises:
-        InvalidInputError: it spells none.
+        InvalidInputError: The text is not a run id.
     """
     if not text.startswith(_PREFIX) or not is_id(text.removeprefix(_PREFIX)):
         raise InvalidInputError(
@@ -204,44 +220,44 @@ def parse_run_id(text: str) -> RunId:
 
 
 def replace_nul(text: str) -> str:
-    """The text without what PostgreSQL keeps in none: what a process wrote last may have a NUL."""
+    """Replace the NUL characters of a text, which PostgreSQL cannot store."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def clean_message(end: RunEnd) -> RunEnd:
-    """The end, its message ``replace_nul``."""
+    """Return the end without NUL characters in its failure message."""
     if end.failure_message is None:
         return end
     return replace(end, failure_message=replace_nul(end.failure_message))
 
 
 def check_same_end(run: Run, end: RunEnd) -> None:
-    """Nothing, where ``run`` ended as ``end`` says. Its moment is whoever's clock said it first.
+    """Raise unless ``run`` has this end. The times may differ, because the first report sets the time.
 
     Raises:
-        RunEndedError: it ended otherwise.
+        RunEndedError: The run has another end.
     """
     assert run.end is not None
-    if _compared(replace(run.end, ended_at=end.ended_at)) != _compared(_kept(end)):
+    if _sort_metrics(replace(run.end, ended_at=end.ended_at)) != _sort_metrics(_round_trip(end)):
         raise RunEndedError(f"{run.id} has ended already: {run.end.outcome}", where=run.id)
 
 
-def _kept(end: RunEnd) -> RunEnd:
-    """The end as the registry gives it back: what is written as JSON has no tuples, and no large floats."""
+def _round_trip(end: RunEnd) -> RunEnd:
+    """Return the end as the registry returns it: after a round trip through JSON."""
     details, timings = (json.loads(as_json(part)) for part in (end.details, end.timings))
     return replace(clean_message(end), details=details, timings=timings)
 
 
-def _compared(end: RunEnd) -> RunEnd:
-    """The end with its metrics in one order: the registry keeps none."""
+def _sort_metrics(end: RunEnd) -> RunEnd:
+    """Return the end with sorted metrics, because the registry stores them without an order."""
     return replace(end, metrics=tuple(sorted(end.metrics, key=lambda metric: metric.key)))
 
 
 def check_start(start: RunStart) -> None:
-    """Refuse a start with a gap, or an id of a later time, which would pass for a later run than it is.
+    """Raise if a start is incomplete, or its id is of a later time, so that it would sort as a later run.
 
     Raises:
-        IncompleteRecordError: something is missing or contradicts; the message names it.
+        IncompleteRecordError: A field is missing or contradicts another; the message names it.
     """
     parse_run_id(start.id)
     parse_digest(start.lock)
@@ -263,17 +279,17 @@ def check_start(start: RunStart) -> None:
 
 
 def check_end(start: RunStart, end: RunEnd) -> None:
-    """Refuse an end with a gap, or one that contradicts itself or its start.
+    """Raise if an end is incomplete, or contradicts itself or its start.
 
     Raises:
-        IncompleteRecordError: something is missing or contradicts; the message names it.
+        IncompleteRecordError: A field is missing or contradicts another; the message names it.
     """
     check_consistency(start, end)
     _check_limits(end)
 
 
 def check_consistency(start: RunStart, end: RunEnd) -> None:
-    """Refuse as ``check_end``, apart from the limits of texts: a record may be older than these."""
+    """Raise as ``check_end`` does, without the limits of texts, which old records may exceed."""
     gaps = ["outcome"] if end.outcome not in get_args(Outcome) else []
     if end.ended_at.tzinfo is None or end.ended_at.astimezone(UTC) < start.started_at:
         gaps.append("ended_at (before the start, or without a zone)")
@@ -283,9 +299,9 @@ def check_consistency(start: RunStart, end: RunEnd) -> None:
     if end.outcome != "failed" and any(failure):
         gaps.append(f"outcome (a failure is given, and {end.outcome!r})")
     if end.outcome == "done":
-        # No metrics are no gap: a request may ask for predictions alone.
+        # A record without metrics is complete: a request may want predictions alone.
         required = {"packages": end.packages, "blobs": end.blobs, "timings": end.timings}
-        gaps += [name for name, given in required.items() if not given]
+        gaps += [name for name, value in required.items() if not value]
     gaps += metric_faults(end.metrics)
     gaps += [f"packages.{name}" for name, version in end.packages.items() if not version]
     gaps += [f"blobs: the role {role!a:.80}" for role in end.blobs if not _ROLE.fullmatch(role)]
@@ -293,7 +309,7 @@ def check_consistency(start: RunStart, end: RunEnd) -> None:
 
 
 def _check_limits(end: RunEnd) -> None:
-    """Raise ``TooLongError`` where a text or a document of the end exceeds its limit."""
+    """Raise ``TooLongError`` if a text or a document of the end exceeds its limit."""
     size_limits.check_count(end.metrics, size_limits.METRICS, "metrics")
     size_limits.check_count(end.packages, size_limits.PACKAGES, "packages")
     size_limits.check_count(end.blobs, size_limits.BLOBS, "blobs")
@@ -317,8 +333,8 @@ def _check_limits(end: RunEnd) -> None:
 def fit_end(end: RunEnd) -> RunEnd:
     """Return the end with its texts truncated to their limits, each with a visible mark.
 
-    It is for what benchlock records by itself, so that no run is lost to what its model printed; and for showing
-    records that are older than the limits.
+    It is for records that benchlock itself makes, so that long output of a model loses no run, and for showing records
+    that are older than the limits.
     """
     return replace(
         end,
@@ -345,14 +361,14 @@ def _words(packages: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _fit_details(details: Json) -> Json:
-    """The details without those that are too large together, the largest first, each replaced by a mark."""
+    """Return the details, the largest parts replaced by a mark until they fit together."""
     sizes = {name: len(encode_canonical(part)) for name, part in details.items()}
-    kept = dict(details)
+    fitted = dict(details)
     for name in sorted(sizes, key=lambda name: sizes[name], reverse=True):
-        if len(encode_canonical(kept)) <= size_limits.DETAILS:
+        if len(encode_canonical(fitted)) <= size_limits.DETAILS:
             break
-        kept[name] = f"[truncated: {sizes[name]} bytes]"
-    return kept
+        fitted[name] = f"[truncated: {sizes[name]} bytes]"
+    return fitted
 
 
 def _refuse(run: RunId, gaps: list[str]) -> None:
@@ -363,16 +379,19 @@ def _refuse(run: RunId, gaps: list[str]) -> None:
 
 
 class RecordedRuns(Protocol):
-    """Recorded runs. ``Records`` says what each verb promises."""
+    """The interface of recorded runs; ``Records`` documents each method."""
 
-    def start(self, start: RunStart) -> None: ...
+    def start(self, start: RunStart) -> None:
+        """Record the start of a run."""
 
-    def finish(self, run: RunId, end: RunEnd) -> None: ...
+    def finish(self, run: RunId, end: RunEnd) -> None:
+        """Record the end of a run."""
 
-    def get(self, run: RunId) -> Run: ...
+    def get(self, run: RunId) -> Run:
+        """Return the run."""
 
     def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
-        """Return summaries of the newest, newest first; ``get`` reads all of one."""
+        """Return summaries of the newest runs, newest first; ``get`` returns a whole run."""
         ...
 
     def list_entries(
@@ -383,18 +402,24 @@ class RecordedRuns(Protocol):
         before: RunId | None = None,
         limit: int = 100,
         examine: bool = True,
-    ) -> tuple[Run | DamagedRun, ...]: ...
+    ) -> tuple[Run | DamagedRun, ...]:
+        """Return summaries of the newest runs, with an entry for each damaged one."""
 
-    def count(self, lock: Digest) -> int: ...
+    def count(self, lock: Digest) -> int:
+        """Return the number of runs of a lock."""
 
-    def hide(self, run: RunId, reason: str) -> bool: ...
+    def hide(self, run: RunId, reason: str) -> bool:
+        """Hide a run; return whether that changed anything."""
 
-    def unhide(self, run: RunId) -> bool: ...
+    def unhide(self, run: RunId) -> bool:
+        """Show a hidden run again; return whether that changed anything."""
 
 
 class OpenRuns(Protocol):
-    """The runs without an end that a machine may have left, and how they are given one."""
+    """The interface to runs without an end that a machine may have left."""
 
-    def unfinished(self) -> tuple[Run, ...]: ...
+    def unfinished(self) -> tuple[Run, ...]:
+        """Return the runs without an end."""
 
-    def finish(self, run: RunId, end: RunEnd) -> None: ...
+    def finish(self, run: RunId, end: RunEnd) -> None:
+        """Record the end of a run."""

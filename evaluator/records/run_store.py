@@ -53,7 +53,7 @@ from benchlock.registry.database.record_chain import check_records, digest_recor
 
 _PARTS: Final = (run_metrics, run_batch_metrics, run_packages, run_blobs)
 _AT_ONCE: Final = 8
-"""Runs of a list whose whole records are in memory together: a record that is older than the limits has any size."""
+"""The number of whole records in memory at once; records that are older than the limits may have any size."""
 _KINDS: Final = ("runs", "run_ends", "imported_runs")
 
 
@@ -61,35 +61,36 @@ class Records:
     """The runs of a registry."""
 
     def __init__(self, engine: Engine) -> None:
+        """Open the runs in a database."""
         self._engine = engine
 
     def start(self, start: RunStart) -> None:
-        """Record that a run starts.
+        """Record the start of a run.
 
         Raises:
-            IncompleteRecordError: something that every record has is missing.
-            UnknownNameError: its lock is not stored.
+            IncompleteRecordError: A field that every record has is missing.
+            UnknownNameError: Its lock is not stored.
         """
         with write_transaction(self._engine) as connection:
             record_start(connection, start)
 
     def finish(self, run: RunId, end: RunEnd) -> None:
-        """Record a run's end, once and for all.
+        """Record the end of a run, once and for all.
 
         Raises:
-            UnknownNameError: no such run was started.
-            RunEndedError: it has an end already: it was reaped as abandoned, say.
-            IncompleteRecordError: something that every record has is missing.
-            ReplayedRunError: another run of its lock has the same samples.
+            UnknownNameError: No such run was started.
+            RunEndedError: It already has an end; it may have been recorded as abandoned.
+            IncompleteRecordError: A field that every record has is missing.
+            ReplayedRunError: Another run of its lock has the same samples.
         """
         with write_transaction(self._engine) as connection:
             record_end(connection, run, end)
 
     def get(self, run: RunId) -> Run:
-        """The run as recorded; one that is hidden is there for administrators alone, and says so.
+        """Return the run as recorded; only administrators see a hidden one, which is marked.
 
         Raises:
-            UnknownNameError: no such run was started, or it is hidden from whoever asks.
+            UnknownNameError: No such run was started, or it is hidden from the actor.
         """
         with read_transaction(self._engine) as connection:
             return load_visible_run(connection, run)
@@ -99,15 +100,15 @@ class Records:
         return self.get(run)
 
     def hide(self, run: RunId, reason: str) -> bool:
-        """Hide a run from lists, comparisons and verdicts; nothing of its record or its bytes changes.
+        """Hide a run from lists, comparisons and verdicts; its record and its bytes do not change.
 
         Returns:
-            Whether that changed anything: false where it is hidden for that reason already.
+            Whether that changed anything: false if it is already hidden for that reason.
 
         Raises:
-            ForbiddenError: The actor is no administrator.
+            ForbiddenError: The actor is not an administrator.
             UnknownNameError: No such run was started.
-            InvalidInputError: No reason is given, or it is too long.
+            InvalidInputError: The reason is empty or too long.
         """
         if not reason.strip():
             raise InvalidInputError("no reason for hiding the run", where=run, next_step="say why: --reason TEXT")
@@ -115,7 +116,7 @@ class Records:
         return self._mark(run, reason)
 
     def unhide(self, run: RunId) -> bool:
-        """Show a hidden run again; false where it is not hidden. Raises as ``hide``."""
+        """Show a hidden run again; false if it is not hidden. Raises as ``hide``."""
         return self._mark(run, None)
 
     def _mark(self, run: RunId, reason: str | None) -> bool:
@@ -129,7 +130,7 @@ class Records:
         return True
 
     def as_recorded(self, run: RunId) -> Run:
-        """Return the run as its rows have it, compared with nothing.
+        """Return the run as its rows have it, without a comparison with its evidence.
 
         Raises:
             UnknownNameError: No such run was started.
@@ -151,16 +152,16 @@ class Records:
     ) -> tuple[Run, ...]:
         """Return summaries of the newest runs that are not hidden, newest first.
 
+        The arguments are those of ``list_entries``.
+
         Raises:
             DamagedDatabaseError: The record of one of them is damaged.
-
-        The arguments are those of ``list_entries``.
         """
         entries = self.list_entries(lock=lock, outcome=outcome, before=before, limit=limit)
-        damaged_run = next((one for one in entries if isinstance(one, DamagedRun)), None)
+        damaged_run = next((entry for entry in entries if isinstance(entry, DamagedRun)), None)
         if damaged_run is not None:
             raise DamagedDatabaseError(damaged_run.damage, where=damaged_run.id, next_step=RESTORE)
-        return tuple(one for one in entries if isinstance(one, Run))
+        return tuple(entry for entry in entries if isinstance(entry, Run))
 
     def list_entries(
         self,
@@ -171,16 +172,16 @@ class Records:
         limit: int = 100,
         examine: bool = True,
     ) -> tuple[Run | DamagedRun, ...]:
-        """Return summaries of the newest runs that are not hidden, newest first; of a damaged record the damage.
+        """Return summaries of the newest runs that are not hidden, newest first, and damaged records as such.
 
-        ``summaries.summarize`` says what a summary has.
+        ``run_document.summarize`` decides what a summary has.
 
         Args:
             lock: Only runs of this lock.
             outcome: Only runs with this outcome.
             before: Only runs older than this one.
-            limit: The largest number of runs.
-            examine: Whether to compare the runs with their evidence, so that their figures may be used.
+            limit: The maximum number of runs.
+            examine: Whether to compare the runs with their evidence, so that their metrics may be used.
         """
         query = select(runs.c.id).where(runs.c.id.not_in(HIDDEN_RUNS)).limit(limit)
         if lock is not None:
@@ -199,40 +200,40 @@ class Records:
         return tuple(entries[id_] for id_ in ids if id_ in entries)
 
     def _load_parts(self, ids: Sequence[str], entries: dict[str, Run | DamagedRun]) -> Iterator[Run]:
-        """Load runs a few at a time, each few in a transaction that ends before anybody looks at their evidence.
+        """Yield runs, loaded a few at a time; each transaction ends before their evidence is examined.
 
-        Damaged ones are put into ``entries`` instead.
+        Damaged runs go into ``entries`` instead.
         """
         for at in range(0, len(ids), _AT_ONCE):
-            for one in self._load_some(ids[at : at + _AT_ONCE]):
-                if isinstance(one, Run):
-                    yield one
+            for entry in self._load_some(ids[at : at + _AT_ONCE]):
+                if isinstance(entry, Run):
+                    yield entry
                 else:
-                    entries[one.id] = one
+                    entries[entry.id] = entry
 
     def _load_some(self, ids: Sequence[str]) -> tuple[Run | DamagedRun, ...]:
-        """Load runs together; where a record is damaged, each alone."""
+        """Load runs together, or one by one if a record is damaged."""
         try:
             with read_transaction(self._engine) as connection:
                 return _load(connection, ids)
         except DamagedDatabaseError as error:
             if len(ids) == 1:
                 return (DamagedRun(RunId(ids[0]), error.what),)
-        return tuple(one for id_ in ids for one in self._load_some([id_]))
+        return tuple(entry for id_ in ids for entry in self._load_some([id_]))
 
     def _examine(self, runs: Iterable[Run]) -> Iterable[Run]:
-        """Return the runs with the state of their evidence, where somebody compares them with it."""
+        """Return the runs with the state of their evidence; this store compares nothing."""
         return runs
 
     def count(self, lock: Digest) -> int:
-        """How many runs of a lock there are, whatever their outcome."""
+        """Return the number of runs of a lock, whatever their outcome."""
         with read_transaction(self._engine) as connection:
             return runs_of(connection, lock)
 
     def unfinished(self) -> tuple[Run, ...]:
-        """The runs without an end, oldest first: running still, or abandoned by a process that is no more.
+        """Return the runs without an end, oldest first: running, or abandoned by a dead process.
 
-        Without those under a lease of the queue, or held by somebody elsewhere: these are ended with their lease.
+        Runs under a lease of the queue and runs held by clients are left out; these end with their lease or hold.
         """
         held = select(held_runs.c.run).where(held_runs.c.run == open_runs.c.run).exists()
         query = select(open_runs.c.run).where(open_runs.c.fence.is_(None), ~held).order_by(open_runs.c.run)
@@ -240,14 +241,14 @@ class Records:
             return _load(connection, connection.execute(query).scalars().all())
 
     def live_digests(self) -> Iterator[Digest]:
-        """Every digest that a run names: what garbage collection must keep."""
+        """Yield every digest that a run refers to, which garbage collection must keep."""
         with read_transaction(self._engine) as connection:
             for digest in connection.execute(select(run_blobs.c.digest).distinct()).scalars():
                 yield Digest(digest)
 
 
 def record_start(connection: Connection, start: RunStart, fence: int | None = None) -> None:
-    """Record that a run starts, under a lease of the queue where there is a ``fence``. Raises as ``Records.start``."""
+    """Record the start of a run, under the lease with this ``fence`` if there is one. Raises as ``Records.start``."""
     check_start(start)
     if connection.execute(select(locks.c.id).where(locks.c.id == start.lock)).first() is None:
         raise UnknownNameError(f"the registry has no lock {start.lock}", next_step="store the lock first")
@@ -257,12 +258,12 @@ def record_start(connection: Connection, start: RunStart, fence: int | None = No
 
 
 def record_end(connection: Connection, run: RunId, end: RunEnd) -> None:
-    """Record a run's end in a transaction that the caller holds. Raises as ``Records.finish``."""
+    """Record the end of a run in the caller's transaction. Raises as ``Records.finish``."""
     recorded = load_run(connection, run)
     if recorded.end is not None:
         raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
     end = clean_message(end)
-    # Where the clock was set back in between, the run took no time: better than no record.
+    # If the clock was set back meanwhile, the run is recorded with no duration rather than not at all.
     if end.ended_at.tzinfo is not None and end.ended_at < recorded.start.started_at:
         end = replace(end, ended_at=recorded.start.started_at)
     check_end(recorded.start, end)
@@ -273,18 +274,18 @@ def record_end(connection: Connection, run: RunId, end: RunEnd) -> None:
 
 
 def runs_of(connection: Connection, lock: Digest) -> int:
-    """How many runs of a lock there are."""
+    """Return the number of runs of a lock."""
     return connection.execute(select(func.count()).select_from(runs).where(runs.c.lock == lock)).scalar_one()
 
 
 def keep_imported(connection: Connection, run: Run, at: datetime) -> bool:
-    """Record an ended run that came from somewhere else, under its id; false where it is recorded already.
+    """Record an imported, ended run under its own id; return false if it is recorded already.
 
-    Its lock is stored, in the same transaction at the latest.
+    Its lock must be stored by the end of the transaction.
 
     Raises:
-        IntegrityError: another run is recorded under its id.
-        ReplayedRunError: another run of its lock has the same samples.
+        IntegrityError: Another run is recorded under its id.
+        ReplayedRunError: Another run of its lock has the same samples.
     """
     recorded = next(iter(_load(connection, [run.id])), None)
     if recorded is not None:
@@ -315,32 +316,32 @@ def _insert_end(connection: Connection, run: RunId, end: RunEnd) -> None:
 
 
 def load_run(connection: Connection, run: RunId) -> Run:
-    """The run as recorded. Raises as ``Records.get``."""
-    found = _load(connection, [run])
-    if not found:
+    """Return the run as recorded. Raises as ``Records.get``."""
+    loaded = _load(connection, [run])
+    if not loaded:
         raise unknown_run(run)
-    return found[0]
+    return loaded[0]
 
 
 def load_visible_run(connection: Connection, run: RunId) -> Run:
     """Return the run as recorded, marked if it is hidden. Raises as ``Records.get``."""
-    found = load_run(connection, run)
+    loaded = load_run(connection, run)
     hiding = find_hiding(connection, run)
     if hiding is not None and not get_actor().scopes.allow("admin"):
         raise unknown_run(run)
-    return replace(found, hidden=hiding)
+    return replace(loaded, hidden=hiding)
 
 
 def unknown_run(run: RunId) -> UnknownNameError:
-    """Return the error of a run that is not there."""
+    """Return the error for a run that does not exist."""
     return UnknownNameError(f"the registry has no {run}", where=run, next_step="`benchlock runs` lists what it has")
 
 
 def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
-    """The runs of ``ids``, in that order, in nine queries however many they are.
+    """Load the runs of ``ids``, in that order, with nine queries however many they are.
 
     Raises:
-        DamagedDatabaseError: a record is not what was written.
+        DamagedDatabaseError: A record differs from what was written.
     """
     if not ids:
         return ()
@@ -351,7 +352,7 @@ def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
         parts = {table.name: _by_run(connection, table, ids) for table in _PARTS}
         digests = {("runs", id_): digest_record({"runs": [row._asdict()]}) for id_, row in starts.items()}
         for id_, rows in ends.items():
-            belonging = {name: _values(found[id_]) for name, found in parts.items() if id_ in found}
+            belonging = {name: _values(by_run[id_]) for name, by_run in parts.items() if id_ in by_run}
             digests["run_ends", id_] = digest_record({"run_ends": _values(rows), **belonging})
         for id_, rows in arrivals.items():
             digests["imported_runs", id_] = digest_record({"imported_runs": _values(rows)})

@@ -1,12 +1,12 @@
 """The database tables of runs, and the queries for hidden and replayed runs.
 
-A run is a row at its start and a row at its end; what was measured is written before the row of the end, in the same
-transaction, and sealed by it. Only ``open_runs`` changes: it says which runs have no end yet. ``imported_runs`` says
-which came in a bundle, and so ran somewhere else.
+A run has a row for its start and a row for its end. The measurements are written before the row of the end, in the
+same transaction, and are sealed by it. Only ``open_runs`` changes: it lists the runs without an end.
+``imported_runs`` lists those that came in a bundle, and so ran somewhere else.
 
-Samples have the nanoseconds of every call, so two measurements never leave equal ones. A run whose samples are
-byte-equal to those of another one is refused; runs with equal latencies count once where runs are compared, whatever
-else differs. A run of the scenario ``accuracy`` leaves no samples, and its results may repeat.
+Samples hold the nanoseconds of every call, so two measurements never have equal ones. A run whose samples are
+byte-equal to those of another run is refused. Runs with equal latencies count once in comparisons, whatever else
+differs. A run of the scenario ``accuracy`` leaves no samples, and its results may repeat.
 """
 
 from collections.abc import Iterable
@@ -48,8 +48,10 @@ runs = Table(
     Column("isolation", bounded_text(16), nullable=False),
     Column("platform", JSON, nullable=False),
     Column("host", JSON, nullable=False),
-    Column("image_id", DIGEST),  # null where the run is a process
-    Column("process", JSON, nullable=False),  # who runs it, so that an abandoned run can be told from a living one
+    Column("image_id", DIGEST),  # null if the run is a process
+    Column(
+        "process", JSON, nullable=False
+    ),  # the process that executes it, so that an abandoned run can be distinguished from a live one
     Column("started_at", Moment, nullable=False),
     Index(None, "lock", "id"),
     info=APPEND_ONLY,
@@ -60,16 +62,16 @@ open_runs = Table(
     "open_runs",
     metadata,
     Column("run", RUN_ID, ForeignKey("runs.id"), primary_key=True),
-    Column("fence", BigInteger),  # of the lease that it is under; null where a process of this host holds it
+    Column("fence", BigInteger),  # of its lease; null if a process of this host executes it
     sqlite_with_rowid=False,
 )
 
-held_runs = Table(  # open ones that somebody elsewhere runs, and says so again and again
+held_runs = Table(  # open runs that clients execute and keep open by heartbeats
     "held_runs",
     metadata,
     Column("run", RUN_ID, ForeignKey("runs.id"), primary_key=True),
-    Column("owner", TEXT, nullable=False),  # who began it: a token's id, or a word where there is none
-    Column("until", Float, nullable=False),  # of the queue's clock: then it counts as abandoned
+    Column("owner", TEXT, nullable=False),  # the token that began it, or a fixed word without tokens
+    Column("until", Float, nullable=False),  # by the queue's clock; after that it counts as abandoned
     Index(None, "until"),
     sqlite_with_rowid=False,
 )
@@ -92,7 +94,7 @@ run_ends = Table(
 
 
 def _of_end(name: str, *columns: Any) -> Table:  # noqa: ANN401 - columns of any type
-    """A table whose rows belong to a run's end and are sealed by it."""
+    """Return a table whose rows belong to a run's end and are sealed by it."""
     return Table(
         name,
         metadata,
@@ -104,25 +106,25 @@ def _of_end(name: str, *columns: Any) -> Table:  # noqa: ANN401 - columns of any
     )
 
 
-def _figure() -> tuple[Column[Any], ...]:
+def _metric_columns() -> tuple[Column[Any], ...]:
     return (
         Column("value", Float, nullable=False),
         Column("unit", TEXT, nullable=False),
         Column("direction", bounded_text(8), nullable=False),
         Column("n", WHOLE, nullable=False),
-        Column("ci_low", Float),  # null where n cannot bound that end
+        Column("ci_low", Float),  # null if n is too small for this bound
         Column("ci_high", Float),
         Column("version", WHOLE, nullable=False),  # of the metric's definition
     )
 
 
-run_metrics = _of_end("run_metrics", Column("name", TEXT, primary_key=True), *_figure())
+run_metrics = _of_end("run_metrics", Column("name", TEXT, primary_key=True), *_metric_columns())
 
 run_batch_metrics = _of_end(
-    "run_batch_metrics",  # of runs that measured several batches: a metric of one of them
+    "run_batch_metrics",  # metrics of a single batch size, of runs that measured several
     Column("name", TEXT, primary_key=True),
     Column("batch", WHOLE, primary_key=True, autoincrement=False),
-    *_figure(),
+    *_metric_columns(),
 )
 
 run_packages = _of_end("run_packages", Column("name", TEXT, primary_key=True), Column("version", TEXT, nullable=False))
@@ -134,7 +136,7 @@ run_blobs = _of_end(
     Column("size", WHOLE, nullable=False),
 )
 
-hidings = Table(  # of a subject the row with the largest position holds
+hidings = Table(  # for each subject the row with the largest position is in force
     "hidings",
     metadata,
     Column("kind", bounded_text(16), primary_key=True),  # run
@@ -168,11 +170,11 @@ HIDDEN_RUNS: Final[Select[tuple[str]]] = select(hidings.c.subject).where(
     .where(_later.c.position > hidings.c.position)
     .exists(),
 )
-"""The ids of the runs that are hidden."""
+"""The query for the ids of the hidden runs."""
 
 
 def find_hiding(connection: Connection, run: RunId) -> Hiding | None:
-    """Return why a run is hidden; None where it is not."""
+    """Return why a run is hidden; None if it is not."""
     own = select(hidings).where(hidings.c.kind == _RUN, hidings.c.subject == run)
     row = connection.execute(own.order_by(hidings.c.position.desc()).limit(1)).first()
     return Hiding(row.reason, row.at) if row is not None and row.hidden else None
@@ -199,15 +201,15 @@ SAMPLES: Final = "samples"
 
 
 class ReplayedRunError(IntegrityError):
-    """The samples of a run are recorded as those of another run of the same lock."""
+    """A run whose samples are already recorded as those of another run of the same lock."""
 
 
 def refuse_replay(connection: Connection, run: RunId, lock: Digest, end: RunEnd) -> None:
     """Raise if another run of the lock has samples that are byte-equal to those of this one.
 
-    Hidden runs do not count: a forgery that was hidden does not block the run that it copies. Since harness 1.2.0
-    results name their lock, so those of another lock contradict the record already. Under harness 1.0 and 1.1 a replay
-    of another lock's samples is not detected.
+    Hidden runs do not count, so a hidden forgery does not block the run that it copies. Since harness 1.2.0 results
+    name their lock, so samples of another lock already contradict the record. With harness 1.0 and 1.1 a replay of
+    another lock's samples is not detected.
 
     Raises:
         ReplayedRunError: There is such a run.
@@ -231,13 +233,16 @@ def refuse_replay(connection: Connection, run: RunId, lock: Digest, end: RunEnd)
 
 
 def is_replay(run: Run, other: Run) -> bool:
-    """Return whether two runs of different ids are one measurement."""
+    """Return whether two runs with different ids are one measurement."""
     measurement = _measurement(run)
     return run.id != other.id and measurement is not None and measurement == _measurement(other)
 
 
 def drop_replays(measured: Iterable[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
-    """Return the runs, of those with one measurement the first recorded alone; and a sentence on each of the others."""
+    """Return the runs without repeated measurements, and a sentence on each run that was dropped.
+
+    Of the runs with the same measurement the one that was recorded first remains.
+    """
     measured = tuple(measured)
     first: dict[tuple[Digest, Digest], RunId] = {}
     for run in sorted(measured, key=lambda run: run.order):
@@ -248,12 +253,14 @@ def drop_replays(measured: Iterable[Run]) -> tuple[tuple[Run, ...], tuple[str, .
         measurement = _measurement(run)
         if measurement is not None and (original := first[run.start.lock, measurement]) != run.id:
             replays[run.id] = original
-    kept = tuple(run for run in measured if run.id not in replays)
-    return kept, tuple(f"{run} has the samples of {original}, so they count once" for run, original in replays.items())
+    remaining = tuple(run for run in measured if run.id not in replays)
+    return remaining, tuple(
+        f"{run} has the samples of {original}, so they count once" for run, original in replays.items()
+    )
 
 
 def _measurement(run: Run) -> Digest | None:
-    """Return the digest of the latencies; where nobody compared the run with its blobs, that of its samples."""
+    """Return the digest of the latencies, or of the samples if nobody compared the run with its blobs."""
     if run.evidence is not None and run.evidence.measurement is not None:
         return run.evidence.measurement
     blob = None if run.end is None else run.end.blobs.get(SAMPLES)

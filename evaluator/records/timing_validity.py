@@ -1,6 +1,6 @@
-"""Validity of recorded times: call statistics, observed bounds and LoadGen's verdict.
+"""The validity of recorded times: call statistics, observed bounds and LoadGen's verdict.
 
-``seconds`` and ``cpu_seconds`` are the runner's; ``queries`` is the harness's own.
+In ``ObservedTimes`` the runner measured ``seconds`` and ``cpu_seconds``, while the harness reported ``queries``.
 """
 
 import math
@@ -21,16 +21,16 @@ CLOCKS_DISAGREE: Final = "LoadGen's clock and benchlock's own disagree on the me
 QUIET_HOST: Final = (
     "more runs of a busy host do not help: use a quieter one, or leave some of its CPUs to others (limits.cpus)"
 )
-"""The next step where times of runs are unusable."""
+"""The next step if the times of runs are unusable."""
 
 _LISTED: Final = 2
 
 KEY: Final = CALLS
-"""Where in a run's details they stand."""
+"""The key of the call statistics in a run's details."""
 
 
 def calls_document(calls: Calls) -> dict[str, Any]:
-    """The calls as plain values, for a record's details; ``undelayed`` where there are such figures alone."""
+    """Return the call statistics as plain values for a record's details, without an empty ``undelayed``."""
     document: dict[str, Any] = msgspec.to_builtins(calls)
     if not calls.undelayed:
         del document["undelayed"]
@@ -38,25 +38,25 @@ def calls_document(calls: Calls) -> dict[str, Any]:
 
 
 def calls_of(run: Run) -> Calls | None:
-    """The calls of an ended run, None where its record says nothing of them that can be understood.
+    """Return the call statistics of an ended run; None if its record has none that are valid.
 
-    Their figures are marked as self-reported where the run's other times are.
+    They are marked as self-reported if the run's other times are.
     """
     if run.end is None or CALLS not in run.end.details:
         return None
     try:
-        found = msgspec.convert(run.end.details[CALLS], Calls)
+        calls = msgspec.convert(run.end.details[CALLS], Calls)
     except msgspec.ValidationError:
         return None
-    seconds = [0.0 if one is None else one for one in (found.wall, found.cpu)]
-    possible = all(math.isfinite(one) and one >= 0 for one in seconds)
-    if not possible or not 0 <= found.preempted <= found.n or found.n <= 0:
+    seconds = [0.0 if value is None else value for value in (calls.wall, calls.cpu)]
+    possible = all(math.isfinite(value) and value >= 0 for value in seconds)
+    if not possible or not 0 <= calls.preempted <= calls.n or calls.n <= 0:
         return None
-    return found
+    return calls
 
 
 def flag_of(run: Run) -> str | None:
-    """Why a run is flagged, in words; None where it is not."""
+    """Describe why a run is flagged; None if it is not."""
     calls = calls_of(run)
     if run.end is None or calls is None:
         return None
@@ -69,7 +69,7 @@ def flag_of(run: Run) -> str | None:
 
 def _delays(end: RunEnd, calls: Calls) -> Iterator[str]:
     """Yield each reported latency to which the host's delay adds too much, beside the one without it."""
-    reported = {metric.key: metric.value for metric in end.metrics}
+    reported = {one.key: one.value for one in end.metrics}
     for one in calls.undelayed:
         value = reported.get(one.key, 0.0)
         if value > one.value * (1 + DELAY_SHARE) + DELAY_SECONDS:
@@ -77,14 +77,14 @@ def _delays(end: RunEnd, calls: Calls) -> Iterator[str]:
 
 
 def clocks_disagree(run: Run) -> bool:
-    """Return whether LoadGen's median of a run is not ours: one of the clocks did not time the calls alone."""
+    """Return whether LoadGen's median of a run differs from ours, so one clock did not time the calls alone."""
     details = {} if run.end is None else run.end.details
     accounts = (phase.get("loadgen") for phase in (details, details.get("pipeline")) if isinstance(phase, Mapping))
     return any(isinstance(account, Mapping) and account.get("clocks_agree") is False for account in accounts)
 
 
 def explain_unusable_times(run: Run) -> str | None:
-    """Return why no time of a run decides anything; None where nothing speaks against them."""
+    """Return why the times of a run must not decide anything; None if they may."""
     if clocks_disagree(run):
         return f"the times of {run.id} are unusable: {CLOCKS_DISAGREE}"
     flag = flag_of(run)
@@ -92,7 +92,7 @@ def explain_unusable_times(run: Run) -> str | None:
 
 
 def describe_unusable_times(runs: Sequence[Run]) -> str | None:
-    """Return why times of runs decide nothing: the reasons of one or two, the number of more; None where all may."""
+    """Describe why times of runs are unusable: one or two reasons, or their number; None if all are usable."""
     reasons = [reason for reason in map(explain_unusable_times, runs) if reason]
     if len(reasons) <= _LISTED:
         return "; ".join(reasons) or None
@@ -101,12 +101,12 @@ def describe_unusable_times(runs: Sequence[Run]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ObservedTimes:
-    """Time as the runner saw it, which no code of the model could change, and queries as the harness counted them.
+    """Times as the runner observed them, which code of the model cannot change, and the reported queries.
 
     Attributes:
         seconds: From the start of the model's container or process to its end, by the runner's clock.
-        cpu_seconds: CPU time of the container; None of a process, or where the engine did not say.
-        queries: Queries that the harness says it made.
+        cpu_seconds: The CPU time of the container; None for a process, or if the engine did not report it.
+        queries: The number of queries that the harness reports.
     """
 
     seconds: float
@@ -115,12 +115,12 @@ class ObservedTimes:
 
     @property
     def seconds_a_query(self) -> float | None:
-        """Seconds for each query at most, the start of the model included."""
+        """The maximum of the mean seconds per query, including the start of the model."""
         return self.seconds / self.queries if self.queries else None
 
 
 def find_observed_times(run: Run) -> ObservedTimes | None:
-    """Return what the runner saw of a run that has self-reported times; None of others."""
+    """Return the observed times of a run with self-reported times; None for other runs."""
     if run.end is None or not run.end.times_self_reported:
         return None
     seconds, cpu = (_seconds(run.end.timings.get(name)) for name in ("run", CONTAINER_CPU))
@@ -145,9 +145,13 @@ _NANOSECONDS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """LoadGen's own verdict; ``cause`` in short and ``reason`` in words where it is INVALID.
+    """LoadGen's own verdict.
 
-    ``self_reported``: code of the model ran in LoadGen's process.
+    Attributes:
+        valid: Whether LoadGen calls the run valid.
+        cause: The kind of reason why it does not.
+        reason: The reason in words.
+        self_reported: Whether code of the model ran in LoadGen's process.
     """
 
     valid: bool
@@ -157,7 +161,7 @@ class Validity:
 
     @property
     def mark(self) -> str:
-        """The verdict as short as a table wants it."""
+        """The verdict in its short form for tables."""
         if self.valid:
             return "VALID (self-reported)" if self.self_reported else "VALID"
         return f"INVALID ({self.cause}{', self-reported' if self.self_reported else ''})"
@@ -183,59 +187,64 @@ class _Phase(msgspec.Struct):
 
 
 def validity_of(run: Run) -> Validity | None:
-    """LoadGen's verdict on a run: of its performance phase, and of the pipeline phase where there was one.
+    """Return LoadGen's verdict on a run: on its performance phase, and on its pipeline phase if there is one.
 
-    None where LoadGen drove nothing, where the record says nothing of it that can be understood, and of a run that is
-    not done: its figures were withdrawn, and so is what they were worth.
+    None if LoadGen drove no phase, if the record of it cannot be read, and for a run that is not done, because its
+    metrics were withdrawn together with their validity.
     """
-    found = {} if run.end is None or run.end.outcome != "done" else dict(_accounts(run.end.details))
-    verdicts = {phase: _validity(account) for phase, account in found.items()}
+    accounts = {} if run.end is None or run.end.outcome != "done" else dict(_accounts(run.end.details))
+    verdicts = {phase: _validity(account) for phase, account in accounts.items()}
     if not verdicts:
         return None
     reported = run.end is not None and run.end.times_self_reported
-    against = {phase: one for phase, one in verdicts.items() if not one.valid}
-    if not against:
+    invalid = {phase: verdict for phase, verdict in verdicts.items() if not verdict.valid}
+    if not invalid:
         return Validity(valid=True, self_reported=reported)
-    first = next(iter(against.values()))
-    told = "; ".join(f"{'' if phase == 'performance' else f'{phase}: '}{one.reason}" for phase, one in against.items())
-    return Validity(valid=False, cause=first.cause, reason=told, self_reported=reported)
+    first = next(iter(invalid.values()))
+    reason = "; ".join(
+        f"{'' if phase == 'performance' else f'{phase}: '}{verdict.reason}" for phase, verdict in invalid.items()
+    )
+    return Validity(valid=False, cause=first.cause, reason=reason, self_reported=reported)
 
 
 def _accounts(details: Mapping[str, Any]) -> Iterator[tuple[str, _Account]]:
-    for phase, said in (("performance", details), ("pipeline", details.get("pipeline"))):
+    for phase, document in (("performance", details), ("pipeline", details.get("pipeline"))):
         try:
-            yield phase, msgspec.convert(said, _Phase).loadgen
+            yield phase, msgspec.convert(document, _Phase).loadgen
         except msgspec.ValidationError:
             continue
 
 
 def _validity(account: _Account) -> Validity:
-    """Early stopping is not met either where the bound is missed: then the bound is the reason."""
+    """Return LoadGen's verdict with its cause.
+
+    A missed latency bound also fails early stopping; then the bound is the cause.
+    """
     results = account.results
     if account.valid:
         return Validity(valid=True)
     if results.get("result_perf_constraints_met") is False:
         return Validity(valid=False, cause="latency bound", reason=_missed_bound(account))
     if results.get("early_stopping_met") is False:
-        told = _told(results.get("early_stopping_result"))
+        reason = _join_lines(results.get("early_stopping_result"))
         few = "too few queries for its early stopping, which wants 99 % confidence"
-        return Validity(valid=False, cause="early stopping", reason=f"{few}: {told}" if told else few)
-    if told := _told(results.get("result_invalid_reason")):
-        return Validity(valid=False, cause="other", reason=told)
+        return Validity(valid=False, cause="early stopping", reason=f"{few}: {reason}" if reason else few)
+    if reason := _join_lines(results.get("result_invalid_reason")):
+        return Validity(valid=False, cause="other", reason=reason)
     return Validity(valid=False, cause="no reason given", reason="the record has no reason of LoadGen's")
 
 
 def _missed_bound(account: _Account) -> str:
     results = account.results
     late, queries = results.get("result_overlatency_query_count"), results.get("result_query_count")
-    bound, told = account.settings.get("target_latency_ns"), _told(results.get("result_invalid_reason"))
+    bound, reason = account.settings.get("target_latency_ns"), _join_lines(results.get("result_invalid_reason"))
     text = "its bound of latency was missed"
     if isinstance(late, int) and isinstance(queries, int):
         over = f" {format_duration(bound * _NANOSECONDS)}" if isinstance(bound, int | float) else " it"
         text = f"{text}: {late} of {queries} queries took longer than{over}, 1 % may"
-    return f"{text} (LoadGen: {told})" if told else text
+    return f"{text} (LoadGen: {reason})" if reason else text
 
 
-def _told(text: object) -> str:
-    """LoadGen's own words on one line, without the stars of its list."""
+def _join_lines(text: object) -> str:
+    """Return LoadGen's own text on one line, without the stars of its list."""
     return " ".join(text.replace("*", " ").split())[:_MOST_CHARACTERS] if isinstance(text, str) else ""

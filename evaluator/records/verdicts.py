@@ -22,27 +22,27 @@ _NEVER_RUN = "has no result"
 
 
 def host_differences(a: Run, b: Run) -> tuple[str, ...]:
-    """Why times of the two runs say nothing about each other: other hosts, platforms or isolation."""
+    """List why times of the two runs are not comparable: different hosts, platforms or isolation."""
     return tuple(_host_differences(a, b))
 
 
 def question_differences(a: Lock, b: Lock) -> tuple[str, ...]:
-    """Why no run of the one lock could be compared with one of the other: they ask different questions."""
+    """List why runs of the two locks are not comparable: the locks measure different things."""
     return tuple(_question_differences(a, b))
 
 
 def list_incomparabilities(a: tuple[Lock, Run], b: tuple[Lock, Run]) -> tuple[str, ...]:
-    """The reasons why figures of the two runs must not be compared; none if they may be.
+    """List why metrics of the two runs must not be compared; empty if they may.
 
-    Models, frameworks and images may differ: that is what is compared. The question must not: dataset, split,
-    scenario, limits, trace, definitions of metrics, harness; nor where and how it ran.
+    Models, frameworks and images may differ, because these are compared. Dataset, split, scenario, limits, trace,
+    definitions of metrics and harness must be equal, and so must host, platform and isolation.
     """
     (lock_a, run_a), (lock_b, run_b) = a, b
     return (*_question_differences(lock_a, lock_b), *_results(run_a, run_b), *host_differences(run_a, run_b))
 
 
 def describe_offered(metric: str, *scenarios: str) -> str | None:
-    """Return why a throughput is no property of a model; None where it is one."""
+    """Return why a throughput is not a property of a model; None if it is one."""
     is_throughput = metric in ("throughput", "pipeline_throughput")
     return f"{metric} of `server` is the rate of arrival" if is_throughput and "server" in scenarios else None
 
@@ -96,18 +96,23 @@ Word = Literal["reproduced", "not reproduced", "undecided"]
 _CPU = "cpu"
 _PROCESSOR = ("cpu_model", "cpu_flags")
 _BEST = {"top1": 1, "top5": 5}
-"""Metrics that count samples, and how many best classes decide a sample."""
+"""Metrics that count samples, with the number of best classes that decide a sample."""
 _EQUAL = 1e-12
-"""Relative: what is equal but for the last bits of a sum."""
+"""The relative tolerance for the last bits of a sum."""
 _OTHER_PROCESSOR = 1e-3
-"""Relative: what is equal where other instruction sets summed in another order, and nothing finer can be compared."""
+"""The relative tolerance for sums by other instruction sets, used if no finer comparison is possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``reasons`` are what decided, in words; ``reported`` is what was seen and decides nothing.
+    """The verdict of a rerun.
 
-    ``times`` are the findings on the metrics with a margin of which both sides have enough runs.
+    Attributes:
+        verdict: The verdict.
+        reasons: What decided.
+        reported: Observations that decide nothing.
+        predictions: The agreement of the predictions; None if a run has none.
+        times: The findings on the metrics with a margin and enough runs on both sides.
     """
 
     verdict: Word
@@ -119,10 +124,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The runs whose times are compared: those of the original's side, and the new ones.
+    """The runs whose times are compared.
 
-    ``damaged`` are the ids of runs that may be of a side, and whose records are damaged. ``replays`` say of runs that
-    have the samples of another one, that they do not count.
+    Attributes:
+        originals: The runs on the original's side.
+        reruns: The new runs.
+        damaged: The ids of runs with damaged records, which may belong to a side.
+        replays: A sentence on each run that has the samples of another run and does not count.
     """
 
     originals: tuple[Run, ...]
@@ -133,7 +141,7 @@ class Sides:
 
 @dataclass(slots=True)
 class _Times:
-    """What times say: against the original, nothing yet, what is only reported, and the findings."""
+    """The results from times: against the original, undecided, only reported, and the findings."""
 
     against: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
@@ -142,7 +150,7 @@ class _Times:
 
 
 def differing_processors(a: Run, b: Run) -> bool:
-    """Whether bits may differ for the processor alone: another model, other instruction sets, another accelerator."""
+    """Return whether bits may differ because of another CPU, instruction set or accelerator."""
     devices = {run.start.platform.get("device") for run in (a, b)}
     facts = _PROCESSOR if devices == {_CPU} else (*_PROCESSOR, "accelerator")
     return len(devices) > 1 or any(a.start.host.get(fact) != b.start.host.get(fact) for fact in facts)
@@ -156,16 +164,16 @@ def judge(
     sides: Sides | None = None,
     scenario: str = "",
 ) -> Verdict:
-    """The verdict on two ended runs of one lock.
+    """Judge whether a rerun reproduced its original; both are ended runs of one lock.
 
     Args:
-        original: The run that is held against the new one.
-        rerun: The new one.
-        agreed: How far their predictions agree; None where either has none.
-        equivalence: By metric of time the relative margin within which the request wants it equal. It decides only on
-            comparable hosts, and of ``FEWEST`` runs a side whose times are usable.
-        sides: All runs of both sides; None where there are no others.
-        scenario: That of the lock: a throughput of ``server`` decides nothing.
+        original: The original run.
+        rerun: The new run.
+        agreed: The agreement of their predictions; None if either has none.
+        equivalence: For each metric of time the relative margin within which the request wants it equal. It decides
+            only on comparable hosts, with at least ``FEWEST`` runs a side whose times are usable.
+        sides: All runs of both sides; None if there are no others.
+        scenario: The scenario of the lock: a throughput of ``server`` decides nothing.
     """
     assert original.end is not None
     assert rerun.end is not None
@@ -179,8 +187,8 @@ def judge(
     against += times.against
     predictions = None if agreed is None else agreed.agreement
     if against:
-        told = (*reported, *times.undecided, *times.reported)
-        return Verdict("not reproduced", tuple(against), told, predictions, tuple(times.findings))
+        remarks = (*reported, *times.undecided, *times.reported)
+        return Verdict("not reproduced", tuple(against), remarks, predictions, tuple(times.findings))
     word: Word = "undecided" if times.undecided else "reproduced"
     reasons = (*_supporting(original, agreed), *times.undecided)
     return Verdict(word, reasons, (*reported, *times.reported), predictions, tuple(times.findings))
@@ -212,7 +220,7 @@ def _supporting(original: Run, agreed: PredictionAgreement | None) -> Iterator[s
 
 
 def _quality(original: Run, rerun: Run, agreed: PredictionAgreement | None) -> tuple[list[str], list[str]]:
-    """What the metrics of quality say against the claim, and what moved as far as the predictions allow."""
+    """Return the quality metrics that differ, and those that moved only as far as the predictions allow."""
     left, right = _metrics(original), _metrics(rerun)
     against = [f"{name} was measured in one of the runs only" for name in sorted(left.keys() ^ right.keys())]
     reported: list[str] = []
@@ -223,16 +231,17 @@ def _quality(original: Run, rerun: Run, agreed: PredictionAgreement | None) -> t
             against.append(text)
         elif abs(a.value - b.value) > _EQUAL * max(abs(a.value), abs(b.value)):
             allowed = _allowed(name, a, original, rerun, agreed)
-            told = a.self_reported or b.self_reported or abs(a.value - b.value) <= allowed
-            (reported if told else against).append(f"{text}{_mark(a, b)}")
+            is_informational = a.self_reported or b.self_reported or abs(a.value - b.value) <= allowed
+            (reported if is_informational else against).append(f"{text}{_mark(a, b)}")
     return against, reported
 
 
 def _allowed(name: str, before: Metric, original: Run, rerun: Run, agreed: PredictionAgreement | None) -> float:
-    """By how much a metric may move.
+    """Return by how much a quality metric may move.
 
-    One that counts samples, by as many as were decided otherwise. Another follows from the predictions: where those
-    agree without being equal, by any amount. Where it decides alone, by what another processor does to a sum.
+    A metric that counts samples may move by the samples with another decision. Another metric follows from the
+    predictions: if these agree without being equal, it may move by any amount. Without predictions it may move by what
+    another processor does to a sum.
     """
     agreement = None if agreed is None else agreed.agreement
     if name in _BEST:
@@ -244,7 +253,7 @@ def _allowed(name: str, before: Metric, original: Run, rerun: Run, agreed: Predi
 
 
 def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: Sides, scenario: str) -> _Times:
-    """What the times decide, what they do not decide yet, and what is only reported."""
+    """Return what the times decide, what they do not decide yet, and what is only reported."""
     times = _Times()
     left, right = _metrics(original), _metrics(rerun)
     differences = host_differences(original, rerun)
@@ -278,25 +287,25 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
         ]
         for side in (sides.originals, sides.reruns)
     )
-    have = f"{metric.key} of {len(a)} original and {len(b)} new runs with usable times"
-    found = ratio(a, b, paired=False, inflation=DRIFT) if min(len(a), len(b)) >= FEWEST else None
-    if found is None:
+    counts = f"{metric.key} of {len(a)} original and {len(b)} new runs with usable times"
+    estimate = ratio(a, b, paired=False, inflation=DRIFT) if min(len(a), len(b)) >= FEWEST else None
+    if estimate is None:
         unusable = sum(explain_unusable_times(run) is not None for run in (*sides.originals, *sides.reruns))
         why = f"{unusable} more have unusable times: {QUIET_HOST}" if unusable else _next_step(len(a), FEWEST)
-        times.undecided.append(f"{have}: {FEWEST} a side are the fewest that decide; {why}")
+        times.undecided.append(f"{counts}: {FEWEST} a side are the fewest that decide; {why}")
         return
-    finding = judge_ratio(metric.key, metric.direction, found, None, margin)
+    finding = judge_ratio(metric.key, metric.direction, estimate, None, margin)
     times.findings.append(finding)
-    told = f"{have}: {finding.reason}"
+    sentence = f"{counts}: {finding.reason}"
     if finding.answer == "undecided":
-        wanted = runs_to_decide(found, margin)
-        told = f"{told}; {_next_step(len(a), None if wanted is None else max(wanted, found.n + 1))}"
+        wanted = runs_to_decide(estimate, margin)
+        sentence = f"{sentence}; {_next_step(len(a), None if wanted is None else max(wanted, estimate.n + 1))}"
     place = {"equivalent": times.reported, "different": times.against, "undecided": times.undecided}
-    place[finding.answer].append(told)
+    place[finding.answer].append(sentence)
 
 
 def _next_step(originals: int, wanted: int | None) -> str:
-    """Return the commands that give each side the number of runs that decides; None where no number does."""
+    """Return the commands that give each side the number of runs that decides; None means that no number does."""
     if wanted is None:
         return "next: a request with a wider `equivalence`, or a quieter host"
     run = f"`benchlock run LOCK --repeat {wanted - originals}`, then " if originals < wanted else ""
@@ -304,12 +313,12 @@ def _next_step(originals: int, wanted: int | None) -> str:
 
 
 def _mark(*metrics: Metric) -> str:
-    """What follows a figure that code of the model could have made: it decides nothing."""
-    return ", self-reported" if any(one.self_reported for one in metrics) else ""
+    """Return the mark of self-reported metrics, which decide nothing."""
+    return ", self-reported" if any(metric.self_reported for metric in metrics) else ""
 
 
 def _remarks(*runs: Run) -> Iterator[str]:
-    """Which runs were disturbed so much that their times say little, and which LoadGen does not call valid."""
+    """Yield which runs have unusable times, and which LoadGen does not call valid."""
     for run in runs:
         if reason := explain_unusable_times(run):
             yield reason

@@ -1,6 +1,6 @@
 """A run in a container: image, confinement, and collection of its output folder.
 
-``container_init.py`` prints it, as a process of the container: nothing of it is trusted.
+A process of the container, ``container_init.py``, prints the output folder. Nothing that it prints is trusted.
 """
 
 import json
@@ -33,7 +33,7 @@ from benchlock.registry.lock.lockfile import LockedLimits, LockedPlatform
 from benchlock.registry.text.quantities import spell_bytes
 
 COLLECTED_FILES: Final = (*FILES.values(), GOLDEN)
-"""The files that are read of the output folder."""
+"""The files that are collected from the output folder."""
 
 _LONGEST_HEADER: Final = 1 << 16
 _log = logging.getLogger("benchlock")
@@ -54,18 +54,28 @@ def init_arguments(folder: str) -> tuple[str, ...]:
 
 
 class OutputCollector:
-    """Separates what a container prints from the files that its first process appends, and keeps these in a folder.
+    """The console output of a container, separated from the files that its first process appends.
 
-    The last header counts: the first process prints it after it has killed all others.
+    The files are written to a folder. The last header counts, because the first process prints it after it has killed
+    all other processes.
 
     Attributes:
-        excess: By what the output is beyond the quota; nothing of it is kept then.
+        excess: How the output exceeds the quota; then nothing of it is kept.
         fault: Why the host's folder could not be written.
+        settled: Set when the collection ends, by success or by excess.
     """
 
     def __init__(
         self, folder: Path, quota: Quota, log: ConsoleOutput, names: Collection[str] = COLLECTED_FILES
     ) -> None:
+        """Prepare the collection.
+
+        Args:
+            folder: The folder for the files.
+            quota: The quota of the folder.
+            log: Gets the console output.
+            names: The files that are expected.
+        """
         self.excess: str | None = None
         self.fault: OSError | None = None
         self.settled = threading.Event()
@@ -81,14 +91,14 @@ class OutputCollector:
         self._stream: BinaryIO | None = None
 
     def feed(self, output: bytes, error: bytes) -> None:
-        """Take a piece of standard output and of standard error."""
+        """Take a chunk of standard output and of standard error."""
         if error:
             self._log.feed(b"", error)
         while output:
             output = self._take(output)
 
     def close(self) -> None:
-        """Give the log what is left; remove the files where one of them is incomplete."""
+        """Give the rest to the log; remove the files if one of them is incomplete."""
         if self._take == self._take_text:
             self._log.feed(self._rest, b"")
         else:
@@ -96,12 +106,12 @@ class OutputCollector:
         self._rest = b""
 
     def _take_text(self, piece: bytes) -> bytes:
-        text, found, rest = (self._rest + piece).partition(container_init.MARK)
+        text, mark, rest = (self._rest + piece).partition(container_init.MARK)
         self._rest = b""
-        if found:
+        if mark:
             self._take = self._take_header
         else:
-            # A part of the mark may be at the end. Nothing else is kept back: lines show the progress as they come.
+            # The end may be a part of the mark. Nothing else is held back, so that progress lines appear at once.
             start = text.rfind(container_init.MARK[:1])
             if start >= 0 and container_init.MARK.startswith(text[start:]):
                 text, self._rest = text[:start], text[start:]
@@ -109,9 +119,9 @@ class OutputCollector:
         return rest
 
     def _take_header(self, piece: bytes) -> bytes:
-        line, found, rest = (self._rest + piece).partition(b"\n")
+        line, newline, rest = (self._rest + piece).partition(b"\n")
         self._rest = b""
-        if found:
+        if newline:
             self._begin(line)
         elif len(line) > _LONGEST_HEADER:
             self._take = self._take_text
@@ -120,7 +130,7 @@ class OutputCollector:
         return rest
 
     def _begin(self, line: bytes) -> None:
-        """Begin with the files that a header names; a malformed one names none."""
+        """Begin with the files that a header names; a malformed header names none."""
         self._discard()
         self.excess = None
         self._take = self._take_text
@@ -156,7 +166,7 @@ class OutputCollector:
         return rest
 
     def _begin_file(self) -> None:
-        """Create the next file that has content and the empty ones before it; settle where there are no more."""
+        """Create the next file with content and the empty ones before it; settle after the last one."""
         while self._missing:
             path, self._left = self._missing.pop()
             try:
@@ -176,7 +186,7 @@ class OutputCollector:
         if stream is not None:
             try:
                 stream.close()
-            except OSError as error:  # the disk is full: what was buffered is written here
+            except OSError as error:  # closing writes the buffer, and the disk may be full
                 self.fault = self.fault or error
 
     def _discard(self) -> None:
@@ -191,17 +201,19 @@ def _drop(_piece: bytes) -> bytes:
 
 
 class Settlement:
-    """Waits, while a container runs, until its output is collected; then reads its CPU time and lets it end.
+    """The end of a container that runs a model: collect its output, read its CPU time, and let it end.
 
     Attributes:
-        cpu: Seconds of CPU that the container took until then, by the engine; None where the engine does not say.
+        cpu: CPU seconds of the container up to then, by the engine; None if the engine does not report them.
     """
 
     @property
     def excess(self) -> str | None:
+        """How the output exceeds the quota; None if it does not."""
         return self._collector.excess
 
     def __init__(self, container: Container, collector: OutputCollector) -> None:
+        """Prepare the settlement of a container; the context starts it."""
         self.cpu: float | None = None
         self._container = container
         self._collector = collector
@@ -209,12 +221,14 @@ class Settlement:
         self._thread = threading.Thread(target=self._settle, daemon=True, name="container-settle")
 
     def __enter__(self) -> Self:
+        """Start to wait for the output."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Stop waiting."""
         self._ended = True
         self._collector.settled.set()
         self._thread.join()
@@ -233,12 +247,12 @@ class Settlement:
                     self.cpu = self._container.cpu_seconds()
                 finally:
                     self._container.terminate()
-            except UnavailableError:  # it ended meanwhile, or ends by itself within a minute
+            except UnavailableError:  # it ended meanwhile, or will end by itself within a minute
                 _log.debug("a container cannot be settled", exc_info=True)
 
 
 MARK = "container"
-"""The file in a run's folder that is there as long as the run may have a container."""
+"""The file in a run's folder that exists as long as the run may have a container."""
 
 _NOBODY = 65534
 _JOB = "/job"
@@ -248,10 +262,20 @@ _SETTINGS = ("Env", "Entrypoint", "Cmd", "WorkingDir", "User")
 
 @dataclass(frozen=True, slots=True)
 class ContainerRun:
-    """What a container is made of; ``image`` is what the engine calls it.
+    """The parameters of a container.
 
-    With ``keeps_output`` the container writes to the output folder itself, as only a stage without a model may.
-    Otherwise its output folder is in memory, and the runner copies from it what the quota allows.
+    Attributes:
+        run: The id of the run.
+        image: The engine's id of the image.
+        python: The version of its interpreter.
+        limits: The limits of the lock.
+        cpus: The numbers of the CPUs that it may use.
+        accelerators: The numbers of the accelerators that it gets.
+        name: The name of the container.
+        labels: Further labels.
+        quota: The quota of its output; None for the default.
+        keeps_output: Whether the container writes to the output folder itself, as only a stage without a model may.
+            Otherwise its output folder is in memory, and the runner copies from it what the quota allows.
     """
 
     run: str
@@ -267,70 +291,70 @@ class ContainerRun:
 
 
 def provide_image(platform: LockedPlatform, engine: Engine, store: BlobStore, progress: Progress) -> LoadedImage:
-    """The platform's image in the engine, compared with the lock.
+    """Return the platform's image in the engine, compared with the lock.
 
-    Where it is not there it is loaded from the store, or, if it is a finished one, pulled from its registry.
+    A missing image is loaded from the store, or pulled from its registry if it is a finished one.
 
     Raises:
-        IntegrityError: what the engine has is not what the lock names.
-        UnavailableError: the engine failed, or cannot pull.
+        IntegrityError: The engine's image is not the locked one.
+        UnavailableError: The engine failed, or cannot pull.
     """
     assert platform.image_id is not UNSET
     config = read(store, platform.image_id, name="the image's configuration")
     if platform.finished:
         return _provide_finished(platform, config, engine, progress)
     assert platform.layers is not UNSET
-    found = engine.image(platform.image_id)
-    if found is None:
+    image = engine.image(platform.image_id)
+    if image is None:
         layers = [Descriptor(layer.digest, layer.size) for layer in platform.layers]
         size = sum(layer.size for layer in layers)
         with progress.task("loading the image into the engine", size) as advance:
 
-            def told() -> Any:  # noqa: ANN401 - an iterator of bytes that reports
+            def read_archive() -> Any:  # noqa: ANN401 - an iterator of bytes that reports
                 for piece in docker_archive(config, layers, store):
                     yield piece
                     advance(len(piece))
 
-            found = engine.load(told())
-    check_image(found, platform.image_id, config, [layer.digest for layer in platform.layers])
-    return found
+            image = engine.load(read_archive())
+    check_image(image, platform.image_id, config, [layer.digest for layer in platform.layers])
+    return image
 
 
 def _provide_finished(platform: LockedPlatform, config: bytes, engine: Engine, progress: Progress) -> LoadedImage:
     assert platform.image_id is not UNSET
     assert platform.reference is not UNSET
     assert platform.diff_ids is not UNSET
-    found = engine.image(platform.image_id) or engine.image(platform.reference)
-    if found is None:
+    image = engine.image(platform.image_id) or engine.image(platform.reference)
+    if image is None:
         with progress.task(f"pulling {platform.reference}"):
-            found = engine.pull(platform.reference, f"{platform.os}/{platform.arch}")
-    check_image(found, platform.image_id, config, list(platform.diff_ids))
-    return found
+            image = engine.pull(platform.reference, f"{platform.os}/{platform.arch}")
+    check_image(image, platform.image_id, config, list(platform.diff_ids))
+    return image
 
 
-def check_image(found: LoadedImage, image_id: Digest, config: bytes, layers: list[Digest]) -> None:
-    """The engine's image is the one that ``config`` describes.
+def check_image(image: LoadedImage, image_id: Digest, config: bytes, layers: list[Digest]) -> None:
+    """Raise unless the engine's image is the one that ``config`` describes.
 
-    Its layers are compared always. Engines differ in what they call an id: where it is not the digest of the
-    configuration, the settings that a run depends on are compared with it.
+    Its layers are always compared. Engines differ in their ids: if the id is not the digest of the configuration, the
+    settings that a run depends on are compared, too.
 
     Raises:
-        IntegrityError: names what differs.
+        IntegrityError: The image differs; the message names the difference.
     """
-    if found.layers != tuple(layers):
-        raise _other(image_id, "layers", list(layers), list(found.layers))
-    if found.id != image_id:
+    if image.layers != tuple(layers):
+        raise _other(image_id, "layers", list(layers), list(image.layers))
+    if image.id != image_id:
         wanted: Mapping[str, Any] = json.loads(config).get("config") or {}
         for name in _SETTINGS:
-            if (wanted.get(name) or None) != (found.config.get(name) or None):
-                raise _other(image_id, name, wanted.get(name), found.config.get(name))
+            if (wanted.get(name) or None) != (image.config.get(name) or None):
+                raise _other(image_id, name, wanted.get(name), image.config.get(name))
 
 
 def run_container(engine: Engine, what: ContainerRun, place: Place, progress: Progress) -> Ending:
-    """Run the harness to its end, or to the end of its time. The container is gone afterwards, whatever happened.
+    """Run the harness until it ends or its time is over, and remove the container in any case.
 
     Raises:
-        UnavailableError: the engine failed.
+        UnavailableError: The engine failed.
     """
     output = ConsoleOutput(progress)
     quota = what.quota or choose_quota(place.root, what.limits.bytes)
@@ -348,9 +372,9 @@ def run_container(engine: Engine, what: ContainerRun, place: Place, progress: Pr
         else:
             watch = Settlement(container, collector)
         with watch:
-            found = container.wait(what.limits.seconds)
+            exit_ = container.wait(what.limits.seconds)
         ran, watched = time.perf_counter() - started, time.process_time() - used
-        if found is None:
+        if exit_ is None:
             container.kill()
     finally:
         if collector is not None:
@@ -360,20 +384,20 @@ def run_container(engine: Engine, what: ContainerRun, place: Place, progress: Pr
         mark.unlink()
     if collector is not None and collector.fault is not None:
         raise make_unwritable_error(place, collector.fault)
-    code, out_of_memory = (None, False) if found is None else (found.code, found.out_of_memory)
+    code, out_of_memory = (None, False) if exit_ is None else (exit_.code, exit_.out_of_memory)
     return Ending(code, out_of_memory, output.log, started - start, ran, watched, watch.excess, cpu=watch.cpu)
 
 
 def _within_memory(quota: Quota, limits: LockedLimits) -> Quota:
-    """Return the quota of an output folder in memory; the kernel holds the container to its memory besides."""
+    """Return the quota of an output folder in memory; the kernel enforces the memory limit in addition."""
     return replace(quota, size=min(quota.size, limits.bytes // 2))
 
 
 def confinement(what: ContainerRun, place: Place) -> Confinement:
-    """Exactly what the lock allows, as a user without rights on the host: the caller, or nobody where that is root.
+    """Return the confinement of a run: exactly what the lock allows, and a user without rights on the host.
 
-    A container that runs a model can write nowhere but in its own memory. A file of the host that is removed while it
-    is open, or one that is allocated at once, would be beyond every watch of a folder.
+    The user is the caller, or nobody if the caller is root. A container that runs a model can write only to its own
+    memory: no watch of a folder on the host would see a file that is removed while it is open, or allocated at once.
     """
     user = os.getuid() or _NOBODY
     group = os.getgid() if os.getuid() else _NOBODY
@@ -397,9 +421,9 @@ def confinement(what: ContainerRun, place: Place) -> Confinement:
     )
 
 
-def _other(image_id: Digest, what: str, wanted: object, found: object) -> IntegrityError:
+def _other(image_id: Digest, what: str, wanted: object, actual: object) -> IntegrityError:
     return IntegrityError(
-        f"the engine's image {image_id} is not the locked one: its {what} are {found}, and {wanted} are locked",
+        f"the engine's image {image_id} is not the locked one: its {what} are {actual}, and {wanted} are locked",
         where="image",
         next_step="remove that image from the engine; the next run loads it again",
     )

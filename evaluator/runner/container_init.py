@@ -1,8 +1,8 @@
 """The first process of a model's container: runs the harness and prints its output folder.
 
 The output folder of such a container is a file system in memory, which ends with the container. So the runner starts
-this file, by ``python -c``, with the harness's arguments, and ``collection.py`` reads what it prints. It imports the
-standard library alone: the interpreter is that of the image.
+this file by ``python -c`` with the harness's arguments, and ``container.py`` reads its output. It imports the
+standard library alone, because the interpreter is that of the image.
 """
 
 import json
@@ -12,13 +12,13 @@ import stat
 import sys
 
 MARK = b"\0benchlock output "
-"""Precedes the header, one line of JSON, which the contents of the files follow."""
+"""The mark before the header, which is one line of JSON; the contents of the files follow the header."""
 _PIECE = 1 << 20
 _SECONDS_TO_RELEASE = 60
 
 
 def main(folder: str, names: str, *arguments: str) -> int:
-    """Run the harness, print the files, and wait until the runner has them.
+    """Run the harness, print the files, and wait until the runner has read them.
 
     Args:
         folder: The output folder.
@@ -26,7 +26,7 @@ def main(folder: str, names: str, *arguments: str) -> int:
         arguments: The arguments of the interpreter of the harness.
 
     Returns:
-        The exit code of the harness, 128 and the signal's number where a signal killed it.
+        The exit code of the harness; 128 plus the number of the signal that killed it.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     code = run(arguments)
@@ -39,7 +39,7 @@ def main(folder: str, names: str, *arguments: str) -> int:
 
 
 def run(arguments: "tuple[str, ...]") -> int:
-    """Run the interpreter with ``arguments`` to its end, and collect every other process that ends meanwhile."""
+    """Run the interpreter with ``arguments`` to its end, and reap every other process that ends meanwhile."""
     started = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ, setsigmask=())
     while True:
         ended, status = os.wait()
@@ -49,7 +49,7 @@ def run(arguments: "tuple[str, ...]") -> int:
 
 
 def end_other_processes() -> None:
-    """Kill every other process of the container: what they hold is free, and nobody writes any more."""
+    """Kill every other process of the container, which frees their resources and ends their writes."""
     if os.getpid() != 1:  # not in a container of its own
         return
     try:
@@ -61,9 +61,9 @@ def end_other_processes() -> None:
 
 
 def write_output(target: int, folder: str, names: "list[str]") -> None:
-    """Write the header and the files of ``names`` that are there to the descriptor ``target``.
+    """Write the header and the existing files of ``names`` to the descriptor ``target``.
 
-    A file that is reached by a link, or has holes, counts as none.
+    A file that is reached by a link, or has holes, counts as missing.
     """
     try:
         entries, size = measure(folder)
@@ -79,12 +79,12 @@ def write_output(target: int, folder: str, names: "list[str]") -> None:
 
 
 def measure(folder: str) -> "tuple[int, int]":
-    """Return how many files and folders there are, and the lengths of all files together."""
+    """Return the number of files and folders, and the total length of all files."""
     entries = size = 0
     folders = [folder]
     while folders:
-        with os.scandir(folders.pop()) as found:
-            for entry in found:
+        with os.scandir(folders.pop()) as entries_in_folder:
+            for entry in entries_in_folder:
                 status = entry.stat(follow_symlinks=False)
                 entries += 1
                 if stat.S_ISDIR(status.st_mode):
@@ -95,7 +95,7 @@ def measure(folder: str) -> "tuple[int, int]":
 
 
 def open_file(folder: str, name: str) -> "int | None":
-    """Open a regular file without holes below ``folder``; None where there is none."""
+    """Open a regular file without holes below ``folder``; None if there is none."""
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     *parents, last = name.split("/")
     try:

@@ -10,21 +10,21 @@ from typing import Any, Self
 from benchlock.artifacts.errors import UnavailableError
 
 LABEL = "benchlock.run"
-"""Names the run that a container belongs to."""
+"""The label with the id of the run that a container belongs to."""
 
 _ANSWER_SECONDS = 10
 _MAX_SCRATCH_ENTRIES = 1 << 16
-"""Files and folders of a file system in memory; each takes about a kilobyte of the kernel."""
+"""The maximum number of files and folders in a file system in memory; each takes about 1 kB of the kernel."""
 _WORK_SECONDS = 900
 _SINK_SECONDS = 10
 
 Sink = Callable[[bytes, bytes], None]
-"""Takes a piece of standard output and a piece of standard error, either of which may be empty."""
+"""A function that takes a chunk of standard output and one of standard error; either may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedImage:
-    """An image as the engine describes it: what it calls it, its layers' diff ids from the lowest, its run settings."""
+    """An image in the engine: its id there, the diff ids of its layers from the lowest, and its run settings."""
 
     id: str
     layers: tuple[str, ...]
@@ -42,12 +42,24 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """A container: what it runs, and all that it may have.
+    """A container: its command, and everything that it may have.
 
-    ``memory`` and ``scratch`` are in bytes; swap is no way around ``memory``. ``scratch`` is the size of the in-memory
-    file systems at ``/tmp``, which is its home too, ``/dev/shm`` and ``in_memory``; all count as memory.
-    ``accelerators`` are NVIDIA's, by their numbers in the driver's order. An engine has one container of a ``name``, as
-    long as it is there.
+    Attributes:
+        run: The id of the run.
+        image: The engine's id of the image.
+        command: The command with its arguments.
+        mounts: The folders of the host.
+        environment: The environment variables.
+        user: The numbers ``user:group``.
+        memory: The memory limit in bytes; the limit includes swap.
+        scratch: The size in bytes of each file system in memory: ``/tmp``, which is also the home folder, ``/dev/shm``
+            and ``in_memory``; all count as memory.
+        processes: The maximum number of processes.
+        cpus: The numbers of its CPUs.
+        accelerators: The numbers of its NVIDIA accelerators, in the driver's order.
+        name: The name of the container; an engine has only one container of a name at a time.
+        labels: Further labels.
+        in_memory: The path of a further file system in memory.
     """
 
     run: str
@@ -68,7 +80,7 @@ class Confinement:
 
 @dataclass(frozen=True, slots=True)
 class NamedContainer:
-    """The container that has a name: what the engine calls it, its labels, and whether it runs or is about to."""
+    """The container of a name: its id, its labels, and whether it runs or is about to."""
 
     id: str
     labels: Mapping[str, str]
@@ -77,24 +89,25 @@ class NamedContainer:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a container ended. ``out_of_memory``: the kernel killed in it, and the engine saw it."""
+    """The end of a container: its exit code, and whether the kernel killed a process in it for its memory."""
 
     code: int
     out_of_memory: bool
 
 
 class Container:
-    """One started container. What it prints goes to the sink that it was started with, from a thread of its own."""
+    """A started container. A separate thread passes its output to a sink."""
 
     def __init__(self, container: Any, reader: threading.Thread) -> None:  # noqa: ANN401 - the SDK has no types
+        """Wrap the SDK's container and the thread that reads its output."""
         self._container = container
         self._reader = reader
 
     def wait(self, seconds: float) -> Exit | None:
-        """How it ended, or None where it runs still after ``seconds``. Waits in the kernel.
+        """Wait for the end of the container; return None if it still runs after ``seconds``.
 
         Raises:
-            UnavailableError: the engine went away.
+            UnavailableError: The connection to the engine was lost.
         """
         ended = threading.Event()
         answers: list[Exit | Exception] = []
@@ -116,8 +129,8 @@ class Container:
         return answer
 
     def kill(self) -> None:
-        """End it at once; no error where it has ended."""
-        with _translated("killing a container"):
+        """Kill the container; do nothing if it has ended."""
+        with _translate_errors("killing a container"):
             self._container.reload()
             if self._container.status == "running":
                 self._container.kill()
@@ -125,86 +138,87 @@ class Container:
 
     def terminate(self) -> None:
         """Send SIGTERM to the first process of the container."""
-        with _translated("ending a container"):
+        with _translate_errors("ending a container"):
             self._container.kill("SIGTERM")
 
     def cpu_seconds(self) -> float | None:
-        """Return the CPU time of all processes that the container has or had; None where the engine does not say.
+        """Return the CPU time of all processes of the container; None if the engine does not report it.
 
-        The engine reads the control group, of either version.
+        The engine reads the control group, of version 1 or 2.
         """
-        with _translated("reading the CPU time of a container"):
+        with _translate_errors("reading the CPU time of a container"):
             stats = self._container.client.api.stats(self._container.id, stream=False, one_shot=True)
         total = ((stats.get("cpu_stats") or {}).get("cpu_usage") or {}).get("total_usage")
         return total / 1e9 if isinstance(total, int) and total > 0 else None
 
     def _exit(self) -> Exit:
-        with _translated("waiting for a container"):
+        with _translate_errors("waiting for a container"):
             code = int(self._container.wait(timeout=None)["StatusCode"])
             self._container.reload()
             return Exit(code, bool(self._container.attrs["State"]["OOMKilled"]))
 
 
 class Engine:
-    """An engine that answers."""
+    """A connection to a container engine that responds."""
 
     def __init__(self, client: Any, version: str) -> None:  # noqa: ANN401 - the SDK has no types
+        """Wrap the SDK's client."""
         self._client = client
         self.version = version
 
     @classmethod
     def connect(cls, url: str | None) -> Self | None:
-        """The engine at ``url`` (None: the system's own socket), or None where none answers."""
+        """Connect to the engine at ``url`` (None: the system's own socket); None if none responds."""
         import docker  # noqa: PLC0415 - only what runs containers loads it
         from docker.errors import DockerException  # noqa: PLC0415
         from requests.exceptions import RequestException  # noqa: PLC0415
 
         try:
             client = docker.DockerClient(base_url=url, version="auto", timeout=_ANSWER_SECONDS)
-            found = client.version()
+            description = client.version()
         except (DockerException, RequestException, OSError):
             return None
         client.api.timeout = _WORK_SECONDS
-        name = (found.get("Components") or [{"Name": "Engine"}])[0]["Name"]
-        return cls(client, f"{name} {found['Version']}")
+        name = (description.get("Components") or [{"Name": "Engine"}])[0]["Name"]
+        return cls(client, f"{name} {description['Version']}")
 
     def image(self, image_id: str) -> LoadedImage | None:
-        """What the engine has under ``image_id``; None if nothing."""
+        """Return the image with this id in the engine; None if there is none."""
         from docker.errors import ImageNotFound  # noqa: PLC0415
 
-        with _translated("looking for an image"):
+        with _translate_errors("looking for an image"):
             try:
-                return _loaded(self._client.images.get(image_id))
+                return _describe_image(self._client.images.get(image_id))
             except ImageNotFound:
                 return None
 
     def load(self, archive: Iterable[bytes]) -> LoadedImage:
-        """The one image of a docker-archive, loaded from its bytes as they come."""
-        with _translated("loading an image"):
+        """Load the only image of a docker-archive from a stream of bytes."""
+        with _translate_errors("loading an image"):
             images = self._client.images.load(archive)
         if len(images) != 1:
             raise UnavailableError(f"the engine loaded {len(images)} images of an archive that holds one")
-        return _loaded(images[0])
+        return _describe_image(images[0])
 
     def pull(self, reference: str, platform: str) -> LoadedImage:
-        """The image that ``reference`` (``NAME@sha256:…``) names for ``platform`` (``linux/amd64``), from its registry.
+        """Pull the image of ``reference`` (``NAME@sha256:…``) for ``platform`` (``linux/amd64``) from its registry.
 
         Raises:
-            UnavailableError: the engine cannot have it.
+            UnavailableError: The engine cannot pull it.
         """
         name, _, digest = reference.partition("@")
         advice = "see what `docker pull` says of it (`docker login` gives it a password), or load it by other means"
-        with _translated(f"pulling {reference}", advice):
+        with _translate_errors(f"pulling {reference}", advice):
             for event in self._client.api.pull(name, tag=digest, platform=platform, stream=True, decode=True):
                 if "error" in event:
                     raise UnavailableError(
                         f"the container engine failed while pulling {reference}: {event['error']}", next_step=advice
                     )
-            return _loaded(self._client.images.get(reference))
+            return _describe_image(self._client.images.get(reference))
 
     def start(self, confinement: Confinement, sink: Sink) -> Container:
-        """A running container; every byte that it prints goes to ``sink``. :meth:`remove` ends and forgets it."""
-        with _translated("starting a container"), _explained(confinement):
+        """Start a container whose output goes to ``sink``; :meth:`remove` ends and removes it."""
+        with _translate_errors("starting a container"), _explain_start_error(confinement):
             container = self._client.containers.create(**_options(confinement))
             stream = container.attach(stdout=True, stderr=True, stream=True, logs=False, demux=True)
             try:
@@ -217,32 +231,33 @@ class Engine:
         return Container(container, reader)
 
     def remove(self, run: str) -> int:
-        """End and remove every container of a run; how many there were."""
-        with _translated("removing a container"):
-            found = self._client.containers.list(all=True, filters={"label": f"{LABEL}={run}"})
-            for container in found:
+        """End and remove every container of a run, and return their number."""
+        with _translate_errors("removing a container"):
+            containers = self._client.containers.list(all=True, filters={"label": f"{LABEL}={run}"})
+            for container in containers:
                 container.remove(force=True, v=True)
-        return len(found)
+        return len(containers)
 
-    def named(self, name: str) -> NamedContainer | None:
-        """The container of that name, None where there is none."""
+    def find_container(self, name: str) -> NamedContainer | None:
+        """Find the container of that name; None if there is none."""
         from docker.errors import NotFound  # noqa: PLC0415
 
-        with _translated("looking for a container"):
+        with _translate_errors("looking for a container"):
             try:
-                found = self._client.containers.get(name)
+                container = self._client.containers.get(name)
             except NotFound:
                 return None
-            return NamedContainer(found.id, found.labels, found.status not in ("exited", "dead"))
+            return NamedContainer(container.id, container.labels, container.status not in ("exited", "dead"))
 
     def end(self, container: str) -> None:
-        """End and remove a container by the engine's own id; it is gone when this returns."""
+        """End and remove a container by the engine's own id; it is gone on return."""
         from docker.errors import NotFound  # noqa: PLC0415
 
-        with _translated("removing a container"), suppress(NotFound):
+        with _translate_errors("removing a container"), suppress(NotFound):
             self._client.containers.get(container).remove(force=True, v=True)
 
     def close(self) -> None:
+        """Close the connection."""
         self._client.close()
 
 
@@ -273,7 +288,7 @@ def _options(confinement: Confinement) -> dict[str, Any]:
         "pids_limit": confinement.processes,
         "cpuset_cpus": ",".join(map(str, confinement.cpus)),
         "ulimits": [Ulimit(name="core", soft=0, hard=0)],
-        # Without "utility" and "compute" a container gets the devices, and not the driver's libraries that use them.
+        # Without "utility" and "compute" a container gets the devices without the driver's libraries.
         "device_requests": [
             DeviceRequest(
                 driver="nvidia",
@@ -282,19 +297,19 @@ def _options(confinement: Confinement) -> dict[str, Any]:
             )
         ]
         * bool(confinement.accelerators),
-        # What it prints is read as it comes, and kept in bounds by the reader; the engine keeps no second copy.
+        # The reader takes the output at once and limits its size, so the engine needs no copy.
         "log_config": LogConfig(type="none"),
     }
 
 
-def _loaded(image: Any) -> LoadedImage:  # noqa: ANN401 - the SDK has no types
+def _describe_image(image: Any) -> LoadedImage:  # noqa: ANN401 - the SDK has no types
     return LoadedImage(
         id=image.id, layers=tuple(image.attrs["RootFS"].get("Layers") or ()), config=image.attrs.get("Config") or {}
     )
 
 
 def _read(stream: Any, sink: Sink) -> None:  # noqa: ANN401 - the SDK has no types
-    """Hand on what comes until the container has ended."""
+    """Pass the output to the sink until the container has ended."""
     try:
         for output, error in stream:
             sink(output or b"", error or b"")
@@ -305,29 +320,29 @@ def _read(stream: Any, sink: Sink) -> None:  # noqa: ANN401 - the SDK has no typ
 def _close(stream: Any) -> None:  # noqa: ANN401 - the SDK has no types
     with suppress(OSError):  # the engine may have closed its end
         stream.close()
-    stream._response.close()  # noqa: SLF001 - the SDK closes the socket alone, and leaves the file that reads from it
+    stream._response.close()  # noqa: SLF001 - the SDK closes only the socket, not the file that reads from it
 
 
 @contextmanager
-def _explained(confinement: Confinement) -> Iterator[None]:
-    """Say what the image or the engine lacks, where the engine's words for it are known."""
+def _explain_start_error(confinement: Confinement) -> Iterator[None]:
+    """Explain what the image or the engine lacks, for known messages of the engine."""
     from docker.errors import APIError  # noqa: PLC0415
 
     try:
         yield
     except APIError as error:
-        said = str(error)
-        if "executable file not found" in said or f'exec: "{confinement.command[0]}"' in said:
+        message = str(error)
+        if "executable file not found" in message or f'exec: "{confinement.command[0]}"' in message:
             raise UnavailableError(
                 f"the image has no {confinement.command[0]} on its PATH, and the harness is started by it",
                 next_step="use an image that has it; `python` of the image's manifest says which one is wanted",
             ) from error
-        if confinement.name is not None and f'container name "/{confinement.name}" is already in use' in said:
+        if confinement.name is not None and f'container name "/{confinement.name}" is already in use' in message:
             raise UnavailableError(
                 f"this host is measuring already: the container {confinement.name} is there",
                 next_step="wait for its end",
             ) from error
-        if "could not select device driver" in said:
+        if "could not select device driver" in message:
             raise UnavailableError(
                 "the container engine cannot give NVIDIA's accelerators to a container",
                 next_step="install NVIDIA's container toolkit for it, or run as a process (--isolation process)",
@@ -336,10 +351,10 @@ def _explained(confinement: Confinement) -> Iterator[None]:
 
 
 @contextmanager
-def _translated(
+def _translate_errors(
     doing: str, advice: str = "see the engine's own log, or run as a process (--isolation process)"
 ) -> Iterator[None]:
-    """Turn what the SDK and the connection raise into one error that names what was being done."""
+    """Turn the errors of the SDK and of the connection into one error that names the failed action."""
     from docker.errors import DockerException  # noqa: PLC0415
     from requests.exceptions import RequestException  # noqa: PLC0415
 

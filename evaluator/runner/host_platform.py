@@ -38,14 +38,17 @@ _SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorList:
-    """The accelerators in the tool's order, or the ``reason`` why there are none."""
+    """The accelerators in the order of ``nvidia-smi``, or the ``reason`` why there are none."""
 
     accelerators: tuple[Accelerator, ...]
     reason: str = ""
 
 
 def read_accelerators(seconds: float = _SECONDS) -> AcceleratorList:
-    """What the tool lists now. A tool that is absent, fails, or takes longer than ``seconds`` is a reason."""
+    """List the accelerators that ``nvidia-smi`` reports now.
+
+    If the tool is absent, fails, or takes longer than ``seconds``, the list is empty with that reason.
+    """
     if shutil.which(_TOOL) is None:
         return AcceleratorList((), f"{_TOOL} is not there")
     try:
@@ -55,21 +58,21 @@ def read_accelerators(seconds: float = _SECONDS) -> AcceleratorList:
     except OSError as error:
         return AcceleratorList((), f"{_TOOL} does not start: {error.strerror}")
     if answer.returncode != 0:
-        said = " ".join((answer.stdout + answer.stderr).split())[:_SHOWN]
-        return AcceleratorList((), f"{_TOOL} ended with {answer.returncode}: {said or 'it said nothing'}")
-    return _parsed(answer.stdout)
+        message = " ".join((answer.stdout + answer.stderr).split())[:_SHOWN]
+        return AcceleratorList((), f"{_TOOL} ended with {answer.returncode}: {message or 'it said nothing'}")
+    return _parse_listing(answer.stdout)
 
 
-def _parsed(text: str) -> AcceleratorList:
-    """One line each: the name, MiB of memory or ``[N/A]``, the driver; a name may hold commas."""
-    found = []
+def _parse_listing(text: str) -> AcceleratorList:
+    """Parse one line for each accelerator: name, memory in MiB or ``[N/A]``, driver. A name may contain commas."""
+    accelerators = []
     for line in filter(None, map(str.strip, text.splitlines())):
         fields = [field.strip() for field in line.rsplit(",", _FIELDS - 1)]
         if len(fields) != _FIELDS or not all(fields):
             return AcceleratorList((), f"{_TOOL} says what is not understood: {line[:_SHOWN]}")
         name, memory, driver = fields
-        found.append(Accelerator(name, int(memory) * _MIB if memory.isdecimal() else None, driver))
-    return AcceleratorList(tuple(found), "" if found else f"{_TOOL} lists none")
+        accelerators.append(Accelerator(name, int(memory) * _MIB if memory.isdecimal() else None, driver))
+    return AcceleratorList(tuple(accelerators), "" if accelerators else f"{_TOOL} lists none")
 
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -79,9 +82,19 @@ _GOVERNORS = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """``cpus`` are the numbers of those that this process may use; ``memory`` is in bytes; flags are sorted.
+    """The facts of a host.
 
-    ``without``: why no accelerator was found, where none was.
+    Attributes:
+        os: The operating system.
+        arch: The CPU architecture, in the words of OCI.
+        cpu_model: The model of the CPU.
+        cpu_flags: Its flags, sorted.
+        cpus: The numbers of the CPUs that this process may use.
+        memory: The memory in bytes.
+        kernel: The name and the release of the kernel.
+        governor: The frequency governor; None if there is none.
+        accelerators: The accelerators.
+        without: Why there are no accelerators, if there are none.
     """
 
     os: str
@@ -97,13 +110,13 @@ class Host:
 
     @property
     def facts(self) -> HostFacts:
-        """What the conditions of a lock are held against."""
+        """The facts that the conditions of a lock refer to."""
         return HostFacts(self.os, self.arch, len(self.cpus), self.memory, self.accelerators, self.without)
 
     def fingerprint(self, engine: str | None) -> dict[str, Any]:
-        """The facts of a run's record; ``engine`` says which engine ran it, if any.
+        """Return the host's facts for a run's record; ``engine`` is the engine that ran it, if any.
 
-        Of several accelerators the names are joined, and ``accelerator_memory`` has the bytes of each.
+        The names of several accelerators are joined, and ``accelerator_memory`` has the bytes of each.
         """
         return {
             "cpu_model": self.cpu_model,
@@ -113,19 +126,19 @@ class Host:
             "kernel": self.kernel,
             "governor": self.governor,
             "engine": engine,
-            "accelerator": "; ".join(one.name for one in self.accelerators) or None,
-            "accelerator_memory": [one.memory for one in self.accelerators],
-            "driver": ", ".join(dict.fromkeys(one.driver for one in self.accelerators)) or None,
+            "accelerator": "; ".join(accelerator.name for accelerator in self.accelerators) or None,
+            "accelerator_memory": [accelerator.memory for accelerator in self.accelerators],
+            "driver": ", ".join(dict.fromkeys(accelerator.driver for accelerator in self.accelerators)) or None,
             "no_accelerator": self.without or None,
             "runner_python": platform.python_version(),
         }
 
 
 def this_host() -> Host:
-    """What the kernel and the tools say of the host, now."""
+    """Read the facts of this host from the kernel and the tools."""
     cpu = _cpuinfo(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else "")
     machine = platform.machine().lower()
-    found = read_accelerators()
+    listing = read_accelerators()
     return Host(
         os=platform.system().lower(),
         arch=_ARCHITECTURES.get(machine, machine),
@@ -135,23 +148,23 @@ def this_host() -> Host:
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         kernel=f"{platform.system()} {platform.release()}",
         governor=_governor(_GOVERNORS),
-        accelerators=found.accelerators,
-        without=found.reason,
+        accelerators=listing.accelerators,
+        without=listing.reason,
     )
 
 
 def available_cpus() -> tuple[int, ...]:
-    """The numbers of the CPUs that this process may use, in ascending order."""
+    """Return the numbers of the CPUs that this process may use, in ascending order."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
 def choose_cpus(available: Sequence[int], count: int) -> tuple[int, ...]:
-    """The ``count`` lowest numbers: the same ones at every run.
+    """Return the ``count`` lowest numbers, which are the same in every run.
 
     Raises:
-        UnavailableError: there are fewer.
+        UnavailableError: There are fewer.
     """
     if len(available) < count:
         raise UnavailableError(
@@ -163,16 +176,16 @@ def choose_cpus(available: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def _cpuinfo(text: str) -> Mapping[str, str]:
-    """The keys of the first processor."""
+    """Return the keys and values of the first processor."""
     first = text.split("\n\n", 1)[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _governor(folder: Path) -> str | None:
-    """How the kernel chooses frequencies; several where CPUs differ, None where it does not say (virtual machines)."""
-    found = {path.read_text(encoding="ascii").strip() for path in folder.glob("cpu[0-9]*/cpufreq/scaling_governor")}
-    return ", ".join(sorted(found)) or None
+    """Return the frequency governor; several if CPUs differ, None if there is none, as in virtual machines."""
+    governors = {path.read_text(encoding="ascii").strip() for path in folder.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    return ", ".join(sorted(governors)) or None
 
 
 _NO_ENGINE = "no container engine answers"
@@ -180,17 +193,20 @@ _WITH_ENGINE = "start Docker (DOCKER_HOST names another engine than the system's
 _WITH_LAYERS = "build the image without --no-layers and lock it"
 
 SUPPORTED_DEVICES = frozenset((CPU, "cuda12"))
-"""The devices on which the harness's predictors run a model, or say that they cannot."""
+"""The devices on which the harness's predictors run a model, or report that they cannot."""
 
 _EXPORTED = "torch-export"
-"""A format that is code: ``torch.export.load`` evaluates the guards and sizes of a program as Python."""
+"""A format that contains code: ``torch.export.load`` evaluates the guards and sizes of a program as Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The platform that runs. ``word`` is what to say of the choice, ``None`` where the lock left none.
+    """The chosen platform.
 
-    ``accelerators`` are those that the run gets, as positions in the host's list.
+    Attributes:
+        platform: The platform.
+        word: A message about the choice; None if there was nothing to choose.
+        accelerators: The accelerators of the run, as positions in the host's list.
     """
 
     platform: LockedPlatform
@@ -201,27 +217,35 @@ class Choice:
 def choose_platform(
     lock: Lock, host: HostFacts, original: str | None = None, *, driven: Collection[str] = SUPPORTED_DEVICES
 ) -> Choice:
-    """The platform of the lock that runs on ``host``: of those that fit, ``original`` if it is one, else the first.
+    """Choose the platform of the lock that runs on ``host``: ``original`` if it fits, else the first that fits.
 
-    An accelerator comes before the CPU, then devices go by name. ``original`` is the platform of the run that this one
-    repeats; ``driven`` are the devices on which models can be run.
+    An accelerator comes before the CPU; other devices are ordered by name.
+
+    Args:
+        lock: The lock.
+        host: The facts of the host.
+        original: The platform of the run that this one repeats.
+        driven: The devices on which models can be run.
 
     Raises:
-        UnavailableError: none fits; it says for each why not.
-        InvalidInputError: the lock asks of hosts in a form that is not understood.
+        UnavailableError: No platform fits; the message says why for each.
+        InvalidInputError: The form of the lock's hardware conditions is unknown.
     """
     conditions = conditions_of(lock.request)
-    reasons = {one: _reasons(one, conditions, host, driven) for one in sorted(lock.image.platforms, key=_precedence)}
-    fitting = [one for one, why_not in reasons.items() if not why_not]
+    reasons = {
+        candidate: _reasons(candidate, conditions, host, driven)
+        for candidate in sorted(lock.image.platforms, key=_precedence)
+    }
+    fitting = [candidate for candidate, why_not in reasons.items() if not why_not]
     if not fitting:
-        lines = (f"{one}: {'; '.join(why_not)}" for one, why_not in reasons.items())
+        lines = (f"{candidate}: {'; '.join(why_not)}" for candidate, why_not in reasons.items())
         has = f"{host.platform}/{CPU}, {format_count(host.cpus, 'CPU')}, {spell_bytes(host.memory)} of memory"
         raise UnavailableError(
             "\n  ".join(("no platform of the lock fits this host:", *lines)),
             where="image.platforms",
             next_step=f"run on a host that fits, or ask in a request for what this one has: {has}",
         )
-    chosen = next((one for one in fitting if str(one) == original), fitting[0])
+    chosen = next((candidate for candidate in fitting if str(candidate) == original), fitting[0])
     return Choice(chosen, _word(chosen, reasons, host, original), select_accelerators(chosen.device, conditions, host))
 
 
@@ -232,20 +256,21 @@ def _precedence(platform: LockedPlatform) -> tuple[bool, str]:
 def _reasons(
     platform: LockedPlatform, conditions: HostConditions, host: HostFacts, driven: Collection[str]
 ) -> tuple[str, ...]:
-    found = explain_unfit_platform((platform.os, platform.arch, platform.device), conditions, host)
-    if found or platform.device in driven:
-        return found
+    reasons = explain_unfit_platform((platform.os, platform.arch, platform.device), conditions, host)
+    if reasons or platform.device in driven:
+        return reasons
     return (f"running on the device {platform.device} is not built yet",)
 
 
 def _word(
     chosen: LockedPlatform, reasons: Mapping[LockedPlatform, tuple[str, ...]], host: HostFacts, original: str | None
 ) -> str | None:
-    """Why this one, as far as the others are of hosts like this one, or the original is another."""
+    """Return a message on the choice that lists the other platforms for hosts like this one, and the original."""
     others = {
-        str(one): "; ".join(why_not) or "fits too"
-        for one, why_not in reasons.items()
-        if one is not chosen and (str(one) == original or (one.os, one.arch) == (host.os, host.arch))
+        str(candidate): "; ".join(why_not) or "fits too"
+        for candidate, why_not in reasons.items()
+        if candidate is not chosen
+        and (str(candidate) == original or (candidate.os, candidate.arch) == (host.os, host.arch))
     }
     if not others:
         return None
@@ -253,32 +278,33 @@ def _word(
 
 
 def choose_isolation(
-    asked: Isolation | None, platform: LockedPlatform, engine: Engine | None
+    requested: Isolation | None, platform: LockedPlatform, engine: Engine | None
 ) -> tuple[Isolation, str | None]:
-    """What was asked; without that a container if the image has layers and an engine answers, else a process.
+    """Choose the isolation: the requested one, else a container if image and engine allow it, else a process.
 
-    The second is what to say of a choice that was not asked for, None where there is nothing to say.
+    Returns:
+        The isolation, and a message on a choice that was not requested.
 
     Raises:
-        UnavailableError: a container was asked for, and cannot be had.
+        UnavailableError: A container is requested, and the image or the engine does not allow it.
     """
     if platform.finished:
-        return _only_container(asked, platform, engine)
-    lacking: dict[str, str] = {}
+        return _require_container(requested, platform, engine)
+    obstacles: dict[str, str] = {}
     if platform.layers is UNSET or platform.image_id is UNSET:
-        lacking["the image has no layers"] = _WITH_LAYERS
+        obstacles["the image has no layers"] = _WITH_LAYERS
     if engine is None:
-        lacking[_NO_ENGINE] = _WITH_ENGINE
-    if asked == "process":
+        obstacles[_NO_ENGINE] = _WITH_ENGINE
+    if requested == "process":
         return "process", None
-    if not lacking:
+    if not obstacles:
         return "container", None
-    why_not = ", and ".join(lacking)
-    if asked == "container":
+    why_not = ", and ".join(obstacles)
+    if requested == "container":
         raise UnavailableError(
             f"the lock cannot run in a container: {why_not}",
             where=str(platform),
-            next_step=f"{'; '.join(lacking.values())}; or use --isolation process",
+            next_step=f"{'; '.join(obstacles.values())}; or use --isolation process",
         )
     return "process", (
         f"running as a process, since {why_not}: limits of memory, processes and network are not enforced, and its "
@@ -286,9 +312,11 @@ def choose_isolation(
     )
 
 
-def _only_container(asked: Isolation | None, platform: LockedPlatform, engine: Engine | None) -> tuple[Isolation, None]:
-    """A finished image is known by its layers: nobody knows of which wheels a process would be made."""
-    if engine is not None and asked != "process":
+def _require_container(
+    requested: Isolation | None, platform: LockedPlatform, engine: Engine | None
+) -> tuple[Isolation, None]:
+    """Return the isolation of a finished image: it has no list of wheels from which a process could be made."""
+    if engine is not None and requested != "process":
         return "container", None
     why_not = _NO_ENGINE if engine is None else "a process cannot be made of it"
     raise UnavailableError(
@@ -299,10 +327,10 @@ def _only_container(asked: Isolation | None, platform: LockedPlatform, engine: E
 
 
 def check_code(model: Model, isolation: Isolation, *, allow_code: bool) -> None:
-    """Code that travels with a model runs in a container, or where it was allowed.
+    """Raise if code of the model would run outside of a container without permission.
 
     Raises:
-        UnavailableError: it would run as a process.
+        UnavailableError: It would run as a process.
     """
     if isolation == "container":
         return
@@ -320,22 +348,22 @@ def check_code(model: Model, isolation: Isolation, *, allow_code: bool) -> None:
 
 
 def carries_code(model: Model) -> bool:
-    """Whether code travels with the model, which runs with it."""
+    """Return whether the model brings code that runs with it."""
     return model.unsafe is True or _code(model) is not None
 
 
 def is_confined(model: Model, *, allow_code: bool) -> bool:
-    """Whether the model runs in a container alone."""
+    """Return whether the model must run in a container."""
     return model.unsafe is True or (_code(model) is not None and not allow_code)
 
 
 def _code(model: Model) -> str | None:
-    """Where the model's code is called from."""
+    """Return where the model's code is referenced; None if it has none."""
     return _attached_code(model) or (f"format: {_EXPORTED}" if model.format == _EXPORTED else None)
 
 
 def is_code_by_format(model: Model) -> bool:
-    """Return whether the model is code for its format alone: earlier builds recorded no mark on its figures."""
+    """Return whether the model has code only by its format; earlier builds recorded no mark on its metrics."""
     return carries_code(model) and model.unsafe is not True and _attached_code(model) is None
 
 

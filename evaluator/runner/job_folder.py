@@ -22,29 +22,29 @@ from benchlock.registry.manifests import Dataset, Framework, Manifest, Model, pl
 from benchlock.registry.names import Kind
 
 SCHEMA = 1
-"""The major version of ``job.json`` and ``result.json``, which the harness checks too."""
+"""The major version of ``job.json`` and ``result.json``; the harness checks it, too."""
 HARNESS = "harness.pyz"
 INTERPRETER = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONHASHSEED": "0",
     "PYTHONUNBUFFERED": "1",
 }
-"""What the harness's interpreter is told, wherever it runs: an order that depends on hashes is the same every time."""
+"""Environment variables of the harness's interpreter; a fixed hash seed makes orders of sets reproducible."""
 
 _FOLDER_MODE = 0o755
 _FILE_MODE = 0o444
 _PRIVATE_MODE = 0o700
 _ANYBODY_MODE = 0o777
-# Where a link cannot be had: another file system, too many links to one file, a store of another owner.
+# Errors of a link that cannot be made: another file system, too many links to one file, a store of another owner.
 _NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folders of one run, below a root that is its owner's alone.
+    """The folders of one run, below a private root folder.
 
-    ``job`` is read by the harness, ``output`` written, ``scratch`` the home of a process. Whoever runs in a container
-    may write to ``output``, and nobody else reaches it. A run in stages has these folders for each ``stage``.
+    A container may write to ``output``, and nobody else can reach it. A run in stages has these folders for each
+    ``stage``.
     """
 
     root: Path
@@ -52,22 +52,26 @@ class Place:
 
     @property
     def folder(self) -> Path:
+        """The folder of the stage."""
         return self.root / self.stage
 
     @property
     def job(self) -> Path:
+        """The folder that the harness reads."""
         return self.folder / "job"
 
     @property
     def output(self) -> Path:
+        """The folder that the harness writes."""
         return self.folder / "out"
 
     @property
     def scratch(self) -> Path:
+        """The home folder of a process."""
         return self.folder / "scratch"
 
     def make_output(self) -> None:
-        """Make the empty output folder."""
+        """Create the empty output folder."""
         self.output.mkdir()
         self.output.chmod(_ANYBODY_MODE)
 
@@ -82,15 +86,21 @@ def write_job(
     *,
     parts: Collection[str] = ("model", "dataset"),
 ) -> None:
-    """Make the folders of a run: ``job.json``, the harness, and of ``parts`` each with trees laid out.
+    """Create the folders of a run: ``job.json``, the harness with byte code, and the files with trees laid out.
 
-    ``document`` is that of ``job.json``, see ``job_document``.
+    Files are hard links to blobs. They are copies if links cannot be made, for example across file systems.
 
-    Files are hard links to blobs; where the store is on another file system they are copies, and ``say`` is told. The
-    harness is written with byte code.
+    Args:
+        place: The folders to create.
+        document: The content of ``job.json``, see ``job_document``.
+        lock: The lock of the run.
+        verified: Its verified files.
+        store: The store of the files.
+        say: Gets a message if files are copied.
+        parts: The artifacts whose files are laid out.
 
     Raises:
-        UnavailableError: the disk is full or cannot be written.
+        UnavailableError: The disk is full or cannot be written.
     """
     try:
         place.root.chmod(_PRIVATE_MODE)
@@ -112,15 +122,15 @@ def write_job(
 
 
 def write_document(place: Place, document: Mapping[str, Any]) -> None:
-    """Write ``job.json``, in the place of one that is there."""
-    written = place.job / "job.json"
-    written.unlink(missing_ok=True)
-    written.write_text(json.dumps(document, indent=1, sort_keys=True), encoding="utf-8")
-    written.chmod(_FILE_MODE)
+    """Write ``job.json``, and replace an existing one."""
+    path = place.job / "job.json"
+    path.unlink(missing_ok=True)
+    path.write_text(json.dumps(document, indent=1, sort_keys=True), encoding="utf-8")
+    path.chmod(_FILE_MODE)
 
 
 def make_unwritable_error(place: Place, error: OSError) -> UnavailableError:
-    """Return the error of a job folder that cannot be written."""
+    """Return the error for a job folder that cannot be written."""
     return UnavailableError(
         f"the job folder cannot be written: {error.strerror or error}",
         where=str(place.root),
@@ -139,15 +149,15 @@ def lay_samples(
     """Lay files of the dataset into the job folder of a model under other names.
 
     Args:
-        place: The place, whose job folder is there.
-        samples: By the path below ``dataset``, the path of the file in the dataset.
+        place: The folders, of which the job folder exists.
+        samples: For each path below ``dataset`` the path of the file in the dataset.
         lock: The lock of the run.
-        verified: What the lock names.
+        verified: Its verified files.
         store: The store of the files.
-        say: Is told where files cannot be linked.
+        say: Gets a message if files are copied.
 
     Raises:
-        InvalidInputError: the dataset has no such file.
+        InvalidInputError: The dataset has no such file.
     """
     digests = {path: digest for path, digest in _files(lock, verified) if path.startswith("dataset/")}
     links = _Links(store, place.job, say, made=(place.job / "dataset",))
@@ -158,20 +168,20 @@ def lay_samples(
 
 
 def fingerprint_lock(lock: Lock) -> str:
-    """Return what the files of a run's results name the lock by: a SHA-256 of its id, in hexadecimal.
+    """Return the fingerprint of a lock in the files of a result: a SHA-256 of its id, in hexadecimal.
 
-    It is not the id itself: the id decides the order in which samples are shown, which a model must not learn.
+    It is not the id itself, because the id decides the order of the samples, which a model must not learn.
     """
     return sha256(f"benchlock lock fingerprint\n{lock.id}".encode()).hexdigest()
 
 
 def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) -> dict[str, Any]:
-    """The content of ``job.json``; the harness documents what each key means."""
+    """Return the content of ``job.json``; the harness documents the meaning of each key."""
     model, dataset, framework = (manifests[kind] for kind in ("model", "dataset", "framework"))
     assert isinstance(model, Model)
     assert isinstance(dataset, Dataset)
     assert isinstance(framework, Framework)
-    told: dict[str, Any] = {
+    model_part: dict[str, Any] = {
         "format": model.format,
         "predictor": framework.predictor,
         "inputs": plain(model.inputs),
@@ -180,17 +190,17 @@ def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) ->
     }
     for key in ("signature", "code", "unsafe", "predictions"):
         if getattr(model, key) is not UNSET:
-            told[key] = plain(getattr(model, key))
-    data: dict[str, Any] = {"format": dataset.format, "split": plain(dataset.splits[lock.dataset.split])}
+            model_part[key] = plain(getattr(model, key))
+    dataset_part: dict[str, Any] = {"format": dataset.format, "split": plain(dataset.splits[lock.dataset.split])}
     for key in ("labels", "ignore_label"):
         if getattr(dataset, key) is not UNSET:
-            data[key] = getattr(dataset, key)
+            dataset_part[key] = getattr(dataset, key)
     scenario = {name: value for name, value in lock.scenario.items() if name != "seeds"}
     return {
         "schema": SCHEMA,
         "task": model.task,
-        "model": told,
-        "dataset": data,
+        "model": model_part,
+        "dataset": dataset_part,
         "scenario": scenario,
         "metrics": list(lock.metrics),
         "threads": lock.limits.cpus,
@@ -202,13 +212,13 @@ def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) ->
 
 
 def _files(lock: Lock, verified: VerifiedFiles) -> Iterator[tuple[str, Digest]]:
-    """Path below the job folder, and digest, of every file of the model and the dataset."""
+    """Yield the path below the job folder, and the digest, of every file of the model and the dataset."""
     for folder, files in (("model", lock.model.files), ("dataset", lock.dataset.files)):
         for file in files:
-            yield from _laid_out(folder, file, verified)
+            yield from _list_files(folder, file, verified)
 
 
-def _laid_out(folder: str, file: LockedFile, verified: VerifiedFiles) -> Iterator[tuple[str, Digest]]:
+def _list_files(folder: str, file: LockedFile, verified: VerifiedFiles) -> Iterator[tuple[str, Digest]]:
     digest = from_hex(file.sha256)
     if not file.path.endswith("/"):
         yield f"{folder}/{file.path}", digest
@@ -223,7 +233,7 @@ class _Links:
         self._root = root
         self._say = say
         self._made = {root, *made}
-        self._said = False
+        self._is_reported = False
 
     def lay(self, path: str, digest: Digest) -> None:
         target = self._root / path
@@ -246,6 +256,6 @@ class _Links:
             self._made.add(folder)
 
     def _say_once(self, error: OSError) -> None:
-        if not self._said:
+        if not self._is_reported:
             self._say(f"files are copied into the job folder, since they cannot be linked there ({error.strerror})")
-            self._said = True
+            self._is_reported = True

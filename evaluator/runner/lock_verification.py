@@ -29,12 +29,20 @@ from benchlock.registry.manifests import Dataset, Image, Manifest, Platform, fil
 from benchlock.registry.names import Kind
 
 Trees = Mapping[Digest, tuple[TreeEntry, ...]]
-"""The entries of each tree that a lock names, by the tree's digest."""
+"""The entries of each tree of a lock, by the tree's digest."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedFiles:
-    """What was found to be as locked. ``size`` is the bytes that were read in ``seconds``."""
+    """The verified content of a lock.
+
+    Attributes:
+        manifests: The manifests.
+        trees: The entries of the trees.
+        files: The number of verified blobs.
+        size: The bytes that were read.
+        seconds: The time that this took.
+    """
 
     manifests: Mapping[Kind, Manifest]
     trees: Trees
@@ -44,40 +52,44 @@ class VerifiedFiles:
 
 
 def read_manifests(lock: Lock, store: BlobReader) -> Mapping[Kind, Manifest]:
-    """The manifests that the lock names, verified and parsed.
+    """Read, verify and parse the manifests of the lock.
 
     Raises:
-        IntegrityError: one is missing, not what its digest says, or of another kind than the lock says.
-        InvalidInputError: one is of a format that this version does not read.
+        IntegrityError: A manifest is missing, does not match its digest, or has another kind.
+        InvalidInputError: This version cannot read the format of a manifest.
     """
-    found = {}
+    manifests = {}
     for kind, artifact in lock.artifacts().items():
         name = f"the manifest of {title(kind, artifact)}"
-        found[kind] = parse_published(read(store, artifact.digest, name=name))
-        if found[kind].kind != kind:
+        manifests[kind] = parse_published(read(store, artifact.digest, name=name))
+        if manifests[kind].kind != kind:
             raise IntegrityError(
-                f"{name} is that of a {found[kind].kind}",
+                f"{name} is that of a {manifests[kind].kind}",
                 where=name,
                 next_step="lock the request again; this lock was made by hand",
             )
-    return found
+    return manifests
 
 
 def verify_lock(lock: Lock, platform: LockedPlatform, store: BlobStore, progress: Progress) -> VerifiedFiles:
-    """Compare everything that the lock names for ``platform``.
+    """Verify every blob that the lock needs for ``platform``.
 
-    That is: manifests, files and trees of model and dataset, the lock of the wheels, wheels, configuration, layers,
-    harness.
+    These are manifests, files and trees of model and dataset, the lock of the wheels, wheels, configuration, layers and
+    the harness.
 
     Raises:
-        IntegrityError: a file is missing or has other bytes; names the file and both digests.
-        InvalidInputError: a manifest or a tree's listing is of a format that this version does not read.
+        IntegrityError: A file is missing or has other bytes; the message names the file and both digests.
+        InvalidInputError: This version cannot read the format of a manifest or of a tree's listing.
     """
     start = time.perf_counter()
     manifests = read_manifests(lock, store)
-    needed = [one for one in list_blob_references(lock) if one.sort != "manifest" and one.platform in (None, platform)]
-    trees = {one.digest: _entries(store, one) for one in needed if one.sort == "tree"}
-    blobs = _distinct([*chain.from_iterable(_blobs(one, trees) for one in needed)])
+    needed = [
+        reference
+        for reference in list_blob_references(lock)
+        if reference.sort != "manifest" and reference.platform in (None, platform)
+    ]
+    trees = {reference.digest: _entries(store, reference) for reference in needed if reference.sort == "tree"}
+    blobs = _distinct([*chain.from_iterable(_blobs(reference, trees) for reference in needed)])
     size = sum(blob.size or 0 for blob in blobs)
     with progress.task("verifying what the lock names", size) as advance:
         _compare(blobs, store, advance)
@@ -85,19 +97,19 @@ def verify_lock(lock: Lock, platform: LockedPlatform, store: BlobStore, progress
 
 
 def _compare(blobs: Sequence[BlobReference], store: BlobStore, advance: Advance) -> None:
-    """Several at a time, since digests are computed without the interpreter's lock. Raises the first fault in order."""
+    """Verify blobs in parallel, because hashing releases the interpreter's lock. Raise the first error in order."""
     mutex = Mutex()
 
     def step(size: int) -> None:
         with mutex:
             advance(size)
 
-    def compare(one: BlobReference) -> None:
-        verify(store, one.digest, name=one.name, size=one.size, advance=step)
+    def compare(blob: BlobReference) -> None:
+        verify(store, blob.digest, name=blob.name, size=blob.size, advance=step)
 
     pool = ThreadPoolExecutor(os.cpu_count() or 1)
     try:
-        for done in [pool.submit(compare, one) for one in blobs]:
+        for done in [pool.submit(compare, blob) for blob in blobs]:
             done.result()
     finally:
         pool.shutdown(cancel_futures=True)
@@ -106,36 +118,36 @@ def _compare(blobs: Sequence[BlobReference], store: BlobStore, advance: Advance)
 def _entries(store: BlobStore, tree: BlobReference) -> tuple[TreeEntry, ...]:
     try:
         return read_tree(store, Descriptor(tree.digest, tree.size or 0), name=tree.name)
-    except InvalidInputError as error:  # its digest is as locked, so it never was a listing
+    except InvalidInputError as error:  # the digest is right, so the locked blob never was a listing
         what = f"{tree.name} is no tree: {error.what}"
         raise IntegrityError(what, where=tree.name, next_step=error.next_step) from error
 
 
-def _blobs(one: BlobReference, trees: Trees) -> Iterator[BlobReference]:
-    """The blob itself; of a tree the files, since its listing was read already."""
-    if one.sort != "tree":
-        yield one
+def _blobs(reference: BlobReference, trees: Trees) -> Iterator[BlobReference]:
+    """Yield the blob; for a tree yield its files, because its listing was already read."""
+    if reference.sort != "tree":
+        yield reference
         return
-    for entry in trees[one.digest]:
-        yield BlobReference("file", f"{one.name}{entry.path}", entry.digest, entry.size)
+    for entry in trees[reference.digest]:
+        yield BlobReference("file", f"{reference.name}{entry.path}", entry.digest, entry.size)
 
 
 def _distinct(blobs: Sequence[BlobReference]) -> list[BlobReference]:
-    """Each digest with each size that is said of it once, under its first name."""
-    return list({(one.digest, one.size): one for one in reversed(blobs)}.values())[::-1]
+    """Return each pair of digest and size once, under its first name."""
+    return list({(reference.digest, reference.size): reference for reference in reversed(blobs)}.values())[::-1]
 
 
 NamedFiles = set[tuple[str, str]]
-"""Paths of files, each with its SHA-256."""
+"""Pairs of a file's path and its SHA-256."""
 _LISTED: Final = ("model", "dataset")
-"""The kinds of which a lock lists every file."""
+"""The kinds whose files a lock lists completely."""
 
 
 def check_agreement(lock: Lock, platform: LockedPlatform, manifests: Mapping[Kind, Manifest]) -> None:
-    """Nothing, where names, versions, files, split and environment are those of the manifests that the lock names.
+    """Raise unless names, versions, files, split and environment of the lock are those of its manifests.
 
     Raises:
-        IntegrityError: the lock gives an artifact's name to something else, or a released harness a false version.
+        IntegrityError: The lock contradicts a manifest, or names a released harness under another version.
     """
     check_version(lock.harness)
     for kind, artifact in lock.artifacts().items():
@@ -170,13 +182,13 @@ def _place(platform: LockedPlatform | Platform) -> tuple[str, str, str, str]:
 
 
 def _finished(platform: LockedPlatform, image: Image) -> Iterator[str]:
-    for one in image.platforms:
-        if _place(one) == _place(platform) and one.reference != platform.reference:
-            yield f"{'no reference' if one.reference is UNSET else one.reference} for this platform"
+    for candidate in image.platforms:
+        if _place(candidate) == _place(platform) and candidate.reference != platform.reference:
+            yield f"{'no reference' if candidate.reference is UNSET else candidate.reference} for this platform"
 
 
 def _foreign(platform: LockedPlatform, image: Image) -> Iterator[str]:
-    """What the lock takes for a part of the environment, and the image does not have."""
+    """Yield parts of the locked environment that the image does not have."""
     files = _files(image)
     digests = {sha256 for _, sha256 in files}
     for file in (platform.wheels_lock, *platform.wheels):

@@ -24,13 +24,13 @@ _BETWEEN_LOOKS = 0.2
 
 @contextmanager
 def claim_folder(home: Path, run: RunId) -> Iterator[Place]:
-    """The folder of a living run, empty at first, removed at the end.
+    """Create the empty folder of a run, and remove it at the end of the context.
 
-    As long as the context is held the run counts as alive; the kernel lets go of it when the process dies. A folder
-    whose container could not be removed stays for the next sweep.
+    Within the context the run counts as alive; the kernel releases the lock when the process dies. A folder whose
+    container could not be removed stays for the next sweep.
 
     Raises:
-        UnavailableError: the disk is full or cannot be written.
+        UnavailableError: The disk is full or cannot be written.
     """
     root = _root(home, run)
     try:
@@ -50,18 +50,27 @@ def claim_folder(home: Path, run: RunId) -> Iterator[Place]:
 
 
 def sweep(records: OpenRuns, engine: Engine | None, home: Path, now: Callable[[], datetime]) -> tuple[RunId, ...]:
-    """The runs that were found abandoned: their containers and processes ended, their folders gone, each recorded.
+    """Find abandoned runs, end their containers and processes, remove their folders, and record them.
 
-    Without an engine the folder of a run that may have a container stays, and the container is removed by a later
-    sweep with one.
+    Without an engine the folder of a run that may have a container stays, and a later sweep with an engine removes the
+    container.
+
+    Args:
+        records: The runs without an end.
+        engine: The container engine; None without one.
+        home: The registry's folder.
+        now: The calendar clock.
+
+    Returns:
+        The ids of the abandoned runs.
     """
     unfinished = {run.id: run for run in records.unfinished()}
     abandoned = []
     for run in unfinished:
-        with _dead(_root(home, run)) as is_dead:
+        with _check_dead(_root(home, run)) as is_dead:
             if is_dead:
                 _clean(_root(home, run), run, engine)
-                with suppress(RunEndedError):  # another sweep, or its own last act, was faster
+                with suppress(RunEndedError):  # another sweep, or the run itself, recorded an end first
                     records.finish(run, RunEnd(outcome="abandoned", ended_at=now()))
                     abandoned.append(run)
     clear(engine, home, unfinished)
@@ -69,18 +78,18 @@ def sweep(records: OpenRuns, engine: Engine | None, home: Path, now: Callable[[]
 
 
 def clear(engine: Engine | None, home: Path, but: Container[RunId] = ()) -> None:
-    """End what dead runs left in ``home``: containers, processes and folders. Records are somebody else's."""
+    """Remove the containers, processes and folders of dead runs in ``home``, but record nothing."""
     folder = home / _RUNS
     for root in sorted(folder.iterdir()) if folder.is_dir() else ():
         run = RunId(_PREFIX + root.name)
         if run not in but:
-            with _dead(root) as is_dead:
+            with _check_dead(root) as is_dead:
                 if is_dead:
                     _clean(root, run, engine)
 
 
 def halt(engine: Engine | None, home: Path, run: RunId) -> None:
-    """End the process or the container of a run at once; whoever waits for it sees that it was killed."""
+    """Kill the process or the container of a run; the thread that waits for it sees a killed run."""
     process.end_abandoned(_root(home, run) / process.MARK)
     if engine is not None:
         engine.remove(run)
@@ -91,7 +100,7 @@ def _root(home: Path, run: RunId) -> Path:
 
 
 def _claim(root: Path) -> int:
-    """A locked descriptor. Until it is locked a sweep may take the folder for a dead one: then it is made again."""
+    """Return a locked descriptor; if a sweep removes the folder before it is locked, create it again."""
     while True:
         root.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
@@ -104,15 +113,15 @@ def _claim(root: Path) -> int:
 
 
 @contextmanager
-def _dead(root: Path) -> Iterator[bool]:
-    """Whether nobody holds the run; while the context is held, nobody else finds it dead."""
+def _check_dead(root: Path) -> Iterator[bool]:
+    """Yield whether no process holds the run; within the context no other process finds it dead."""
     try:
-        # Made if it is not there: whoever is about to claim the folder then waits, and finds it gone.
+        # A missing file is created: a process that is about to claim the folder then waits, and finds it removed.
         descriptor = os.open(root / _ALIVE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
         yield True
         return
-    except OSError:  # no folder of ours
+    except OSError:  # not a folder of a run
         yield False
         return
     try:
@@ -140,6 +149,6 @@ def _clean(root: Path, run: RunId, engine: Engine | None) -> None:
 
 
 def _remove_containers(mark: Path, run: RunId, engine: Engine) -> None:
-    """Also the one that the engine was asked for by a process that died before the answer: it comes a little later."""
+    """Remove the run's containers, also one that the engine still creates for a process that has died."""
     while not engine.remove(run) and time.time() - mark.stat().st_mtime < _CREATION_SECONDS:
         time.sleep(_BETWEEN_LOOKS)

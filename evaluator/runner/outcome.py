@@ -33,11 +33,11 @@ FILES = {
     "pipeline-loadgen-detail": "loadgen-pipeline/mlperf_log_detail.txt",
     "peak-loadgen-detail": "peak-loadgen-detail.txt",
 }
-"""What is kept of a run, by role: where the harness leaves it."""
+"""The files of a run that are stored, by role: their paths in the output folder."""
 
 LARGEST_RESULT = 16 << 20
 DEEPEST_RESULT = 64
-"""How deeply tables and lists of a result may lie in one another."""
+"""The maximum depth of nested tables and lists in a result."""
 
 FailureClass = Literal[
     "out-of-memory",
@@ -57,20 +57,21 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 class ReportedFailure(Struct, frozen=True, rename={"kind": "class"}):
-    """Why the harness could not finish; a class of its own choosing, within ours."""
+    """The failure that the harness reports, with one of our classes."""
 
     kind: FailureClass
     message: str
 
 
 class ReportedQuality(Struct, frozen=True):
-    """A quality metric of ``n`` decisions: so many right ones, or a value that is no such count."""
+    """A quality metric of ``n`` decisions: the number of correct ones, or a value that is not a count."""
 
     n: Count
     correct: Count | None = None
     value: float | None = None
 
     def __post_init__(self) -> None:
+        """Check that there is either a count or a value."""
         if (self.correct is None) == (self.value is None):
             raise ValueError("a quality metric has either a count or a value")
         if self.correct is not None and self.correct > self.n:
@@ -78,7 +79,7 @@ class ReportedQuality(Struct, frozen=True):
 
 
 class ReportedPhase(Struct, frozen=True):
-    """A phase that was timed; ``duration_s`` from its first issue to its last answer."""
+    """A timed phase; ``duration_s`` are the seconds from its first issue to its last answer."""
 
     queries: Count
     samples_per_query: Annotated[int, Meta(ge=1)]
@@ -86,7 +87,7 @@ class ReportedPhase(Struct, frozen=True):
 
 
 class ReportedPeak(Struct, frozen=True):
-    """Queries a second that were answered within the bound, and that were not; one probe after the other."""
+    """A peak search: the highest rate in queries a second that passed, the lowest that failed, and all probes."""
 
     qps: Annotated[float, Meta(gt=0)]
     failed_qps: Annotated[float, Meta(gt=0)]
@@ -94,12 +95,17 @@ class ReportedPeak(Struct, frozen=True):
 
 
 class Package(Struct, frozen=True):
+    """An installed package."""
+
     name: Annotated[str, Meta(min_length=1)]
     version: Annotated[str, Meta(min_length=1)]
 
 
 class Surroundings(Struct, frozen=True):
-    """``device`` is where the predictor ran; None of a harness that knew CPUs alone, or that got no predictor."""
+    """The environment that the harness reports.
+
+    ``device`` is where the predictor ran; None if the harness supports CPUs alone or loaded no predictor.
+    """
 
     python: str
     packages: tuple[Package, ...]
@@ -109,7 +115,7 @@ class Surroundings(Struct, frozen=True):
 
 @prepare_decoder
 class Result(Struct, frozen=True):
-    """``result.json``; keys that a newer minor version adds are left alone."""
+    """The content of ``result.json``; keys of a newer minor version are ignored."""
 
     schema: Literal[1]
     outcome: Literal["done", "failed"]
@@ -123,10 +129,10 @@ class Result(Struct, frozen=True):
 
 
 def read_result(output: Path) -> tuple[Result, dict[str, Any]] | None:
-    """The result, and the same as plain values; None where the harness left none.
+    """Read the result, and the same as plain values; None if the harness left none.
 
     Raises:
-        InvalidInputError: there is one that is none: of another schema, malformed, or far too large.
+        InvalidInputError: The file has another schema, or is malformed or too large.
     """
     stream = open_output(output, RESULT)
     if stream is None:
@@ -142,14 +148,14 @@ def parse_result(content: bytes) -> tuple[Result, dict[str, Any]]:
     """Parse a ``result.json``; return it also as plain values.
 
     Raises:
-        InvalidInputError: It is malformed, or of another schema.
+        InvalidInputError: It is malformed, or has another schema.
     """
     try:
         document = msgspec.json.decode(content, type=dict[str, Any])
         _check_nesting(document)
         if document.get("schema") != SCHEMA:
-            found = document.get("schema")
-            raise InvalidInputError(f"the harness left a {RESULT} of schema {found!r}; this version reads {SCHEMA}")
+            schema = document.get("schema")
+            raise InvalidInputError(f"the harness left a {RESULT} of schema {schema!r}; this version reads {SCHEMA}")
         result = msgspec.convert(document, Result)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the harness left a {RESULT} that is none: {error}") from error
@@ -166,7 +172,9 @@ _TOO_DEEP = f"the harness left a {RESULT} that is none: it is nested more than {
 def _check_nesting(document: dict[str, Any]) -> None:
     level: list[Any] = [document]
     for _ in range(DEEPEST_RESULT):
-        parts = (part for one in level for part in (one.values() if isinstance(one, dict) else one))
+        parts = (
+            part for container in level for part in (container.values() if isinstance(container, dict) else container)
+        )
         level = [part for part in parts if isinstance(part, dict | list)]
         if not level:
             return
@@ -174,10 +182,10 @@ def _check_nesting(document: dict[str, Any]) -> None:
 
 
 def open_output(output: Path, path: str) -> BinaryIO | None:
-    """A regular file below the output folder, or None where there is none.
+    """Open a regular file below the output folder; None if there is none.
 
-    No link is followed, on no part of the path: it could lead to any file of the host. A sparse file counts as none:
-    the harness leaves no such file, and a copy of it would fill the disk.
+    No link is followed in any part of the path, because it could lead to any file of the host. A sparse file counts as
+    missing: the harness leaves no such file, and a copy of it could fill the disk.
     """
     folder = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -198,7 +206,7 @@ def open_output(output: Path, path: str) -> BinaryIO | None:
 
 
 def _is_sparse(descriptor: int) -> bool:
-    """Whether the file has a hole; what a seek for one finds is its end otherwise."""
+    """Return whether the file has a hole; without one ``SEEK_HOLE`` finds its end."""
     size = os.fstat(descriptor).st_size
     if not size:
         return False
@@ -208,7 +216,7 @@ def _is_sparse(descriptor: int) -> bool:
 
 
 _LINES_OF_LOG = 5
-# What faulthandler writes; of Python's own traces the last line says why, of its the first after these says where.
+# Lines of faulthandler. In Python's own traces the last line has the cause; here the first frame has the place.
 _FATAL = "Fatal Python error: "
 _DEEPEST_FIRST = "(most recent call first):"
 _OWN_THREAD = "Current thread"
@@ -217,12 +225,18 @@ _SIGNALLED = 128
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """``code`` is None where it was ended for its time; ``started_in`` and ``ran`` are seconds.
+    """The end of a container or process.
 
-    ``watched`` are the seconds of CPU that this process, which waited, took meanwhile: it must leave them to the run.
-    ``excess`` says by what the output is beyond its quota; nothing of it is read then. ``fault`` says what is wrong
-    with the files of a stage that ended well by its own account. ``cpu`` are the seconds of CPU that the control group
-    of a container counted, None where nobody counted.
+    Attributes:
+        code: The exit code; None if it was stopped because its time was over.
+        out_of_memory: Whether the engine saw that the kernel killed a process for its memory.
+        log: The console output.
+        started_in: The seconds until it had started.
+        ran: The seconds from there to its end.
+        watched: The CPU seconds of this waiting process meanwhile, which the run could not use.
+        excess: How the output exceeds its quota; then nothing of it is read.
+        fault: What is wrong with the files of a stage that reports success.
+        cpu: The CPU seconds that the control group of a container counted; None if nobody counted.
     """
 
     code: int | None
@@ -238,6 +252,8 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
+    """The class and the message of a failure."""
+
     kind: FailureClass
     message: str
 
@@ -245,11 +261,17 @@ class Failure:
 def failure_of(
     ending: Ending, result: Result | None, fault: str | None, seconds: float, memory: int | None = None
 ) -> Failure | None:
-    """Why the run failed, None if it is done.
+    """Return why the run failed; None if it is done.
 
-    A run that was ended for its time left nothing that counts. The harness' own word comes next, but for deaths that
-    it could not explain and the engine can. ``fault`` says why a result could not be read; ``memory`` are the bytes
-    that the run could have, None where nothing held it to them.
+    A run that exceeded its time has no valid result. Otherwise the failure that the harness reports comes first, except
+    for deaths that only the engine can explain.
+
+    Args:
+        ending: The end of the container or process.
+        result: The result; None if there is none that can be read.
+        fault: Why a result could not be read.
+        seconds: The limit of time.
+        memory: The limit of memory in bytes; None if it was not enforced.
     """
     if ending.excess is not None:
         return Failure("output", f"it wrote {ending.excess} into its output folder, and was stopped")
@@ -261,23 +283,23 @@ def failure_of(
 def _failure_of_harness(
     ending: Ending, code: int, result: Result | None, fault: str | None, memory: int | None
 ) -> Failure | None:
-    failed = None if result is None else result.failure
-    if ending.out_of_memory and (result is None or (failed is not None and failed.kind == "crash")):
+    reported = None if result is None else result.failure
+    if ending.out_of_memory and (result is None or (reported is not None and reported.kind == "crash")):
         return Failure("out-of-memory", f"the kernel killed a process: the limit of memory was reached{_limit(memory)}")
-    if failed is not None:
-        more = {"crash": _last_words(ending.log), "out-of-memory": _limit(memory)}.get(failed.kind, "")
-        return Failure(failed.kind, failed.message + more)
+    if reported is not None:
+        more = {"crash": _quote_last_lines(ending.log), "out-of-memory": _limit(memory)}.get(reported.kind, "")
+        return Failure(reported.kind, reported.message + more)
     if fault is not None:
         return Failure("crash", fault)
     if result is None:
-        return Failure("crash", f"the harness {_death(code)} and left no result{_last_words(ending.log)}")
-    if code != 0:  # of a harness that wrote its result it is 0: something else wrote this one
-        return Failure("crash", f"the harness {_death(code)} beside a result{_last_words(ending.log)}")
+        return Failure("crash", f"the harness {_describe_exit(code)} and left no result{_quote_last_lines(ending.log)}")
+    if code != 0:  # the harness exits with 0 after it wrote its result, so something else wrote this one
+        return Failure("crash", f"the harness {_describe_exit(code)} beside a result{_quote_last_lines(ending.log)}")
     return None
 
 
-def _death(code: int) -> str:
-    """A container's code above 128, or a process's below 0, is a signal."""
+def _describe_exit(code: int) -> str:
+    """Describe an exit code; above 128 for a container, or below 0 for a process, it is a signal."""
     number = -code if code < 0 else code - _SIGNALLED
     if number in set(signal.Signals):
         return f"was killed by {signal.Signals(number).name}"
@@ -288,14 +310,14 @@ def _limit(memory: int | None) -> str:
     return "" if memory is None else f" (limits.memory is {spell_bytes(memory)})"
 
 
-def _last_words(log: bytes) -> str:
+def _quote_last_lines(log: bytes) -> str:
     lines = [line.strip() for line in log.decode(errors="replace").splitlines() if line.strip()]
-    words = _of_dump(lines) or lines[-_LINES_OF_LOG:]
+    words = _find_dump(lines) or lines[-_LINES_OF_LOG:]
     return ": " + " | ".join(words) if words else ""
 
 
-def _of_dump(lines: list[str]) -> list[str]:
-    """What died, and the deepest frames of the thread that did it; nothing where the lines end in no dump."""
+def _find_dump(lines: list[str]) -> list[str]:
+    """Return the cause of death and the deepest frames of its thread; empty if the lines end without a dump."""
     fatal = max((number for number, line in enumerate(lines) if line.startswith(_FATAL)), default=None)
     if fatal is None or any("(most recent call last):" in line for line in lines[fatal:]):
         return []
@@ -308,23 +330,26 @@ def _of_dump(lines: list[str]) -> list[str]:
 
 
 def find_mismatch(result: Result, platform: LockedPlatform, framework: Framework) -> Failure | None:
-    """Why the figures are not those of the lock's device or framework; None where they are.
+    """Return why device or framework are not the locked ones; None if they are.
 
-    An image that is built from wheels has the framework that was resolved; of a finished one its maker says which.
+    An image that is built from wheels has the resolved framework. A finished image has the one that its manifest names.
     """
     ran = result.environment.device
     if platform.device not in (CPU, ran):
         return Failure("load", f"the model ran on the device {ran or CPU}, and {platform.device} is locked")
     if not platform.finished:
         return None
-    found = [one for one in result.environment.packages if one.name in framework.distributions]
-    if any(_is(one, framework.version) for one in found):
+    installed = [package for package in result.environment.packages if package.name in framework.distributions]
+    if any(_is_version(package, framework.version) for package in installed):
         return None
-    has = ", ".join(f"{one.name} {one.version}" for one in found) or f"none of {', '.join(framework.distributions)}"
+    has = (
+        ", ".join(f"{package.name} {package.version}" for package in installed)
+        or f"none of {', '.join(framework.distributions)}"
+    )
     return Failure("load", f"the image provides {framework.name} {framework.version} by its manifest, and has {has}")
 
 
-def _is(package: Package, version: str) -> bool:
+def _is_version(package: Package, version: str) -> bool:
     try:
         return from_pep440(package.version) == parse_version(version)
     except InvalidInputError:

@@ -24,13 +24,14 @@ _LONGEST_LINE = 4096
 
 
 class ConsoleOutput:
-    """Takes standard output and standard error as they come.
+    """The console output of a run: its log and its progress.
 
-    A line of standard output that is ``{"phase", "done", "total"}`` moves a progress task. The rest makes the log, of
-    which the first 64 KiB and the last 192 KiB are kept.
+    A line of standard output of the form ``{"phase", "done", "total"}`` moves a progress task. All other lines go to
+    the log, of which the first 64 KiB and the last 192 KiB are kept.
     """
 
     def __init__(self, progress: Progress) -> None:
+        """Start an empty log that reports to ``progress``."""
         self._mutex = Lock()
         self._progress = progress
         self._tasks = ExitStack()
@@ -44,7 +45,7 @@ class ConsoleOutput:
         self._dropped = 0
 
     def feed(self, output: bytes, error: bytes) -> None:
-        """Take a piece of either; several threads may."""
+        """Take a chunk of standard output and of standard error, from any thread."""
         with self._mutex:
             self._keep(error)
             *lines, self._line = (self._line + output).split(b"\n")
@@ -56,7 +57,7 @@ class ConsoleOutput:
                 self._line = b""
 
     def close(self) -> None:
-        """End the task that is shown; keep a last line without its end."""
+        """End the current progress task, and log a last line without a line end."""
         with self._mutex:
             self._keep(self._line)
             self._line = b""
@@ -64,6 +65,7 @@ class ConsoleOutput:
 
     @property
     def log(self) -> bytes:
+        """The log, with a mark for the bytes that were left out."""
         gap = b"\n[%d bytes left out]\n" % self._dropped if self._dropped else b""
         return bytes(self._head) + gap + b"".join(self._tail)
 
@@ -88,14 +90,14 @@ class ConsoleOutput:
         if not line.startswith(b"{") or len(line) > _LONGEST_LINE:
             return False
         try:
-            found: Any = json.loads(line)
+            document: Any = json.loads(line)
         except (ValueError, RecursionError):
             return False
-        if set(found) != {"phase", "done", "total"} or not all(
-            isinstance(found[key], int) for key in ("done", "total")
+        if set(document) != {"phase", "done", "total"} or not all(
+            isinstance(document[key], int) for key in ("done", "total")
         ):
             return False
-        self._show(str(found["phase"]), found["done"], found["total"])
+        self._show(str(document["phase"]), document["done"], document["total"])
         return True
 
     def _show(self, phase: str, done: int, total: int) -> None:
@@ -108,7 +110,7 @@ class ConsoleOutput:
 
 
 MAX_ENTRIES = 1024
-"""Files and folders that a run may leave. The harness leaves about twenty."""
+"""The maximum number of files and folders that a run may leave. The harness leaves about twenty."""
 
 _FIXED_BYTES = 2 << 30
 _SECONDS_BETWEEN_SCANS = 0.5
@@ -117,38 +119,38 @@ _log = logging.getLogger("benchlock")
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What may lie below a folder; ``size`` in bytes, by the length of files and not by the blocks that they fill."""
+    """The limits of a folder; ``size`` is in bytes and counts the lengths of files, not their blocks."""
 
     size: int
     entries: int = MAX_ENTRIES
 
 
 def choose_quota(folder: Path, memory: int, data: int = 0) -> Quota:
-    """Return the quota of a run that may use ``memory`` bytes of memory.
+    """Return the quota of a run with ``memory`` bytes of memory.
 
     Predictions and samples pass through the memory of the run before they are written, and the logs of LoadGen are
-    bounded, so that twice the memory and a constant are enough. Half of the free disk is never exceeded.
+    bounded, so twice the memory plus a constant is enough. The quota never exceeds half of the free disk.
 
     Args:
         folder: A folder of the disk that the run writes to.
         memory: The limit of memory in bytes.
-        data: Bytes that the run may write beyond that, as the stage that writes the dataset anew does.
+        data: Bytes that the run may write in addition, as the stage that rewrites the dataset does.
     """
     return Quota(min(2 * memory + 2 * data + _FIXED_BYTES, shutil.disk_usage(folder).free // 2))
 
 
 def find_excess(folder: Path, quota: Quota) -> str | None:
-    """Return what is wrong with the content of ``folder`` in words, None where it keeps to the quota.
+    """Describe how the content of ``folder`` exceeds the quota; None if it does not.
 
-    No link is followed, and the search ends as soon as the quota is exceeded, or comes to what cannot be looked at.
+    No link is followed. The search ends as soon as the quota is exceeded or a folder cannot be read.
     """
     size = entries = 0
     folders = [folder]
     while folders:
         place = folders.pop()
         try:
-            with os.scandir(place) as found:
-                for entry in found:
+            with os.scandir(place) as entries_in_folder:
+                for entry in entries_in_folder:
                     with suppress(FileNotFoundError):
                         status = entry.stat(follow_symlinks=False)
                         entries += 1
@@ -169,9 +171,9 @@ def find_excess(folder: Path, quota: Quota) -> str | None:
 
 @dataclass(slots=True)
 class OutputWatch:
-    """Scans the output folder while a run writes to it, and stops the run that exceeds the quota.
+    """A watch that scans the output folder during a run, and stops the run when it exceeds the quota.
 
-    It takes a few ten microseconds every half second.
+    A scan takes some tens of microseconds every half second.
     """
 
     folder: Path
@@ -183,6 +185,7 @@ class OutputWatch:
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
+        """Start to scan."""
         self._thread = threading.Thread(target=self._watch, daemon=True, name="output-watch")
         self._thread.start()
         return self
@@ -190,6 +193,7 @@ class OutputWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Stop, and scan a last time."""
         self._ended.set()
         assert self._thread is not None
         self._thread.join()
@@ -201,7 +205,7 @@ class OutputWatch:
             if self.excess is not None:
                 try:
                     self.stop()
-                except Exception:  # noqa: BLE001 - whatever it is, the run has to end
+                except Exception:  # noqa: BLE001 - the run has to end after any error
                     _log.exception("a run that exceeds its quota cannot be stopped; it is tried again")
                 else:
                     return

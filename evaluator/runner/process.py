@@ -21,10 +21,10 @@ from benchlock.evaluator.runner.output_limits import ConsoleOutput, OutputWatch,
 from benchlock.registry.lock.lockfile import LockedLimits
 
 NOT_ENFORCED = ("memory", "processes", "network")
-"""Limits that a container has and a process has not."""
+"""The limits that a container enforces and a process does not."""
 
 MARK = "process"
-"""The file in a run's folder that names its process, so that an abandoned one can be ended."""
+"""The file in a run's folder that names its process, so that an abandoned process can be ended."""
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _PIECE = 1 << 16
@@ -36,7 +36,16 @@ _START_TIME = 19  # of the fields of /proc/PID/stat after the command's name
 
 @dataclass(frozen=True, slots=True)
 class ProcessRun:
-    """``python`` is the interpreter of the environment of the locked wheels; descriptors are ``inherited``."""
+    """The parameters of a process.
+
+    Attributes:
+        python: The interpreter of the environment with the locked wheels.
+        limits: The limits of the lock.
+        cpus: The numbers of the CPUs that it may use.
+        accelerators: The numbers of the accelerators that it gets.
+        inherited: The descriptors that it inherits.
+        quota: The quota of its output; None for the default.
+    """
 
     python: Path
     limits: LockedLimits
@@ -47,12 +56,12 @@ class ProcessRun:
 
 
 def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
-    """Run the harness to its end, or to the end of its time. All its processes are gone afterwards.
+    """Run the harness until it ends or its time is over, and kill all its processes in any case.
 
     Raises:
-        UnavailableError: the interpreter cannot be started.
+        UnavailableError: The interpreter cannot be started.
     """
-    with _ending_orphans():
+    with _kill_orphans():
         return _run(what, place, progress)
 
 
@@ -63,7 +72,7 @@ def _run(what: ProcessRun, place: Place, progress: Progress) -> Ending:
     started, used = time.perf_counter(), time.process_time()
     assert process.stdout is not None
     assert process.stderr is not None
-    readers = [_reading(process.stdout, output, error=False), _reading(process.stderr, output, error=True)]
+    readers = [_start_reader(process.stdout, output, error=False), _start_reader(process.stderr, output, error=True)]
     try:
         quota = what.quota or choose_quota(place.root, what.limits.bytes)
         with OutputWatch(place.output, quota, partial(end_group, process.pid)) as watch:
@@ -87,9 +96,9 @@ def _run(what: ProcessRun, place: Place, progress: Progress) -> Ending:
 
 
 def environment(scratch: Path, accelerators: tuple[int, ...]) -> Mapping[str, str]:
-    """All that the process inherits: nothing of the caller's. It sees no other accelerators than these."""
+    """Return the complete environment of the process, with nothing of the caller's and only these accelerators."""
     return {
-        # The driver's order is that of nvidia-smi; CUDA's own would put the fastest first.
+        # The driver's order is that of nvidia-smi; CUDA's default order puts the fastest first.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, accelerators)),
         "PATH": _PATH,
@@ -102,10 +111,10 @@ def environment(scratch: Path, accelerators: tuple[int, ...]) -> Mapping[str, st
 
 
 @contextmanager
-def _ending_orphans() -> Iterator[None]:
-    """Kill at the end the processes that began inside and left their group; no other thread may start any meanwhile.
+def _kill_orphans() -> Iterator[None]:
+    """Kill at the end the processes that started inside and left their group.
 
-    Where the kernel can (Linux), an orphan becomes a child of this process.
+    No other thread may start a process meanwhile. On Linux an orphan becomes a child of this process.
     """
     prctl = getattr(ctypes.CDLL(None), "prctl", lambda *_: None)
     before = _find_children()
@@ -132,13 +141,13 @@ def _find_children() -> set[int]:
 
 
 def end_group(leader: int) -> None:
-    """Kill every process of the group; no error if none is left."""
+    """Kill every process of the group; do nothing if none is left."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
 def end_abandoned(mark: Path) -> None:
-    """Kill the processes of the run whose folder has ``mark``, unless its process id is another's by now."""
+    """Kill the processes of the run with the file ``mark``, unless its process id was reused."""
     try:
         number, born = mark.read_text(encoding="ascii").split()
         pid = int(number)
@@ -149,7 +158,7 @@ def end_abandoned(mark: Path) -> None:
 
 
 def _start(what: ProcessRun, place: Place) -> subprocess.Popen[bytes]:
-    # Neither the user's packages nor the working folder reach the interpreter, and of variables those below alone.
+    # The interpreter sees neither the user's packages nor the working folder, and only the variables below.
     command = [str(what.python), "-s", "-P", "-B", str(place.job / HARNESS), str(place.job), str(place.output)]
     try:
         process = subprocess.Popen(
@@ -168,10 +177,10 @@ def _start(what: ProcessRun, place: Place) -> subprocess.Popen[bytes]:
         ) from error
     try:
         (place.root / MARK).write_text(f"{process.pid} {birth(process.pid)}", encoding="ascii")
-        # Whatever it starts from here on inherits the CPUs; so early, that is all of its work.
+        # Later threads and processes inherit the CPUs; this early, that is all of its work.
         with suppress(ProcessLookupError):
             os.sched_setaffinity(process.pid, what.cpus)
-    except BaseException:  # nobody else knows of it yet
+    except BaseException:  # no other code knows the process yet
         with process:
             end_group(process.pid)
         raise
@@ -179,7 +188,7 @@ def _start(what: ProcessRun, place: Place) -> subprocess.Popen[bytes]:
 
 
 def birth(pid: int) -> str | None:
-    """When the process started, in the kernel's own count: with the id, its identity."""
+    """Return when the process started, in clock ticks of the kernel; with the process id this identifies it."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -188,14 +197,17 @@ def birth(pid: int) -> str | None:
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether it ended within ``seconds``. A thread waits in the kernel: ``Popen.wait`` with a timeout would poll."""
+    """Wait for the end; return whether it came within ``seconds``.
+
+    A thread waits in the kernel, because ``Popen.wait`` with a timeout would poll.
+    """
     waiter = threading.Thread(target=process.wait, daemon=True, name="process-wait")
     waiter.start()
     waiter.join(seconds)
     return not waiter.is_alive()
 
 
-def _reading(pipe: IO[bytes], output: ConsoleOutput, *, error: bool) -> threading.Thread:
+def _start_reader(pipe: IO[bytes], output: ConsoleOutput, *, error: bool) -> threading.Thread:
     def read() -> None:
         with pipe:
             while piece := os.read(pipe.fileno(), _PIECE):

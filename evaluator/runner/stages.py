@@ -1,12 +1,12 @@
 """The stages of a run, which keep labels from the model, and golden trials that are not recorded.
 
-1. ``unlabel`` has the dataset and no model. It writes the inputs alone, in an order that the lock's id decides.
-2. ``predict`` has the model and these inputs. It answers, and is timed.
-3. ``score`` has the dataset, the answers and no model. It puts the answers in the split's order, and compares them. A
-   run without quality metrics has nothing to compare: it keeps the split's order, and ends before this stage.
+1. ``unlabel`` has the dataset but no model. It writes the inputs alone, in an order that the lock's id decides.
+2. ``predict`` has the model and these inputs. It predicts, and is timed.
+3. ``score`` has the dataset and the predictions but no model. It restores the split's order, and compares the
+   predictions with the labels. A run without quality metrics keeps the split's order and has no such stage.
 
-All three are the locked harness. Only the second runs what the author of the model wrote, so that the model decides its
-answers and nothing else of the quality.
+All three run the locked harness. Only the second runs code of the model's author, so the model decides its
+predictions and nothing else of the quality.
 """
 
 import os
@@ -31,7 +31,7 @@ from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
 
 FIRST_HARNESS = (1, 1)
-"""The first version of the harness that has stages. Older ones run whole, with labels beside the model."""
+"""The first version of the harness with stages. Older ones run in one process, with labels beside the model."""
 
 UNLABEL, PREDICT, SCORE = "unlabel", "predict", "score"
 _UNLABELLED, _FILES, _ORDER, _PREDICTIONS = (
@@ -41,7 +41,7 @@ _UNLABELLED, _FILES, _ORDER, _PREDICTIONS = (
     "predictions.safetensors",
 )
 _NEW_FILES = ("index.csv", "images.idx", "samples.npz", "samples.jsonl", "samples.parquet")
-"""What the stage ``unlabel`` may have written, by the format of the dataset."""
+"""The files that the stage ``unlabel`` may write, depending on the format of the dataset."""
 _MAX_TABLE, _MAX_FILES = 1 << 20, 1 << 28
 _MAX_NAMED = 8
 _VERSION = re.compile(r"(\d+)\.(\d+)\.")
@@ -51,11 +51,14 @@ _SEVERAL = re.compile(r"\bsamples (\d+) to (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class StageOutcome:
-    """How a run ended.
+    """The outcome of a run or of a stage.
 
-    ``output`` is what the stage left that ran the model, or the one that failed before it; ``scored`` is the stage that
-    computed the quality, None where there was none. ``translate`` makes the numbers of samples in a message those of
-    the split. ``files`` are the paths of the samples as they were shown, where these are files.
+    Attributes:
+        ending: The end of its container or process.
+        output: The output folder of the stage that ran the model, or that failed before it.
+        scored: The stage that computed the quality; None if there was none.
+        translate: Replaces the numbers of samples in a message by those of the split.
+        files: The paths of the samples in the order of the model, if they are files.
     """
 
     ending: Ending
@@ -66,27 +69,34 @@ class StageOutcome:
 
 
 def harness_version(lock: Lock) -> tuple[int, int]:
-    """Return the major and minor version of the locked harness; zeros where it has none that can be read."""
-    found = _VERSION.match(lock.harness.version)
-    return (0, 0) if found is None else (int(found[1]), int(found[2]))
+    """Return the major and minor version of the locked harness; zeros if it cannot be read."""
+    match = _VERSION.match(lock.harness.version)
+    return (0, 0) if match is None else (int(match[1]), int(match[2]))
 
 
 def has_stages(lock: Lock) -> bool:
-    """Return whether the locked harness can keep labels and the model apart."""
+    """Return whether the locked harness can keep the labels from the model."""
     return harness_version(lock) >= FIRST_HARNESS
 
 
 def choose_order_seed(lock: Lock) -> str:
-    """Return what decides the order of the samples: the lock's id where answers are compared with labels."""
+    """Return the seed of the order of samples: the lock's id if there are quality metrics, else empty."""
     return lock.id if any(map(is_quality, lock.metrics)) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Runs the stages of one run.
+    """The stages of one run.
 
-    ``document`` is that of ``job.json``; ``start`` runs the harness in a place to its end. ``order_seed`` decides the
-    order in which the model sees the samples; an empty one keeps that of the split.
+    Attributes:
+        lock: The lock.
+        verified: Its verified files.
+        place: The folders of the run.
+        document: The content of ``job.json``.
+        store: The store of the files.
+        say: Gets messages for people.
+        start: Runs the harness in a place to its end.
+        order_seed: Decides the order in which the model sees the samples; an empty one keeps that of the split.
     """
 
     lock: Lock
@@ -99,10 +109,10 @@ class Stages:
     order_seed: str
 
     def run(self) -> StageOutcome:
-        """Run all stages, or those up to the one that fails.
+        """Run all stages, or those up to the first that fails.
 
         Raises:
-            UnavailableError: the disk is full or cannot be written, or the engine failed.
+            UnavailableError: The disk is full or cannot be written, or the engine failed.
         """
         clean, model = (replace(self.place, stage=stage) for stage in ("clean", "model"))
         write_job(
@@ -142,7 +152,7 @@ class Stages:
         return failure_of(finished.ending, result, fault, self.lock.limits.seconds) is not None
 
     def _lay_inputs(self, clean: Place, model: Place) -> Sequence[str]:
-        """Make the job folder of the model; return the files of the samples as they are shown, if they are files."""
+        """Create the job folder of the model; return the files of the samples in their new order, if any."""
         table = _read_json(clean.output, _UNLABELLED, _MAX_TABLE, dict[str, Any])
         files = None
         if (clean.output / _FILES).exists():
@@ -171,7 +181,7 @@ class Stages:
         _take(clean.output, _ORDER, shown / _ORDER)
         shutil.rmtree(clean.output)
         clean.make_output()
-        with suppress(InvalidInputError):  # the stage says that there are none
+        with suppress(InvalidInputError):  # the stage reports that there are none
             _take(model.output, _PREDICTIONS, shown / _PREDICTIONS)
         write_document(clean, {**self.document, "stage": SCORE})
 
@@ -191,10 +201,10 @@ def _read_json(folder: Path, name: str, most: int, kind: Any) -> Any:  # noqa: A
 
 
 def _take(folder: Path, name: str, target: Path) -> None:
-    """Give a file of the output folder a second name, or copy it where a link cannot be had.
+    """Link a file of the output folder to ``target``, or copy it if a link cannot be made.
 
     Raises:
-        InvalidInputError: it is no regular file.
+        InvalidInputError: It is not a regular file.
     """
     stream = open_output(folder, name)
     if stream is None:
@@ -211,7 +221,7 @@ def _take(folder: Path, name: str, target: Path) -> None:
 
 
 def _translate(text: str, clean: Place, files: Sequence[str]) -> str:
-    """Replace the numbers of shown samples in a message by those of the split."""
+    """Replace the numbers of shuffled samples in a message by those of the split."""
     stream = open_output(clean.output, _ORDER)
     if stream is None:
         return text
@@ -220,33 +230,33 @@ def _translate(text: str, clean: Place, files: Sequence[str]) -> str:
     with stream:
         order = load(stream.read())["order"].tolist()
 
-    def one(found: re.Match[str]) -> str:
-        number = int(found[1])
+    def translate_one(match: re.Match[str]) -> str:
+        number = int(match[1])
         if number >= len(order):
-            return found[0]
+            return match[0]
         return f"sample {order[number]} ({files[number]})" if number < len(files) else f"sample {order[number]}"
 
-    def several(found: re.Match[str]) -> str:
-        shown = order[int(found[1]) : int(found[2]) + 1]
+    def translate_several(match: re.Match[str]) -> str:
+        shown = order[int(match[1]) : int(match[2]) + 1]
         if not shown:
-            return found[0]
+            return match[0]
         more = ", …" if len(shown) > _MAX_NAMED else ""
         return ("sample " if len(shown) == 1 else "samples ") + ", ".join(map(str, shown[:_MAX_NAMED])) + more
 
-    return _SEVERAL.sub(several, _ONE.sub(one, text))
+    return _SEVERAL.sub(translate_several, _ONE.sub(translate_one, text))
 
 
 GOLDEN = "golden.npz"
-"""What the harness calls the golden tensors that it makes."""
+"""The file of the golden tensors that the harness makes."""
 
 _LARGEST = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenTask:
-    """Golden tensors to be made of ``numbers``, or of ``count`` samples that the harness chooses.
+    """The request for golden tensors of the samples ``numbers``, or of ``count`` samples that the harness chooses.
 
-    ``judged``: of how many samples more the answers are compared with the labels.
+    ``judged`` is the number of further samples whose predictions are compared with the labels.
     """
 
     count: int
@@ -256,7 +266,7 @@ class GoldenTask:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of it. ``golden`` are the bytes of the file that was made, None where none was asked for."""
+    """The result of a trial. ``golden`` has the bytes of the new file; None if none was requested."""
 
     failure: Failure | None
     report: Mapping[str, Any] = field(default_factory=dict)
@@ -265,11 +275,11 @@ class Trial:
 
 
 def read_trial(finished: StageOutcome, seconds: float) -> Trial:
-    """Read what the harness left of a trial.
+    """Read the results of a trial.
 
     Args:
-        finished: How the trial ended.
-        seconds: The time that each stage had.
+        finished: The outcome of the trial.
+        seconds: The time limit of each stage.
     """
     failure, document = _read(finished, seconds)
     if failure is not None:
@@ -294,7 +304,7 @@ def read_trial(finished: StageOutcome, seconds: float) -> Trial:
 
 
 def _read(finished: StageOutcome, seconds: float) -> tuple[Failure | None, Mapping[str, Any]]:
-    """Read the result of a stage; why it failed, or its document."""
+    """Read the result of a stage; return why it failed, or its document."""
     try:
         found, fault = read_result(finished.output), None
     except InvalidInputError as error:

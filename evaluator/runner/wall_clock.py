@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 OTHER = "other"
-"""The part of what belongs to no named part."""
+"""The part for time outside of every named part."""
 
 
 _START_TIME = 19  # of the fields of /proc/self/stat after the command's name
 
 
 def process_start() -> float:
-    """Return when this process started, on the clock ``time.perf_counter``; now where the system does not say."""
+    """Return when this process started, on the clock ``time.perf_counter``; now if the system does not tell."""
     now = time.perf_counter()
     try:
         fields = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
@@ -26,13 +26,13 @@ def process_start() -> float:
 
 
 class WallClock:
-    """Divides the time since ``start`` into parts. Every moment belongs to one part: a nested part to the inner one.
+    """The time since a start, divided into parts; time in nested parts belongs to the innermost one.
 
-    One thread uses it.
+    It must be used by one thread.
     """
 
     def __init__(self, start: float | None = None, now: Callable[[], float] = time.perf_counter) -> None:
-        """Start to count at ``start`` on the clock ``now``, in seconds; by default at once."""
+        """Start at ``start`` on the clock ``now``, in seconds; by default at once."""
         self._now = now
         self._start = self._last = now() if start is None else start
         self._part = OTHER
@@ -40,7 +40,7 @@ class WallClock:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Count what passes inside as ``name``."""
+        """Charge the time inside the context to ``name``."""
         self._charge()
         outer, self._part = self._part, name
         try:
@@ -50,13 +50,13 @@ class WallClock:
             self._part = outer
 
     def begin(self, name: str) -> None:
-        """Count what passed since the last part as ``name``."""
+        """Charge the time since the last part to ``name``."""
         part, self._part = self._part, name
         self._charge()
         self._part = part
 
     def move(self, source: str, target: str, seconds: float) -> None:
-        """Count ``seconds`` of ``source`` as ``target``; at most what ``source`` has."""
+        """Charge ``seconds`` of ``source`` to ``target`` instead; at most what ``source`` has."""
         moved = max(0.0, min(seconds, self._seconds.get(source, 0.0)))
         if moved:
             self._seconds[source] -= moved
@@ -81,8 +81,7 @@ _PHASES = ("golden", "accuracy", "performance", "pipeline", "peak")
 def move_phases(clock: WallClock, stage: str, timings: Mapping[str, float]) -> None:
     """Divide a stage into the phases that its harness timed, and these into loading, warm-up and the rest.
 
-    A harness is not trusted with the whole: a phase gets at most what is left of its stage, and others than those that
-    it may have get nothing.
+    A harness is not trusted: a phase gets at most what is left of its stage, and unknown phases get nothing.
     """
     for phase in (name for name in timings if name in _PHASES and f"{name}.load" in timings):
         clock.move(stage, phase, timings[phase])

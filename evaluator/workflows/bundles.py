@@ -52,7 +52,7 @@ RUN_TYPE: Final = "application/vnd.benchlock.run.v1+json"
 
 @dataclass(frozen=True, slots=True)
 class BundleSummary:
-    """A bundle that was written: its digest and size, its platforms, and how many blobs are in it."""
+    """A written bundle: its digest and size, its platforms, and the number of its blobs."""
 
     file: Descriptor
     platforms: tuple[LockedPlatform, ...]
@@ -65,12 +65,12 @@ def _charge_nobody(_: Mapping[Digest, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BundleAdmission:
-    """What a bundle may bring.
+    """The limits of an imported bundle.
 
     Attributes:
-        most_files: The largest number of files, where that is not the format's own.
-        charge: Gets the sizes of all blobs before any is stored, and may refuse them. Where the import fails, they
-            are stored all the same, and nothing names them.
+        most_files: The maximum number of files, if it differs from the format's own.
+        charge: Gets the sizes of all blobs before any is stored, and may refuse them. If the import fails later, the
+            blobs are stored without a reference.
     """
 
     most_files: int | None = None
@@ -79,9 +79,16 @@ class BundleAdmission:
 
 @dataclass(frozen=True, slots=True)
 class BundleImport:
-    """What came: a lock and runs, each with whether it is new here, and the catalogue's entries.
+    """The result of an import.
 
-    ``platforms`` are those on which the lock can run now; ``warnings`` what a newer schema may mean.
+    Attributes:
+        lock: The lock.
+        is_new: Whether the lock is new here.
+        runs: The runs, each with whether it is new here.
+        platforms: The platforms on which the lock can run now.
+        artifacts: The imported entries of the catalogue.
+        blobs: The number of blobs.
+        warnings: Possible consequences of a newer schema.
     """
 
     lock: Lock
@@ -94,13 +101,13 @@ class BundleImport:
 
     @property
     def changed(self) -> bool:
-        """Whether the registry says more than before."""
-        return self.is_new or any(self.runs.values()) or any(one.changed for one in self.artifacts.published)
+        """Whether the registry has more content than before."""
+        return self.is_new or any(self.runs.values()) or any(entry.changed for entry in self.artifacts.published)
 
 
 @dataclass(frozen=True, slots=True)
-class _Claimed:
-    """What a bundle says that it brings; nothing of it is in the registry yet."""
+class _BundleContent:
+    """The claimed content of a bundle, none of which is in the registry yet."""
 
     lock: Lock
     platforms: tuple[LockedPlatform, ...]
@@ -110,14 +117,22 @@ class _Claimed:
 def create_bundle(
     path: Path, lock: Lock, run: Run | None, store: BlobStore, progress: Progress, *, platform: str = ""
 ) -> BundleSummary:
-    """Write ``lock`` with every blob that it names, and ``run`` with its own, to the file ``path``.
+    """Write ``lock`` and ``run``, with every blob that they refer to, to the file ``path``.
 
-    ``platform`` limits it to what that one of the lock's platforms needs. The same arguments give the same bytes.
+    The same arguments give the same bytes.
+
+    Args:
+        path: The file to write.
+        lock: The lock.
+        run: A run of it; None writes the lock alone.
+        store: The store of the blobs.
+        progress: Shows the progress.
+        platform: The only platform of the lock whose blobs are written; empty for all.
 
     Raises:
-        InvalidInputError: the lock has no such platform, or the run has not ended.
-        IntegrityError: a blob is missing or damaged, or the record contradicts its evidence; there is no file.
-        UnavailableError: the file cannot be written.
+        InvalidInputError: The lock has no such platform, or the run has not ended.
+        IntegrityError: A blob is missing or damaged, or the record contradicts its evidence; no file is left.
+        UnavailableError: The file cannot be written.
     """
     platforms = choose_platforms(lock, platform)
     roots = [BundleRoot(LOCK_TYPE, dump(lock).encode(), list_lock_parts(lock, platforms, store))]
@@ -139,37 +154,45 @@ def import_bundle(
     scratch: Path | None = None,
     admission: BundleAdmission | None = None,
 ) -> BundleImport:
-    """Take in what the bundle in the file ``path`` brings, all of it or nothing; again it changes nothing.
+    """Import a bundle completely or not at all; a second import changes nothing.
 
-    Blobs are verified as they are stored. What the database says comes last, in one transaction: until then nothing can
-    be seen, and what was stored is garbage that a collection frees. Records of runs are compared with their evidence,
-    which lies in ``scratch`` meanwhile. ``admission`` says what a bundle may bring.
+    Blobs are verified as they are stored. The database is written last, in one transaction: before that nothing is
+    visible, and stored blobs are garbage that a collection deletes. Records of runs are compared with their evidence.
+
+    Args:
+        path: The file of the bundle.
+        store: The store of the blobs.
+        database: The database of the registry.
+        now: The calendar clock.
+        progress: Shows the progress.
+        scratch: The folder for temporary files of the comparison with evidence; None for any folder.
+        admission: The limits of the bundle.
 
     Raises:
-        ForbiddenError: who is acting may not keep locks and record runs, or not publish what comes with them.
-        InvalidInputError: the file is no bundle, or of a newer version; nothing was changed.
-        IntegrityError: something is not what its digest, or the lock, says; nothing was changed.
-        UnavailableError: it cannot be read, or the registry not written.
+        ForbiddenError: The actor may not store locks and record runs, or not publish the artifacts.
+        InvalidInputError: The file is not a bundle, or has a newer version; nothing was changed.
+        IntegrityError: Content does not match its digest or the lock; nothing was changed.
+        UnavailableError: The file cannot be read, or the registry cannot be written.
     """
     get_actor().require("run")
     admission = admission or BundleAdmission()
     try:
         with open_bundle(path, admission.most_files) as bundle, store.writing():
-            claimed = _read_roots(bundle, now())
+            content = _read_roots(bundle, now())
             admission.charge(bundle.blob_sizes())
             with store.together():
                 count = bundle.store_into(store, progress)
-            for run in claimed.runs:
-                _check_evidence(run, claimed.lock, store, scratch)
-            return _keep(bundle, claimed, count, store, database, now)
+            for run in content.runs:
+                _check_evidence(run, content.lock, store, scratch)
+            return _store_content(bundle, content, count, store, database, now)
     except RecursionError as error:
         raise BundleError(
             f"a document in {path} is nested without end", where=str(path), next_step=_ASK_AGAIN
         ) from error
 
 
-def _read_roots(bundle: Bundle, now: datetime) -> _Claimed:
-    """The lock and the runs, as far as they can be checked without their blobs."""
+def _read_roots(bundle: Bundle, now: datetime) -> _BundleContent:
+    """Return the lock and the runs, checked as far as that is possible without their blobs."""
     locks = [root for root in bundle.roots if root.media_type == LOCK_TYPE]
     records = [root for root in bundle.roots if root.media_type == RUN_TYPE]
     if len(locks) != 1 or len(locks) + len(records) != len(bundle.roots):
@@ -186,7 +209,7 @@ def _read_roots(bundle: Bundle, now: datetime) -> _Claimed:
         )
     lock = load(_text(locks[0]), "the lock in the bundle")
     runs = tuple(_read_run(record, lock, now) for record in records)
-    return _Claimed(lock, find_platforms(lock, locks[0].blobs), runs)
+    return _BundleContent(lock, find_platforms(lock, locks[0].blobs), runs)
 
 
 def _read_run(record: ReceivedRoot, lock: Lock, now: datetime) -> Run:
@@ -201,8 +224,8 @@ def _check_evidence(run: Run, lock: Lock, store: BlobStore, scratch: Path | None
     """Raise unless the record agrees with its blobs.
 
     Raises:
-        IntegrityError: It does not.
-        InvalidInputError: This version cannot recompute its figures.
+        IntegrityError: It contradicts them.
+        InvalidInputError: This version cannot recompute its metrics.
     """
     if reasons := compare_blobs(run, lock, store, scratch)[0]:
         refuse_unverified(run.id, EvidenceStatus("contradicted", reasons))
@@ -224,15 +247,15 @@ def _parts_of_run(run: Run) -> tuple[BundlePart, ...]:
     return tuple(BundlePart(blob, f"{run.id} {role}") for role, blob in sorted(run.end.blobs.items()))
 
 
-def _keep(
-    bundle: Bundle, claimed: _Claimed, count: int, store: BlobStore, database: Engine, now: Callable[[], datetime]
+def _store_content(
+    bundle: Bundle, content: _BundleContent, count: int, store: BlobStore, database: Engine, now: Callable[[], datetime]
 ) -> BundleImport:
-    """What can only be checked with the blobs at hand; then one transaction."""
-    lock = claimed.lock
+    """Check everything that needs the blobs, then write the database in one transaction."""
+    lock = content.lock
     listed = next(root.blobs for root in bundle.roots if root.media_type == LOCK_TYPE)
-    check_parts(iterate_parts(lock, claimed.platforms, store), listed)
+    check_parts(iterate_parts(lock, content.platforms, store), listed)
     manifests = read_manifests(lock, store)
-    for platform in claimed.platforms:
+    for platform in content.platforms:
         check_agreement(lock, platform, manifests)
     model = manifests["model"]
     assert isinstance(model, Model)
@@ -240,10 +263,10 @@ def _keep(
     objections = find_objections(manifests, listed, store)
     with write_transaction(database) as connection:
         at = now()
-        is_new = insert_imported_lock(connection, lock, claimed.platforms, at)
+        is_new = insert_imported_lock(connection, lock, content.platforms, at)
         admitted = admit(connection, manifests, lock, objections, at)
-        runs = {run.id: keep_imported(connection, run, at) for run in claimed.runs}
+        runs = {run.id: keep_imported(connection, run, at) for run in content.runs}
     for published in admitted.published:
         name_version(store, manifests[published.reference.kind])
     warnings = (*bundle.warnings, *lock.warnings)
-    return BundleImport(lock, is_new, runs, claimed.platforms, admitted, count, warnings)
+    return BundleImport(lock, is_new, runs, content.platforms, admitted, count, warnings)

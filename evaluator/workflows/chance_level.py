@@ -1,6 +1,6 @@
-"""Comparison of a run's accuracy with chance and the most frequent label.
+"""Comparison of a run's accuracy with chance and with the most frequent label.
 
-Guessing is told by the test that golden tensors are made with.
+The test for guessing is the one that golden tensors are made with.
 """
 
 import io
@@ -27,24 +27,24 @@ from benchlock.registry.lock.lockfile import Lock, dump, load
 from benchlock.registry.manifests import Model
 
 LARGEST = 64 << 20
-"""Bytes of predictions, and of files with labels, that are looked at: they may have to come from a server."""
+"""The maximum size of predictions, and of files with labels, in bytes; they may have to come from a server."""
 _MOST_RIGHT = 0.6
-"""Share of right answers above which nobody guesses, even among two classes."""
+"""The share of correct predictions above which a model does not guess, even with two classes."""
 _ROUNDING = 1e-6
-"""Samples by which the product of top1 and their number may be off."""
+"""The maximum rounding error of the product of top1 and the number of samples."""
 
 
 def find_guessing(lock: Lock, run: Run, store: BlobStore) -> str | None:
-    """Return why top1 is no better than chance or the most frequent label; None if it is, or if it is not known.
+    """Return why top1 is no better than chance or the most frequent label; None if it is better or unknown.
 
     The number of classes is that of the stored scores.
 
     Raises:
-        IntegrityError: A manifest or the predictions are missing, or not what their digests say.
+        IntegrityError: A manifest or the predictions are missing, or do not match their digests.
     """
     if run.end is None or run.end.outcome != "done":
         return None
-    top1 = next((one for one in run.end.metrics if one.name == "top1" and one.batch is None), None)
+    top1 = next((metric for metric in run.end.metrics if metric.name == "top1" and metric.batch is None), None)
     if top1 is None:
         return None
     return _find_chance(lock, run, top1, store) or _find_majority(lock, top1, store)
@@ -62,8 +62,9 @@ def _find_chance(lock: Lock, run: Run, top1: Metric, store: BlobStore) -> str | 
         tensors = read_header(io.BytesIO(content), len(content))
     except MalformedError:
         return None
-    names = {one.name for one in model.outputs if one.type == "class-scores"}
-    shapes = {one.name: {"shape": list(one.shape)} for one in tensors if one.name in names and len(one.shape) > 1}
+    names = {output.name for output in model.outputs if output.type == "class-scores"}
+    scores = [tensor for tensor in tensors if tensor.name in names and len(tensor.shape) > 1]
+    shapes = {tensor.name: {"shape": list(tensor.shape)} for tensor in scores}
     result = count_answers(model, {"outputs": shapes}, {"top1": {"value": top1.value, "n": top1.n}}) if shapes else None
     reason = None if result is None else explain_doubt(result, ())
     if reason is None:
@@ -75,7 +76,7 @@ def _find_chance(lock: Lock, run: Run, top1: Metric, store: BlobStore) -> str | 
 
 
 def _find_majority(lock: Lock, top1: Metric, store: BlobStore) -> str | None:
-    """Return why top1 is no better than the most frequent label; None if it is, or if it is not known."""
+    """Return why top1 is no better than the most frequent label; None if it is better or unknown."""
     manifests = read_manifests(lock, store)
     try:
         if sum(blob.size for _, blob in list_label_files(lock, manifests, store)) > LARGEST:
@@ -84,20 +85,20 @@ def _find_majority(lock: Lock, top1: Metric, store: BlobStore) -> str | None:
             lay_labels(lock, manifests, store, folder)
             arguments = {"lock": dump(lock), "labels": str(folder)}
             what = "the count of the labels"
-            found = run_isolated(f"{__name__}:count_labels", arguments, limits=Limits(), subject=what, blobs=store)
+            top = run_isolated(f"{__name__}:count_labels", arguments, limits=Limits(), subject=what, blobs=store)
     except BenchlockError:
         return None
-    if found is None or found["samples"] != top1.n or top1.value * top1.n > found["count"] + _ROUNDING:
+    if top is None or top["samples"] != top1.n or top1.value * top1.n > top["count"] + _ROUNDING:
         return None
     return (
-        f"no better than always answering the most frequent label: top1 is {top1.value:.4g}, and {found['count']} of "
-        f"{top1.n} samples ({found['count'] / top1.n:.1%}) have the label {found['label']}; measure a split whose "
+        f"no better than always answering the most frequent label: top1 is {top1.value:.4g}, and {top['count']} of "
+        f"{top1.n} samples ({top['count'] / top1.n:.1%}) have the label {top['label']}; measure a split whose "
         "labels come in similar numbers"
     )
 
 
 def count_labels(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, int] | None:
-    """Count in a child process the most frequent label of a split; None if the labels are no classes."""
+    """Count the most frequent label of a split in a child process; None if the labels are not classes."""
     lock = load(arguments["lock"], "the lock of the run")
     job = parse_job(job_document(lock, "cpu", read_manifests(lock, blobs)))
     labels = open_samples(job.dataset, Path(arguments["labels"]), job.model.task).labels or ()

@@ -26,9 +26,14 @@ Answer = Literal["holds", "does not hold", "can't be said yet"]
 
 @dataclass(frozen=True, slots=True)
 class ClaimVerdict:
-    """A claim and what the run says of it, with the ``reason`` in words; ``measured`` is None where it was not.
+    """The verdict on a claim.
 
-    ``possible``: whether a run of that scenario could measure it at all.
+    Attributes:
+        claim: The claim.
+        answer: Whether it holds.
+        reason: The reason in words.
+        measured: The measured metric; None if the run did not measure it.
+        possible: Whether a run of that scenario could measure it at all.
     """
 
     claim: Claim
@@ -40,10 +45,14 @@ class ClaimVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What of a run bears on claims: its ``scenario``, None for any; ``disturbed``, why its times say little.
+    """The conditions of runs that bear on claims.
 
-    ``runs``: over how many the figures are. ``varying``: the metrics of quality on which these runs disagree, each with
-    the interval that covers the sampling intervals of all of them.
+    Attributes:
+        scenario: The scenario; None for any.
+        disturbed: Why the times are unreliable; None if they are not.
+        runs: The number of runs that the metrics are computed over.
+        varying: The metrics of quality on which these runs disagree, each with an interval that covers the sampling
+            intervals of all of them.
     """
 
     scenario: str | None = None
@@ -68,29 +77,34 @@ _ONE_SEARCH = (
 def claims_of(
     lock: Lock, run: Run, store: BlobStore, metrics: tuple[Metric, ...] | None = None, among: Sequence[Run] = ()
 ) -> tuple[ClaimVerdict, ...]:
-    """What a run of ``lock`` says of the claims that its model makes for that dataset; nothing of a run that failed.
+    """Judge the claims of a lock's model for its dataset by a run; empty for a run that is not done.
 
-    ``metrics`` stand in for those of the run: of a run that was repeated, over all of them, which are ``among``.
+    Args:
+        lock: The lock.
+        run: The run.
+        store: The store of the manifests.
+        metrics: Metrics over several runs, in place of those of ``run``.
+        among: The several runs.
 
     Raises:
-        IntegrityError: a manifest is missing, or not what its digest says; or a record contradicts its evidence.
+        IntegrityError: A manifest is missing or does not match its digest, or a record contradicts its evidence.
     """
     if run.end is None or run.end.outcome != "done":
         return ()
     runs = among or (run,)
-    for one in runs:
-        refuse_unverified(one.id, one.evidence)
+    for run_of_group in runs:
+        refuse_unverified(run_of_group.id, run_of_group.evidence)
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
-    conditions = Conditions(str(lock.scenario["name"]), _disturbed(runs), len(runs), _find_varying(runs))
+    conditions = Conditions(str(lock.scenario["name"]), _explain_disturbance(runs), len(runs), _find_varying(runs))
     measured = run.end.metrics if metrics is None else metrics
     marked = list_self_reported(lock, model, run.start.isolation)
-    measured = tuple(replace(one, self_reported=True) if one.name in marked else one for one in measured)
+    measured = tuple(replace(metric, self_reported=True) if metric.name in marked else metric for metric in measured)
     return judge_claims(model, lock.dataset, measured, conditions)
 
 
-def _disturbed(runs: Sequence[Run]) -> str | None:
-    """Why the times of these runs say little, None where they are not flagged."""
+def _explain_disturbance(runs: Sequence[Run]) -> str | None:
+    """Return why the times of these runs are unreliable; None if they are not flagged."""
     flags = [reason for reason in map(explain_unusable_times, runs) if reason]
     if not flags:
         return None
@@ -128,24 +142,30 @@ def _bounds(interval: Interval) -> tuple[float, float]:
 def judge_claims(
     model: Model, dataset: LockedDataset, metrics: tuple[Metric, ...], conditions: Conditions = _ANY
 ) -> tuple[ClaimVerdict, ...]:
-    """Every claim of ``model`` on the dataset and split of a done run, in the order of the manifest.
+    """Judge every claim of ``model`` on the dataset and split of a finished run, in the order of the manifest.
 
     A claim states a band: its value, plus and minus its tolerance.
 
     * A quality metric was computed on every sample of the split, so its value there is exact: inside the band the claim
-      holds. Outside, a claim about one version of the dataset does not hold: it is about the same samples, and there is
-      no sampling error. A claim about several versions cannot be said where the interval still reaches the band: its
-      author may have counted other samples of the same kind. Where repeated runs disagree, no value is exact: the
+      holds. Outside, a claim about one version of the dataset does not hold, because it is about the same samples and
+      has no sampling error. A claim about several versions is undecided while the interval reaches the band, because
+      its author may have used other samples of the same kind. If repeated runs disagree, no value is exact, and the
       interval over runs decides, as for a time.
     * A time is decided by the interval over several runs, never by one run: inside the band the claim holds, outside it
-      does not. Of runs that others disturbed neither can be said: they tell of the machine's state, not of the model.
-      Nor of the peak that a single run found: beside it stands the bracket of that search, no interval.
+      does not. Disturbed runs decide nothing: they show the state of the machine, not the model. The peak of a single
+      run decides nothing either: it has the bracket of its search, not an interval.
+
+    Args:
+        model: The model with its claims.
+        dataset: The dataset and split of the run.
+        metrics: The measured metrics.
+        conditions: The conditions of the run.
     """
     measured = {metric.name: metric for metric in metrics if metric.batch is None}
-    return tuple(_answered(claim, measured.get(claim.metric), conditions) for claim in _on(model, dataset))
+    return tuple(_judge_claim(claim, measured.get(claim.metric), conditions) for claim in _find_claims(model, dataset))
 
 
-def _on(model: Model, dataset: LockedDataset) -> Iterator[Claim]:
+def _find_claims(model: Model, dataset: LockedDataset) -> Iterator[Claim]:
     version = parse_version(dataset.version)
     for claim in () if model.claims is UNSET else model.claims:
         about = claim.dataset
@@ -154,9 +174,9 @@ def _on(model: Model, dataset: LockedDataset) -> Iterator[Claim]:
             yield claim
 
 
-def _answered(claim: Claim, measured: Metric | None, conditions: Conditions) -> ClaimVerdict:
+def _judge_claim(claim: Claim, measured: Metric | None, conditions: Conditions) -> ClaimVerdict:
     if measured is None:
-        return _unmeasured(claim, conditions.scenario)
+        return _explain_unmeasured(claim, conditions.scenario)
     if measured.self_reported:
         return ClaimVerdict(claim, "can't be said yet", _SELF_REPORTED, measured)
     if is_quality(claim.metric):
@@ -192,7 +212,7 @@ def _judge_exact(claim: Claim, measured: Metric) -> ClaimVerdict:
 
 
 def _judge_varying(claim: Claim, measured: Metric, sampling: Interval) -> ClaimVerdict:
-    """Judge a metric of quality on which repeated runs disagree; other samples differ by ``sampling`` besides."""
+    """Judge a quality metric on which repeated runs disagree; other samples differ by ``sampling`` in addition."""
     judged = _judge_interval(claim, measured)
     if judged.answer != "does not hold" or _is_pinned(claim) or _is_beyond(_bounds(sampling), _band(claim)):
         return judged
@@ -228,7 +248,7 @@ def _is_beyond(bounds: tuple[float, float], band: tuple[float, float]) -> bool:
     return bounds[1] < band[0] or bounds[0] > band[1]
 
 
-def _unmeasured(claim: Claim, scenario: str | None) -> ClaimVerdict:
+def _explain_unmeasured(claim: Claim, scenario: str | None) -> ClaimVerdict:
     definition = DEFINITIONS.get(claim.metric)
     givers = None if definition is None else definition.scenarios
     if scenario is None or givers is None or scenario in givers:
@@ -242,10 +262,10 @@ def _unmeasured(claim: Claim, scenario: str | None) -> ClaimVerdict:
     return ClaimVerdict(claim, "can't be said yet", never, None, possible=False)
 
 
-def _within(found: tuple[float, float], band: tuple[float, float]) -> bool:
-    """Whether ``found`` lies in ``band``, with room for what decimals lose in binary."""
+def _within(interval: tuple[float, float], band: tuple[float, float]) -> bool:
+    """Return whether an interval lies in ``band``, with room for the binary rounding of decimals."""
     room = 1e-9 * max(map(abs, band))
-    return band[0] - room <= found[0] and found[1] <= band[1] + room
+    return band[0] - room <= interval[0] and interval[1] <= band[1] + room
 
 
 def _side(measured: Metric, band: tuple[float, float]) -> str:

@@ -1,7 +1,7 @@
 """Comparison of locks by their runs, existing or interleaved.
 
-What drifts on a host (its clock, its temperature, its other users) drifts for all who take turns alike. The first lock
-takes a second turn in every round, as a control: how it differs from itself is the noise of this host on this day.
+Interleaved runs share the drift of a host: its clock frequency, its temperature, its other users. The first lock
+runs twice in every round. The second run is a control: its difference from the first is the noise of this host.
 """
 
 import math
@@ -38,12 +38,12 @@ from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
 
 Pair = Callable[["LockedRun", "LockedRun", int], PairedTests]
-"""Compares two runs of the same samples, sample by sample, as one of so many comparisons.
+"""A function that compares two runs of the same samples, sample by sample, as one of a number of comparisons.
 
-``evaluator.evidence.pairing.PredictionPairs.compare`` does.
+``evaluator.evidence.prediction_scores.PredictionPairs.compare`` is one.
 """
 Margins = Mapping[str, float]
-"""By metric, the relative difference within which two locks count as equivalent; stated before they are run."""
+"""For each metric the relative difference within which two locks are equivalent; stated before they are run."""
 LockedRun = tuple[Lock, Run]
 
 _FEWEST_ROUNDS = 6
@@ -53,7 +53,7 @@ _NOT_INTERLEAVED = "the runs were not interleaved, so a change of the host betwe
 
 @prepare_decoder
 class ComparisonTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run's record says of the comparison that it was made for; ``margins`` were stated before its first run."""
+    """The turn of a run in a comparison, as its record states it; ``margins`` were stated before the first run."""
 
     kind: Literal["comparison"] = "comparison"
     id: str
@@ -66,27 +66,32 @@ class ComparisonTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """Runs of one lock that count together; ``control`` where they are the first lock's second turns."""
+    """The runs of one lock that count together; ``control`` marks the second runs of the first lock."""
 
     lock: Lock
     runs: tuple[Run, ...]
     control: bool = False
 
     def values(self, metric: str) -> list[float]:
-        """One value a run, in their order; of runs that have none, none."""
-        found = (_metrics(run).get(metric) for run in self.runs)
-        return [one.value for one in found if one is not None]
+        """Return the values of a metric in the order of the runs, without runs that lack it."""
+        measured = (_metrics(run).get(metric) for run in self.runs)
+        return [value.value for value in measured if value is not None]
 
     def is_self_reported(self, metric: str) -> bool:
-        """Whether code of the model could have made the metric of a run."""
-        return any(one.self_reported for run in self.runs for one in (_metrics(run).get(metric),) if one is not None)
+        """Return whether code of the model could have forged the metric of a run."""
+        return any(value.self_reported for run in self.runs if (value := _metrics(run).get(metric)) is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``reasons``: why the runs are not comparable. ``findings`` of each further arm, against the first.
+    """The result of a comparison.
 
-    ``replays`` say which runs do not count, since they have the samples of one that was recorded before.
+    Attributes:
+        arms: The compared runs, the reference first.
+        interleaved: Whether the runs were interleaved.
+        reasons: Why the runs are not comparable.
+        findings: For each further arm its findings against the first.
+        replays: A sentence on each run that does not count because an earlier run has the same samples.
     """
 
     arms: tuple[Arm, ...]
@@ -97,11 +102,11 @@ class Comparison:
 
 
 def check_question(locks: Sequence[Lock], margins: Margins) -> None:
-    """Nothing, where runs of ``locks`` will be comparable on one host, and ``margins`` are of metrics that all have.
+    """Raise unless runs of ``locks`` will be comparable, and all locks have the metrics of ``margins``.
 
     Raises:
-        InvalidInputError: there is one lock alone, or a margin of something else.
-        RefusedError: the locks ask different questions; it says which.
+        InvalidInputError: There is only one lock, or a margin is of another metric.
+        RefusedError: The locks measure different things; the message lists them.
     """
     if len(locks) < 2:  # noqa: PLR2004 - two make a pair
         raise InvalidInputError("one lock alone cannot be compared", next_step="name two locks or more")
@@ -119,16 +124,18 @@ def check_question(locks: Sequence[Lock], margins: Margins) -> None:
 
 
 def shared_margins(locks: Sequence[Lock]) -> Margins:
-    """What every lock states as ``equivalence``, and all alike."""
-    stated = [{str(name): float(share) for name, share in one.request.get("equivalence", {}).items()} for one in locks]
-    return {name: share for name, share in stated[0].items() if all(one.get(name) == share for one in stated)}
+    """Return the margins that every lock states as ``equivalence``, with the same value."""
+    stated = [
+        {str(name): float(share) for name, share in lock.request.get("equivalence", {}).items()} for lock in locks
+    ]
+    return {name: share for name, share in stated[0].items() if all(other.get(name) == share for other in stated)}
 
 
 def balanced_orders(arms: int) -> tuple[tuple[int, ...], ...]:
-    """Return orders of so many arms in which each arm takes each place, and follows each other arm, equally often.
+    """Return orders in which each arm takes each place, and follows each other arm, equally often.
 
-    What a run leaves behind (a warm cache, a hot processor) then weighs on no arm more than on another (Williams,
-    Aust. J. Chem. 2, 1949). An odd number of arms needs the mirrored orders too. In this sequence
+    Carry-over effects of a run (a warm cache, a hot processor) then affect all arms equally (Williams,
+    Aust. J. Chem. 2, 1949). An odd number of arms needs the mirrored orders, too. In this sequence
     neighbouring rounds have less of a host's drift in common than in others.
     """
     zigzag = [place // 2 if place % 2 == 0 else arms - (place + 1) // 2 for place in range(arms)]
@@ -137,7 +144,7 @@ def balanced_orders(arms: int) -> tuple[tuple[int, ...], ...]:
 
 
 def default_rounds(locks: int) -> int:
-    """Return the least number of rounds, of six or more, in which every order comes equally often."""
+    """Return the smallest number of rounds, at least six, in which every order comes equally often."""
     orders = len(balanced_orders(locks + 1))
     return orders * math.ceil(_FEWEST_ROUNDS / orders)
 
@@ -149,14 +156,16 @@ def interleave(
     margins: Margins,
     pair: Pair | None = None,
 ) -> Comparison:
-    """Run every lock once a round, and the first one once more, by :func:`balanced_orders`. Ends at a run not done.
+    """Run every lock once a round, and the first one twice, by :func:`balanced_orders`.
+
+    The comparison ends at the first run that is not done.
 
     Args:
         locks: The locks, the reference first.
-        once: Runs a lock. It is handed what the run's record should say of the comparison, ``margins`` among it.
-        rounds: How many rounds.
-        margins: What counts as equivalent, by metric.
-        pair: As :func:`compare_runs` takes it.
+        once: Runs a lock; its second argument goes into the run's record and contains ``margins``.
+        rounds: The number of rounds.
+        margins: The relative margins of equivalence by metric.
+        pair: As for :func:`compare_runs`.
     """
     identity, pairs = secrets.token_hex(8), list[LockedRun]()
     arms = [*((arm, False) for arm in range(len(locks))), (0, True)]
@@ -175,64 +184,66 @@ def interleave(
 
 
 def compare_runs(pairs: Sequence[LockedRun], pair: Pair | None = None) -> Comparison:
-    """Compare runs that exist, each with its lock: those of one lock together, the lock named first with each other.
+    """Compare existing runs by their locks, each further lock with the first.
 
-    Of one lock alone the first run is compared with each other.
+    Runs of a single lock are compared one by one with the first run. A run that is named several times counts once, and
+    of runs with the same samples the one recorded first.
 
-    Runs of one interleaved comparison are held against their neighbours of the same round, with the margins that were
-    stated before it. Else the margins are those that all the locks state (``equivalence`` of their requests).
-
-    A run that is given several times counts once, and of runs with the same samples the first recorded.
+    Runs of one interleaved comparison are compared with their neighbours of the same round, with the margins that were
+    stated before it. Otherwise the margins are those that all the locks state (``equivalence`` of their requests).
 
     Args:
         pairs: The runs, each with its lock.
         pair: Compares two runs sample by sample; without it quality is decided by intervals.
 
     Raises:
-        IntegrityError: a record contradicts its evidence.
-        InvalidInputError: There is one run alone, or all of them are one measurement.
+        IntegrityError: A record contradicts its evidence.
+        InvalidInputError: There is only one run, or all of them are one measurement.
     """
     pairs = list({run.id: (lock, run) for lock, run in pairs}.values())
     if len(pairs) < 2:  # noqa: PLR2004 - two make a pair
         raise InvalidInputError("one run alone cannot be compared", next_step="name two runs or more")
     for _, run in pairs:
         refuse_unverified(run.id, run.evidence)
-    kept, replays = drop_replays(run for _, run in pairs)
-    if replays and len(kept) == 1:
+    distinct, replays = drop_replays(run for _, run in pairs)
+    if replays and len(distinct) == 1:
         raise InvalidInputError(
             f"one measurement alone cannot be compared: {'; '.join(replays)}", next_step="name runs that measured"
         )
-    counted = [(lock, run) for lock, run in pairs if run in kept]
+    counted = [(lock, run) for lock, run in pairs if run in distinct]
     return replace(_compare_distinct(counted, pair), replays=replays)
 
 
 def _compare_distinct(pairs: Sequence[LockedRun], pair: Pair | None) -> Comparison:
-    turns = _turns(pairs)
+    turns = _read_turns(pairs)
     if turns is None:
         locks = list({lock.id: lock for lock, _ in pairs}.values())
         arms = [Arm(lock, tuple(run for other, run in pairs if other.id == lock.id)) for lock in locks]
         if len(arms) == 1:
             arms = [Arm(lock, (run,)) for lock, run in pairs]
-        return _compared(arms, shared_margins(locks), pair, interleaved=False)
+        return _compare_arms(arms, shared_margins(locks), pair, interleaved=False)
     places: dict[tuple[bool, int], list[LockedRun]] = {}
-    for turn, locked_run in sorted(zip(turns, pairs, strict=True), key=lambda one: one[0].round):
+    for turn, locked_run in sorted(zip(turns, pairs, strict=True), key=lambda entry: entry[0].round):
         places.setdefault((turn.control, turn.arm), []).append(locked_run)
-    arms = [Arm(found[0][0], tuple(run for _, run in found), control) for (control, _), found in sorted(places.items())]
-    return _compared(arms, turns[0].margins, pair, interleaved=True)
+    arms = [
+        Arm(arm_runs[0][0], tuple(run for _, run in arm_runs), control)
+        for (control, _), arm_runs in sorted(places.items())
+    ]
+    return _compare_arms(arms, turns[0].margins, pair, interleaved=True)
 
 
-def _turns(pairs: Sequence[LockedRun]) -> list[ComparisonTurn] | None:
+def _read_turns(pairs: Sequence[LockedRun]) -> list[ComparisonTurn] | None:
     """Return the turns of the runs; None unless they are all turns of one comparison.
 
     A record states its own turn, so the turns must be consistent: the same margins in all of them, one lock per arm,
     the first arm's lock as the control, one run per arm and round, and the same rounds in every arm.
     """
-    found = [turn for turn in (_turn(run) for _, run in pairs) if turn is not None]
-    if len(found) < len(pairs) or any((turn.id, turn.margins) != (found[0].id, found[0].margins) for turn in found):
+    turns = [turn for turn in (_read_turn(run) for _, run in pairs) if turn is not None]
+    if len(turns) < len(pairs) or any((turn.id, turn.margins) != (turns[0].id, turns[0].margins) for turn in turns):
         return None
     rounds: dict[tuple[bool, int], list[int]] = {}
     locks: dict[int, set[Digest]] = {}
-    for turn, (lock, _) in zip(found, pairs, strict=True):
+    for turn, (lock, _) in zip(turns, pairs, strict=True):
         rounds.setdefault((turn.control, turn.arm), []).append(turn.round)
         locks.setdefault(turn.arm, set()).add(lock.id)
     alike = {tuple(sorted(numbers)) for numbers in rounds.values()}
@@ -240,23 +251,27 @@ def _turns(pairs: Sequence[LockedRun]) -> list[ComparisonTurn] | None:
     is_unique = all(len(set(numbers)) == len(numbers) for numbers in alike)
     has_one_lock_each = all(len(ids) == 1 for ids in locks.values())
     has_own_control = all(arm == 0 for control, arm in rounds if control)
-    return found if is_complete and is_unique and has_one_lock_each and has_own_control else None
+    return turns if is_complete and is_unique and has_one_lock_each and has_own_control else None
 
 
-def _turn(run: Run) -> ComparisonTurn | None:
-    """What an ended run's record says of its comparison; None where it says nothing that can be understood."""
+def _read_turn(run: Run) -> ComparisonTurn | None:
+    """Return the turn in an ended run's record; None if there is none that is valid."""
     try:
         return None if run.end is None else msgspec.convert(run.end.details.get("part_of"), ComparisonTurn)
     except msgspec.ValidationError:
         return None
 
 
-def _compared(arms: Sequence[Arm], margins: Margins, pair: Pair | None, *, interleaved: bool) -> Comparison:
+def _compare_arms(arms: Sequence[Arm], margins: Margins, pair: Pair | None, *, interleaved: bool) -> Comparison:
     first = arms[0]
     reference = (first.lock, first.runs[0])
     others = [(arm.lock, run) for arm in arms for run in arm.runs][1:]
-    reasons = [f"{one[1].id}: {reason}" for one in others for reason in list_incomparabilities(reference, one)]
-    calm = _calm(arms) if interleaved else arms
+    reasons = [
+        f"{pair_of_run[1].id}: {reason}"
+        for pair_of_run in others
+        for reason in list_incomparabilities(reference, pair_of_run)
+    ]
+    calm = _drop_disturbed_rounds(arms) if interleaved else arms
     further = [number for number, arm in enumerate(arms) if number and not arm.control]
     tests = _test_pairs(first, [arms[number] for number in further], pair)
     findings = tuple(
@@ -269,28 +284,28 @@ def _compared(arms: Sequence[Arm], margins: Margins, pair: Pair | None, *, inter
 def _test_pairs(first: Arm, others: Sequence[Arm], pair: Pair | None) -> list[PairedTests]:
     """Compare the first run of each further arm with that of the first one, sample by sample.
 
-    The more locks are compared with the first one, the sooner one of them seems different by chance: ``adjust`` allows
-    for it, metric by metric.
+    The more locks are compared with the first one, the more likely a difference by chance is. ``adjust`` corrects for
+    this, metric by metric.
     """
     if pair is None:
         return [PairedTests() for _ in others]
-    found = [pair((first.lock, first.runs[0]), (arm.lock, arm.runs[0]), len(others)) for arm in others]
+    tests_by_arm = [pair((first.lock, first.runs[0]), (arm.lock, arm.runs[0]), len(others)) for arm in others]
     adjusted: list[dict[str, PairedTest]] = [{} for _ in others]
-    for name in {name: None for one in found for name in one.tests}:
-        places = [place for place, one in enumerate(found) if name in one.tests]
-        for place, test in zip(places, adjust([found[place].tests[name] for place in places]), strict=True):
+    for name in {name: None for tests_of_arm in tests_by_arm for name in tests_of_arm.tests}:
+        places = [place for place, tests_of_arm in enumerate(tests_by_arm) if name in tests_of_arm.tests]
+        for place, test in zip(places, adjust([tests_by_arm[place].tests[name] for place in places]), strict=True):
             adjusted[place][name] = test
-    return [replace(one, tests=tests) for one, tests in zip(found, adjusted, strict=True)]
+    return [replace(tests_of_arm, tests=tests) for tests_of_arm, tests in zip(tests_by_arm, adjusted, strict=True)]
 
 
-def _calm(arms: Sequence[Arm]) -> list[Arm]:
-    """Return the arms without the rounds in which times of a run are unusable; with all where none is left."""
-    kept = [
+def _drop_disturbed_rounds(arms: Sequence[Arm]) -> list[Arm]:
+    """Return the arms without the rounds in which a run has unusable times, or with all if no round is left."""
+    rounds = [
         runs for runs in zip(*(arm.runs for arm in arms), strict=True) if not any(map(explain_unusable_times, runs))
     ]
-    if not kept:
+    if not rounds:
         return list(arms)
-    return [replace(arm, runs=runs) for arm, runs in zip(arms, zip(*kept, strict=True), strict=True)]
+    return [replace(arm, runs=runs) for arm, runs in zip(arms, zip(*rounds, strict=True), strict=True)]
 
 
 def _control(arms: Sequence[Arm]) -> Arm | None:
@@ -300,30 +315,30 @@ def _control(arms: Sequence[Arm]) -> Arm | None:
 def _findings(
     first: Arm, other: Arm, control: Arm | None, margins: Margins, tests: PairedTests, *, by_turns: bool
 ) -> Iterator[Finding]:
-    """A finding on each metric that every run of both arms has, in the first arm's order."""
+    """Yield a finding on each metric that every run of both arms has, in the first arm's order."""
     for name, metric in _metrics(first.runs[0]).items():
         a, b, margin = first.values(name), other.values(name), margins.get(metric.name)
         if len(a) < len(first.runs) or len(b) < len(other.runs):
             continue
         is_reported = first.is_self_reported(name) or other.is_self_reported(name)
         if is_quality(metric.name) and not _share_samples(first.lock, other.lock):
-            yield _decided(find_no_common_samples(name, a, b, margin), is_reported=is_reported)
+            yield _withhold_self_reported(find_no_common_samples(name, a, b, margin), is_reported=is_reported)
             continue
         if is_exact(name, a) and is_exact(name, b):
             exact = judge_quality(metric, _metrics(other.runs[0])[name], min(len(a), len(b)), margin, tests)
-            yield _decided(exact, is_reported=is_reported)
+            yield _withhold_self_reported(exact, is_reported=is_reported)
             continue
         second = () if control is None else control.values(name)
         inflation = ROUND_DRIFT if by_turns else 1.0
-        found = ratio(a, b, paired=by_turns, again=second, inflation=inflation)
+        estimate = ratio(a, b, paired=by_turns, again=second, inflation=inflation)
         again = None if control is None else ratio(a, second, paired=by_turns, inflation=inflation)
-        if found is None:
-            judged = find_no_ratio(name, a, b, margin)
+        if estimate is None:
+            finding = find_no_ratio(name, a, b, margin)
         else:
-            judged = judge(name, metric.direction, found, again, margin)
+            finding = judge(name, metric.direction, estimate, again, margin)
             if not is_quality(metric.name):
-                judged = _restrict(judged, first, other)
-        yield _decided(judged, is_reported=is_reported)
+                finding = _restrict(finding, first, other)
+        yield _withhold_self_reported(finding, is_reported=is_reported)
 
 
 def _share_samples(*locks: Lock) -> bool:
@@ -331,17 +346,17 @@ def _share_samples(*locks: Lock) -> bool:
 
 
 def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
-    """Return the finding on a time, undecided where its runs cannot decide it, with the command that would."""
+    """Return the finding on a time, undecided if its runs cannot decide it, with the command that would."""
     offered = describe_offered(finding.metric, first.lock.scenario["name"], other.lock.scenario["name"])
     unusable = describe_unusable_times((*first.runs, *other.runs))
     reasons = [reason for reason in (offered, unusable) if reason]
-    found = finding.ratio
-    assert found.value is not None
-    if found.n > 1 and not found.paired:
-        reasons += (_NOT_INTERLEAVED, describe_runs_to_decide(found, finding.margin))
+    estimate = finding.ratio
+    assert estimate.value is not None
+    if estimate.n > 1 and not estimate.paired:
+        reasons += (_NOT_INTERLEAVED, describe_runs_to_decide(estimate, finding.margin))
     if reasons:
-        told = format_change(found.value - 1) if found.n > 1 else finding.reason
-        finding = replace(finding, answer="undecided", reason="; ".join((told, *reasons)))
+        change = format_change(estimate.value - 1) if estimate.n > 1 else finding.reason
+        finding = replace(finding, answer="undecided", reason="; ".join((change, *reasons)))
     if finding.answer != "undecided":
         return finding
     if offered or unusable:
@@ -352,21 +367,21 @@ def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
 
 
 def _next_step(finding: Finding, *, is_one_lock: bool) -> str:
-    """Return what would decide an undecided finding on a time."""
-    found, margin, each = finding.ratio, "", default_rounds(2)
-    if is_one_lock and not found.paired:
+    """Return the next step that would decide an undecided finding on a time."""
+    estimate, margin, each = finding.ratio, "", default_rounds(2)
+    if is_one_lock and not estimate.paired:
         return "`benchlock rerun LOCK` of a request that states `equivalence`"
-    wanted = runs_to_decide(found, finding.margin)
-    if wanted is None and found.n > 1:
+    wanted = runs_to_decide(estimate, finding.margin)
+    if wanted is None and estimate.n > 1:
         return "a wider `--margin`, or a quieter host"
-    rounds = each * math.ceil(max(wanted or 1, found.n + 1 if found.paired else 1) / each)
+    rounds = each * math.ceil(max(wanted or 1, estimate.n + 1 if estimate.paired else 1) / each)
     if finding.margin is not None:
         margin = f" --margin {finding.metric.partition('@')[0]}={finding.margin:g}"
     return f"`benchlock compare --interleave LOCK LOCK --rounds {rounds}{margin}`"
 
 
-def _decided(finding: Finding, *, is_reported: bool) -> Finding:
-    """The finding, undecided where one of the figures is self-reported."""
+def _withhold_self_reported(finding: Finding, *, is_reported: bool) -> Finding:
+    """Return the finding, undecided if one of the metrics is self-reported."""
     if not is_reported:
         return finding
     reason = f"{finding.reason}; self-reported, so it decides nothing"

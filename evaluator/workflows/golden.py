@@ -27,15 +27,15 @@ SPLIT = "samples"
 NAME = "golden-samples"
 
 _UNLIKELY = 0.001
-"""Answers that are less probable than this, if the model did what is claimed, are not believed."""
+"""The minimum probability of predictions under a claim; less probable ones contradict the claim."""
 _BY_CHANCE = 0.01
 _DIGITS, _MOST_DIGITS = {"float16": 3}, 6
-"""The decimal places of 1 that a type of fractions tells apart, where these are fewer than are asked for."""
+"""The decimal places that a floating-point type resolves near 1, for coarse types; and the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerCount:
-    """How many of ``n`` samples were answered right, among ``classes``, None where that is not known."""
+    """The number of correct predictions for ``n`` samples, among ``classes`` (None if unknown)."""
 
     right: int
     n: int
@@ -43,16 +43,22 @@ class AnswerCount:
 
 
 def sample_dataset(model: Model, files: Sequence[Path], folder: Path) -> tuple[str, Path]:
-    """The manifest of a dataset of ``files``, one sample each, and its path: files beside it are written to ``folder``.
+    """Return the manifest of a dataset with one sample for each of ``files``, and its path.
 
-    Pictures and sounds are taken as they are, texts as UTF-8, tensors from ``.npy`` files. Without files it has the
-    fields that feed the model, of a sample that no model is given.
+    Images and audio files are used unchanged, texts are read as UTF-8, tensors from ``.npy`` files. Files beside the
+    manifest are written to ``folder``. Without files the dataset has the fields that feed the model, with one dummy
+    sample that no model gets.
+
+    Args:
+        model: The model.
+        files: The files of the samples.
+        folder: The folder for the dataset.
 
     Raises:
-        InvalidInputError: a file cannot be read, or the model is fed by several fields.
+        InvalidInputError: A file cannot be read, or several fields feed the model.
     """
-    port = next(one for one in model.inputs if not isinstance(one, ConstantInput | StateInput))
-    fields = {one.field for one in model.inputs if not isinstance(one, ConstantInput | StateInput)}
+    ports = [port for port in model.inputs if not isinstance(port, ConstantInput | StateInput)]
+    port, fields = ports[0], {port.field for port in ports}
     if files and len(fields) > 1:
         raise InvalidInputError(
             "the model is fed by several fields, and a file is one of them alone",
@@ -61,13 +67,15 @@ def sample_dataset(model: Model, files: Sequence[Path], folder: Path) -> tuple[s
         )
     field = "sample" if port.field is UNSET else port.field
     if not files:
-        form, split, sources = _nothing(sorted({str(one) for one in fields if one is not UNSET} or {field}), folder)
+        form, split, sources = _make_dummy(
+            sorted({str(name) for name in fields if name is not UNSET} or {field}), folder
+        )
     elif isinstance(port, ImageInput | AudioInput):
-        form, split, sources = _indexed(files, folder, sound=isinstance(port, AudioInput))
+        form, split, sources = _make_index(files, folder, sound=isinstance(port, AudioInput))
     elif isinstance(port, TextInput):
-        form, split, sources = _texts(files, folder, field)
+        form, split, sources = _make_texts(files, folder, field)
     else:
-        form, split, sources = _tensors(files, folder, field)
+        form, split, sources = _make_tensors(files, folder, field)
     document = {
         "schema": 1,
         "kind": "dataset",
@@ -81,20 +89,20 @@ def sample_dataset(model: Model, files: Sequence[Path], folder: Path) -> tuple[s
     return json.dumps(document), folder / "manifest.yaml"
 
 
-def _indexed(files: Sequence[Path], folder: Path, *, sound: bool) -> tuple[str, dict[str, Any], dict[str, Path]]:
+def _make_index(files: Sequence[Path], folder: Path, *, sound: bool) -> tuple[str, dict[str, Any], dict[str, Path]]:
     index = folder / "index.csv"
     sources = {f"files/{number}{file.suffix}": file.absolute() for number, file in enumerate(files)}
     index.write_text("\n".join(["path", *sources]) + "\n", encoding="utf-8")
     return "wav-index" if sound else "image-index", {"index": index.name}, {index.name: index} | sources
 
 
-def _nothing(fields: Sequence[str], folder: Path) -> tuple[str, dict[str, Any], dict[str, Path]]:
+def _make_dummy(fields: Sequence[str], folder: Path) -> tuple[str, dict[str, Any], dict[str, Path]]:
     written = folder / "nothing.jsonl"
     written.write_text(json.dumps(dict.fromkeys(fields, 0)) + "\n", encoding="utf-8")
     return "jsonl", {"file": written.name, "fields": {field: field for field in fields}}, {written.name: written}
 
 
-def _texts(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[str, Any], dict[str, Path]]:
+def _make_texts(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[str, Any], dict[str, Path]]:
     written = folder / "texts.jsonl"
     with written.open("w", encoding="utf-8") as stream:
         for file in files:
@@ -105,7 +113,7 @@ def _texts(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[s
     return "jsonl", {"file": written.name, "fields": {field: field}}, {written.name: written}
 
 
-def _tensors(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[str, Any], dict[str, Path]]:
+def _make_tensors(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[str, Any], dict[str, Path]]:
     import numpy as np  # noqa: PLC0415 - only tensors need it
 
     written, arrays = folder / "tensors.npz", []
@@ -128,11 +136,16 @@ def _unreadable(file: Path, error: Exception) -> InvalidInputError:
 
 
 def suggest_tolerance(port: Input | Output, described: Mapping[str, Any]) -> dict[str, float]:
-    """What a golden tensor may differ by: of classes nothing, of integers nothing at an input, one step at an output.
+    """Suggest the tolerance of a golden tensor.
 
-    Of fractions a millionth (at an output a hundred-thousandth, and a ten-thousandth of each value) of the power of ten
-    that is not below any of them: rounding of another processor stays within it, the faults of a pipeline do not.
-    A type that is too coarse for that has the power of ten above its own step, and ten times that of each value.
+    For classes it is zero. For integers it is zero at an input and one step at an output. For floating-point values it
+    is 1e-6 (at an output 1e-5, and 1e-4 of each value) of the power of ten that no value exceeds: rounding on another
+    processor stays within it, faults of a pipeline do not. A type that is too coarse for that gets the power of ten
+    above its own step, and ten times that of each value.
+
+    Args:
+        port: The input or output.
+        described: The ``dtype`` of the tensor, and its ``largest`` absolute value.
     """
     output, dtype = isinstance(port, Output), str(described["dtype"])
     if isinstance(port, Output) and _is_of_classes(port):
@@ -146,50 +159,56 @@ def suggest_tolerance(port: Input | Output, described: Mapping[str, Any]) -> dic
 
 
 def _is_of_classes(output: Output) -> bool:
-    """Whether its values are class indices, whatever their type: one step is another class."""
+    """Return whether the values are class indices, whatever their type: one step is another class."""
     steps = () if output.steps is UNSET else output.steps
     return output.type in ("class-index", "mask") or (bool(steps) and steps[-1].name in ("argmax", "topk"))
 
 
 def count_answers(model: Model, report: Mapping[str, Any], quality: Mapping[str, Any]) -> AnswerCount | None:
-    """What a trial says of right answers, each call's own where they are kept apart; None where none were judged."""
-    found = quality.get("top1")
-    if not found or not found.get("n"):
+    """Count the correct predictions of a trial, per call if calls are kept apart; None if none were judged.
+
+    Args:
+        model: The model.
+        report: The report of the trial.
+        quality: The quality metrics of the trial.
+    """
+    top1 = quality.get("top1")
+    if not top1 or not top1.get("n"):
         return None
-    output = next((one for one in model.outputs if one.type == "class-scores"), None)
+    output = next((port for port in model.outputs if port.type == "class-scores"), None)
     shape = report["outputs"].get(output.name, {}).get("shape", []) if output is not None else []
     apart = output is not None and output.reduce == "none"  # an answer a call: the calls are the second axis
     width = max(shape[2 if apart else 1 :], default=1)
-    right = found["correct"] if "correct" in found else round(found["value"] * found["n"])
-    return AnswerCount(right, found["n"], None if output is None else max(width, 2))
+    right = top1["correct"] if "correct" in top1 else round(top1["value"] * top1["n"])
+    return AnswerCount(right, top1["n"], None if output is None else max(width, 2))
 
 
-def explain_doubt(found: AnswerCount, claimed: Iterable[float]) -> str | None:
-    """Why these answers are not those of a model that works; None where they may be.
+def explain_doubt(count: AnswerCount, claimed: Iterable[float]) -> str | None:
+    """Return why these predictions are not those of a working model; None if they may be.
 
-    They are fewer than a claim lets expect (binomial, one-sided, 0.1 %). Or guessing gives as many one time in a
-    hundred, and a model halfway between guessing and always being right would have given more 99 times.
+    Either fewer are correct than a claim allows (binomial, one-sided, 0.1 %). Or guessing gives as many with a
+    probability above 1 %, and a model halfway between guessing and perfection gives more with 99 %.
     """
     from scipy import special  # noqa: PLC0415 - a check of what is there needs none
 
-    right, n = found.right, found.n
-    told = f"{right} of {n} samples are answered right"
+    right, n = count.right, count.n
+    summary = f"{right} of {n} samples are answered right"
     for value in claimed:
         chance = float(special.bdtr(right, n, min(max(value, 0.0), 1.0)))
         if chance < _UNLIKELY:
-            return f"{told}, and top1 is claimed to be {value:g} or more: as few have a chance of {chance:.1g}"
-    if found.classes is None:
+            return f"{summary}, and top1 is claimed to be {value:g} or more: as few have a chance of {chance:.1g}"
+    if count.classes is None:
         return None
-    guess = 1 / found.classes
+    guess = 1 / count.classes
     by_guessing = float(special.bdtrc(right - 1, n, guess)) if right else 1.0
     by_working = float(special.bdtr(right, n, (1 + guess) / 2))
     if by_guessing > _BY_CHANCE and by_working < _BY_CHANCE:
-        return f"{told}, which is no better than guessing among {found.classes} classes"
+        return f"{summary}, which is no better than guessing among {count.classes} classes"
     return None
 
 
 def list_claimed_top1(model: Model, dataset: Dataset, split: str) -> tuple[float, ...]:
-    """The least top1 that each claim of the model on this dataset allows."""
+    """List the lowest top1 that each claim of the model on this dataset allows."""
     return tuple(
         claim.value - claim.tolerance
         for claim in (() if model.claims is UNSET else model.claims)

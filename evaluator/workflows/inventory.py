@@ -26,40 +26,43 @@ Names = dict[Digest, str]
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a registry's rows say that its store must hold."""
+    """The blobs that a registry's rows refer to, each with a name for messages."""
 
     store: BlobStore
     catalogue: Catalogue
     records: Records
 
     def of_version(self, reference: Reference) -> Names:
-        """The manifest, its files, and the files of its trees; a tree that cannot be read counts as one blob."""
+        """Return the manifest, its files, and the files of its trees; an unreadable tree counts as one blob."""
         names: Names = {self.catalogue.get(reference).digest: f"{reference} manifest"}
         for file in files_of(self.catalogue.manifest(reference)):
             assert file.sha256 is not UNSET
             assert file.size is not UNSET
             blob = Descriptor(from_hex(file.sha256), file.size)
-            names |= self._expanded(f"{reference} {file.path}", blob, tree=file.path.endswith("/"))
+            names |= self._expand_tree(f"{reference} {file.path}", blob, tree=file.path.endswith("/"))
         return names
 
     def of_lock(self, lock: Lock) -> Names:
-        """What the lock names for all of its platforms, but those that did not come with it in a bundle."""
+        """Return the blobs of the lock for all platforms except those that a bundle left out."""
         names: Names = {}
         platforms = (None, *self.catalogue.platforms_here(lock))
-        for one in list_blob_references(lock):
-            if one.platform in platforms:
-                names |= self._expanded(one.name, Descriptor(one.digest, one.size or 0), tree=one.sort == "tree")
+        for reference in list_blob_references(lock):
+            if reference.platform in platforms:
+                names |= self._expand_tree(
+                    reference.name, Descriptor(reference.digest, reference.size or 0), tree=reference.sort == "tree"
+                )
         return names
 
     def of_run(self, run: Run) -> Names:
+        """Return the blobs of the run."""
         blobs = {} if run.end is None else run.end.blobs
         return {blob.digest: f"{run.id} {role}" for role, blob in blobs.items()}
 
     def everything(self) -> Names:
-        """All of it, and every other blob of the store besides; but not the platforms that did not come."""
+        """Return all blobs of all rows and of the store, without platforms that a bundle left out."""
         names: Names = {digest: f"blob {digest}" for digest in self.store.list()}
         wanted = {*self.catalogue.live_digests(), *self.records.live_digests()}
-        names |= {digest: f"blob {digest}" for digest in wanted - self._unbrought()}
+        names |= {digest: f"blob {digest}" for digest in wanted - self._list_left_out()}
         for run in self.records.ids():
             names |= self.of_run(self.records.as_recorded(run))
         for entry in self.catalogue.list():
@@ -67,25 +70,25 @@ class Inventory:
         return names
 
     def needed(self) -> set[Digest]:
-        """What a collection of garbage keeps; but not the platforms that did not come."""
-        others = self._unbrought()
+        """Return the digests that garbage collection keeps, without platforms that a bundle left out."""
+        others = self._list_left_out()
         digests = {*self.catalogue.live_digests(), *self.records.live_digests()} - others
         for tree in set(self.catalogue.live_trees()) - others:
-            with suppress(IntegrityError, InvalidInputError):  # who reads it is told
+            with suppress(IntegrityError, InvalidInputError):  # reading such a tree reports the error
                 digests.update([entry.digest for entry in iterate_listing(self.store, tree, name=tree)])
         return digests
 
-    def _unbrought(self) -> set[Digest]:
-        """What stored locks name for platforms alone that did not come with them in a bundle."""
+    def _list_left_out(self) -> set[Digest]:
+        """Return the digests that stored locks need only for platforms that a bundle left out."""
         needed: set[Digest] = set()
         others: set[Digest] = set()
         for lock in self.catalogue.locks():
             platforms = (None, *self.catalogue.platforms_here(lock))
-            for one in list_blob_references(lock):
-                (needed if one.platform in platforms else others).add(one.digest)
+            for reference in list_blob_references(lock):
+                (needed if reference.platform in platforms else others).add(reference.digest)
         return others - needed
 
-    def _expanded(self, name: str, blob: Descriptor, *, tree: bool) -> Names:
+    def _expand_tree(self, name: str, blob: Descriptor, *, tree: bool) -> Names:
         if not tree:
             return {blob.digest: name}
         try:
@@ -96,7 +99,7 @@ class Inventory:
 
 
 def list_damage(store: BlobStore, blobs: Names, progress: Progress) -> Iterator[IntegrityError]:
-    """What is wrong with ``blobs``, one error each; all are read whole."""
+    """Verify ``blobs`` completely and yield an error for each damaged one."""
     sizes = [store.stat(digest).size for digest in blobs if store.exists(digest)]
     with progress.task("verifying", sum(sizes)) as advance:
         for digest, name in blobs.items():
@@ -109,11 +112,13 @@ def list_damage(store: BlobStore, blobs: Names, progress: Progress) -> Iterator[
 
 
 def export_run(run: Run, store: BlobStore, folder: Path) -> int:
-    """Write every blob of ``run`` to ``folder`` where the harness left it in its own, others by their role; how many.
+    """Write every blob of ``run`` to ``folder`` and return their number.
+
+    A file of the harness gets its path in the output folder, any other the name of its role.
 
     Raises:
-        InvalidInputError: the run has no end yet, or the folder holds something already.
-        IntegrityError: a blob is not what its digest says.
+        InvalidInputError: The run has not ended, or the folder is not empty.
+        IntegrityError: A blob does not match its digest.
     """
     if run.end is None:
         raise InvalidInputError(f"{run.start.id} has not ended", next_step="wait for its end")
@@ -121,7 +126,7 @@ def export_run(run: Run, store: BlobStore, folder: Path) -> int:
         raise InvalidInputError(f"{folder} is not empty", next_step="name another folder with -o")
     folder.mkdir(parents=True, exist_ok=True)
     for role, blob in run.end.blobs.items():
-        # A record that was imported names roles as it likes; of those that we know, two have files of the same name.
+        # An imported record may have any roles; two of the known ones have files of the same name.
         path = FILES.get(role) or Path(f"{role}.txt").name
         try:
             copy_blob(store, blob, folder / path, name=f"{run.start.id} {role}")

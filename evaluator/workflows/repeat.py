@@ -11,15 +11,18 @@ from benchlock.evaluator.statistics.metric_model import Metric
 from benchlock.registry.lock.lockfile import Lock
 
 Widths = Mapping[str, float]
-"""By metric, how far its interval may reach from its value, as a fraction of it."""
+"""For each metric the maximum half-width of its interval, as a fraction of its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedMetric:
-    """A metric over several runs: its centre, n runs and the interval between runs; ``width`` as ``Widths`` say.
+    """A metric over several runs.
 
-    One of quality that every run gives alike is that of each run, with its samples for n. ``wanted`` is None where
-    nothing was asked of it, ``width`` is infinite where so few runs bound nothing.
+    Attributes:
+        metric: Its centre, the number of runs and the interval between runs. A quality metric that is equal in every
+            run is that of each run, with the number of samples.
+        width: The relative half-width, as in ``Widths``; infinite if there are too few runs.
+        wanted: The requested half-width; None if none was requested.
     """
 
     metric: Metric
@@ -28,13 +31,13 @@ class RepeatedMetric:
 
     @property
     def narrow(self) -> bool:
-        """Whether it is known as closely as was asked; what is self-reported decides nothing."""
+        """Whether the interval is as narrow as requested; self-reported metrics are never narrow."""
         return self.wanted is None or (self.width <= self.wanted and not self.metric.self_reported)
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The runs in their order, the last one perhaps failed; why no more were made."""
+    """The runs in their order, of which the last may have failed, and the reason why they ended."""
 
     runs: tuple[Run, ...]
     metrics: tuple[RepeatedMetric, ...]
@@ -42,15 +45,15 @@ class Repetition:
 
     @property
     def narrow(self) -> bool:
-        """Whether every run is done and every metric known as closely as was asked."""
-        return _done(self.runs[-1]) and all(one.narrow for one in self.metrics)
+        """Whether every run is done and every metric is as narrow as requested."""
+        return _is_done(self.runs[-1]) and all(metric.narrow for metric in self.metrics)
 
 
 def check_wanted(lock: Lock, wanted: Widths, most: int) -> None:
-    """Nothing, where ``wanted`` are metrics of ``lock`` and ``most`` runs can decide them.
+    """Raise unless ``wanted`` are metrics of ``lock`` and ``most`` runs can decide them.
 
     Raises:
-        InvalidInputError: a metric is none of the lock's, or the runs are too few.
+        InvalidInputError: The lock does not have a metric, or the runs are too few.
     """
     for name in wanted:
         if name not in lock.metrics:
@@ -64,31 +67,35 @@ def check_wanted(lock: Lock, wanted: Widths, most: int) -> None:
 
 
 def repeat(once: Callable[[Mapping[str, Any]], Run], wanted: Widths, most: int) -> Repetition:
-    """Call ``once`` up to ``most`` times; fewer where every interval is as narrow as ``wanted`` says.
+    """Call ``once`` up to ``most`` times; stop earlier when every interval is as narrow as ``wanted``.
 
-    The first look is after five runs, and intervals allow for looking after each. A run that is not done ends it. A
-    metric that is self-reported does not.
-    ``once`` is handed what its record should say of the repetition, and so is told what was wanted before the first.
+    Widths are checked from the fifth run on, and the intervals allow for a check after each run. The repetition ends
+    with a run that is not done. Self-reported metrics do not end it.
+
+    Args:
+        once: Makes a run; its argument goes into the run's record and contains ``wanted``.
+        wanted: The requested widths.
+        most: The maximum number of runs.
     """
     runs: list[Run] = []
     reason = f"all {most} runs are made"
     for number in range(1, most + 1):
         runs.append(once({"kind": "repetition", "number": number, "most": most, "until": dict(wanted)}))
-        if not _done(runs[-1]):
+        if not _is_done(runs[-1]):
             reason = f"{runs[-1].id} is not done"
             break
-        if wanted and number >= FEWEST and all(one.narrow for one in _figures(runs, wanted)):
+        if wanted and number >= FEWEST and all(metric.narrow for metric in _summarize_metrics(runs, wanted)):
             reason = f"every interval that was asked for is narrow enough after {number} runs"
             break
-    done = [run for run in runs if _done(run)]
-    figures = tuple(_figures(done, wanted)) if done else ()
-    wide = [one for one in figures if not one.narrow]
+    done = [run for run in runs if _is_done(run)]
+    metrics = tuple(_summarize_metrics(done, wanted)) if done else ()
+    wide = [metric for metric in metrics if not metric.narrow]
     if wide and len(done) == most:
-        reason = f"not narrow enough after {most} runs: {', '.join(map(_shortfall, wide))}"
-    return Repetition(tuple(runs), figures, reason)
+        reason = f"not narrow enough after {most} runs: {', '.join(map(_describe_shortfall, wide))}"
+    return Repetition(tuple(runs), metrics, reason)
 
 
-def _figures(runs: list[Run], wanted: Widths) -> Iterator[RepeatedMetric]:
+def _summarize_metrics(runs: list[Run], wanted: Widths) -> Iterator[RepeatedMetric]:
     values: dict[str, list[float]] = {}
     reported: set[str] = set()
     for run in runs:
@@ -98,17 +105,17 @@ def _figures(runs: list[Run], wanted: Widths) -> Iterator[RepeatedMetric]:
     assert runs[-1].end is not None
     for last in runs[-1].end.metrics:
         metric = replace(last, self_reported=last.key in reported)
-        found = values[metric.key]
-        value, ci = centre(found), find_interval_over_runs(found, watched=bool(wanted))
-        is_known = is_exact(metric.name, found)
-        over = metric if is_known else replace(metric, value=value, n=len(found), ci=ci)
+        samples = values[metric.key]
+        value, ci = centre(samples), find_interval_over_runs(samples, watched=bool(wanted))
+        is_known = is_exact(metric.name, samples)
+        over = metric if is_known else replace(metric, value=value, n=len(samples), ci=ci)
         yield RepeatedMetric(over, 0.0 if is_known else width(value, ci), wanted.get(metric.name))
 
 
-def _shortfall(one: RepeatedMetric) -> str:
-    mark = " (self-reported, so it decides nothing)" if one.metric.self_reported else ""
-    return f"{one.metric.key} ± {one.width:.1%}{mark}, {one.wanted:.1%} was asked for"
+def _describe_shortfall(repeated: RepeatedMetric) -> str:
+    mark = " (self-reported, so it decides nothing)" if repeated.metric.self_reported else ""
+    return f"{repeated.metric.key} ± {repeated.width:.1%}{mark}, {repeated.wanted:.1%} was asked for"
 
 
-def _done(run: Run) -> bool:
+def _is_done(run: Run) -> bool:
     return run.end is not None and run.end.outcome == "done"

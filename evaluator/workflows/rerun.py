@@ -26,22 +26,22 @@ from benchlock.registry.manifests import Model
 
 PREDICTIONS = "predictions"
 REPEATS = 12
-"""New runs of a rerun whose request states an ``equivalence``, unless a number is named."""
+"""The default number of new runs if the request states an ``equivalence``."""
 _PAGE: Final = 100
-"""Summaries of runs that are read at once."""
+"""The number of summaries that are read at once."""
 _FEW: Final = 8
-"""Summaries that are read at once where one usually is enough."""
+"""The number of summaries that are read at once if one is usually enough."""
 _MOST_SUMMARIES: Final = 1_000
-"""Summaries of a lock's runs that are looked through, the newest first."""
+"""The maximum number of summaries that are searched, the newest first."""
 _MOST_EXAMINED: Final = 100
-"""Runs that are examined for a side, the newest first. Only a whole record says on which host it was."""
+"""The maximum number of runs that are examined for a side, the newest first; summaries do not name the host."""
 _MOST_COUNTED: Final = 40
-"""Runs of a side that count beside the two that are compared: more narrow an interval little."""
+"""The maximum number of further runs of a side; more would hardly narrow an interval."""
 
 
 @prepare_decoder
 class RerunPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run's record says of the rerun that it belongs to."""
+    """The part of a run in a rerun, as its record states it."""
 
     kind: Literal["rerun"] = "rerun"
     id: str
@@ -52,14 +52,14 @@ class RerunPart(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class LatestRun:
-    """The latest done run of a lock that agrees with its evidence, and sentences on later ones that do not."""
+    """The latest finished run of a lock that agrees with its evidence, and sentences on later ones that do not."""
 
     run: Run
     skipped: tuple[str, ...]
 
 
 def find_latest_done(records: RecordedRuns, lock: Digest, before: Run | None = None) -> LatestRun:
-    """Find the latest done run of a lock whose record is intact and agrees with its evidence.
+    """Find the latest finished run of a lock whose record is intact and agrees with its evidence.
 
     Args:
         records: The runs of the registry.
@@ -96,52 +96,52 @@ def find_latest_done(records: RecordedRuns, lock: Digest, before: Run | None = N
 
 
 def margins_of(lock: Lock) -> dict[str, float]:
-    """Return by metric the relative margin that the lock's request states as ``equivalence``."""
+    """Return the relative margins by metric that the lock's request states as ``equivalence``."""
     return {str(name): float(margin) for name, margin in lock.request.get("equivalence", {}).items()}
 
 
 def repeat_rerun(original: Run, once: Callable[[Mapping[str, Any]], Run], runs: int) -> tuple[Run, ...]:
-    """Run a lock again up to ``runs`` times; fewer where a run is not done, or its host is not the original's like.
+    """Run a lock again up to ``runs`` times; stop at a run that is not done or has another kind of host.
 
     Args:
-        original: The run that the new ones are held against.
-        once: Makes a run; it is handed what the run's record should say of the rerun.
-        runs: How many.
+        original: The run that the new ones are compared with.
+        once: Makes a run; its argument goes into the run's record.
+        runs: The maximum number of runs.
     """
-    identity, made = secrets.token_hex(8), list[Run]()
+    identity, completed = secrets.token_hex(8), list[Run]()
     for number in range(1, runs + 1):
         part = RerunPart(id=identity, number=number, of=runs, original=original.id)
-        made.append(once(msgspec.to_builtins(part)))
-        end = made[-1].end
-        if end is None or end.outcome != "done" or host_differences(original, made[-1]):
+        completed.append(once(msgspec.to_builtins(part)))
+        end = completed[-1].end
+        if end is None or end.outcome != "done" or host_differences(original, completed[-1]):
             break
-    return tuple(made)
+    return tuple(completed)
 
 
 def find_sides(records: RecordedRuns, lock: Lock, original: Run, again: Run) -> Sides:
-    """Return the runs whose times say whether ``again`` reproduces ``original``.
+    """Return the runs whose times decide whether ``again`` reproduces ``original``.
 
-    With the original count the runs of the lock that are done, on a host like the original's, no reruns, and recorded
-    before the new ones; with the new run those of the same rerun. Of each the last recorded count; damaged ones are
-    named, and runs with the samples of one that was recorded before.
+    The original's side has the finished runs of the lock on a similar host that are not reruns and were recorded before
+    the new ones. The new side has the runs of the same rerun. On each side the runs recorded last count. Damaged
+    runs are listed, and so are runs with the samples of an earlier one.
     """
     if not margins_of(lock):
         return Sides((original,), (again,))
-    found = _find_candidates(records, lock, original, again)
+    candidates = _find_candidates(records, lock, original, again)
 
     def is_alike(run: Run) -> bool:
         return _part_of(run) is None and not host_differences(original, run)
 
-    originals = (original, *_examine(records, found.earlier, is_alike))
-    reruns = (again, *_examine(records, found.same, lambda _: True))
-    kept, replays = drop_replays((*originals, *reruns))
-    originals, reruns = (tuple(run for run in side if run in kept) for side in (originals, reruns))
-    return Sides(_in_order(originals), _in_order(reruns), tuple(found.damaged), replays)
+    originals = (original, *_examine(records, candidates.earlier, is_alike))
+    reruns = (again, *_examine(records, candidates.same, lambda _: True))
+    distinct, replays = drop_replays((*originals, *reruns))
+    originals, reruns = (tuple(run for run in side if run in distinct) for side in (originals, reruns))
+    return Sides(_sort_runs(originals), _sort_runs(reruns), tuple(candidates.damaged), replays)
 
 
 @dataclass(slots=True)
 class _Candidates:
-    """The orders of runs that may be of a side by their summaries, and the ids of those that are damaged."""
+    """The orders of runs that may belong to a side, by their summaries, and the ids of damaged runs."""
 
     earlier: list[tuple[int, RunId]] = field(default_factory=list)
     same: list[tuple[int, RunId]] = field(default_factory=list)
@@ -149,42 +149,42 @@ class _Candidates:
 
 
 def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Run) -> _Candidates:
-    """Look through summaries until enough earlier runs are found, beyond all runs of other reruns."""
-    part, found = _part_of(again), _Candidates()
+    """Search summaries until enough earlier runs are found, past all runs of other reruns."""
+    part, candidates = _part_of(again), _Candidates()
     before: RunId | None = None
     for _ in range(0, _MOST_SUMMARIES, _PAGE):
         page = records.list_entries(lock=lock.id, outcome="done", before=before, limit=_PAGE, examine=False)
         for entry in page:
             if isinstance(entry, DamagedRun):
-                found.damaged.append(entry.id)
+                candidates.damaged.append(entry.id)
             elif entry.id in {original.id, again.id}:
                 continue
             elif (other := _part_of(entry)) is None:
-                found.earlier.append(entry.order)
+                candidates.earlier.append(entry.order)
             elif part is not None and other.id == part.id:
-                found.same.append(entry.order)
-        first = min((again.order, *found.same))
-        found.earlier = [order for order in found.earlier if order < first]
-        if len(page) < _PAGE or len(found.earlier) >= _MOST_EXAMINED:
+                candidates.same.append(entry.order)
+        first = min((again.order, *candidates.same))
+        candidates.earlier = [order for order in candidates.earlier if order < first]
+        if len(page) < _PAGE or len(candidates.earlier) >= _MOST_EXAMINED:
             break
         before = page[-1].id
-    return found
+    return candidates
 
 
 def _examine(
     records: RecordedRuns, candidates: Iterable[tuple[int, RunId]], counts: Callable[[Run], bool]
 ) -> tuple[Run, ...]:
-    """Return the last recorded of the candidates that count, as examined."""
+    """Return the candidates that count, examined, the last recorded first."""
     examined = (records.get(run) for _, run in islice(sorted(candidates, reverse=True), _MOST_EXAMINED))
     return tuple(islice(filter(counts, examined), _MOST_COUNTED))
 
 
-def _in_order(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+def _sort_runs(runs: tuple[Run, ...]) -> tuple[Run, ...]:
     return tuple(sorted(runs, key=lambda run: run.order))
 
 
 def _part_of(run: Run) -> RerunPart | None:
-    """Return what a run's record says of the rerun that it belongs to; None where it says nothing readable."""
+    """Return the part of a run in a rerun; None if its record has none that is valid."""
     try:
         return None if run.end is None else msgspec.convert(run.end.details.get("part_of"), RerunPart)
     except msgspec.ValidationError:
@@ -192,17 +192,17 @@ def _part_of(run: Run) -> RerunPart | None:
 
 
 def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: Sides | None = None) -> Verdict:
-    """Return the verdict on ``again``, which must have ended as ``original`` has.
+    """Return the verdict on ``again``, which must end as ``original`` did.
 
     Args:
-        lock: That of both.
-        original: The run that is held against the new one.
-        again: The new one.
-        store: Has their predictions.
-        sides: All runs whose times count; None where there are no others.
+        lock: The lock of both.
+        original: The original run.
+        again: The new run.
+        store: The store of their predictions.
+        sides: All runs whose times count; None if there are no others.
 
     Raises:
-        IntegrityError: A record contradicts its evidence, or predictions are not what their digest says.
+        IntegrityError: A record contradicts its evidence, or predictions do not match their digest.
         InvalidInputError: Both have the same samples, so they are one measurement.
     """
     if is_replay(again, original):
@@ -214,7 +214,7 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
     sides = sides or Sides((original,), (again,))
     for run in (original, again):
         refuse_unverified(run.id, run.evidence)
-    agreed = _agreed(lock, original, again, store)
+    agreed = _compare_stored_predictions(lock, original, again, store)
     originals, reruns = (
         tuple(mark_run(run, lock, store) for run in side if _is_verified(run))
         for side in (sides.originals, sides.reruns)
@@ -226,10 +226,10 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
 
 
 def _restrict(verdict: Verdict, lock: Lock, again: Run) -> Verdict:
-    """Return the verdict, undecided where runs of an unreleased harness agree.
+    """Return the verdict, undecided if runs of an unreleased harness agree.
 
-    Such a harness can answer from the labels: equal predictions are a fact, and say nothing of the model. Different
-    ones, and equal failures, are what they are.
+    Such a harness can copy the labels, so equal predictions say nothing about the model. Different predictions and
+    equal failures stand.
     """
     is_done = again.end is not None and again.end.outcome == "done"
     if verdict.verdict != "reproduced" or not is_done or is_released(lock.harness):
@@ -242,16 +242,16 @@ def _restrict(verdict: Verdict, lock: Lock, again: Run) -> Verdict:
 
 
 def judge_reruns(lock: Lock, original: Run, sides: Sides, store: FileStore) -> tuple[Verdict, Run]:
-    """Return the verdict on several new runs, and the one that it is about: the first that was not reproduced."""
-    found = [(judge_rerun(lock, original, run, store, sides), run) for run in sides.reruns]
-    return next((one for one in found if one[0].verdict == "not reproduced"), found[0])
+    """Return the verdict on several new runs, with its run: the first one that was not reproduced."""
+    verdicts = [(judge_rerun(lock, original, run, store, sides), run) for run in sides.reruns]
+    return next((entry for entry in verdicts if entry[0].verdict == "not reproduced"), verdicts[0])
 
 
 def _is_verified(run: Run) -> bool:
     return run.evidence is None or run.evidence.state == "verified"
 
 
-def _agreed(lock: Lock, original: Run, again: Run, store: FileStore) -> PredictionAgreement | None:
+def _compare_stored_predictions(lock: Lock, original: Run, again: Run, store: FileStore) -> PredictionAgreement | None:
     blobs = [run.end.blobs.get(PREDICTIONS) if run.end is not None else None for run in (original, again)]
     if blobs == [None, None]:
         return None

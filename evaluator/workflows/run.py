@@ -64,27 +64,30 @@ from benchlock.registry.manifests import Model
 
 
 class Journal(Protocol):
-    """Where runs are recorded: the registry's ``Records``, or a lease on a job."""
+    """The interface of the place where a run is recorded: the registry's ``Records``, or a lease on a job."""
 
     def start(self, start: RunStart) -> None:
-        """Record that a run starts. Raises as ``Records.start``."""
+        """Record the start of a run. Raises as ``Records.start``."""
 
     def finish(self, run: RunId, end: RunEnd) -> None:
-        """Record a run's end. Raises as ``Records.finish``."""
+        """Record the end of a run. Raises as ``Records.finish``."""
 
     def get(self, run: RunId) -> Run:
-        """The run as recorded."""
+        """Return the run as recorded."""
 
     def count(self, lock: Digest) -> int:
-        """How many runs of a lock there are."""
+        """Return the number of runs of a lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostTurn:
-    """A run's turn on a host that measures one at a time: who else begins one finds the host taken.
+    """The exclusive use of a host by one run at a time.
 
-    The name is that of the container, whose labels say whose it is; descriptors are ``inherited`` by a process, as long
-    as it or a part of it lives. ``enter`` is told when the measurement begins, and when its end is to be recorded.
+    Attributes:
+        name: The name of the container, which allows only one at a time.
+        labels: The labels of the container, which tell its owner.
+        inherited: Descriptors that a process inherits and keeps open as long as a part of it lives.
+        enter: Called when the measurement begins, and when its end is about to be recorded.
     """
 
     name: str
@@ -95,11 +98,20 @@ class HostTurn:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Runs locks. ``home`` is the registry's folder, below which job folders and environments lie.
+    """The runner of locks on this host.
 
-    ``say`` is told what a person should know, such as an isolation that was not asked for. ``keep`` stores a lock: only
-    once all that it names was found, since a stored lock says what must never be collected. With a ``turn`` the run has
-    the host to itself. ``clock`` counts where the time goes.
+    Attributes:
+        home: The registry's folder, for job folders and environments.
+        store: The blob store.
+        records: Where runs are recorded.
+        engine: The container engine; None without one.
+        now: The calendar clock.
+        progress: Shows the progress.
+        say: Gets messages for people, such as an isolation that was not requested.
+        keep: Stores a lock. It is called only after every blob of the lock was found, because a stored lock protects
+            its blobs from collection.
+        turn: The exclusive use of the host, if the host is shared.
+        clock: Measures where the time goes.
     """
 
     home: Path
@@ -122,15 +134,20 @@ class Runner:
         original: Run | None = None,
         part_of: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Run ``lock`` and return the record: of a failure too. ``original`` is the run that this one repeats.
+        """Run ``lock`` and return the record, also of a failed run.
 
-        ``part_of`` goes into the record: of which repetition or comparison the run is a part.
+        Args:
+            lock: The lock.
+            isolation: The requested isolation; None for the default.
+            allow_code: Whether code of the model may run without a container.
+            original: The run that this one repeats.
+            part_of: The repetition or comparison that the run belongs to, for its record.
 
         Raises:
-            IntegrityError: bytes are not what the lock says; nothing was started.
-            UnavailableError: this host cannot run it; or the engine failed, and the failed run is recorded.
-            InvalidInputError: the lock needs another version of benchlock.
-            KeyboardInterrupt: it was interrupted; the cancelled run is recorded.
+            IntegrityError: Content does not match the lock; nothing was started.
+            UnavailableError: This host cannot run it; or the engine failed, and the failed run is recorded.
+            InvalidInputError: The lock needs another version of benchlock.
+            KeyboardInterrupt: The run was interrupted; the cancelled run is recorded.
         """
         host = this_host()
         choice = choose_platform(lock, host.facts, None if original is None else original.start.platform_name)
@@ -145,37 +162,48 @@ class Runner:
             return self.records.get(attempt.id)
 
     def trial(
-        self, lock: Lock, making: GoldenTask | None, *, isolation: Isolation | None = None, allow_code: bool = False
+        self, lock: Lock, task: GoldenTask | None, *, isolation: Isolation | None = None, allow_code: bool = False
     ) -> Trial:
-        """Check the golden tensors of the lock's model, or make some; nothing is recorded, and the lock is not stored.
+        """Check the golden tensors of the lock's model, or make some, without a record and without storing the lock.
 
-        Tensors are made in stages, as a run with quality metrics has them: the model sees no labels. Hold
-        ``store.writing()``: nothing names what the lock names. Raises as ``run``.
+        Tensors are made in stages, as in a run with quality metrics, so the model sees no labels. The caller must hold
+        ``store.writing()``, because no row refers to the blobs of the lock.
+
+        Args:
+            lock: The lock.
+            task: The tensors to make; None checks the existing ones.
+            isolation: The requested isolation; None for the default.
+            allow_code: Whether code of the model may run without a container.
+
+        Raises:
+            As ``run``.
         """
         host = this_host()
         attempt = self._decide(lock, host, choose_platform(lock, host.facts), isolation, allow_code=allow_code)
         with claim_folder(self.home, attempt.id) as place:
-            told = {"golden": "check" if making is None else asdict(making)}
-            document = job_document(lock, attempt.platform.device, attempt.verified.manifests) | told
-            start = self._starter(attempt, place, {})
-            with self._measuring():
-                if making is not None:
+            golden = {"golden": "check" if task is None else asdict(task)}
+            document = job_document(lock, attempt.platform.device, attempt.verified.manifests) | golden
+            start = self._prepare_start(attempt, place, {})
+            with self._mark_measurement():
+                if task is not None:
                     stages = Stages(lock, attempt.verified, place, document, self.store, self.say, start, order_seed="")
                     return read_trial(stages.run(), lock.limits.seconds)
                 write_job(place, document, lock, attempt.verified, self.store, self.say, parts=("model",))
                 return read_trial(StageOutcome(start(place, PREDICT), place.output), lock.limits.seconds)
 
-    def _decide(self, lock: Lock, host: Host, choice: Choice, asked: Isolation | None, *, allow_code: bool) -> Attempt:
-        """Everything else that can be refused, is refused here."""
+    def _decide(
+        self, lock: Lock, host: Host, choice: Choice, requested: Isolation | None, *, allow_code: bool
+    ) -> Attempt:
+        """Decide how to run, and raise every further refusal before anything starts."""
         definitions_of(lock)
         platform = choice.platform
-        isolation, word = choose_isolation(asked, platform, self.engine)
+        isolation, word = choose_isolation(requested, platform, self.engine)
         model = read_manifests(lock, self.store)["model"]
         assert isinstance(model, Model)
         check_code(model, isolation, allow_code=allow_code)
         cpus = choose_cpus(host.cpus, lock.limits.cpus)
-        for said in filter(None, (choice.word, word)):
-            self.say(said)
+        for message in filter(None, (choice.word, word)):
+            self.say(message)
         with self.clock.part("verification"):
             verified = verify_lock(lock, platform, self.store, self.progress)
         check_agreement(lock, platform, verified.manifests)
@@ -198,7 +226,7 @@ class Runner:
         )
 
     def _conduct(self, attempt: Attempt, place: Place) -> None:
-        """Run, and record how it ended, whatever happens."""
+        """Run, and record the end in any case."""
         timings = {"verification": attempt.verified.seconds}
         try:
             finished = self._execute(attempt, place, timings)
@@ -221,32 +249,34 @@ class Runner:
             raise
 
     def _finish(self, attempt: Attempt, end: RunEnd) -> None:
-        with suppress(RunEndedError):  # it was interrupted after its end was recorded
+        with suppress(RunEndedError):  # the interruption came after the end was recorded
             self.records.finish(attempt.id, end)
 
     def _execute(self, attempt: Attempt, place: Place, timings: dict[str, float]) -> StageOutcome:
-        """Run the harness, in stages where the lock has them."""
+        """Run the harness, in stages if it has them."""
         lock, verified = attempt.lock, attempt.verified
         document = job_document(lock, attempt.platform.device, verified.manifests)
         if has_stages(lock):
-            start = self._starter(attempt, place, timings)
-            begun = time.perf_counter()
-            with self._measuring(), self.clock.part("job"):
+            start = self._prepare_start(attempt, place, timings)
+            started = time.perf_counter()
+            with self._mark_measurement(), self.clock.part("job"):
                 finished = Stages(
                     lock, verified, place, document, self.store, self.say, start, choose_order_seed(lock)
                 ).run()
-            # What is not spent in a stage is spent on the folders between them.
+            # The time outside of the stages is spent on the folders between them.
             stages = sum(timings.get(stage, 0.0) for stage in (UNLABEL, PREDICT, SCORE))
-            timings["job"] = time.perf_counter() - begun - stages
+            timings["job"] = time.perf_counter() - started - stages
             return finished
-        with self._timed(timings, "job"):
+        with self._measure_time(timings, "job"):
             write_job(place, document, lock, verified, self.store, self.say)
-        start = self._starter(attempt, place, timings)
-        with self._measuring():
+        start = self._prepare_start(attempt, place, timings)
+        with self._mark_measurement():
             return StageOutcome(start(place, PREDICT), place.output)
 
-    def _starter(self, attempt: Attempt, place: Place, timings: dict[str, float]) -> Callable[[Place, str], Ending]:
-        """Provide the environment, and return what runs the harness of a stage in it."""
+    def _prepare_start(
+        self, attempt: Attempt, place: Place, timings: dict[str, float]
+    ) -> Callable[[Place, str], Ending]:
+        """Provide the environment, and return a function that runs the harness of a stage in it."""
         limits, platform = attempt.lock.limits, attempt.platform
         quotas = {
             UNLABEL: choose_quota(place.root, limits.bytes, attempt.verified.size),
@@ -255,21 +285,21 @@ class Runner:
         quotas[SCORE] = quotas[PREDICT]
         if attempt.isolation == "process":
             environments = Environments(self.home / "environments", self.store, self.progress)
-            with self._timed(timings, "environment"):
+            with self._measure_time(timings, "environment"):
                 wheels = [(wheel.path, from_hex(wheel.sha256)) for wheel in platform.wheels]
                 python = environments.materialise(wheels, platform.python)
             inherited = () if self.turn is None else self.turn.inherited
             process = ProcessRun(python, limits, attempt.cpus, attempt.accelerators, inherited)
 
             def start_process(place: Place, stage: str) -> Ending:
-                with self._timed(timings, stage):
+                with self._measure_time(timings, stage):
                     ending = run_process(replace(process, quota=quotas[stage]), place, self.progress)
                 self.clock.move(stage, f"{stage}.start", ending.started_in)
                 return ending
 
             return start_process
         assert self.engine is not None
-        with self._timed(timings, "image"):
+        with self._measure_time(timings, "image"):
             image = provide_image(platform, self.engine, self.store, self.progress)
         what = ContainerRun(attempt.id, image.id, platform.python, limits, attempt.cpus, attempt.accelerators)
         if self.turn is not None:
@@ -277,7 +307,7 @@ class Runner:
         engine = self.engine
 
         def start_container(place: Place, stage: str) -> Ending:
-            with self._timed(timings, stage):
+            with self._measure_time(timings, stage):
                 confined = replace(what, quota=quotas[stage], keeps_output=stage != PREDICT)
                 ending = run_container(engine, confined, place, self.progress)
             self.clock.move(stage, f"{stage}.start", ending.started_in)
@@ -286,7 +316,7 @@ class Runner:
         return start_container
 
     @contextmanager
-    def _measuring(self) -> Iterator[None]:
+    def _mark_measurement(self) -> Iterator[None]:
         if self.turn is not None:
             self.turn.enter("measuring")
         yield
@@ -294,7 +324,7 @@ class Runner:
             self.turn.enter("storing")
 
     @contextmanager
-    def _timed(self, timings: dict[str, float], name: str) -> Iterator[None]:
+    def _measure_time(self, timings: dict[str, float], name: str) -> Iterator[None]:
         start = time.perf_counter()
         try:
             with self.clock.part(name):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -22,16 +22,13 @@ from benchlock.evaluator.runner.stages import StageOutcome
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform
 from benchlock.registry.manifests import Model
 
-if TYPE_CHECKING:  # numpy and scipy
-    pass
-
 _LOG = "log"
 _RESULT = "result"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A run that was decided on: what, where and how."""
+    """A run whose platform, isolation and resources are decided."""
 
     id: RunId
     at: datetime
@@ -42,13 +39,13 @@ class Attempt:
     verified: VerifiedFiles
     accelerators: tuple[int, ...] = ()
     part_of: Mapping[str, Any] | None = None
-    """The repetition or comparison that the run is a part of, and what was stated before it began."""
+    """The repetition or comparison that the run belongs to, with what was stated before it began."""
 
 
 def make_interrupted_end(
     attempt: Attempt, failure: Failure | None, timings: Mapping[str, float], at: datetime
 ) -> RunEnd:
-    """The end of a run that left nothing: failed, or cancelled where there is no failure."""
+    """Return the end of a run without results: failed, or cancelled if there is no failure."""
     return fit_end(
         RunEnd(
             outcome="cancelled" if failure is None else "failed",
@@ -69,10 +66,18 @@ def make_run_end(
     scratch: Path | None,
     at: datetime,
 ) -> RunEnd:
-    """Return the end of a run whose harness was started; what it left is put into ``store``.
+    """Return the end of a run whose harness was started, and store its files.
 
-    Every figure is recomputed from these blobs: what the harness says of itself is compared with them. Quality is taken
-    from the stage that ran no model, where there was one. Hold ``store.writing()`` until the record is stored.
+    Every metric is recomputed from the stored blobs and compared with the harness's result. Quality comes from the
+    stage without the model, if there was one. The caller must hold ``store.writing()`` until the record is stored.
+
+    Args:
+        attempt: The run.
+        finished: Its outcome.
+        timings: Seconds by phase.
+        store: The blob store.
+        scratch: A folder on the store's file system for temporary files; None for any folder.
+        at: The calendar time.
     """
     from benchlock.evaluator.evidence.examination import recompute_once  # noqa: PLC0415 - numpy and scipy, here alone
     from benchlock.evaluator.evidence.recomputation import Recomputation, Subject  # noqa: PLC0415
@@ -80,46 +85,55 @@ def make_run_end(
     ending = finished.ending
     result, document, fault = (None, {}, None) if ending.excess else _read(finished.output)
     limits = attempt.lock.limits
-    # Nothing holds a process to its memory.
+    # The memory of a process is not limited.
     memory = None if attempt.isolation == "process" else limits.bytes
     failure = failure_of(ending, result, fault, limits.seconds, memory)
     if failure is None and result is not None and finished.scored is not None:
-        scored, failure = _scored(finished.scored, limits.seconds, memory)
-        document = _with_quality(result, document, scored)
-    blobs = _blobs(finished, document, store)
-    found = Recomputation()
+        scored, failure = _read_score(finished.scored, limits.seconds, memory)
+        document = _merge_quality(result, document, scored)
+    blobs = _store_files(finished, document, store)
+    recomputed = Recomputation()
     if "result" in blobs:
         subject = Subject(attempt.lock, attempt.platform, attempt.verified.manifests)
         try:
-            found = recompute_once(subject, blobs, store, scratch)
+            recomputed = recompute_once(subject, blobs, store, scratch)
         except (LimitExceededError, IsolatedFaultError) as error:
-            found = Recomputation(failure=Failure("output", error.what))
-    failure = failure or found.failure or find_overrun(found.claimed, ending.ran, found.claimed_cpu, ending.cpu)
+            recomputed = Recomputation(failure=Failure("output", error.what))
+    failure = (
+        failure
+        or recomputed.failure
+        or find_overrun(recomputed.claimed, ending.ran, recomputed.claimed_cpu, ending.cpu)
+    )
     done = failure is None
     return fit_end(
         RunEnd(
             outcome="done" if done else "failed",
             failure_class=failure.kind if failure else None,
             failure_message=finished.translate(failure.message) if failure else None,
-            metrics=found.metrics if done else (),
-            packages=found.packages,
+            metrics=recomputed.metrics if done else (),
+            packages=recomputed.packages,
             blobs=blobs,
-            timings={**timings, **found.timings},
-            details={**_details(attempt), "exit_code": ending.code, **found.details, **(found.calls if done else {})},
+            timings={**timings, **recomputed.timings},
+            details={
+                **_details(attempt),
+                "exit_code": ending.code,
+                **recomputed.details,
+                **(recomputed.calls if done else {}),
+            },
             ended_at=at,
         )
     )
 
 
-def _scored(finished: StageOutcome, seconds: float, memory: int | None) -> tuple[Result | None, Failure | None]:
-    """What the stage ``score`` computed, or why it has nothing."""
+def _read_score(finished: StageOutcome, seconds: float, memory: int | None) -> tuple[Result | None, Failure | None]:
+    """Return the result of the stage ``score``, or why it has none."""
     result, _, fault = (None, {}, None) if finished.ending.excess else _read(finished.output)
     failure = failure_of(finished.ending, result, fault, seconds, memory)
     return (result if failure is None else None), failure
 
 
-def _with_quality(result: Result, document: Mapping[str, Any], scored: Result | None) -> Mapping[str, Any]:
-    """The account of the run with the quality that ``scored`` says, and none that the model's own stage says."""
+def _merge_quality(result: Result, document: Mapping[str, Any], scored: Result | None) -> Mapping[str, Any]:
+    """Return the result with the quality of ``scored``, without that of the model's own stage."""
     quality = {} if scored is None else scored.quality
     timings = {} if scored is None else {name: one for name, one in scored.timings.items() if name.startswith("score")}
     plain = {name: {key: value for key, value in msgspec.to_builtins(one).items() if value is not None}
@@ -129,34 +143,34 @@ def _with_quality(result: Result, document: Mapping[str, Any], scored: Result | 
 
 def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:
     try:
-        found = read_result(output)
+        contents = read_result(output)
     except InvalidInputError as error:
         return None, {}, error.what
-    return (None, {}, None) if found is None else (*found, None)
+    return (None, {}, None) if contents is None else (*contents, None)
 
 
-def _blobs(finished: StageOutcome, document: Mapping[str, Any], store: BlobStore) -> dict[str, Descriptor]:
+def _store_files(finished: StageOutcome, document: Mapping[str, Any], store: BlobStore) -> dict[str, Descriptor]:
     """Store the files of a run and its log, and return them by role.
 
     Predictions and measures of quality are those of the stage that ran no model. A run in stages has no ``result.json``
-    of its own: ``document`` is stored in its place.
+    of its own, so ``document`` is stored in its place.
     """
     outputs = dict.fromkeys(FILES, finished)
-    found = {}
+    blobs = {}
     if finished.scored is not None:
         outputs |= dict.fromkeys(("predictions", "quality"), finished.scored)
         del outputs[_RESULT]
-        found[_RESULT] = store.put(io.BytesIO(msgspec.json.encode(document)), name=RESULT)
+        blobs[_RESULT] = store.put(io.BytesIO(msgspec.json.encode(document)), name=RESULT)
     for role, output in outputs.items():
         path = FILES[role]
         stream = None if output.ending.excess else open_output(output.output, path)
         if stream is not None:
             with stream:
-                found[role] = store.put(stream, name=path)
+                blobs[role] = store.put(stream, name=path)
     log = finished.ending.log + (finished.scored.ending.log if finished.scored is not None else b"")
     if log:
-        found[_LOG] = store.put(io.BytesIO(log), name=_LOG)
-    return found
+        blobs[_LOG] = store.put(io.BytesIO(log), name=_LOG)
+    return blobs
 
 
 def _details(attempt: Attempt) -> dict[str, Any]:

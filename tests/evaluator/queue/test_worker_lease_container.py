@@ -64,7 +64,7 @@ def test_a_second_measurement_finds_the_name_taken(clean: Engine, python_image: 
     started(clean, python_image, "run/one", make_labels("this queue", 7))
     with pytest.raises(UnavailableError, match="this host is measuring already: the container benchlock-measure-0"):
         started(clean, python_image, "run/two", make_labels("this queue", 8))
-    found = clean.named(CONTAINER)
+    found = clean.find_container(CONTAINER)
     assert found is not None
     assert (found.lives, found.labels["benchlock.fence"], found.labels["benchlock.run"]) == (True, "7", "run/one")
 
@@ -83,7 +83,7 @@ def test_a_container_whose_lease_is_over_is_removed_and_no_other(
 ) -> None:
     started(clean, python_image, "run/one", told)
     assert remove_stale_container(clean, cast("Queue", Asked(holding))) == why
-    assert (clean.named(CONTAINER) is None) == (why is None)
+    assert (clean.find_container(CONTAINER) is None) == (why is None)
 
 
 def test_a_container_that_has_ended_is_removed_whosever_it_was(clean: Engine, python_image: PythonImage) -> None:
@@ -91,7 +91,7 @@ def test_a_container_that_has_ended_is_removed_whosever_it_was(clean: Engine, py
     assert container.wait(60) is not None
     queue = Asked(set())
     assert remove_stale_container(clean, cast("Queue", queue)) is None
-    assert (clean.named(CONTAINER), queue.asked) == (None, [])
+    assert (clean.find_container(CONTAINER), queue.asked) == (None, [])
 
 
 def test_the_host_s_file_is_locked_once(tmp_path: Path) -> None:

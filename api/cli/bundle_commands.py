@@ -54,7 +54,7 @@ def create(invocation: Invocation, target: str, out: Path, platform: str) -> Non
                 "bytes": created.file.size,
                 "lock": lock.id,
                 "runs": runs,
-                "platforms": [str(one) for one in created.platforms],
+                "platforms": [str(target_platform) for target_platform in created.platforms],
                 "blobs": created.blobs,
             }
         )
@@ -64,7 +64,7 @@ def create(invocation: Invocation, target: str, out: Path, platform: str) -> Non
         {
             "lock": lock.id,
             "runs": ", ".join(runs) or "none: what imports it has nothing to compare a rerun with",
-            "platforms": ", ".join(str(one) for one in created.platforms),
+            "platforms": ", ".join(str(target_platform) for target_platform in created.platforms),
             "blobs": created.blobs,
         }
     )

@@ -46,10 +46,10 @@ class Invocation:
     def opened(self) -> "Registry":
         """Return the registry, opened once; in a folder, abandoned runs are recorded first."""
         if "://" in self.registry:
-            from benchlock.api.client.remote_registry import open_remote  # noqa: PLC0415 - most registries are folders
+            from benchlock.api.client.remote_registry import open_remote  # noqa: PLC0415 - used by remote registries only
 
             return open_remote(self.registry, say, self.progress)
-        from benchlock.api.client.embedded_registry import EmbeddedRegistry  # noqa: PLC0415 - SQL costs more than the start may
+        from benchlock.api.client.embedded_registry import EmbeddedRegistry  # noqa: PLC0415 - imports SQL code
 
         return EmbeddedRegistry(self.folder)
 
@@ -57,9 +57,9 @@ class Invocation:
         """Open the registry without creating one; return None if its folder has none."""
         if "://" in self.registry:
             return self.opened
-        from benchlock.api.client.embedded_registry import EmbeddedRegistry  # noqa: PLC0415 - see above
-        from benchlock.api.local.local_registry import open_registry  # noqa: PLC0415 - see above
-        from benchlock.api.local.registry_database import RegistryNotFoundError  # noqa: PLC0415 - see above
+        from benchlock.api.client.embedded_registry import EmbeddedRegistry  # noqa: PLC0415 - as above
+        from benchlock.api.local.local_registry import open_registry  # noqa: PLC0415 - as above
+        from benchlock.api.local.registry_database import RegistryNotFoundError  # noqa: PLC0415 - as above
 
         try:
             return EmbeddedRegistry(open_registry(self.registry, say, self.progress, create=False))
@@ -81,14 +81,14 @@ class Invocation:
         Raises:
             UnknownNameError: As for ``folder``.
         """
-        from benchlock.api.local.local_registry import open_registry  # noqa: PLC0415 - see above
+        from benchlock.api.local.local_registry import open_registry  # noqa: PLC0415 - as above
 
         return open_registry(self.registry, tell, self.progress, create=_command_name() in CREATING_COMMANDS)
 
     @cached_property
     def access(self) -> "Access":
         """Return the access control of the registry: tokens and the audit log."""
-        from benchlock.api.client.access_control import EmbeddedAccess, RemoteAccess  # noqa: PLC0415 - most commands ask for none
+        from benchlock.api.client.access_control import EmbeddedAccess, RemoteAccess  # noqa: PLC0415 - used by few commands
         from benchlock.api.client.remote_registry import RemoteRegistry  # noqa: PLC0415
 
         if "://" not in self.registry:

@@ -146,7 +146,7 @@ def _format_flags(arm: "Arm") -> str:
 
 
 def _arm_cells(arm: "Arm") -> dict[str, str]:
-    from benchlock.evaluator.statistics.equivalence import centre, find_interval_over_runs, is_exact  # noqa: PLC0415 - numpy
+    from benchlock.evaluator.statistics.equivalence import centre, find_interval_over_runs, is_exact  # noqa: PLC0415 - imports numpy
 
     cells = {}
     for first in () if arm.runs[0].end is None else arm.runs[0].end.metrics:
@@ -214,7 +214,7 @@ class _CompareOptions:
 @ISOLATION
 @ALLOW_CODE
 @click.pass_obj
-def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - as _CompareOptions says
+def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - the fields of _CompareOptions
     """Put runs side by side, or run locks by turns; refuse what is not comparable."""
     settings = _CompareOptions(**options)
     margins = parse_shares("--margin", settings.margin)

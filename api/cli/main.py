@@ -19,7 +19,7 @@ COLLECT_EVERY = 100_000
 VERSION_FLAGS = (["--version"], ["-V"])
 
 
-class UserInterrupt(BenchlockError):  # noqa: N818 - an answer to the user's own key, no error
+class UserInterrupt(BenchlockError):  # noqa: N818 - a reaction to Ctrl-C, not an error
     """A command that the user interrupted."""
 
     code = "interrupted"
@@ -31,7 +31,7 @@ def main() -> None:
     The version is printed before any import that it does not need.
     """
     if sys.argv[1:] in VERSION_FLAGS:
-        from benchlock.api.build_info import this_build  # noqa: PLC0415 - see above
+        from benchlock.api.build_info import this_build  # noqa: PLC0415 - as above
 
         build = this_build()
         sys.stdout.write(f"benchlock {build.version} (commit {build.commit}, schema {build.schema})\n")
@@ -47,7 +47,7 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code. Every failure is shown as one message, without a traceback."""
-    import click  # noqa: PLC0415 - the version needs none of it
+    import click  # noqa: PLC0415 - unused by --version
 
     from benchlock.api.cli.commands import benchlock  # noqa: PLC0415
 

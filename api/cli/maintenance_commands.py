@@ -42,7 +42,7 @@ def create(invocation: Invocation) -> None:
 
     Example: benchlock --registry /srv/registry db create
     """
-    from benchlock.migrations import HEAD  # noqa: PLC0415 - the help text needs no SQL
+    from benchlock.migrations import HEAD  # noqa: PLC0415 - unused by the help text
 
     home = str(invocation.folder.home)
     if invocation.as_json:
@@ -158,7 +158,7 @@ def backup(invocation: Invocation, folder: Path) -> None:
 
     Others may publish, run and serve meanwhile. A database on a server is dumped before, by pg_dump.
     """
-    from benchlock.api.local.backups import back_up  # noqa: PLC0415 - rarely asked
+    from benchlock.api.local.backups import back_up  # noqa: PLC0415 - rarely used
 
     _print_backup_report(invocation, folder, back_up(invocation.folder, folder, invocation.progress), "backed up")
 

@@ -147,7 +147,7 @@ class Bars:
                 say(label)
             yield lambda _step: None
             return
-        from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+        from rich.console import Console  # noqa: PLC0415 - used on a terminal only
         from rich.markup import escape  # noqa: PLC0415
         from rich.progress import Progress  # noqa: PLC0415
 

@@ -24,7 +24,7 @@ _PROXY = "A proxy in front, or the network where it is: X-Forwarded-For of such 
 def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...], *, is_open: bool) -> None:
     """Serve the registry over HTTP; the OpenAPI document is at /v1/openapi.json."""
     from benchlock.api.http.request_authorization import OpenAuthority, is_loopback  # noqa: PLC0415
-    from benchlock.api.http.routes.app import create_app  # noqa: PLC0415 - no other command needs a server
+    from benchlock.api.http.routes.app import create_app  # noqa: PLC0415 - used by `serve` only
     from benchlock.api.http.server_process import serve as serve_app  # noqa: PLC0415
     from benchlock.api.local.local_registry import now, open_tokens  # noqa: PLC0415
     from benchlock.api.local.running_services import running_service  # noqa: PLC0415
@@ -79,7 +79,7 @@ def token() -> None:
 @click.pass_obj
 def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: str) -> None:
     """Make a token and print it: once, on standard output, alone."""
-    from benchlock.registry.auth.permissions import Scopes  # noqa: PLC0415 - the help text needs none of it
+    from benchlock.registry.auth.permissions import Scopes  # noqa: PLC0415 - unused by the help text
     from benchlock.registry.auth.tokens import parse_lifetime  # noqa: PLC0415
 
     parsed_scopes = Scopes.parse(scopes)

@@ -82,7 +82,7 @@ class EmbeddedRegistry:
         self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
     ) -> "Resolution":
         """Run the resolver on this machine."""
-        from benchlock.registry.lock.lock_creation import resolve_drafted, resolve_request  # noqa: PLC0415 - the resolver is not always asked
+        from benchlock.registry.lock.lock_creation import resolve_drafted, resolve_request  # noqa: PLC0415 - the resolver is not always used
 
         if drafts:
             return resolve_drafted(request, drafts, self.catalogue)
@@ -115,7 +115,7 @@ class EmbeddedRegistry:
 
     def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run in the registry's database."""
-        from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - most commands leave nothing to others
+        from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - used by queued runs only
         from benchlock.evaluator.queue.admission import wish_of  # noqa: PLC0415
         from benchlock.registry.requests.request import Request  # noqa: PLC0415
 
@@ -129,7 +129,7 @@ class EmbeddedRegistry:
         self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None
     ) -> VerificationReport:
         """Verify the targets; without ``targets``, the whole database, all blobs and the evidence of all runs."""
-        from benchlock.evaluator.workflows.inventory import Inventory, list_damage  # noqa: PLC0415 - `verify` alone needs it
+        from benchlock.evaluator.workflows.inventory import Inventory, list_damage  # noqa: PLC0415 - used by `verify` only
         from benchlock.registry.database.record_chain import parse_head  # noqa: PLC0415
 
         store = self._require_repository("--remote").remote if remote else self.store
@@ -138,14 +138,16 @@ class EmbeddedRegistry:
         for target in targets:
             blobs |= self._target_blobs(inventory, target)
         if targets:
-            runs, contradictions = self._compare([self._run(one) for one in targets if _is_run_target(one)], progress)
+            runs, contradictions = self._compare(
+                [self._run(entry) for entry in targets if _is_run_target(entry)], progress
+            )
             damaged = tuple(map(fault_document, list_damage(store, blobs, progress)))
             return VerificationReport(
                 len(blobs), damaged, runs=runs, contradictions=tuple(map(fault_document, contradictions))
             )
         database = check_database(self.opened.database, None if head is None else parse_head(head))
         faults = list(database.damaged)
-        # A damaged database cannot say what a blob is, nor which ones are missing.
+        # A damaged database does not tell what blobs are, or which ones are missing.
         blobs = {digest: f"blob {digest}" for digest in store.list()} if faults else inventory.everything()
         runs, contradictions = (0, []) if database.head is None else self._compare(self.records.ids(), progress)
         known_faults = {(fault.what, fault.where) for fault in faults}
@@ -153,7 +155,7 @@ class EmbeddedRegistry:
         faults += list_damage(store, blobs, progress)
         chain = database.head
         records, chain_head = (None, None) if chain is None else (chain.seq, str(chain) if chain.seq else None)
-        fault_documents, differing = (tuple(map(fault_document, one)) for one in (faults, contradictions))
+        fault_documents, differing = (tuple(map(fault_document, group)) for group in (faults, contradictions))
         return VerificationReport(len(blobs), fault_documents, records, chain_head, runs, differing)
 
     def _run(self, target: "str | Lock") -> "RunId":
@@ -197,7 +199,7 @@ class EmbeddedRegistry:
 
     def collect(self, *, dry_run: bool, local: bool) -> GcReport:
         """Delete unreferenced blobs, expired uploads and unused matches of the queue."""
-        from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - `gc` alone needs them
+        from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - used by `gc` only
         from benchlock.registry.publishing.garbage_collection import collect_garbage  # noqa: PLC0415
 
         # The cache is evicted first, because a damaged listing would stop the garbage collection.
@@ -220,7 +222,7 @@ class EmbeddedRegistry:
     ) -> ImportReport:
         """Import a bundle; ``admission`` decides which of its parts a client of the service may import."""
         from benchlock.evaluator.records.evidence_status import SCRATCH  # noqa: PLC0415
-        from benchlock.evaluator.workflows.bundles import import_bundle  # noqa: PLC0415 - `bundle import` alone needs it
+        from benchlock.evaluator.workflows.bundles import import_bundle  # noqa: PLC0415 - used by `bundle import` only
         from benchlock.registry.publishing.lock_bundle import describe_absent_parts  # noqa: PLC0415
 
         with suppress(OSError):  # a file that cannot be read is reported by the import
@@ -259,7 +261,7 @@ class EmbeddedRegistry:
 
     def _require_repository(self, option: str) -> "CachedRepository":
         """Return the store with an OCI repository behind it, which ``option`` requires."""
-        from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - a registry in a folder needs none
+        from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - unused by a registry in a folder
 
         if not isinstance(self.store, CachedRepository):
             what = f"{option} is for registries whose blobs are in an OCI repository: this one has none"

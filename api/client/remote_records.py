@@ -172,7 +172,7 @@ def _version_path(reference: Reference) -> str:
 
 
 _RUN_PAGE: Final = 1000
-_BEATS: Final = 4  # in the time that a hold lasts
+_BEATS: Final = 4  # renewals per hold
 _BETWEEN_TRIES: Final = 2.0  # seconds
 
 
@@ -234,7 +234,7 @@ class RemoteRuns:
         outcome: Outcome | None = None,
         before: RunId | None = None,
         limit: int = 100,
-        examine: bool = True,  # noqa: ARG002 - a server examines in any case
+        examine: bool = True,  # noqa: ARG002 - a server always examines runs
     ) -> tuple[Run | DamagedRun, ...]:
         """Fetch runs and damaged runs of as many pages as ``limit`` needs."""
         entries: list[Run | DamagedRun] = []

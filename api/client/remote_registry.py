@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _BLOBS: Final = "blobs"
-_LONG_SECONDS: Final = 3600.0  # seconds that a server may be silent while it reads all its bytes
+_LONG_SECONDS: Final = 3600.0  # seconds of silence while a server reads all of its blobs
 
 
 class ReadOnlyStore(HttpStore):
@@ -98,7 +98,7 @@ class RemoteRegistry:
         self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
     ) -> "Resolution":
         """Resolve ``request`` on the server."""
-        from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - most commands ask for no lock
+        from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - used by few commands
 
         body = wire.Question(
             request=dict(request.document),
@@ -135,7 +135,7 @@ class RemoteRegistry:
 
     def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run on the server."""
-        from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415 - most commands leave nothing to others
+        from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415 - used by queued runs only
         from benchlock.registry.requests.request import Request  # noqa: PLC0415
 
         queue = RemoteQueue(self.client)
@@ -148,7 +148,7 @@ class RemoteRegistry:
         self, targets: "Sequence[str | Lock]", progress: Progress, *, remote: bool, head: str | None = None
     ) -> VerificationReport:
         """Verify on the server only: every run checks the digests of this machine's cached blobs."""
-        from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - `verify` alone needs it
+        from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `verify` only
         from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
         texts = tuple(target if isinstance(target, str) else dump(target) for target in targets)
@@ -161,7 +161,7 @@ class RemoteRegistry:
 
     def collect(self, *, dry_run: bool, local: bool) -> GcReport:
         """Delete unreferenced blobs on the server."""
-        from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - `gc` alone needs it
+        from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `gc` only
 
         body = wire.ToCollect(dry_run=dry_run, local=local)
         answer = self.client.send("POST", "collections", body, wire.CollectedTold, again=False, patience=_LONG_SECONDS)
@@ -169,7 +169,7 @@ class RemoteRegistry:
 
     def import_bundle(self, path: Path, progress: Progress) -> ImportReport:
         """Upload a bundle as a blob and import it on the server."""
-        from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - `bundle import` alone needs it
+        from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `bundle import` only
         from benchlock.artifacts.bundles.bundle_reader import open_bundle  # noqa: PLC0415
 
         with open_bundle(path):  # an invalid bundle is not sent
@@ -213,8 +213,8 @@ class RemoteRegistry:
         return bool(digests)
 
 
-TOKEN: Final = "BENCHLOCK_TOKEN"  # noqa: S105 - the name of the variable that has it
-TOKEN_FILE: Final = "BENCHLOCK_TOKEN_FILE"  # noqa: S105 - the name of the variable with the path of a file
+TOKEN: Final = "BENCHLOCK_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_FILE: Final = "BENCHLOCK_TOKEN_FILE"  # noqa: S105 - the name of a variable
 _LARGEST_TOKEN: Final = 4096
 _RUNS, _NOTES = "runs", "sending"
 
@@ -296,7 +296,7 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
     home, client, session = connection.home(), connection.client, connection.session
     registry = RemoteRegistry(home, client, make_blob_client(session, home / _NOTES), progress)
     if (home / _RUNS).is_dir() and any((home / _RUNS).iterdir()):
-        from benchlock.api.local.local_registry import connect_engine, now  # noqa: PLC0415 - rarely needed
+        from benchlock.api.local.local_registry import connect_engine, now  # noqa: PLC0415 - rarely used
         from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415
 
         for run in sweep(LocalRuns(registry.records, home / _RUNS), connect_engine(), home, now):

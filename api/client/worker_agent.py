@@ -90,7 +90,7 @@ def connect_queue(location: str) -> "RemoteQueue":
         InvalidInputError: ``location`` is not the URL of a server.
     """
     from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415
-    from benchlock.api.client.remote_registry import connect_server  # noqa: PLC0415 - a folder needs none of it
+    from benchlock.api.client.remote_registry import connect_server  # noqa: PLC0415 - unused by a registry in a folder
 
     return RemoteQueue(connect_server(location).client)
 

@@ -99,7 +99,7 @@ def parse_content_range(header: str) -> ByteRange:
     return ByteRange(int(match[1]), int(match[2]) - int(match[1]) + 1)
 
 
-_BATCH_BYTES: Final = 1 << 20  # bytes that are written at once
+_BATCH_BYTES: Final = 1 << 20  # bytes per write
 
 
 def content_length(request: Request[Any, Any, Any]) -> int | None:

@@ -60,7 +60,7 @@ def close_connection() -> bool:
     ends = CONNECTION_ADDRESSES.get()
     if ends is None:
         return False
-    for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - numbers alone
+    for name in os.listdir(_DESCRIPTORS):  # noqa: PTH208 - the names are enough
         connection = _duplicate_socket(int(name))
         if connection is None:
             continue
@@ -89,7 +89,7 @@ def _duplicate_socket(descriptor: int) -> socket.socket | None:
         return None
 
 
-def _socket_address(address: Any) -> Address:  # noqa: ANN401 - of ASGI, or of a socket of any family
+def _socket_address(address: Any) -> Address:  # noqa: ANN401 - an address of ASGI or of a socket
     host, port = address[:2] if isinstance(address, tuple) and len(address) > 1 else ("", "")
     return str(host), str(port)
 
@@ -167,7 +167,7 @@ class RequestMiddleware:
         await self._observe(scope, receive, send)
 
     async def _observe(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        began, status, started = time.perf_counter(), 500, False
+        began, status, has_started = time.perf_counter(), 500, False
         request_id = _request_id(scope)
         REQUEST_ID.set(request_id)
         FAILURE_REASON.set("")
@@ -175,9 +175,9 @@ class RequestMiddleware:
         act_as(Actor(ANONYMOUS.id, ANONYMOUS.scopes, request_id))
 
         async def send_headers(message: Message) -> None:
-            nonlocal status, started
+            nonlocal status, has_started
             if message["type"] == "http.response.start":
-                status, started = message["status"], True
+                status, has_started = message["status"], True
                 message["headers"] = [
                     *message["headers"],
                     (HEADER, request_id.encode()),
@@ -198,7 +198,7 @@ class RequestMiddleware:
                     HeadersTooLargeError(f"the headers of the request have more than {MAX_HEADER_BYTES} bytes"),
                 )
             else:
-                await self._run_app(scope, receive, timed_send, lambda: started)
+                await self._run_app(scope, receive, timed_send, lambda: has_started)
         except ClientLeftError:
             status = _CLIENT_LEFT
             raise

@@ -146,8 +146,11 @@ def _handlers(app: Litestar) -> Iterator[tuple[str, HTTPRouteHandler]]:
 def _bodies(handler: HTTPRouteHandler) -> Iterator[type[msgspec.Struct]]:
     """Yield the types of a handler's request and response bodies."""
     data = handler.parsed_fn_signature.parameters.get("data")
-    types = [None if data is None else data.annotation, *(one.data_container for one in _responses(handler).values())]
-    yield from (one for one in types if isinstance(one, type) and issubclass(one, msgspec.Struct))
+    types = [
+        None if data is None else data.annotation,
+        *(entry.data_container for entry in _responses(handler).values()),
+    ]
+    yield from (entry for entry in types if isinstance(entry, type) and issubclass(entry, msgspec.Struct))
 
 
 def _responses(handler: HTTPRouteHandler) -> Mapping[int, Any]:
@@ -171,12 +174,12 @@ def _complete_operation(operation: dict[str, Any], handler: HTTPRouteHandler) ->
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """Remove null from the schema of a parameter: a parameter without a value is omitted."""
-    alternatives = [one for one in schema.get("oneOf", ()) if one != _NULL]
+    alternatives = [option for option in schema.get("oneOf", ()) if option != _NULL]
     if len(alternatives) == 1:
         return {**alternatives[0], **{key: value for key, value in schema.items() if key != "oneOf"}}
     if isinstance(schema.get("type"), list):
-        types = [one for one in schema["type"] if one != "null"]
-        enum = {"enum": [one for one in schema["enum"] if one is not None]} if "enum" in schema else {}
+        types = [option for option in schema["type"] if option != "null"]
+        enum = {"enum": [option for option in schema["enum"] if option is not None]} if "enum" in schema else {}
         return schema | {"type": types[0] if len(types) == 1 else types} | enum
     return schema
 

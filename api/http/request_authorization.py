@@ -87,7 +87,7 @@ class OpenAuthority:
                 next_step="ask for it as 127.0.0.1 or localhost, or serve it with tokens",
             )
 
-    def known(self, authorization: str | None, request: str | None) -> Actor:  # noqa: ARG002 - nobody is asked for one
+    def known(self, authorization: str | None, request: str | None) -> Actor:  # noqa: ARG002 - tokens are ignored
         """Return the actor with all scopes of an open service."""
         return Actor(OPEN.id, OPEN.scopes, request)
 
@@ -157,7 +157,7 @@ def check_guarded(routes: Iterable[object], guard: object) -> None:
     """
     for route in routes:
         if not isinstance(route, HTTPRoute):
-            raise ValueError(f"{route} is no route over HTTP, and so has no guard")  # noqa: TRY004 - no caller's type
+            raise ValueError(f"{route} is no route over HTTP, and so has no guard")  # noqa: TRY004 - not the type of an argument
         for handler in route.route_handlers:
             declared, place = handler.opt.get("needs"), f"{handler.http_methods} {route.path}"
             if declared not in NEEDS and not _answers_options(handler):

@@ -56,7 +56,7 @@ class JsonRequest(Request[Any, Any, Any]):
             limit = self.route_handler.resolve_request_max_body_size()
             raise TooLargeError(f"the body has more than {limit} bytes", next_step="send less at once") from None
 
-    async def json(self) -> Any:  # noqa: ANN401 - as Litestar says it
+    async def json(self) -> Any:  # noqa: ANN401 - Litestar's own signature
         """Decode the body; without a Content-Type, JSON is assumed.
 
         Raises:

@@ -104,10 +104,12 @@ def on_http_error(request: JsonRequest, error: HTTPException) -> Response[bytes]
     refusal = InvalidInputError(
         _http_error_text(request, error), where=request.scope["path"], next_step=_next_step(request, error)
     )
-    refusal.problems = tuple(_problem(one) for one in error.extra or () if isinstance(one, dict) and "message" in one)
+    refusal.problems = tuple(
+        _problem(item) for item in error.extra or () if isinstance(item, dict) and "message" in item
+    )
     if refusal.problems:
         refusal.what = "; ".join(
-            one.what if one.where is None else f"{one.where}: {one.what}" for one in refusal.problems
+            item.what if item.where is None else f"{item.where}: {item.what}" for item in refusal.problems
         )
     return _response(
         request, encode_problem(refusal, REQUEST_ID.get(), fault), error.headers, status=error.status_code, fault=fault
@@ -221,7 +223,7 @@ def _next_step(request: Request[Any, Any, Any], error: HTTPException) -> str | N
     return f"send a JSON object {{{needed}}}" + (f"; more keys: {optional}" if optional else "")
 
 
-def body_type(handler: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - handlers of every kind, and none
+def body_type(handler: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - any handler or None
     """Return the type of the JSON object that a handler reads as the body; None if it reads none."""
     signature = getattr(handler, "parsed_fn_signature", None)
     data = None if signature is None else signature.parameters.get("data")

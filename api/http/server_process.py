@@ -27,7 +27,7 @@ from benchlock.api.http.service_settings import MAX_HEADER_BYTES
 from benchlock.api.service_log import log
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
-_NOTSENT_LOWAT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", 25)  # of Linux; named since Python 3.12
+_NOTSENT_LOWAT: Final = getattr(socket, "TCP_NOTSENT_LOWAT", 25)  # Linux; named since Python 3.12
 _BACKLOG: Final = 128
 _UNSENT: Final = 256 << 10
 """Maximum unsent bytes of a response in the kernel, per connection; they count as memory of the service."""
@@ -56,7 +56,7 @@ def listen(host: str, port: int) -> socket.socket:
         )  # connections of an ended process do not block the port
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, _UNSENT)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALL_TIMEOUT_MS)  # connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALL_TIMEOUT_MS)  # inherited by connections
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -96,7 +96,7 @@ _MAPPED_BITS: Final = 96
 """Bits before the IPv4 address in an IPv4-mapped IPv6 address."""
 
 
-def trust_proxies(app: ASGIApp, proxies: Sequence[str]) -> Any:  # noqa: ANN401 - it ships no types
+def trust_proxies(app: ASGIApp, proxies: Sequence[str]) -> Any:  # noqa: ANN401 - granian ships no types
     """Wrap ``app`` to trust ``X-Forwarded-For`` of ``proxies``, addresses or networks; without any, return ``app``.
 
     The client's address is then the last one in the header that is not a trusted proxy.
@@ -192,7 +192,7 @@ async def _serve(app: Litestar, asgi_app: ASGIApp, listener: socket.socket, list
     def end() -> None:
         app.state.service.ending.set()
         app.state.service.grace.begin()
-        server.stop()  # type: ignore[no-untyped-call] # it ships no types
+        server.stop()  # type: ignore[no-untyped-call] # granian ships no types
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -154,10 +154,10 @@ def receive_with_timeout(receive: Receive, settings: Settings, size: int | None 
         TooSlowError: By the returned function, when the client is too slow.
         IncompleteBodyError: By the returned function, when the body ends early.
     """
-    allowance, ended, came = _TimeAllowance(settings), False, 0
+    allowance, ended, total = _TimeAllowance(settings), False, 0
 
     async def receive_part() -> Any:  # noqa: ANN401 - Litestar's own union of messages
-        nonlocal ended, came
+        nonlocal ended, total
         if ended:
             return await receive()
         began = time.monotonic()
@@ -175,8 +175,8 @@ def receive_with_timeout(receive: Receive, settings: Settings, size: int | None 
                 "the body ended before its end: the client went away, or sent a chunk that cannot be read",
                 next_step="send the request again, with a body as RFC 9112 has it",
             )
-        came += len(message["body"])
-        if came == size:
+        total += len(message["body"])
+        if total == size:
             message["more_body"] = False
         allowance.account(len(message["body"]), time.monotonic() - began)
         ended = not message.get("more_body", False)

@@ -65,7 +65,7 @@ def back_up(registry: LocalRegistry, folder: Path, progress: "Progress") -> Back
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if description.database is None:
-            from benchlock.registry.database.sqlite import copy_into  # noqa: PLC0415 - SQL
+            from benchlock.registry.database.sqlite import copy_into  # noqa: PLC0415 - imports SQL code
 
             with create_file(folder / _DATABASE, durably=True) as file:
                 copy_into(registry.database, Path(file.name))
@@ -124,7 +124,7 @@ def _refuse_damaged(registry: LocalRegistry) -> None:
 
 def _copy_referenced(registry: LocalRegistry, folder: Path, progress: "Progress") -> BackupReport:
     """Copy all referenced blobs: at least those that the copied database refers to."""
-    from benchlock.evaluator.workflows.inventory import Inventory  # noqa: PLC0415 - numpy
+    from benchlock.evaluator.workflows.inventory import Inventory  # noqa: PLC0415 - imports numpy
 
     with registry.store.writing():
         digests = sorted(Inventory(registry.store, registry.catalogue, registry.records).needed())
@@ -188,7 +188,7 @@ def _copy(
             continue
         try:
             with source.open(digest) as stream:
-                if isinstance(stream, io.BytesIO):  # it has no file, and needs none
+                if isinstance(stream, io.BytesIO):  # a blob without a file
                     target.put(stream, digest, name=f"blob {digest}")
                     copied += 1
                     continue

@@ -113,12 +113,12 @@ def try_golden(
 
     with store.writing(), _drafts(golden) as drafts:
         manifests = [
-            store_draft(replace(one, ask=make_lenient_lookup(store, say)), store, progress=progress, warn=warn)
-            for one in drafts
+            store_draft(replace(entry, ask=make_lenient_lookup(store, say)), store, progress=progress, warn=warn)
+            for entry in drafts
         ]
         request = parse_request(_request(golden, manifests[0]), "the trial")
         harness = Harness(HARNESS_VERSION, build_harness())
-        resolution = registry.resolve(request, {}, [make_draft_candidate(one) for one in manifests])
+        resolution = registry.resolve(request, {}, [make_draft_candidate(entry) for entry in manifests])
         lock = build_trial_lock(
             request, resolution, manifests, harness, (store, registry.catalogue, make_image_lookup(store))
         )

@@ -59,7 +59,7 @@ def source_access() -> "SourceAccess":
     Raises:
         InvalidInputError: BENCHLOCK_DOWNLOAD_TIME is not a duration.
     """
-    from urllib.request import getproxies  # noqa: PLC0415 - only publishing asks for it
+    from urllib.request import getproxies  # noqa: PLC0415 - used by publishing only
 
     from benchlock.api.local.image_lookup import redirect_hosts  # noqa: PLC0415
     from benchlock.artifacts.sources import Hub, NetworkPolicy, SourceAccess  # noqa: PLC0415
@@ -111,7 +111,7 @@ def open_registry(
         SchemaRevisionError: The database's schema has another revision than this build needs.
         UnavailableError: The folder or the database cannot be used.
     """
-    from benchlock.api.local.registry_database import is_new, is_on_server, open_database, require_registry  # noqa: PLC0415 - a registry on a server needs no SQL here
+    from benchlock.api.local.registry_database import is_new, is_on_server, open_database, require_registry  # noqa: PLC0415 - unused by remote registries
     from benchlock.api.local.running_services import require_same_folder  # noqa: PLC0415
     from benchlock.evaluator.evidence.examination import (  # noqa: PLC0415
         ExaminedRecords,
@@ -140,7 +140,7 @@ def open_registry(
     examiner = Examiner(store, home, catalogue.get_lock)
     registry = LocalRegistry(home, store, catalogue, ExaminedRecords(database, examiner), database, examiner)
     if registry.records.unfinished() or has_run_folders(home):
-        from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415 - rarely needed
+        from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415 - rarely used
 
         for run in sweep(registry.records, connect_engine(), home, now):
             say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
@@ -207,7 +207,7 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
     Raises:
         InvalidInputError: BENCHLOCK_UNNAMED_BYTES or BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
-    from benchlock.api.local.registry_store import uploads_folder  # noqa: PLC0415 - most commands take in none
+    from benchlock.api.local.registry_store import uploads_folder  # noqa: PLC0415 - used by few commands
     from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads  # noqa: PLC0415
     from benchlock.registry.database.blob_protection import DatabaseHolds  # noqa: PLC0415
     from benchlock.registry.publishing.garbage_collection import find_referenced  # noqa: PLC0415
@@ -252,21 +252,21 @@ def _byte_setting(variable: str) -> int | None:
 
 def open_tokens(registry: LocalRegistry) -> "Tokens":
     """Return the tokens of the registry."""
-    from benchlock.registry.auth.tokens import Tokens  # noqa: PLC0415 - most commands ask for none
+    from benchlock.registry.auth.tokens import Tokens  # noqa: PLC0415 - used by few commands
 
     return Tokens(registry.database, now)
 
 
 def open_log(registry: LocalRegistry) -> "AuditLog":
     """Return the audit log of the registry."""
-    from benchlock.registry.auth.audit_log import AuditLog  # noqa: PLC0415 - see above
+    from benchlock.registry.auth.audit_log import AuditLog  # noqa: PLC0415 - as above
 
     return AuditLog(registry.database)
 
 
 def describe_store(registry: LocalRegistry) -> str:
     """Describe in words where the blobs are, and whether the OCI repository is reachable."""
-    from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - a registry in a folder needs none of it
+    from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - unused by a registry in a folder
 
     if not isinstance(registry.store, CachedRepository):
         return (
@@ -292,7 +292,7 @@ def has_run_folders(home: Path) -> bool:
 
 def connect_engine() -> "Engine | None":
     """Connect to the Docker engine at DOCKER_HOST, by default the system's own; None if none answers."""
-    from benchlock.evaluator.runner.engine import Engine  # noqa: PLC0415 - most commands run nothing
+    from benchlock.evaluator.runner.engine import Engine  # noqa: PLC0415 - used by few commands
 
     return Engine.connect(os.environ.get("DOCKER_HOST"))
 
@@ -309,7 +309,7 @@ def build_runner(
         clock: Measures how long each phase takes.
     """
     from benchlock.evaluator.runner.wall_clock import WallClock  # noqa: PLC0415
-    from benchlock.evaluator.workflows.run import Runner  # noqa: PLC0415 - statistics and images are not what most commands need
+    from benchlock.evaluator.workflows.run import Runner  # noqa: PLC0415 - used by few commands
 
     return Runner(
         registry.home,

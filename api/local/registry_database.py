@@ -146,7 +146,7 @@ def open_existing(home: Path) -> "Engine":
         RefusedError: The database belongs to another registry.
         UnavailableError: The database cannot be used.
     """
-    from benchlock.registry.database.database_checks import require_owner  # noqa: PLC0415 - see above
+    from benchlock.registry.database.database_checks import require_owner  # noqa: PLC0415 - as above
 
     require_registry(home)
     decision = read_database_decision(home)
@@ -170,7 +170,7 @@ def read_database_decision(home: Path) -> DatabaseDecision | None:
     path = home / _DECISION
     if not path.exists():
         return None
-    import msgspec  # noqa: PLC0415 - a registry in a folder needs none of it
+    import msgspec  # noqa: PLC0415 - unused by a registry in a folder
 
     try:
         document = msgspec.json.decode(path.read_bytes(), type=dict[Literal["database", "owner"], str])
@@ -189,7 +189,7 @@ def take_over_database(home: Path, owner: str) -> None:
         RefusedError: The database is not of the registry with the id ``owner``.
         UnavailableError: The database cannot be used, or the decision cannot be written.
     """
-    from benchlock.registry.database.database_checks import owner as owner_of  # noqa: PLC0415 - see above
+    from benchlock.registry.database.database_checks import owner as owner_of  # noqa: PLC0415 - as above
 
     address = os.environ.get(DATABASE_VARIABLE)
     if not address:
@@ -258,7 +258,7 @@ def _open_first(home: Path, address: str, now: Callable[[], datetime], *, create
 def _open_claimed(
     home: Path, address: str | None, decision: DatabaseDecision, now: Callable[[], datetime], *, create: bool
 ) -> "tuple[Engine, bool]":
-    from benchlock.registry.database.database_checks import claim_database  # noqa: PLC0415 - see above
+    from benchlock.registry.database.database_checks import claim_database  # noqa: PLC0415 - as above
 
     database = _connect(home, address, decision)
     try:

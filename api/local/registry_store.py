@@ -53,7 +53,7 @@ def open_store(
     remote = _open_new_repository(home, repository) if is_new else _open_known_repository(home, repository)
     if remote is None:
         return CataloguedStore(home / _BLOBS, text_of, beside)
-    from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - a registry in a folder needs none of it
+    from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - unused by a registry in a folder
 
     return CachedRepository(LocalStore(home / _BLOBS, beside), remote, progress)
 
@@ -72,7 +72,7 @@ def read_store_decision(home: Path) -> StoreDecision | None:
     path = home / _DECISION
     if not path.exists():
         return None
-    import msgspec  # noqa: PLC0415 - see above
+    import msgspec  # noqa: PLC0415 - as above
 
     try:
         document = msgspec.json.decode(path.read_bytes(), type=dict[Literal["store", "owner"], str])
@@ -134,14 +134,14 @@ def _decide(home: Path, repository: str) -> StoreDecision:
 
 
 def _remote(home: Path, decision: StoreDecision) -> "OciStore":
-    from benchlock.api.local.image_lookup import connect_repository  # noqa: PLC0415 - see above
+    from benchlock.api.local.image_lookup import connect_repository  # noqa: PLC0415 - as above
     from benchlock.artifacts.stores.oci_store import OciStore  # noqa: PLC0415
 
     return OciStore(connect_repository(decision.repository), home / _LOCK, decision.owner)
 
 
 def _repository(text: str) -> "Repository":
-    from benchlock.artifacts.oci.oci_reference import parse_repository  # noqa: PLC0415 - see above
+    from benchlock.artifacts.oci.oci_reference import parse_repository  # noqa: PLC0415 - as above
 
     return parse_repository(text)
 

@@ -165,7 +165,7 @@ class _Service:
 
         Call ``end`` if a service of another folder has the database by then.
         """
-        from benchlock.api.service_log import log  # noqa: PLC0415 - only a service has such a log
+        from benchlock.api.service_log import log  # noqa: PLC0415 - used by services only
 
         while not ended.wait(_SECONDS):
             try:

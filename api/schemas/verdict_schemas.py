@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from benchlock.api.schemas.artifact_schemas import DigestText
 from benchlock.api.schemas.run_schemas import RunText
 
-if TYPE_CHECKING:  # numpy and scipy, which only whoever compares needs
+if TYPE_CHECKING:  # imports numpy and scipy
     from benchlock.evaluator.records.run_model import Run
     from benchlock.evaluator.records.verdicts import Verdict
     from benchlock.evaluator.statistics.equivalence import Finding, Ratio

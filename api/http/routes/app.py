@@ -86,7 +86,7 @@ _SECONDS: Final = 15.0
 """The interval between two checks for counts that are due."""
 
 
-def log_refusal_counts(service: Service, refusals: DenialLog) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan
+def log_refusal_counts(service: Service, refusals: DenialLog) -> Any:  # noqa: ANN401 - Litestar's own type of a lifespan
     """Make a lifespan that writes the counts of repeated denials to the service's log and to the audit log."""
 
     async def write(*, at_once: bool = False) -> None:

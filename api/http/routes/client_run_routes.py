@@ -115,7 +115,7 @@ def _check_and_end(registry: LocalRegistry, client_runs: ClientRuns, run_id: str
         )
 
 
-def reap_abandoned_runs(service: Service) -> Any:  # noqa: ANN401 - what Litestar takes as a lifespan
+def reap_abandoned_runs(service: Service) -> Any:  # noqa: ANN401 - Litestar's own type of a lifespan
     """Make a lifespan that regularly records runs whose hold or lease has expired as abandoned."""
     client_runs = ClientRuns(service.registry.database, now, Times(service.settings.lease_seconds))
     queue = open_queue(service.registry)

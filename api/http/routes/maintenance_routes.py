@@ -110,7 +110,7 @@ def routes(service: Service) -> Router:
 
 
 def _import_bundle(service: Service, embedded: EmbeddedRegistry, data: wire.BundleSent) -> wire.BundleTold:
-    from benchlock.evaluator.workflows.bundles import BundleAdmission  # noqa: PLC0415 - scipy, which most answers need not
+    from benchlock.evaluator.workflows.bundles import BundleAdmission  # noqa: PLC0415 - imports scipy
 
     registry, digest = service.registry, parse_digest(data.blob)
     admission = BundleAdmission(_MAX_FILES, partial(service.uploads.charge, get_actor().id))

@@ -276,7 +276,7 @@ def _id_of(entry: wire.RunOnWire | wire.DamagedRunOnWire) -> str:
 
 def _compare_runs(registry: LocalRegistry, data: told.RunsAsked) -> told.ComparisonTold:
     from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415
-    from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415 - numpy, which most answers need not
+    from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415 - imports numpy
 
     runs = [registry.records.get(parse_run_id(text)) for text in data.runs]
     locks = {run.start.lock: load(registry.catalogue.get_lock(run.start.lock), run.start.lock) for run in runs}

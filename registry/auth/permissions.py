@@ -77,20 +77,20 @@ class Scopes:
         """Return whether the scopes suffice for a route. A route that publishes checks the name as well."""
         if need == "public" or "admin" in self.texts:
             return True
-        publishes = any(text.startswith(_PUBLISH) for text in self.texts)
-        enough = {
+        may_publish = any(text.startswith(_PUBLISH) for text in self.texts)
+        is_allowed = {
             "read": bool(self.texts),
-            "publish": publishes,
+            "publish": may_publish,
             "run": "run" in self.texts,
-            "upload": publishes or "run" in self.texts,
+            "upload": may_publish or "run" in self.texts,
         }
-        return enough.get(need, False)
+        return is_allowed.get(need, False)
 
     def allow_publishing(self, name: str) -> bool:
         """Return whether the scopes allow publishing and yanking versions of this name, by its namespace."""
         namespace, slash, _ = name.partition("/")
-        own = {f"{_PUBLISH}{namespace}"} if slash else set[str]()
-        return not self.texts.isdisjoint({"admin", _ANYWHERE} | own)
+        namespace_scopes = {f"{_PUBLISH}{namespace}"} if slash else set[str]()
+        return not self.texts.isdisjoint({"admin", _ANYWHERE} | namespace_scopes)
 
 
 EVERYTHING: Final = Scopes(frozenset({"admin"}))

@@ -204,26 +204,26 @@ class CataloguedStore(LocalStore):
         try:
             return super().open(digest)
         except BlobNotFoundError as absent:
-            return io.BytesIO(self._written(digest, absent))
+            return io.BytesIO(self._read_manifest(digest, absent))
 
     def stat(self, digest: Digest) -> Descriptor:
         """Return digest and size of a blob, or of a published manifest without a file."""
         try:
             return super().stat(digest)
         except BlobNotFoundError as absent:
-            return Descriptor(digest, len(self._written(digest, absent)))
+            return Descriptor(digest, len(self._read_manifest(digest, absent)))
 
     def path(self, digest: Digest) -> Path:
         """Return the path of a blob; write the file first if it is a published manifest without one."""
         try:
             super().stat(digest)
         except BlobNotFoundError as absent:
-            self.put(io.BytesIO(self._written(digest, absent)), digest, name=f"the manifest {digest}")
+            self.put(io.BytesIO(self._read_manifest(digest, absent)), digest, name=f"the manifest {digest}")
         return super().path(digest)
 
-    def _written(self, digest: Digest, absent: BlobNotFoundError) -> bytes:
-        """Return the bytes of the published manifest with this digest; raise ``absent`` if there is none."""
+    def _read_manifest(self, digest: Digest, error: BlobNotFoundError) -> bytes:
+        """Return the bytes of the published manifest with this digest; raise ``error`` if there is none."""
         text = self._text_of(digest)
         if text is None:
-            raise absent
+            raise error
         return text.encode()

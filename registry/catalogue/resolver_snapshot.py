@@ -60,18 +60,18 @@ class CatalogueSnapshot:
 
     def needed(self, population: Population) -> Sequence[tuple[Need, str]]:
         """Return the different requirements of these versions, each with the key of the newest version that has it."""
-        rows = self._rows(resolver_statements.select_requirements(population.status), _population(population))
+        rows = self._rows(resolver_statements.select_requirements(population.status), _population_values(population))
         return sorted(((kind, name, text), newest) for kind, name, text, newest in map(tuple, rows))
 
     def newest(self, population: Population, limit: int) -> Sequence[Version]:
         """Return at most ``limit`` versions, newest first."""
         statement = resolver_statements.select_ends(population.status, "DESC", with_need=population.need is not None)
-        return _versions(self._rows(statement, _population(population) | {"most": limit}))
+        return _parse_versions(self._rows(statement, _population_values(population) | {"most": limit}))
 
     def oldest(self, population: Population, limit: int) -> Sequence[Version]:
         """Return at most ``limit`` versions, oldest first."""
         statement = resolver_statements.select_ends(population.status, "ASC", with_need=population.need is not None)
-        return _versions(self._rows(statement, _population(population) | {"most": limit}))
+        return _parse_versions(self._rows(statement, _population_values(population) | {"most": limit}))
 
     def extent(self, population: Population) -> Extent | None:
         """Return the number of versions with the oldest and the newest, or ``None`` if there are none."""
@@ -79,7 +79,7 @@ class CatalogueSnapshot:
         if not newest:
             return None
         statement = resolver_statements.count(population.status, with_need=population.need is not None)
-        ((count,),) = self._rows(statement, _population(population) | {"most": COUNTED})
+        ((count,),) = self._rows(statement, _population_values(population) | {"most": COUNTED})
         return Extent(count, *self.oldest(population, 1), *newest)
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
@@ -92,8 +92,8 @@ class CatalogueSnapshot:
                 "name": name,
                 **{f"key_{index}": version_key for index, version_key in enumerate(batch)},
             }
-            requirements = self._parts("requirements", values, len(batch)) if kind == "model" else {}
-            platforms = self._parts("platforms", values, len(batch)) if kind == "image" else {}
+            requirements = self._read_parts("requirements", values, len(batch)) if kind == "model" else {}
+            platforms = self._read_parts("platforms", values, len(batch)) if kind == "image" else {}
             for row in self._rows(resolver_statements.select_versions(len(batch)), values):
                 precedence = row.precedence
                 by_key[precedence] = _candidate(row, requirements.get(precedence, ()), platforms.get(precedence, ()))
@@ -116,28 +116,28 @@ class CatalogueSnapshot:
         offers = resolver_statements.select_provided_version(environments.status, environments.image_status)
         newest = resolver_statements.select_ends(environments.status, "DESC", with_need=False)
         framework = {"kind": "framework", "name": environments.framework, "most": 1}
-        for interval in self._possible(environments).intervals:
-            values, high = _environments(environments) | _ends(interval), interval.high_key
-            while offered := self._rows(offers, values | {"high": high}):
-                ((place,),) = offered
-                published = self._rows(newest, values | framework | {"high": place + _LEAST})
-                if not published:
+        for interval in self._find_possible(environments).intervals:
+            values, high = _environment_values(environments) | _interval_values(interval), interval.high_key
+            while rows := self._rows(offers, values | {"high": high}):
+                ((place,),) = rows
+                newest_rows = self._rows(newest, values | framework | {"high": place + _LEAST})
+                if not newest_rows:
                     break
-                if published[0].precedence == place:
-                    return parse_version(published[0].version)
-                high = published[0].precedence + _LEAST
+                if newest_rows[0].precedence == place:
+                    return parse_version(newest_rows[0].version)
+                high = newest_rows[0].precedence + _LEAST
         return None
 
     def providers(self, environments: Environments) -> Sequence[tuple[str, Version]]:
         """Return the name and newest version of each image that provides the framework, by name."""
         rows = self._rows(
             resolver_statements.select_providers(environments.status, environments.image_status),
-            _environments(environments),
+            _environment_values(environments),
         )
         newest = {row.name: row.version for row in sorted(rows, key=lambda row: (row.name, row.precedence))}
         return [(name, parse_version(version)) for name, version in newest.items()]
 
-    def _possible(self, environments: Environments) -> Range:
+    def _find_possible(self, environments: Environments) -> Range:
         """Return the wanted versions of the framework; for a pinned image, only the version that it provides."""
         versions = Range.between(environments.interval.low, environments.interval.high)
         pinned = Range.between(environments.images.low, environments.images.high).single()
@@ -146,9 +146,9 @@ class CatalogueSnapshot:
         images = self.candidates("image", environments.image, (pinned,))
         return versions & Range.union(Range.exactly(image.provides[1]) for image in images if image.provides)
 
-    def _parts(self, table: str, wanted: Values, count: int) -> Mapping[str, Sequence[Row[Any]]]:
+    def _read_parts(self, table: str, values: Values, count: int) -> Mapping[str, Sequence[Row[Any]]]:
         rows: defaultdict[str, list[Row[Any]]] = defaultdict(list)
-        for row in self._rows(resolver_statements.select_dependent_rows(table, count), wanted):
+        for row in self._rows(resolver_statements.select_dependent_rows(table, count), values):
             rows[row.precedence].append(row)
         return rows
 
@@ -157,23 +157,29 @@ class CatalogueSnapshot:
         return self._connection.exec_driver_sql(text, self._always | values).all()
 
 
-def _population(wanted: Population) -> Values:
-    need = () if wanted.need is None else zip(resolver_statements.NEED, wanted.need, strict=True)
-    return {"kind": wanted.kind, "name": wanted.name, **dict(need), **_ends(wanted.interval)}
+def _population_values(population: Population) -> Values:
+    need = () if population.need is None else zip(resolver_statements.NEED, population.need, strict=True)
+    return {"kind": population.kind, "name": population.name, **dict(need), **_interval_values(population.interval)}
 
 
-def _environments(wanted: Environments) -> Values:
-    platform = dict(zip(resolver_statements.PLATFORM, wanted.platform, strict=True))
-    names = _EVERY_NAME if wanted.image is None else dict.fromkeys(_EVERY_NAME, wanted.image)
-    images = {f"image_{end}": place for end, place in _ends(wanted.images).items()}
-    return {"framework": wanted.framework, **platform, **names, **_ends(wanted.interval), **images}
+def _environment_values(environments: Environments) -> Values:
+    platform = dict(zip(resolver_statements.PLATFORM, environments.platform, strict=True))
+    names = _EVERY_NAME if environments.image is None else dict.fromkeys(_EVERY_NAME, environments.image)
+    images = {f"image_{end}": place for end, place in _interval_values(environments.images).items()}
+    return {
+        "framework": environments.framework,
+        **platform,
+        **names,
+        **_interval_values(environments.interval),
+        **images,
+    }
 
 
-def _ends(interval: Interval) -> Values:
+def _interval_values(interval: Interval) -> Values:
     return {"low": interval.low_key, "high": interval.high_key}
 
 
-def _versions(rows: Iterable[Row[Any]]) -> list[Version]:
+def _parse_versions(rows: Iterable[Row[Any]]) -> list[Version]:
     return [parse_version(row.version) for row in rows]
 
 

@@ -212,15 +212,15 @@ def entry(connection: Connection, reference: Reference) -> Entry:
 def entry_of(reference: Reference, row: Sequence[Any]) -> Entry:
     """Build the entry of a version from a row of ``ENTRY``."""
     version, digest, published_at, yanked, reason = row
-    published = Reference(reference.kind, reference.name, parse_version(version))
-    return Entry(published, Digest(digest), published_at, reason if yanked else None)
+    published_reference = Reference(reference.kind, reference.name, parse_version(version))
+    return Entry(published_reference, Digest(digest), published_at, reason if yanked else None)
 
 
 def yank_reasons(connection: Connection, filters: Mapping[str, str]) -> Mapping[Key, str]:
     """Return the reasons of all yanked versions by key, among rows that match the ``filters``."""
     query = select(yanks).filter_by(**filters).order_by(*yanks.primary_key.columns)
-    last = {(row.kind, row.name, row.precedence): row for row in connection.execute(query)}
-    return {key: row.reason for key, row in last.items() if row.yanked}
+    last_rows = {(row.kind, row.name, row.precedence): row for row in connection.execute(query)}
+    return {key: row.reason for key, row in last_rows.items() if row.yanked}
 
 
 def platforms_here(connection: Connection, lock: Lock) -> tuple[LockedPlatform, ...]:
@@ -248,10 +248,10 @@ def unknown_name(connection: Connection, kind: Kind, name: str) -> UnknownNameEr
 def unknown_version(connection: Connection, reference: Reference) -> UnknownNameError:
     """Return the error for a version that is not published; it lists the newest versions or the nearest name."""
     everything = Population(reference.kind, reference.name, EVERY)
-    published = CatalogueSnapshot(connection, None).newest(everything, SHOWN_VERSIONS)
-    if not published:
+    newest_versions = CatalogueSnapshot(connection, None).newest(everything, SHOWN_VERSIONS)
+    if not newest_versions:
         return unknown_name(connection, reference.kind, reference.name)
-    newest = ", ".join(map(str, published))
+    newest = ", ".join(map(str, newest_versions))
     return UnknownNameError(
         f"{reference} is not published", where=str(reference), next_step=f"published, newest first: {newest}"
     )

@@ -114,10 +114,10 @@ class DatabaseHolds:
         Raises:
             UnavailableError: The database cannot be used.
         """
-        own = delete(blob_holds).where(blob_holds.c.owner == make_owner_tag(owner))
+        statement = delete(blob_holds).where(blob_holds.c.owner == make_owner_tag(owner))
         with row_lock_transaction(self._engine) as connection:
             for batch in in_batches(digests, BATCH):
-                connection.execute(own.where(blob_holds.c.digest.in_(batch)))
+                connection.execute(statement.where(blob_holds.c.digest.in_(batch)))
 
 
 _PAUSE: Final = 0.05

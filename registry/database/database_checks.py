@@ -76,9 +76,9 @@ def find_postgresql_damage(connection: Connection) -> Iterator[str]:
         connection.exec_driver_sql(f"SET LOCAL enable_{kind} = off")
     indexes = connection.execute(_INDEXES).all()
     for index in indexes:
-        lost = _count_lost(connection, index.held, index.columns, index.condition)
-        if lost:
-            yield f"{lost} rows of {index.held} are not found by the columns of {index.searched}"
+        lost_rows = _count_lost(connection, index.held, index.columns, index.condition)
+        if lost_rows:
+            yield f"{lost_rows} rows of {index.held} are not found by the columns of {index.searched}"
     amcheck = connection.execute(_AMCHECK).one()
     if amcheck.schema is None or not amcheck.may_use:
         return
@@ -122,8 +122,8 @@ def _count_lost(connection: Connection, table: str, columns: Sequence[str], cond
     equal = " AND ".join(f"found.{column} = own.{column}" for column in quoted)
     all_rows = f"SELECT ctid AS place, * FROM {_quoted(connection, table)} TABLESAMPLE SYSTEM (100)"  # noqa: S608
     lookup = f"SELECT 1 FROM {_quoted(connection, table)} AS found WHERE {equal} AND found.ctid = own.place"  # noqa: S608
-    lost = f"SELECT count(*) FROM ({all_rows} WHERE {indexed} OFFSET 0) AS own WHERE NOT EXISTS ({lookup})"  # noqa: S608
-    return int(connection.exec_driver_sql(lost.replace("%", "%%")).scalar_one())
+    query = f"SELECT count(*) FROM ({all_rows} WHERE {indexed} OFFSET 0) AS own WHERE NOT EXISTS ({lookup})"  # noqa: S608
+    return int(connection.exec_driver_sql(query.replace("%", "%%")).scalar_one())
 
 
 def _quoted(connection: Connection, identifier: str) -> str:

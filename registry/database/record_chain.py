@@ -239,8 +239,8 @@ def read_records(connection: Connection, kind: RecordKind) -> Iterator[tuple[str
     All tables of the kind are read in parallel, each once, so memory use does not depend on their size.
     """
     parts = [_Stream(connection, part, kind.columns_of(part)) for part in kind.parts]
-    own = tuple(column.name for column in kind.table.primary_key.columns)
-    for place, rows in _group_rows(connection, kind.table, own):
+    key_columns = tuple(column.name for column in kind.table.primary_key.columns)
+    for place, rows in _group_rows(connection, kind.table, key_columns):
         record_rows = {part.table.name: part.rows_of(place) for part in parts} | {kind.name: rows}
         yield kind.key(rows[0]), digest_record(record_rows)
 

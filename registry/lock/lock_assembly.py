@@ -328,11 +328,11 @@ def _resolve_again(lock: Lock, request: Request, snapshot: Snapshot) -> tuple[li
     locked_platforms = {
         (platform.os, platform.arch, platform.device, platform.python) for platform in lock.image.platforms
     }
-    admitted = {offer[:4] for offer in resolution.platforms}
-    if not reasons and locked_platforms != admitted:
+    admitted_platforms = {offer[:4] for offer in resolution.platforms}
+    if not reasons and locked_platforms != admitted_platforms:
         reasons.append(
-            f"the request admits other platforms of the image than the lock has: {_format_platforms(admitted)}, "
-            f"not {_format_platforms(locked_platforms)}"
+            f"the request admits other platforms of the image than the lock has: "
+            f"{_format_platforms(admitted_platforms)}, not {_format_platforms(locked_platforms)}"
         )
     return reasons, warnings
 

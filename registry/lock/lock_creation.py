@@ -234,11 +234,11 @@ def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, 
 def _read_manifests(
     resolution: Resolution, catalogue: Manifests, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
 ) -> ChosenManifests:
-    own = drafts or {}
+    draft_manifests = drafts or {}
 
     def manifest(candidate: Candidate) -> Manifest:
-        if (candidate.kind, candidate.name) in own:
-            return own[candidate.kind, candidate.name]
+        if (candidate.kind, candidate.name) in draft_manifests:
+            return draft_manifests[candidate.kind, candidate.name]
         return catalogue.manifest(Reference(candidate.kind, parse_name(candidate.name), candidate.version))
 
     return ChosenManifests(

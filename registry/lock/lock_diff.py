@@ -189,13 +189,13 @@ def _meaning(before: LockedArtifact, after: LockedArtifact, manifests: Mapping[D
     if before.digest == after.digest:
         yield from _environment(before, after)
         return
-    known = [manifests[artifact.digest] for artifact in (before, after) if artifact.digest in manifests]
+    known_manifests = [manifests[artifact.digest] for artifact in (before, after) if artifact.digest in manifests]
     uses: dict[str, str] = {}
-    for manifest in known:
+    for manifest in known_manifests:
         uses |= list_file_uses(manifest)
     details = [*find_file_changes(before, after, uses), *_environment(before, after)]
-    if len(known) == 2:  # noqa: PLR2004 - both
-        details += find_content_changes(*known)
+    if len(known_manifests) == 2:  # noqa: PLR2004 - both
+        details += find_content_changes(*known_manifests)
         if not details:
             yield "the same content"
             return

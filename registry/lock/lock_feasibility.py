@@ -147,11 +147,11 @@ def _check_batches(scenario: object, model: Model) -> None:
 
 def _fixed_batch(model: Model) -> int | None:
     """Return the batch size of every call; ``None`` if it is free, or if only the harness can determine it."""
-    fed = [port for port in model.inputs if not isinstance(port, ConstantInput | StateInput)]
+    sample_inputs = [port for port in model.inputs if not isinstance(port, ConstantInput | StateInput)]
     stateful = any(isinstance(port, StateInput) for port in model.inputs)
-    if stateful or any(port.batch_axis == "none" or port.shape == () for port in (*fed, *model.outputs)):
+    if stateful or any(port.batch_axis == "none" or port.shape == () for port in (*sample_inputs, *model.outputs)):
         return 1
-    sizes = [port.shape[port.batch_axis] for port in fed if isinstance(port.batch_axis, int)]
+    sizes = [port.shape[port.batch_axis] for port in sample_inputs if isinstance(port.batch_axis, int)]
     return next((size for size in sizes if isinstance(size, int)), None)
 
 

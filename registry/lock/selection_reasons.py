@@ -76,8 +76,8 @@ def explain_selection(locked: LockedVersions, kind: Kind, name: str, search: Sea
         UnknownNameError: The catalogue does not have the lock's model.
     """
     if locked[kind].name != name:
-        known = [f"{locked_kind}/{artifact.name}" for locked_kind, artifact in locked.items()]
-        suggestion = find_nearest(f"{kind}/{name}", known) or f"{kind}/{locked[kind].name}"
+        locked_names = [f"{locked_kind}/{artifact.name}" for locked_kind, artifact in locked.items()]
+        suggestion = find_nearest(f"{kind}/{name}", locked_names) or f"{kind}/{locked[kind].name}"
         raise InvalidInputError(f"the lock has no {kind}/{name}", where=kind, next_step=f"did you mean {suggestion}?")
     version = parse_version(locked[kind].version)
     requirements = tuple(_requirements(locked, kind, search))
@@ -141,8 +141,8 @@ def _explain_admitted(search: Search, requirements: tuple[Requirement, ...], new
 
 def _group_admitted(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> VersionGroup | None:
     kind, name = requirements[0].kind, requirements[0].name
-    admitted = search.available.admitted(kind, name, *(requirement.constraint for requirement in requirements))
-    versions = {status: part & newer for status, part in admitted.items()}
+    ranges = search.available.admitted(kind, name, *(requirement.constraint for requirement in requirements))
+    versions = {status: part & newer for status, part in ranges.items()}
     return group_admitted_versions(search.snapshot, kind, name, versions)
 
 

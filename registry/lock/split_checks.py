@@ -55,16 +55,16 @@ def check_model_inputs(model: Model, dataset: Dataset, split: Split) -> None:
         InvalidInputError: An input has no suitable field.
     """
     fields = fields_of(dataset, split)
-    known, name = ", ".join(fields), f"dataset/{dataset.name}"
+    field_names, name = ", ".join(fields), f"dataset/{dataset.name}"
     for index, port in enumerate(model.inputs):
         if not isinstance(port, ImageInput | AudioInput | TextInput | TensorInput):
             continue
         where = f"model/{model.name} inputs[{index}].field"
         if port.field is UNSET and len(fields) > 1:
-            what = f"the input {port.name} names no field, and {name} has {known}"
+            what = f"the input {port.name} names no field, and {name} has {field_names}"
             raise InvalidInputError(what, where=where, next_step="publish a version of the model that names its field")
         if port.field is not UNSET and port.field not in fields:
-            what = f"the input {port.name} takes the field {port.field!r}, and {name} has {known}"
+            what = f"the input {port.name} takes the field {port.field!r}, and {name} has {field_names}"
             step = "choose another dataset, or publish a version of one of them that calls the field as the other does"
             raise InvalidInputError(what, where=where, next_step=step)
         if port.type not in _INPUT_TYPES.get(dataset.format, (port.type,)):

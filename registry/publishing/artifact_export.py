@@ -164,8 +164,8 @@ def name_version(store: BlobStore, manifest: Manifest) -> None:
         if len(parts) == 1:
             store.name_manifest(tag, parts[0].document, parts[0].config)
             return
-        named = [_store_part(store, f"{tag}_{number}", part) for number, part in enumerate(parts, 1)]
-        store.name_manifest(tag, OciIndex(artifact_type=ARTIFACTS[reference.kind], manifests=tuple(named)))
+        descriptors = [_store_part(store, f"{tag}_{number}", part) for number, part in enumerate(parts, 1)]
+        store.name_manifest(tag, OciIndex(artifact_type=ARTIFACTS[reference.kind], manifests=tuple(descriptors)))
     except UnavailableError as error:
         raise UnavailableError(
             f"{reference} is published, and other programs do not see it yet: {error.what}",
@@ -184,10 +184,10 @@ def package_version(manifest: Manifest, store: BlobStore) -> tuple[Package, ...]
         "org.opencontainers.image.licenses": manifest.license,
     }
     if isinstance(manifest, Model):
-        published = _published_layer(manifest, {_path_of(layer) for layer in layers})
+        manifest_layer = _published_layer(manifest, {_path_of(layer) for layer in layers})
         return tuple(
-            _package_model(manifest, batch, annotations | {MANIFEST_DIGEST: published.digest})
-            for batch in split_layers([*layers, published])
+            _package_model(manifest, batch, annotations | {MANIFEST_DIGEST: manifest_layer.digest})
+            for batch in split_layers([*layers, manifest_layer])
         )
     config = describe_bytes(content(manifest), CONFIG)
     return tuple(

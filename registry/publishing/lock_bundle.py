@@ -60,11 +60,11 @@ def list_lock_parts(lock: Lock, platforms: Collection[LockedPlatform], store: Bl
     """
     parts: dict[Digest, BundlePart] = {}
     for part in iterate_parts(lock, platforms, store):
-        known = parts.setdefault(part.blob.digest, part)
-        if known.blob != part.blob:
+        first = parts.setdefault(part.blob.digest, part)
+        if first.blob != part.blob:
             raise IntegrityError(
-                f"the lock says that {known.name} has {known.blob.size} bytes, and {part.name}, under the same digest "
-                f"{known.blob.digest}, {part.blob.size}",
+                f"the lock says that {first.name} has {first.blob.size} bytes, and {part.name}, under the same digest "
+                f"{first.blob.digest}, {part.blob.size}",
                 where=part.name,
                 next_step="lock the request again",
             )
@@ -105,16 +105,16 @@ def find_platforms(lock: Lock, listed: Mapping[Digest, int]) -> tuple[LockedPlat
             raise BundleError(
                 f"{blob.name} has {listed[blob.digest]} bytes, too many for a {blob.sort}", where=blob.name
             )
-    missing = [blob for blob in blobs if blob.digest not in listed]
-    whole = tuple(
-        platform for platform in lock.image.platforms if not any(blob.platform == platform for blob in missing)
+    missing_blobs = [blob for blob in blobs if blob.digest not in listed]
+    complete_platforms = tuple(
+        platform for platform in lock.image.platforms if not any(blob.platform == platform for blob in missing_blobs)
     )
-    needed = {blob.digest for blob in blobs if blob.platform is None or blob.platform in whole}
-    partial = {blob.platform for blob in blobs if blob.digest in listed and blob.digest not in needed}
-    for blob in missing:
-        if blob.platform is None or blob.platform in partial or not whole:
+    needed_digests = {blob.digest for blob in blobs if blob.platform is None or blob.platform in complete_platforms}
+    partial_platforms = {blob.platform for blob in blobs if blob.digest in listed and blob.digest not in needed_digests}
+    for blob in missing_blobs:
+        if blob.platform is None or blob.platform in partial_platforms or not complete_platforms:
             raise _missing_error(blob.name, blob.digest)
-    return whole
+    return complete_platforms
 
 
 def check_parts(parts: Iterable[BundlePart], listed: Mapping[Digest, int]) -> None:
@@ -124,7 +124,7 @@ def check_parts(parts: Iterable[BundlePart], listed: Mapping[Digest, int]) -> No
         IntegrityError: A part is missing, or listed with another size.
         BundleError: The bundle lists further blobs.
     """
-    left = set(listed)
+    unmatched = set(listed)
     for part in parts:
         size = listed.get(part.blob.digest)
         if size is None:
@@ -133,8 +133,8 @@ def check_parts(parts: Iterable[BundlePart], listed: Mapping[Digest, int]) -> No
             raise IntegrityError(
                 f"{part.name} has {size} bytes, and the lock says {part.blob.size}", where=part.name, next_step=_AGAIN
             )
-        left.discard(part.blob.digest)
-    for digest in sorted(left):
+        unmatched.discard(part.blob.digest)
+    for digest in sorted(unmatched):
         raise BundleError(f"the bundle brings {digest}, which nothing in it names", where=digest, next_step=_AGAIN)
 
 
@@ -151,13 +151,13 @@ def find_objections(
     objections: dict[Kind, str] = {}
     for kind, manifest in manifests.items():
         files = [(file, listed.get(from_hex(str(file.sha256)))) for file in files_of(manifest)]
-        absent = [file.path for file, size in files if size is None]
-        wrong = [file.path for file, size in files if size != file.size and not file.path.endswith("/")]
-        if absent:
-            more = f" and {len(absent) - 1} more of its files" if len(absent) > 1 else ""
-            objections[kind] = f"the bundle does not bring {absent[0]}{more}"
-        elif wrong:
-            objections[kind] = f"its manifest gives {wrong[0]} another size than it has"
+        absent_paths = [file.path for file, size in files if size is None]
+        wrong_paths = [file.path for file, size in files if size != file.size and not file.path.endswith("/")]
+        if absent_paths:
+            suffix = f" and {len(absent_paths) - 1} more of its files" if len(absent_paths) > 1 else ""
+            objections[kind] = f"the bundle does not bring {absent_paths[0]}{suffix}"
+        elif wrong_paths:
+            objections[kind] = f"its manifest gives {wrong_paths[0]} another size than it has"
         elif (reason := find_objection(manifest, store)) is not None:
             objections[kind] = reason
     return objections
@@ -182,18 +182,18 @@ def admit(
         objections: The reasons of ``find_objections`` not to publish an artifact.
         at: The time of the import.
     """
-    published, kept_out = [], {}
+    results, reasons = [], {}
     for kind, manifest in manifests.items():
         reference, digest = reference_of(manifest), lock.artifacts()[kind].digest
         provenance = Provenance("", {file.path: f"bundle:{lock.id}" for file in files_of(manifest)})
         try:
             if kind in objections and not is_published(connection, reference, digest):
-                kept_out[reference] = objections[kind]
+                reasons[reference] = objections[kind]
             else:
-                published.append(insert_version(connection, manifest, provenance, at))
+                results.append(insert_version(connection, manifest, provenance, at))
         except VersionTakenError as error:
-            kept_out[reference] = error.what
-    return ArtifactImport(tuple(published), kept_out)
+            reasons[reference] = error.what
+    return ArtifactImport(tuple(results), reasons)
 
 
 def describe_absent_parts(platforms: Collection[LockedPlatform]) -> tuple[str, ...]:

@@ -47,16 +47,16 @@ def publish(
     draft: Draft, store: BlobStore, catalogue: CatalogueProtocol, *, progress: Progress = SILENT
 ) -> PublishResult:
     """Publish one draft; see ``publish_all``."""
-    (published,) = publish_all([draft], store, catalogue, progress=progress)
-    return published
+    (result,) = publish_all([draft], store, catalogue, progress=progress)
+    return result
 
 
 def dry_run_publish(
     draft: Draft, catalogue: CatalogueProtocol, store: BlobStore | None = None, *, progress: Progress = SILENT
 ) -> PublishResult:
     """Return the result that ``publish`` would have; see ``dry_run_publish_all``."""
-    (published,) = dry_run_publish_all([draft], catalogue, store, progress=progress)
-    return published
+    (result,) = dry_run_publish_all([draft], catalogue, store, progress=progress)
+    return result
 
 
 def publish_all(
@@ -131,9 +131,9 @@ def store_draft(
 def _commit(prepared: _Prepared, store: BlobStore, catalogue: CatalogueProtocol) -> PublishResult:
     draft, manifest = prepared.draft, prepared.manifest
     store.put(io.BytesIO(manifest_content(manifest)), name=str(draft.path))
-    published = catalogue.publish(manifest, Provenance(draft.text, prepared.stored.sources))
+    result = catalogue.publish(manifest, Provenance(draft.text, prepared.stored.sources))
     name_version(store, manifest)
-    return published
+    return result
 
 
 def _prepare(
@@ -146,16 +146,16 @@ def _prepare(
     """Store the files of drafts and return the prepared drafts, or raise all problems of all drafts."""
     problems, prepared_drafts = Problems(), list[_Prepared]()
     for draft in drafts:
-        own = Problems()
+        draft_problems = Problems()
         for problem in draft.problems:
-            own.add(problem)
-        prepared = _prepare_one(draft, store, progress, own, warn)
+            draft_problems.add(problem)
+        prepared = _prepare_one(draft, store, progress, draft_problems, warn)
         if prepared is not None:
-            with own.noted():
+            with draft_problems.noted():
                 catalogue.would_change(prepared.manifest)
                 _require_unique(prepared, prepared_drafts)
             prepared_drafts.append(prepared)
-        for error in own.found:
+        for error in draft_problems.found:
             problems.add(error)
     problems.refuse()
     _warn_of_claims([item.manifest for item in prepared_drafts], catalogue, warn)
@@ -220,10 +220,10 @@ def publish_successor(
     image = draft.manifest
     assert isinstance(image, Image)
     published = _versions(image, catalogue)
-    described = with_files(image, _describe_files(image, draft.path.parent))
+    image_with_files = with_files(image, _describe_files(image, draft.path.parent))
     for entry in reversed(published):
-        named = structs.replace(described, version=str(entry.reference.version))
-        if manifest_digest(named) == entry.digest:
+        candidate = structs.replace(image_with_files, version=str(entry.reference.version))
+        if manifest_digest(candidate) == entry.digest:
             return publish(_with_version(draft, str(entry.reference.version)), store, catalogue, progress=progress)
     if published:
         draft = _with_version(draft, str(published[-1].reference.version.bump_minor()))

@@ -137,9 +137,9 @@ def publish_received(
         problems.refuse()
         if dry_run:
             return catalogue.would_change(manifest)
-        published = _publish(manifest, provenance, store, catalogue)
+        result = _publish(manifest, provenance, store, catalogue)
         name_version(store, manifest)
-    return published
+    return result
 
 
 def _publish(manifest: Manifest, provenance: Provenance, store: BlobStore, catalogue: Catalogue) -> PublishResult:
@@ -150,10 +150,10 @@ def _publish(manifest: Manifest, provenance: Provenance, store: BlobStore, catal
     in_catalogue = isinstance(store, CataloguedStore)
     if not in_catalogue:
         _put(manifest, store)
-    published = catalogue.publish(manifest, provenance)
-    if in_catalogue and not published.changed:
+    result = catalogue.publish(manifest, provenance)
+    if in_catalogue and not result.changed:
         _put(manifest, store)
-    return published
+    return result
 
 
 def _put(manifest: Manifest, store: BlobStore) -> None:
@@ -166,9 +166,11 @@ def require_blobs(blobs: Mapping[Digest, str], store: BlobStore) -> None:
     Raises:
         MissingBlobsError: The store lacks some of them; the error lists their digests.
     """
-    missing = {digest: name for digest, name in blobs.items() if not store.exists(digest)}
-    if missing:
-        raise MissingBlobsError(_describe_missing(list(missing.values()), len(missing)), tuple(missing))
+    missing_names = {digest: name for digest, name in blobs.items() if not store.exists(digest)}
+    if missing_names:
+        raise MissingBlobsError(
+            _describe_missing(list(missing_names.values()), len(missing_names)), tuple(missing_names)
+        )
 
 
 def _inspect_sent(manifest: Manifest, store: BlobStore, problems: Problems, warn: Callable[[str], None]) -> None:

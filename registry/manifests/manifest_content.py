@@ -58,7 +58,7 @@ def _remember(manifest: Manifest, text: bytes) -> bytes:
     if _may_have_large_number(text):
         try:
             encode_canonical(decode_untyped(text))
-        except InvalidInputError as error:  # RFC 8785 writes 1e16 as an integer, but no parser accepts one that large
+        except InvalidInputError as error:  # RFC 8785 writes 1e16 as an integer, but allows none that large
             raise InvalidInputError(
                 f"a number of the manifest is beyond 2**53 - 1, and could not be read again: {error.what}",
                 where=str(reference_of(manifest)),

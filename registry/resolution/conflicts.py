@@ -278,8 +278,8 @@ def list_rejections(
             unnamed = allowed - requirement.constraint.prereleases
             yield from _line(search, "pre-release", requirement, unnamed, "pre-release")
             allowed &= requirement.constraint.prereleases
-    kept = search.available.admitted(kind, name, *(one.constraint for one in requirements)).get("yanked", Range.NONE)
-    yield from _yanked(search, kind, name, remaining - kept)
+    admitted = search.available.admitted(kind, name, *(requirement.constraint for requirement in requirements))
+    yield from _yanked(search, kind, name, remaining - admitted.get("yanked", Range.NONE))
 
 
 def _line(
@@ -321,10 +321,10 @@ def group_rejections(
         groups.setdefault(reason(candidate), []).append(candidate)
     kind, name, total = candidates[0].kind, candidates[0].name, count
     code, _ = reason(candidates[-1])
-    for (code, because), some in groups.items():
-        versions = tuple(str(one.version) for one in some)
-        yield Rejection(kind, name, versions, len(some), code, f"{kind}/{name} {list_newest(versions)}: {because}")
-        count -= len(some)
+    for (code, because), members in groups.items():
+        versions = tuple(str(member.version) for member in members)
+        yield Rejection(kind, name, versions, len(members), code, f"{kind}/{name} {list_newest(versions)}: {because}")
+        count -= len(members)
     if count > 0:
         older = f"{'over ' if total >= COUNTED else ''}{count} older ones are not told apart"
         yield Rejection(kind, name, (), count, code, f"{kind}/{name}: {older}")

@@ -58,12 +58,12 @@ def shape_lines(port: OriginalMapping, picture: ImageParameters, key: str) -> Li
 
 def layout_line(port: OriginalMapping, key: str) -> tuple[str | None, Lines]:
     """Return the layout, and its line or a TODO line."""
-    written = port.text(key)
-    layout = LAYOUTS.get((written or "").strip().upper())
+    original = port.text(key)
+    layout = LAYOUTS.get((original or "").strip().upper())
     if layout:
         return layout, entry_lines("layout", layout)
-    if written:
-        what, ask = f"{format_original(written)} is no layout of a picture", "write NHWC or NCHW"
+    if original:
+        what, ask = f"{format_original(original)} is no layout of a picture", "write NHWC or NCHW"
     else:
         what, ask = "the original says none", "write NHWC, which their program took then, or NCHW"
     return None, [port.notes.todo(port.path(key), "layout", "layout", what, ask)]
@@ -71,13 +71,13 @@ def layout_line(port: OriginalMapping, key: str) -> tuple[str | None, Lines]:
 
 def decode_step(port: OriginalMapping, key: str) -> Lines:
     """Return the first step: the colours in the original, and a TODO line for the orientation, which it never has."""
-    written, notes, path = port.text(key), port.notes, port.path(key)
-    color = (written or "").strip().upper()
+    original, notes, path = port.text(key), port.notes, port.path(key)
+    color = (original or "").strip().upper()
     if color in COLORS:
         lines = entry_lines("color", color)
-    elif written:
+    elif original:
         lines = [
-            notes.todo(path, "color", "color", f"unknown color mode {format_original(written)}", "write RGB, BGR or L")
+            notes.todo(path, "color", "color", f"unknown color mode {format_original(original)}", "write RGB, BGR or L")
         ]
     else:
         ask = "write RGB, which their program took then, BGR or L"
@@ -223,10 +223,10 @@ def _step(step: OriginalMapping, picture: ImageParameters) -> Lines:
 
 def _decode(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: ARG001 - all alike
     """Convert a decode step."""
-    written = step.text("data_layout")
-    if written and written.upper() not in LAYOUTS:
+    original = step.text("data_layout")
+    if original and original.upper() not in LAYOUTS:
         step.notes.tell(
-            step.path("data_layout"), "layout", f"{format_original(written)} is no layout of a picture", "left out"
+            step.path("data_layout"), "layout", f"{format_original(original)} is no layout of a picture", "left out"
         )
     if step.has_value("element_type"):
         what = f"decode gives {format_original(step.use('element_type'))}, and here always uint8"
@@ -274,10 +274,10 @@ def _normalize(step: OriginalMapping, picture: ImageParameters) -> Lines:
 
 def _cast(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: ARG001
     """Convert a cast step."""
-    written = step.text("element_type") or ""
-    if written.lower() in DTYPES:
-        return element_lines([f"cast: {format_flow({'dtype': written.lower()})}"])
-    what = f"{format_original(written)} is no type of elements here"
+    original = step.text("element_type") or ""
+    if original.lower() in DTYPES:
+        return element_lines([f"cast: {format_flow({'dtype': original.lower()})}"])
+    what = f"{format_original(original)} is no type of elements here"
     return [step.notes.todo(step.path("element_type"), "dtype", "cast", what, f"write one of {', '.join(DTYPES)}")]
 
 
@@ -416,16 +416,16 @@ def _normalize_step(port: OriginalMapping, picture: ImageParameters) -> Lines:
         return []
     mean, scale = mean or (0,), scale or (1,)
     path = port.path("mean" if port.has_value("mean") else "scale")
-    written = f"mean {format_flow(list(mean))} and scale {format_flow(list(scale))}"
+    values_text = f"mean {format_flow(list(mean))} and scale {format_flow(list(scale))}"
     channels = picture.channels or 3
     if len(mean) not in (1, channels) or len(scale) not in (1, channels) or any(values <= 0 for values in scale):
         ask = f"write normalize with {channels} means and positive deviations"
-        return [port.notes.todo(path, "normalize", "normalize", f"{written} fit no {channels} channels", ask)]
+        return [port.notes.todo(path, "normalize", "normalize", f"{values_text} fit no {channels} channels", ask)]
     width = max(len(mean), len(scale))
     mean, scale = (list(values) * (width // len(values)) for values in (mean, scale))  # type: ignore[assignment]
     differs_by_channel = len(set(mean)) > 1 or len(set(scale)) > 1
     if differs_by_channel and str(port.value.get("color_mode")).strip().upper() != "RGB":
-        what = f"{written} are in the order R, G, B in their program, whatever color_mode says"
+        what = f"{values_text} are in the order R, G, B in their program, whatever color_mode says"
         ask = "write normalize: {mean: …, std: …} in the order of the picture's colours"
         return [port.notes.todo(path, "mean-order", "normalize", what, ask)]
     return [f"- normalize: {format_flow({'mean': mean, 'std': scale})}"]
@@ -440,12 +440,8 @@ def list_code(top: OriginalMapping) -> None:
     """List code in the original, which is not imported."""
     for key in CODE:
         if top.has_value(key):
-            written = top.use(key)
-            lines = written.count("\n") if isinstance(written, str) else 0
-            what = (
-                f"{lines} lines of code: {format_original(written)}"
-                if lines > 1
-                else f"code: {format_original(written)}"
-            )
+            code = top.use(key)
+            lines = code.count("\n") if isinstance(code, str) else 0
+            what = f"{lines} lines of code: {format_original(code)}" if lines > 1 else f"code: {format_original(code)}"
             ask = "it ran in place of the steps below: say there what it does, then delete this line"
             top.notes.todo_unplaced(top.path(key), "code", what, ask)

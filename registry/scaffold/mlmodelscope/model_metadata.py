@@ -52,16 +52,16 @@ def name_lines(top: OriginalMapping, seen: dict[tuple[str, str], str], source: s
         seen: The original of each name and version that was imported before; the new one is added.
         source: The name of this original.
     """
-    written = top.text("name")
+    original = top.text("name")
     path, notes = top.path("name"), top.notes
-    if not written:
+    if not original:
         return None, [notes.todo(path, "no-name", "name", "the original has none", "write one")]
-    native = native_name(written)
+    native = native_name(original)
     if native is None:
-        what = f"{format_original(written)} holds no name by the rule here"
+        what = f"{format_original(original)} holds no name by the rule here"
         return None, [notes.todo(path, "name", "name", what, f"write lower-case letters and digits, at most {LONGEST}")]
-    if native != written:
-        notes.tell(path, "name", f"{format_original(written)} is no name by the rule here", f"written as {native}")
+    if native != original:
+        notes.tell(path, "name", f"{format_original(original)} is no name by the rule here", f"written as {native}")
     # Only the version distinguishes two models of one name; two without a version count as the same.
     key = (native, format_original(top.value.get("version")))
     if key in seen:
@@ -72,43 +72,43 @@ def name_lines(top: OriginalMapping, seen: dict[tuple[str, str], str], source: s
             )
         ]
     seen[key] = source
-    return native, [entry_lines("name", native)[0] + ("" if native == written else f"  # {printable(written)}")]
+    return native, [entry_lines("name", native)[0] + ("" if native == original else f"  # {printable(original)}")]
 
 
 def version_lines(top: OriginalMapping) -> Lines:
     """Return the line of the version, or a TODO line."""
-    written = top.text("version")
+    original = top.text("version")
     path, notes = top.path("version"), top.notes
-    if not written:
+    if not original:
         return [notes.todo(path, "no-version", "version", "the original has none", "write one, such as 1.0.0")]
     try:
-        return entry_lines("version", str(parse_version(written)))
+        return entry_lines("version", str(parse_version(original)))
     except InvalidInputError:
-        what = f"{format_original(written)} is no SemVer version{_as_number(top, 'version')}"
+        what = f"{format_original(original)} is no SemVer version{_as_number(top, 'version')}"
         ask = "write MAJOR.MINOR.PATCH"
-        if _NUMBER.fullmatch(written):
-            ask = f"write {written}{'.0' * (2 - written.count('.'))} if that is meant"
+        if _NUMBER.fullmatch(original):
+            ask = f"write {original}{'.0' * (2 - original.count('.'))} if that is meant"
         return [notes.todo(path, "version", "version", what, ask)]
 
 
 def license_lines(top: OriginalMapping) -> Lines:
     """Return the line of the licence, or a TODO line."""
-    written = top.text("license")
+    original = top.text("license")
     path, notes = top.path("license"), top.notes
-    if written is None or written.strip().lower() in _NO_LICENCE:
-        what = "the original has none" if written is None else f"the original says {format_original(written)}"
+    if original is None or original.strip().lower() in _NO_LICENCE:
+        what = "the original has none" if original is None else f"the original says {format_original(original)}"
         return [notes.todo(path, "no-license", "license", what, "write the licence of the weights")]
     try:
-        canonicalize_license_expression(written)
+        canonicalize_license_expression(original)
     except InvalidLicenseExpression:
-        notes.tell(path, "license", f"{format_original(written)} is no SPDX expression", "kept as it is written")
-    return entry_lines("license", written.strip())
+        notes.tell(path, "license", f"{format_original(original)} is no SPDX expression", "kept as it is written")
+    return entry_lines("license", original.strip())
 
 
 def description_lines(top: OriginalMapping) -> Lines:
     """Return the line of the description, if there is one."""
-    written = top.text("description")
-    return entry_lines("description", written.strip()) if written and written.strip() else []
+    original = top.text("description")
+    return entry_lines("description", original.strip()) if original and original.strip() else []
 
 
 def framework_lines(top: OriginalMapping) -> tuple[str | None, Lines]:
@@ -119,36 +119,36 @@ def framework_lines(top: OriginalMapping) -> tuple[str | None, Lines]:
         return None, [
             notes.todo(path, "no-framework", "framework", "the original names none", "write name and version")
         ]
-    written = framework.text("name")
-    native = _FRAMEWORKS.get((written or "").strip().lower())
+    original = framework.text("name")
+    native = _FRAMEWORKS.get((original or "").strip().lower())
     if native is None:
-        what = f"no predictor here drives {format_original(written)}" if written else "the original names none"
+        what = f"no predictor here drives {format_original(original)}" if original else "the original names none"
         ask = f"write one of {', '.join(dict.fromkeys(_FRAMEWORKS.values()))} if the files fit it"
         lines = [notes.todo(framework.path("name"), "no-predictor", "framework.name", what, ask)]
     else:
         lines = entry_lines("name", native)
-        if native != written:
+        if native != original:
             notes.tell(
-                framework.path("name"), "framework", f"{format_original(written)} is called {native} here", "renamed"
+                framework.path("name"), "framework", f"{format_original(original)} is called {native} here", "renamed"
             )
     return native, block_lines("framework", [*lines, *_constraint_lines(framework)])
 
 
 def _constraint_lines(framework: OriginalMapping) -> Lines:
     """Return the line of the framework's versions, or a TODO line."""
-    written = framework.text("version")
+    original = framework.text("version")
     path, notes, subject = framework.path("version"), framework.notes, "framework.version"
-    if not written:
+    if not original:
         return [notes.todo(path, "no-framework-version", subject, "the original has none", "write a set of versions")]
-    if _PARTIAL.fullmatch(written):
-        what = f"{written} alone is a partial version{_as_number(framework, 'version')}"
-        return [notes.todo(path, "partial-version", subject, what, f'write "~{written}" or "^{written}"')]
+    if _PARTIAL.fullmatch(original):
+        what = f"{original} alone is a partial version{_as_number(framework, 'version')}"
+        return [notes.todo(path, "partial-version", subject, what, f'write "~{original}" or "^{original}"')]
     try:
-        Constraint.parse(written)
+        Constraint.parse(original)
     except InvalidInputError as error:
-        what = f"{format_original(written)} is no set of versions"
+        what = f"{format_original(original)} is no set of versions"
         return [notes.todo(path, "constraint", subject, what, printable(error.next_step or "write one"))]
-    return [f"version: {json.dumps(written)}"]
+    return [f"version: {json.dumps(original)}"]
 
 
 def list_images(top: OriginalMapping) -> None:
@@ -184,8 +184,8 @@ def _list_image(notes: ImportNotes, path: str, device: str, tag: object) -> None
 
 def _as_number(place: OriginalMapping, key: str) -> str:
     """Return what YAML made of a version without quotes."""
-    value, written = place.value[key], place.spelling(key)
-    if isinstance(value, float) and _KEPT_ZERO.fullmatch(written) and str(value) != written:
+    value, spelling = place.value[key], place.spelling(key)
+    if isinstance(value, float) and _KEPT_ZERO.fullmatch(spelling) and str(value) != spelling:
         return f", and a number, of which YAML reads {value}"
     return ", and a number" if isinstance(value, int | float) else ""
 

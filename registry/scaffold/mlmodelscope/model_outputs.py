@@ -53,25 +53,25 @@ def read_outputs(top: OriginalMapping, network: Network, files: Files) -> Output
     task = _task_lines(ports[0], kind if has_image_input else None, kind)
     lines, predictions = Lines(), Lines()
     for port in ports:
-        written = port.text("type")
+        output_type = port.text("type")
         parameters = port.mapping("parameters") or port
         described = description_comment(port)
-        if written == "boundingbox":
+        if output_type == "boundingbox":
             detected, predictions = _detections(parameters, network, files)
             lines += [*described, *detected]
         else:
-            lines += _FORMS.get(written or "", _unknown)(port, parameters, described, network, files)
+            lines += _FORMS.get(output_type or "", _unknown)(port, parameters, described, network, files)
     return Outputs(task, block_lines("outputs", lines), predictions)
 
 
-def _task_lines(port: OriginalMapping, kind: str | None, written: str | None) -> Lines:
+def _task_lines(port: OriginalMapping, kind: str | None, output_type: str | None) -> Lines:
     """Return the line of the task, or a TODO line."""
     task = TASKS.get(kind or "")
     if task:
         return entry_lines("task", task)
     what = (
-        f"none follows from an output of type {format_original(written)}"
-        if written
+        f"none follows from an output of type {format_original(output_type)}"
+        if output_type
         else "the original says no type of output"
     )
     ask = "write image-classification, object-detection, semantic-segmentation, or another one of the formats"

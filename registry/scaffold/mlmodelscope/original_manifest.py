@@ -147,8 +147,8 @@ class Network:
 
 def description_comment(port: OriginalMapping) -> Lines:
     """Return the description of an input or output as a comment: it has no key of its own."""
-    written = port.text("description")
-    return [f"# {printable(written.strip())}"] if written and written.strip() else []
+    original = port.text("description")
+    return [f"# {printable(original.strip())}"] if original and original.strip() else []
 
 
 def name_lines(port: OriginalMapping, key: str, position: int, kind: str, network: Network) -> tuple[str | None, Lines]:
@@ -162,20 +162,20 @@ def name_lines(port: OriginalMapping, key: str, position: int, kind: str, networ
         network: The network, whose tensors may be identified by position.
     """
     key = key if port.has_value(key) or not port.has_value(_LAYER) else _LAYER
-    written, notes, path = port.text(key), port.notes, port.path(key)
-    if written is None:
+    original, notes, path = port.text(key), port.notes, port.path(key)
+    if original is None:
         what = f"the original does not name the {kind}"
         ask = "write the tensor's name" if not network.by_position else "write a name: its position counts"
         return None, [notes.todo(path, "no-layer", "name", what, ask)]
-    if not written.isdecimal():
-        return written, entry_lines("name", written)
-    if network.by_position and int(written) == position:
+    if not original.isdecimal():
+        return original, entry_lines("name", original)
+    if network.by_position and int(original) == position:
         name = f"{kind}_{position}"
         notes.tell(
-            path, "position", f"the {kind} is named by its position, {written}", f"named {name}: positions count"
+            path, "position", f"the {kind} is named by its position, {original}", f"named {name}: positions count"
         )
         return name, entry_lines("name", name)
-    what = f"the original gives the position {written} in place of a name"
+    what = f"the original gives the position {original} in place of a name"
     ask = f"write the name of the {kind} at that position"
     if network.by_position:
         ask = f"list the {kind} at that position, by a name of yours"
@@ -184,14 +184,14 @@ def name_lines(port: OriginalMapping, key: str, position: int, kind: str, networ
 
 def dtype_lines(port: OriginalMapping) -> tuple[str | None, Lines]:
     """Return the element type, and its line or a TODO line."""
-    written = port.text("element_type")
+    original = port.text("element_type")
     path, notes = port.path("element_type"), port.notes
-    dtype = (written or "").strip().lower()
+    dtype = (original or "").strip().lower()
     if dtype in DTYPES:
         return dtype, entry_lines("dtype", dtype)
     what = (
-        f"{format_original(written)} is no type of elements here"
-        if written
+        f"{format_original(original)} is no type of elements here"
+        if original
         else "the original does not say the element type"
     )
     return None, [notes.todo(path, "dtype", "dtype", what, f"write one of {', '.join(DTYPES)}")]

@@ -109,14 +109,14 @@ def check_collisions(paths: Iterable[str]) -> None:
         InvalidInputError: Two files or folders differ only by case or by Unicode normal form, or one path is both a
             file and a folder.
     """
-    ordered = sorted((_folded(path), index, path) for index, path in enumerate(paths))
-    for (first, at, one), (second, after, other) in pairwise(ordered):
+    ordered = sorted((_fold(path), index, path) for index, path in enumerate(paths))
+    for (first, first_index, first_path), (second, second_index, second_path) in pairwise(ordered):
         shared = _shared_parts(first, second)
         if not shared:
             continue
-        spellings = [_spelling(one, shared), _spelling(other, shared)]
+        spellings = [_spelling(first_path, shared), _spelling(second_path, shared)]
         if spellings[0] != spellings[1]:
-            earlier, later = spellings if at < after else reversed(spellings)
+            earlier, later = spellings if first_index < second_index else reversed(spellings)
             raise InvalidInputError(
                 f"{earlier!a} and {later!a} are one name on some file systems",
                 where=ascii(later),
@@ -124,7 +124,7 @@ def check_collisions(paths: Iterable[str]) -> None:
             )
 
 
-def _folded(path: str) -> str:
+def _fold(path: str) -> str:
     """Return a key that is equal for colliding paths; slashes sort before all other characters."""
     # The canonical caseless match of the Unicode standard (definition D145).
     folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
@@ -154,26 +154,26 @@ def walk_tree(folder: Path, *, exclude: Path | None = None) -> tuple[tuple[str, 
         InvalidInputError: The folder has a link, a special file, an invalid or colliding path, or no file.
         UnavailableError: The folder cannot be read.
     """
-    left_out = exclude.resolve() if exclude else None
+    excluded = exclude.resolve() if exclude else None
     root = folder.resolve()
-    found = [(path, place) for path, place in _files(root, "") if place != left_out]
-    if not found:
+    files = [(path, place) for path, place in _walk_files(root, "") if place != excluded]
+    if not files:
         raise InvalidInputError(f"{folder} holds no file", where=str(folder), next_step="name a folder with files")
-    check_collisions(path for path, _ in found)
-    return tuple(sorted(found, key=lambda pair: pair[0].encode()))
+    check_collisions(path for path, _ in files)
+    return tuple(sorted(files, key=lambda pair: pair[0].encode()))
 
 
-def _files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
+def _walk_files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
     try:
-        with os.scandir(folder) as listed:
-            entries = sorted(listed, key=lambda entry: entry.name)
+        with os.scandir(folder) as iterator:
+            entries = sorted(iterator, key=lambda entry: entry.name)
             modes = [entry.stat(follow_symlinks=False).st_mode for entry in entries]
     except OSError as error:
         raise make_unreadable_error(folder, error) from error
     for entry, mode in zip(entries, modes, strict=True):
         path, place = check_path(prefix + entry.name), folder / entry.name
         if stat.S_ISDIR(mode):
-            yield from _files(place, f"{path}/")
+            yield from _walk_files(place, f"{path}/")
         elif stat.S_ISREG(mode):
             yield path, place
         else:
@@ -204,22 +204,22 @@ def parse_listing(content: bytes, name: str) -> tuple[TreeEntry, ...]:
         check_collisions(entry.path for entry in entries)
         rewritten = encode_listing(entries)
     except (msgspec.MsgspecError, InvalidInputError, UnicodeDecodeError) as error:
-        raise _no_listing(name, str(error).splitlines()[0]) from error
+        raise _make_listing_error(name, str(error).splitlines()[0]) from error
     if rewritten != content:
-        raise _no_listing(name, "it is not sorted, or not canonical JSON")
+        raise _make_listing_error(name, "it is not sorted, or not canonical JSON")
     if len({entry.path for entry in entries}) != len(entries):
-        raise _no_listing(name, "a path stands there twice")
+        raise _make_listing_error(name, "a path stands there twice")
     if any(entry.size < 0 for entry in entries):
-        raise _no_listing(name, "a size is negative")
+        raise _make_listing_error(name, "a size is negative")
     return entries
 
 
 def _check_listing_size(size: int, name: str) -> None:
     if size > LARGEST_LISTING:
-        raise _no_listing(name, f"it has {size} bytes, more than {LARGEST_LISTING}")
+        raise _make_listing_error(name, f"it has {size} bytes, more than {LARGEST_LISTING}")
 
 
-def _no_listing(name: str, reason: str) -> InvalidInputError:
+def _make_listing_error(name: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
         f"the listing of the tree {name} is malformed: {reason}", where=name, next_step="publish the folder again"
     )
@@ -241,7 +241,7 @@ def put_tree(
         UnavailableError: A file cannot be read, or the store cannot be written.
     """
     files = walk_tree(folder, exclude=exclude)
-    with store.writing(), progress.task(f"storing {folder.name}/", _total(files)) as advance:
+    with store.writing(), progress.task(f"storing {folder.name}/", _sum_sizes(files)) as advance:
         blobs = store.put_files((place for _, place in files), advance=advance)
         entries = tuple(
             TreeEntry(path, to_hex(blob.digest), blob.size) for (path, _), blob in zip(files, blobs, strict=True)
@@ -250,7 +250,7 @@ def put_tree(
     return Descriptor(listing.digest, sum(entry.size for entry in entries)), entries
 
 
-def _total(files: Iterable[tuple[str, Path]]) -> int:
+def _sum_sizes(files: Iterable[tuple[str, Path]]) -> int:
     total = 0
     for _, place in files:
         try:
@@ -287,37 +287,37 @@ def iterate_listing(store: BlobReader, tree: Digest, *, name: str) -> Iterator[T
         _check_listing_size(store.stat(tree).size, name)
     verify(store, tree, name=f"the listing of {name}")
     with store.open(tree) as stream:
-        for path, sha256, size in _rows(stream, name):
+        for path, sha256, size in _parse_rows(stream, name):
             yield TreeEntry(_decode_path(path, name), sha256.decode(), int(size))
 
 
-def _rows(stream: BinaryIO, name: str) -> Iterator[tuple[bytes, bytes, bytes]]:
+def _parse_rows(stream: BinaryIO, name: str) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Yield path, digest and size of each row, as written."""
-    rest, more = stream.read(_PIECE), True
-    if rest == b"[]":
+    buffer, more = stream.read(_PIECE), True
+    if buffer == b"[]":
         return
-    if not rest.startswith(b"["):
-        raise _no_listing(name, "it is not a list")
-    at, last = 1, False
-    while more or at < len(rest):
-        row = None if last else _ROW.match(rest, at)
+    if not buffer.startswith(b"["):
+        raise _make_listing_error(name, "it is not a list")
+    position, last = 1, False
+    while more or position < len(buffer):
+        row = None if last else _ROW.match(buffer, position)
         if row is not None:
             yield row[1], row[2], row[3]
-            at, last = row.end(), row[4] == b"]"
-        elif more and len(rest) - at <= _LONGEST_ROW:
-            piece = stream.read(_PIECE)
-            rest, at, more = rest[at:] + piece, 0, bool(piece)
+            position, last = row.end(), row[4] == b"]"
+        elif more and len(buffer) - position <= _LONGEST_ROW:
+            chunk = stream.read(_PIECE)
+            buffer, position, more = buffer[position:] + chunk, 0, bool(chunk)
         else:
-            raise _no_listing(name, "a row is not a path, a SHA-256 and a size")
+            raise _make_listing_error(name, "a row is not a path, a SHA-256 and a size")
     if not last:
-        raise _no_listing(name, "it is incomplete")
+        raise _make_listing_error(name, "it is incomplete")
 
 
 def _decode_path(path: bytes, name: str) -> str:
     try:
         return check_path(msgspec.json.decode(b'"' + path + b'"', type=str))
     except (msgspec.MsgspecError, InvalidInputError, UnicodeDecodeError) as error:
-        raise _no_listing(name, str(error).splitlines()[0]) from error
+        raise _make_listing_error(name, str(error).splitlines()[0]) from error
 
 
 def _check_sum(size: int, tree: Descriptor, name: str) -> None:

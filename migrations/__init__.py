@@ -61,12 +61,12 @@ def prepare(engine: "Engine") -> bool:
     )
 
     with read_transaction(engine) as connection:
-        found = find_revision(connection)
-    if found is not None:
-        require_revision(found, HEAD, database_location(engine))
-    is_made = found is None and upgrade(engine)
+        revision = find_revision(connection)
+    if revision is not None:
+        require_revision(revision, HEAD, database_location(engine))
+    is_created = revision is None and upgrade(engine)
     expect_revision(engine, HEAD)
-    return is_made
+    return is_created
 
 
 def find_revision(connection: "Connection") -> str | None:

@@ -20,7 +20,7 @@ from benchlock.artifacts import size_limits
 from benchlock.evaluator.queue.queue_schema import jobs
 from benchlock.migrations import configure, upgrade, upgrade_within
 from benchlock.registry.auth.access_schema import tokens
-from benchlock.registry.database import triggers as limited
+from benchlock.registry.database import triggers as database_triggers
 from benchlock.registry.database.engine import open_engine, write_transaction
 from benchlock.registry.database.triggers import TextLimits, find_missing_triggers, list_guards
 
@@ -96,7 +96,7 @@ def list_text_limits() -> tuple[TextLimits, ...]:
     return tuple(
         TextLimits(table.name, tuple((name, _LIMITS[table.name][name]) for name in sorted(names)))
         for table in METADATA.sorted_tables
-        if (names := [one.name for one in table.columns if isinstance(one.type, Text | JSON)])
+        if (names := [column.name for column in table.columns if isinstance(column.type, Text | JSON)])
     )
 
 
@@ -114,13 +114,13 @@ def find_changes(connection: Connection) -> Iterator[str]:
     """
     if connection.dialect.name != "sqlite":
         return
-    found, expected = _read_objects(connection), _read_expected()
-    for name in sorted(expected.keys() | found.keys()):
-        if name not in found:
+    objects, expected = _read_objects(connection), _read_expected()
+    for name in sorted(expected.keys() | objects.keys()):
+        if name not in objects:
             yield f"the {name} is missing from the schema"
         elif name not in expected and name.startswith(_UNEXPECTED):
             yield f"the {name} is not part of the schema"
-        elif name in expected and found[name] != expected[name]:
+        elif name in expected and objects[name] != expected[name]:
             yield f"the {name} is not what the revisions of the schema make"
 
 
@@ -150,7 +150,8 @@ def list_differences(connection: Connection) -> list[str]:
     """List the differences of an upgraded database from the table modules, triggers included."""
     lost = [f"the guard {name} is missing" for name in find_missing_triggers(connection, list_guards(METADATA))]
     lost += [
-        f"the limit {name} is missing" for name in limited.find_missing_limit_triggers(connection, list_text_limits())
+        f"the limit {name} is missing"
+        for name in database_triggers.find_missing_limit_triggers(connection, list_text_limits())
     ]
     try:
         command.check(configure(connection))
@@ -161,7 +162,7 @@ def list_differences(connection: Connection) -> list[str]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        made = open_engine(Path(scratch) / "schema.db")
-        found = check(made)
-        made.dispose()
-    sys.exit("\n".join(found) or None)
+        engine = open_engine(Path(scratch) / "schema.db")
+        differences = check(engine)
+        engine.dispose()
+    sys.exit("\n".join(differences) or None)

@@ -356,13 +356,13 @@ class CallerUploads:
         try:
             return await self.append_last(request, upload, digest, None)
         except BaseException:
-            await self._work.do(self._uploads.give_up, _caller_id(), upload)
+            await self._work.do(self._uploads.delete, _caller_id(), upload)
             raise
 
     async def give_up(self, upload: str) -> None:
         """Cancel an upload and delete its bytes."""
         await self._work.do(self._uploads.offset, _caller_id(), upload)
-        await self._work.do(self._uploads.give_up, _caller_id(), upload)
+        await self._work.do(self._uploads.delete, _caller_id(), upload)
 
     @asynccontextmanager
     async def _append_locked(

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from benchlock.artifacts.atomic_files import make_unreadable_error, open_regular
@@ -34,7 +34,7 @@ from benchlock.artifacts.bundles.bundle_format import (
     make_bundle_error,
 )
 from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes, from_hex, to_hex
-from benchlock.artifacts.display import Advance, Progress
+from benchlock.artifacts.display import Advance, Progress, serialize_advance
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.oci.oci_documents import LARGEST_MANIFEST, LAYOUT_FILE
 
@@ -222,22 +222,17 @@ class Bundle:
         blobs = sorted(wanted, key=lambda digest: self._find_entry(_blob_path(digest)).start)
         size = sum(self._find_entry(_blob_path(digest)).size for digest in blobs)
         with progress.task("storing the blobs of the bundle", size) as advance, ThreadPoolExecutor(_WRITERS) as pool:
-            told, turn = advance, Lock()
-
-            def advance_in_turn(step: int) -> None:
-                with turn:
-                    told(step)
-
-            rest = iter(blobs)
+            put = partial(self._put, store, advance=serialize_advance(advance))
+            remaining = iter(blobs)
             try:
-                while some := tuple(islice(rest, _AT_ONCE)):
-                    for done in [pool.submit(self._put, store, digest, advance_in_turn) for digest in some]:
-                        done.result()
+                while batch := tuple(islice(remaining, _AT_ONCE)):
+                    for future in [pool.submit(put, digest) for digest in batch]:
+                        future.result()
             finally:
                 pool.shutdown(cancel_futures=True)
         return len(blobs)
 
-    def _put(self, store: BlobStore, digest: Digest, advance: Advance) -> None:
+    def _put(self, store: BlobStore, digest: Digest, *, advance: Advance) -> None:
         name = _blob_path(digest)
         try:
             store.put(self._open_entry(name), digest, name=name, advance=advance)

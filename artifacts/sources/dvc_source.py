@@ -79,8 +79,8 @@ class DvcSource:
             return self
         key = self.repository, self.revision
         if key not in self.commits:
-            with _opened(self) as files:
-                self.commits[key] = _commit(self, files)
+            with _open_repository(self) as files:
+                self.commits[key] = _read_commit(self, files)
         return replace(self, revision=self.commits[key])
 
     def stated(self) -> Digest | None:
@@ -95,7 +95,7 @@ class DvcSource:
             InvalidInputError: The file does not exist, or has more than ``limit`` bytes in total (also while reading).
             UnavailableError: The repository or its remote cannot be read, or dvc is not installed.
         """
-        with _opened(self) as files, _stream(self, files, offset, limit) as stream:
+        with _open_repository(self) as files, _stream(self, files, offset, limit) as stream:
             yield stream
 
     @contextmanager
@@ -107,26 +107,26 @@ class DvcSource:
             UnavailableError: The repository or its remote cannot be read, or dvc is not installed.
         """
         folder = self.path.rstrip("/")
-        with _opened(self) as files:
-            with _failures_named(self):
+        with _open_repository(self) as files:
+            with _convert_failures(self):
                 if files.info(folder)["type"] != "directory":
                     next_step = "leave out the / at its end"
                     raise InvalidInputError(f"{self} is no folder", where=str(self), next_step=next_step)
-                found = sorted(check_path(path.strip("/").removeprefix(f"{folder}/")) for path in files.find(folder))
-            sources = [(path, replace(self, path=f"{folder}/{path}")) for path in found]
+                paths = sorted(check_path(path.strip("/").removeprefix(f"{folder}/")) for path in files.find(folder))
+            sources = [(path, replace(self, path=f"{folder}/{path}")) for path in paths]
             yield [(path, functools.partial(_stream, source, files, 0)) for path, source in sources]
 
 
 @contextmanager
 def _stream(source: DvcSource, files: Any, offset: int, limit: int) -> Iterator[BinaryIO]:  # noqa: ANN401 - no types
-    with ExitStack() as opened:
-        with _failures_named(source):
+    with ExitStack() as stack:
+        with _convert_failures(source):
             if files.info(source.path)["type"] != "file":
                 next_step = "end it with / and publish it as a tree"
                 raise InvalidInputError(f"{source} is a folder", where=str(source), next_step=next_step)
-            stream = opened.enter_context(files.open(source.path, "rb"))
+            stream = stack.enter_context(files.open(source.path, "rb"))
             _skip(stream, offset)
-        yield cast("BinaryIO", opened.enter_context(io.BufferedReader(_Body(source, stream, offset, limit), CHUNK)))
+        yield cast("BinaryIO", stack.enter_context(io.BufferedReader(_Body(source, stream, offset, limit), CHUNK)))
 
 
 def _skip(stream: BinaryIO, offset: int) -> None:
@@ -149,7 +149,7 @@ class _Body(io.RawIOBase):
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
         view = memoryview(buffer).cast("B")
-        with _failures_named(self._source):
+        with _convert_failures(self._source):
             chunk = self._stream.read(len(view))
         self._position += len(chunk)
         if self._position > self._limit:
@@ -168,8 +168,8 @@ def parse_dvc_source(source: str, base: Path, commits: CommitCache) -> DvcSource
     Raises:
         InvalidInputError: The text is not a file or folder of a repository, or contains a password.
     """
-    found = _SOURCE.fullmatch(source)
-    if not found:
+    match = _SOURCE.fullmatch(source)
+    if not match:
         shown = _SECRET.sub("", source)
         raise InvalidInputError(
             f"{shown} names no file of a DVC repository",
@@ -177,12 +177,12 @@ def parse_dvc_source(source: str, base: Path, commits: CommitCache) -> DvcSource
             next_step="write dvc://URL@REVISION/PATH, the revision a commit, or a branch or tag with %2F for each "
             "slash in it; the URL may be https://, ssh:// or file://, or the path of a folder",
         )
-    url, revision, path = found.groups()
+    url, revision, path = match.groups()
     check_path(path.removesuffix("/"))
-    return DvcSource(url, _repository(url, base), unquote(revision), path, commits)
+    return DvcSource(url, _parse_repository(url, base), unquote(revision), path, commits)
 
 
-def _repository(url: str, base: Path) -> str:
+def _parse_repository(url: str, base: Path) -> str:
     """Return the repository for DVC; transports that run a command, such as git's ``ext::``, are rejected."""
     if url.startswith("file:"):
         return str(parse_file_url(url))
@@ -220,19 +220,19 @@ def _file_system() -> Any:  # noqa: ANN401 - dvc ships no types
 
 
 @contextmanager
-def _opened(source: DvcSource) -> Iterator[Any]:
+def _open_repository(source: DvcSource) -> Iterator[Any]:
     """Open the repository of a source at its revision, as a file system."""
     file_system = _file_system()
-    with ExitStack() as opened:
-        with _failures_named(source):
-            _check_there(source)
+    with ExitStack() as stack:
+        with _convert_failures(source):
+            _check_exists(source)
             files = file_system(source.repository, rev=source.revision)
-            opened.callback(files.close)
-            _commit(source, files)
+            stack.callback(files.close)
+            _read_commit(source, files)
         yield files
 
 
-def _check_there(source: DvcSource) -> None:
+def _check_exists(source: DvcSource) -> None:
     """Raise if the repository is a path that does not exist, since git's own error is misleading."""
     if "://" not in source.repository and not Path(source.repository).exists():
         raise NoRepositoryError(
@@ -242,7 +242,7 @@ def _check_there(source: DvcSource) -> None:
         )
 
 
-def _commit(source: DvcSource, files: Any) -> str:  # noqa: ANN401 - dvc ships no types
+def _read_commit(source: DvcSource, files: Any) -> str:  # noqa: ANN401 - dvc ships no types
     """Return the open commit. Without git, DVC would read the folder as it is now, whatever the revision."""
     commit = getattr(files.repo.fs, "rev", "")
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
@@ -255,7 +255,7 @@ def _commit(source: DvcSource, files: Any) -> str:  # noqa: ANN401 - dvc ships n
 
 
 @contextmanager
-def _failures_named(source: DvcSource) -> Iterator[None]:
+def _convert_failures(source: DvcSource) -> Iterator[None]:
     """Convert all errors of DVC, git and their remotes into errors that name the source."""
     try:
         yield

@@ -19,7 +19,7 @@ from benchlock.artifacts.sources.network_policy import (
 
 _REDIRECTS: Final = 10
 _CONNECT_SECONDS: Final = 15.0
-_NOBODY: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError)
+_UNREACHABLE: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError)
 
 
 @contextmanager
@@ -36,9 +36,9 @@ def send_request(
     url, start = request.url, find_origin(request.url)
     context = httpx.create_ssl_context()
     for _ in range(_REDIRECTS + 1):
-        own = request.headers if find_origin(url) == start else {}
-        with ExitStack() as opened:
-            response = _send(request, url, network, dict(headers) | dict(own), (context, opened))
+        own_headers = request.headers if find_origin(url) == start else {}
+        with ExitStack() as stack:
+            response = _send(request, url, network, dict(headers) | dict(own_headers), (context, stack))
             if not response.has_redirect_location:
                 chunks = _chunks(response, request.shown)
                 yield SourceResponse(response.status_code, response.reason_phrase, response.headers, chunks)
@@ -52,34 +52,34 @@ def _send(
     url: str,
     network: NetworkPolicy,
     headers: Mapping[str, str],
-    means: tuple[ssl.SSLContext, ExitStack],
+    resources: tuple[ssl.SSLContext, ExitStack],
 ) -> httpx.Response:
     """Send a request to a checked address of one server; the certificate is checked against the host name."""
     split = check_url(url, loopback_http=network.loopback_http)
-    proxy, (context, opened) = network.proxy(split), means
-    with _failures_named(request.shown):
-        asked = httpx.URL(url)
-        host = asked.raw_host.decode("ascii")
-        found = [host] if proxy else addresses(host, find_origin(url)[2])
-    named = find_origin(url) == find_origin(request.url) or network.admits_redirect(host)
-    if not named and (not proxy or is_address(host)):  # a proxy resolves names itself
-        refuse_private(found, host, request.shown)
-    for address in found:
-        client = opened.enter_context(_client(context, proxy, network))
-        question = client.build_request(
+    proxy, (context, stack) = network.proxy(split), resources
+    with _convert_failures(request.shown):
+        parsed_url = httpx.URL(url)
+        host = parsed_url.raw_host.decode("ascii")
+        ip_addresses = [host] if proxy else addresses(host, find_origin(url)[2])
+    is_exempt = find_origin(url) == find_origin(request.url) or network.admits_redirect(host)
+    if not is_exempt and (not proxy or is_address(host)):  # a proxy resolves names itself
+        refuse_private(ip_addresses, host, request.shown)
+    for address in ip_addresses:
+        client = stack.enter_context(_client(context, proxy, network))
+        pinned_request = client.build_request(
             "GET",
-            asked.copy_with(host=address),
-            headers=dict(headers) | {"Host": asked.netloc.decode("ascii")},
+            parsed_url.copy_with(host=address),
+            headers=dict(headers) | {"Host": parsed_url.netloc.decode("ascii")},
             extensions={"sni_hostname": host},
         )
         try:
-            with _failures_named(request.shown):
-                response = client.send(question, stream=True)
+            with _convert_failures(request.shown):
+                response = client.send(pinned_request, stream=True)
         except (TransientSourceError, UnavailableError):
-            if address == found[-1]:
+            if address == ip_addresses[-1]:
                 raise
         else:
-            opened.callback(response.close)
+            stack.callback(response.close)
             return response
     raise TransientSourceError(f"{host} has no address", reached=False)
 
@@ -90,12 +90,12 @@ def _client(context: ssl.SSLContext, proxy: str | None, network: NetworkPolicy) 
 
 
 def _chunks(response: httpx.Response, shown: str) -> Iterator[bytes]:
-    with _failures_named(shown):
+    with _convert_failures(shown):
         yield from response.iter_raw()  # unbuffered: a broken connection would lose the buffer
 
 
 @contextmanager
-def _failures_named(shown: str) -> Iterator[None]:
+def _convert_failures(shown: str) -> Iterator[None]:
     """Convert errors of the network into errors that name the source."""
     try:
         yield
@@ -109,5 +109,5 @@ def _failures_named(shown: str) -> Iterator[None]:
                 where=shown,
                 next_step="have the server's certificate renewed, or name its authority with SSL_CERT_FILE",
             ) from error
-        reached = isinstance(error, httpx.HTTPError) and not isinstance(error, _NOBODY)
+        reached = isinstance(error, httpx.HTTPError) and not isinstance(error, _UNREACHABLE)
         raise TransientSourceError(reason, reached=reached) from error

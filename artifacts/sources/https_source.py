@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _OK, _PARTIAL, _NOTHING_LEFT = 200, 206, 416
-_LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that are worth another attempt
+_RETRY_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that are worth another attempt
 _RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
@@ -103,27 +103,29 @@ class _Body(io.RawIOBase):
                 headers["If-Range"] = self._etag
         return headers
 
-    def _accept(self, answer: SourceResponse) -> None:
+    def _accept(self, response: SourceResponse) -> None:
         """Start to read a response, if it has the same file at the current position or before it."""
-        status, etag = answer.status, answer.headers.get("ETag", "")
-        ranged = _RANGE.fullmatch(answer.headers.get("Content-Range", ""))
-        if status in _LATER:
-            raise TransientSourceError(f"it answers {status} {answer.reason}".rstrip())
+        status, etag = response.status, response.headers.get("ETag", "")
+        ranged = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        if status in _RETRY_STATUSES:
+            raise TransientSourceError(f"it answers {status} {response.reason}".rstrip())
         if status == _PARTIAL and self._position and ranged and int(ranged[1]) == self._position:
             self._skip, total = 0, ranged[2]
         elif status == _OK:
-            self._skip, total = self._position, answer.headers.get("Content-Length", "")
+            self._skip, total = self._position, response.headers.get("Content-Length", "")
         elif status == _NOTHING_LEFT and self._position:  # the digest shows whether the file is complete
             self._skip, total = 0, ""
         else:
-            raise self._failed(f"answers {status} {answer.reason}".rstrip(), "correct the URL, or try again later")
+            raise self._make_error(
+                f"answers {status} {response.reason}".rstrip(), "correct the URL, or try again later"
+            )
         if self._etag and etag and etag != self._etag:
-            raise self._failed("changed while it was read", "do it again")
+            raise self._make_error("changed while it was read", "do it again")
         self._etag = self._etag or etag
         self._total = int(total) if total.isdecimal() else None
         if self._total is not None and self._total > self._limit:
-            raise self._too_large()
-        self._chunks = iter(()) if status == _NOTHING_LEFT else answer.chunks
+            raise self._make_size_error()
+        self._chunks = iter(()) if status == _NOTHING_LEFT else response.chunks
 
     def _receive(self) -> bytes:
         """Return the next new bytes, and no bytes at the end of the file."""
@@ -143,7 +145,7 @@ class _Body(io.RawIOBase):
         self._failures, self._reached = 0, True
         self._position += len(fresh)
         if self._position > self._limit:
-            raise self._too_large()
+            raise self._make_size_error()
         return fresh
 
     def _end(self) -> bytes:
@@ -159,24 +161,24 @@ class _Body(io.RawIOBase):
         self._check_deadline()
         if self._attempts >= self._network.attempts:
             what = f"breaks off again and again ({self._attempts} attempts): {error}"
-            raise self._failed(what, "look at the server and do it again: it goes on where it broke off") from error
+            raise self._make_error(what, "look at the server and do it again: it goes on where it broke off") from error
         pauses = self._network.pauses if self._reached else ()
         if self._failures >= len(pauses):
             next_step = "look at the network and do it again: it goes on where it broke off"
-            raise self._failed(f"cannot be read: {error}", next_step) from error
+            raise self._make_error(f"cannot be read: {error}", next_step) from error
         time.sleep(pauses[self._failures])
         self._failures += 1
 
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
             took = f"{self._network.longest:g} seconds"
-            raise self._failed(f"takes more than {took}", "do it again: it goes on where it stopped")
+            raise self._make_error(f"takes more than {took}", "do it again: it goes on where it stopped")
 
-    def _failed(self, what: str, next_step: str) -> BenchlockError:
+    def _make_error(self, what: str, next_step: str) -> BenchlockError:
         shown = self._request.shown
         return UnavailableError(f"{shown} {what}", where=shown, next_step=next_step)
 
-    def _too_large(self) -> BenchlockError:
+    def _make_size_error(self) -> BenchlockError:
         shown = self._request.shown
         return InvalidInputError(
             f"{shown} is larger than {self._limit} bytes", where=shown, next_step="correct the size that is expected"

@@ -78,33 +78,33 @@ class HubSource:
             return self
         key = self.kind, self.name, self.revision
         if key not in self.hub.commits:
-            self.hub.commits[key] = self._commit()
+            self.hub.commits[key] = self._read_commit()
         return replace(self, revision=self.hub.commits[key])
 
     def stated(self) -> Digest | None:
         """Return the digest that the Hub states for a file in LFS, otherwise ``None``; errors as ``resolved``."""
         import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
 
-        with _asking(self):
-            found = huggingface_hub.get_hf_file_metadata(
+        with _convert_failures(self):
+            metadata = huggingface_hub.get_hf_file_metadata(
                 self._url(), token=self.hub.token or False, timeout=_SECONDS, endpoint=self.hub.endpoint
             )
-        return Digest(f"sha256:{found.etag}") if found.etag and _SHA256.fullmatch(found.etag) else None
+        return Digest(f"sha256:{metadata.etag}") if metadata.etag and _SHA256.fullmatch(metadata.etag) else None
 
     def open(self, offset: int = 0, *, limit: int = LARGEST_DOWNLOAD) -> AbstractContextManager[BinaryIO]:
         """Open the file from ``offset`` on, streamed; errors as ``HttpsSource.open``."""
         headers = {"Authorization": f"Bearer {self.hub.token}"} if self.hub.token else {}
-        return download(SourceRequest(self._url(), str(self), headers), self._rules(), offset, limit)
+        return download(SourceRequest(self._url(), str(self), headers), self._make_policy(), offset, limit)
 
-    def _commit(self) -> str:
+    def _read_commit(self) -> str:
         import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
 
         api = huggingface_hub.HfApi(endpoint=self.hub.endpoint, token=self.hub.token or False)
-        with _asking(self):
-            found = api.repo_info(self.name, repo_type=self.kind, revision=self.revision, timeout=_SECONDS).sha
-        if found is None or not _COMMIT.fullmatch(found):
+        with _convert_failures(self):
+            commit = api.repo_info(self.name, repo_type=self.kind, revision=self.revision, timeout=_SECONDS).sha
+        if commit is None or not _COMMIT.fullmatch(commit):
             raise UnavailableError(f"the Hub names no commit for {self}", where=str(self), next_step="write the commit")
-        return found
+        return commit
 
     def _url(self) -> str:
         import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
@@ -113,14 +113,14 @@ class HubSource:
             self.name, self.path, repo_type=self.kind, revision=self.revision, endpoint=self.hub.endpoint
         )
 
-    def _rules(self) -> NetworkPolicy:
+    def _make_policy(self) -> NetworkPolicy:
         """Return the network policy; a Hub on a private network may redirect within it, the public one may not."""
         split = check_url(self.hub.endpoint, loopback_http=True)
         try:
-            found = addresses(split.hostname or "", split.port or 0)
+            ip_addresses = addresses(split.hostname or "", split.port or 0)
         except OSError:  # reached through a proxy, or not at all
-            found = []
-        is_private = not all(is_public(address) for address in found)
+            ip_addresses = []
+        is_private = not all(is_public(address) for address in ip_addresses)
         return replace(self.network, loopback_http=split.scheme == "http", private_redirects=is_private)
 
 
@@ -130,8 +130,8 @@ def parse_hub_source(source: str, hub: Hub, network: NetworkPolicy) -> HubSource
     Raises:
         InvalidInputError: The text is not a file on the Hub.
     """
-    found = _SOURCE.fullmatch(source)
-    if not found:
+    match = _SOURCE.fullmatch(source)
+    if not match:
         shown = redact_password(source)
         raise InvalidInputError(
             f"{shown} names no file on the Hub",
@@ -139,17 +139,17 @@ def parse_hub_source(source: str, hub: Hub, network: NetworkPolicy) -> HubSource
             next_step="write hf://ORG/NAME@REVISION/PATH (hf://datasets/ORG/NAME@… for a dataset), the revision a "
             "commit, or a branch or tag with %2F for each slash in it",
         )
-    folder, name, revision, path = found.groups()
+    folder, name, revision, path = match.groups()
     kind = _FOLDERS[folder] if folder else "model"
     return HubSource(kind, name, unquote(revision), check_path(path), hub, network)
 
 
-_asked: ContextVar[HubSource] = ContextVar("_asked")
+_current_source: ContextVar[HubSource] = ContextVar("_asked")
 """The source of the current request: the whole process shares one client of the Hub."""
 
 
 @functools.cache
-def _keep_at_home() -> None:
+def _reject_redirects() -> None:
     """Make the Hub's client reject redirects to other hosts, which it would follow."""
     import httpx2  # noqa: PLC0415 - loaded by the client
     import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
@@ -157,7 +157,7 @@ def _keep_at_home() -> None:
     def stay(request: httpx2.Request) -> None:
         if huggingface_hub.is_offline_mode():
             raise OSError("HF_HUB_OFFLINE is set")
-        source = _asked.get()
+        source = _current_source.get()
         if find_origin(str(request.url)) != find_origin(source.hub.endpoint):
             raise InvalidInputError(
                 f"the Hub sends on to {redact_url(str(request.url))}, which is another one",
@@ -174,15 +174,15 @@ def _keep_at_home() -> None:
 
 
 @contextmanager
-def _asking(source: HubSource) -> Iterator[None]:
+def _convert_failures(source: HubSource) -> Iterator[None]:
     """Convert errors of the Hub's client into errors that name the source."""
     import httpx2  # noqa: PLC0415 - loaded by the client
     from huggingface_hub import errors  # noqa: PLC0415
 
     check_url(source.hub.endpoint, loopback_http=True)
     name, shown = f"{source.kind} {source.name}", str(source)
-    _keep_at_home()
-    token = _asked.set(source)
+    _reject_redirects()
+    token = _current_source.set(source)
     try:
         yield
     except errors.RevisionNotFoundError as error:
@@ -205,16 +205,16 @@ def _asking(source: HubSource) -> Iterator[None]:
         raise InvalidInputError(f"{shown}: {error}", where=shown, next_step="correct the name") from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
-        raise _silent(source, f"it answers {status} {error.response.reason_phrase}".rstrip()) from error
+        raise _make_error(source, f"it answers {status} {error.response.reason_phrase}".rstrip()) from error
     except (httpx2.HTTPError, OSError) as error:
-        raise _silent(source, str(error) or type(error).__name__) from error
+        raise _make_error(source, str(error) or type(error).__name__) from error
     except (ValueError, TypeError, KeyError) as error:
-        raise _silent(source, "its answer is none of a Hub") from error
+        raise _make_error(source, "its answer is none of a Hub") from error
     finally:
-        _asked.reset(token)
+        _current_source.reset(token)
 
 
-def _silent(source: HubSource, reason: str) -> UnavailableError:
+def _make_error(source: HubSource, reason: str) -> UnavailableError:
     return UnavailableError(
         f"the Hub says nothing of {source}: {reason}",
         where=redact_url(source.hub.endpoint),

@@ -117,20 +117,20 @@ def fetch_file(
     """
 
     @contextmanager
-    def opened(offset: int) -> Iterator[BinaryIO]:
-        _refuse_stated(source, expected, name)
+    def open_at(offset: int) -> Iterator[BinaryIO]:
+        _check_stated(source, expected, name)
         with source.open(offset, limit=LARGEST_DOWNLOAD if size is None else size) as stream:
             yield stream
 
     with progress.task(f"fetching {name}", size) as advance:
-        return fetch(store, expected, opened, name=name, advance=advance)
+        return fetch(store, expected, open_at, name=name, advance=advance)
 
 
-def _refuse_stated(source: RemoteSource, expected: Digest, name: str) -> None:
-    stated = source.stated()
-    if stated is not None and stated != expected:
+def _check_stated(source: RemoteSource, expected: Digest, name: str) -> None:
+    digest = source.stated()
+    if digest is not None and digest != expected:
         raise IntegrityError(
-            f"{name} is not what its digest says: expected {expected}, and {source} states {stated}",
+            f"{name} is not what its digest says: expected {expected}, and {source} states {digest}",
             where=str(source),
             next_step="verify the file, and correct its sha256 or its source",
         )
@@ -149,32 +149,32 @@ def fetch_tree(
         InvalidInputError: The folder does not exist, or its paths collide on some file systems.
         UnavailableError: The source or the store failed.
     """
-    there = _tree_there(store, expected, name, progress)
-    if there is not None:
-        return there
-    entries, left = list[TreeEntry](), LARGEST_DOWNLOAD
+    existing = _find_tree(store, expected, name, progress)
+    if existing is not None:
+        return existing
+    entries, remaining = list[TreeEntry](), LARGEST_DOWNLOAD
     with source.folder() as files, store.together(), progress.task(f"fetching {name}") as advance:
         check_collisions(path for path, _ in files)
-        for path, opened in files:
-            with opened(left) as stream:
+        for path, open_file in files:
+            with open_file(remaining) as stream:
                 blob = store.put(stream, name=name + path, advance=advance)
-            left -= blob.size
+            remaining -= blob.size
             entries.append(TreeEntry(path, to_hex(blob.digest), blob.size))
         listing = encode_listing(entries)
-        found = Descriptor(digest_bytes(listing), LARGEST_DOWNLOAD - left)
-        check_digest(name, expected, found)
+        tree = Descriptor(digest_bytes(listing), LARGEST_DOWNLOAD - remaining)
+        check_digest(name, expected, tree)
         store.put(io.BytesIO(listing), expected, name=name)
-    return found, parse_listing(listing, name)
+    return tree, parse_listing(listing, name)
 
 
-def _tree_there(
+def _find_tree(
     store: BlobStore, digest: Digest, name: str, progress: Progress
 ) -> tuple[Descriptor, tuple[TreeEntry, ...]] | None:
     if not store.exists(digest):
         return None
     try:
-        listed = parse_listing(read(store, digest, name=name, most=LARGEST_LISTING), name)
-        tree = Descriptor(digest, sum(entry.size for entry in listed))
+        entries = parse_listing(read(store, digest, name=name, most=LARGEST_LISTING), name)
+        tree = Descriptor(digest, sum(entry.size for entry in entries))
         return tree, verify_tree(store, tree, name=name, progress=progress)
     except (IntegrityError, InvalidInputError):
         return None

@@ -86,7 +86,7 @@ class CachedStore(Generic[Remote]):
         self._local = local
         self._remote = remote
         self._progress = progress
-        self._collects = False
+        self._is_collecting = False
 
     @property
     def remote(self) -> Remote:
@@ -100,9 +100,9 @@ class CachedStore(Generic[Remote]):
             UnavailableError: The remote store does not answer; nothing was removed.
         """
         with self.writing():
-            there = self._remote.among(self._local.list())
-            blobs = tuple(self._local.stat(digest) for digest in self._local.list() if digest in there)
-            intact = self._intact_elsewhere(blobs)
+            remote_digests = self._remote.among(self._local.list())
+            blobs = tuple(self._local.stat(digest) for digest in self._local.list() if digest in remote_digests)
+            intact = self._find_intact(blobs)
         gone = tuple(blob for blob in blobs if blob in intact)
         if not dry_run:
             with self._local.collecting():
@@ -110,17 +110,17 @@ class CachedStore(Generic[Remote]):
                     self._local.delete(blob.digest)
         return EvictionReport(gone, tuple(blob.digest for blob in blobs if blob not in intact))
 
-    def _intact_elsewhere(self, blobs: tuple[Descriptor, ...]) -> set[Descriptor]:
+    def _find_intact(self, blobs: tuple[Descriptor, ...]) -> set[Descriptor]:
         """Return the blobs whose bytes in the remote store are all correct."""
         label = f"reading {len(blobs)} blobs of {self._remote.where}"
         with (
             self._progress.task(label, sum(blob.size for blob in blobs)) as advance,
             ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool,
         ):
-            found = pool.map(partial(self._is_intact_elsewhere, serialize_advance(advance)), blobs)
-            return {blob for blob, is_intact in zip(blobs, found, strict=True) if is_intact}
+            results = pool.map(partial(self._is_intact, serialize_advance(advance)), blobs)
+            return {blob for blob, is_intact in zip(blobs, results, strict=True) if is_intact}
 
-    def _is_intact_elsewhere(self, advance: Advance, blob: Descriptor) -> bool:
+    def _is_intact(self, advance: Advance, blob: Descriptor) -> bool:
         try:
             verify(self._remote, blob.digest, name=blob.digest, advance=advance)
         except IntegrityError:
@@ -142,8 +142,8 @@ class CachedStore(Generic[Remote]):
     ) -> Descriptor:
         """Upload the rest of ``stream``, then cache it."""
 
-        def send(draft: FileIO, found: Descriptor) -> None:
-            self._remote.send(cast("BinaryIO", draft), found, name=name, advance=advance)
+        def send(draft: FileIO, blob: Descriptor) -> None:
+            self._remote.send(cast("BinaryIO", draft), blob, name=name, advance=advance)
 
         return self._local.put(stream, expected, name=name, first=send)
 
@@ -157,8 +157,8 @@ class CachedStore(Generic[Remote]):
     ) -> Descriptor:
         """Upload a local file, then cache it."""
 
-        def send(draft: FileIO, found: Descriptor) -> None:
-            self._remote.send(cast("BinaryIO", draft), found, name=name or str(path), advance=advance)
+        def send(draft: FileIO, blob: Descriptor) -> None:
+            self._remote.send(cast("BinaryIO", draft), blob, name=name or str(path), advance=advance)
 
         return self._local.put_file(path, expected, name=name, first=send)
 
@@ -168,26 +168,26 @@ class CachedStore(Generic[Remote]):
             return put_each(self, paths, advance)
 
     def fetch(
-        self, expected: Digest, opened: OpenAtOffset, *, name: str = "the content", advance: Advance = ignore_progress
+        self, expected: Digest, open_at: OpenAtOffset, *, name: str = "the content", advance: Advance = ignore_progress
     ) -> Descriptor:
         """Fetch a blob from a source into both stores."""
 
-        def send(draft: FileIO, found: Descriptor) -> None:
-            self._remote.send(cast("BinaryIO", draft), found, name=name)
+        def send(draft: FileIO, blob: Descriptor) -> None:
+            self._remote.send(cast("BinaryIO", draft), blob, name=name)
 
-        return self._local.fetch(expected, opened, name=name, advance=advance, first=send)
+        return self._local.fetch(expected, open_at, name=name, advance=advance, first=send)
 
-    def adopt(self, draft: UnfinishedFile, found: Descriptor) -> None:
+    def adopt(self, draft: UnfinishedFile, descriptor: Descriptor) -> None:
         """Upload an unfinished file, then make it a blob of the cache."""
 
         def send(file: FileIO, blob: Descriptor) -> None:
             self._remote.send(cast("BinaryIO", file), blob, name=blob.digest)
 
-        self._local.adopt(draft, found, first=send)
+        self._local.adopt(draft, descriptor, first=send)
 
     def open(self, digest: Digest) -> BinaryIO:
         """Open a blob from the cache, and fetch it before if needed."""
-        if self._collects and not self._local.exists(digest):
+        if self._is_collecting and not self._local.exists(digest):
             return self._remote.open(digest)  # the cache takes no blobs during garbage collection
         self._fetch(digest)
         return self._local.open(digest)
@@ -207,9 +207,9 @@ class CachedStore(Generic[Remote]):
 
     def list(self) -> Iterator[Digest]:
         """Yield the digest of every blob of both stores, once."""
-        here = set(self._local.list())
-        yield from here
-        yield from (digest for digest in self._remote.list() if digest not in here)
+        local_digests = set(self._local.list())
+        yield from local_digests
+        yield from (digest for digest in self._remote.list() if digest not in local_digests)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -227,11 +227,11 @@ class CachedStore(Generic[Remote]):
     def collecting(self) -> Iterator[None]:
         """Hold both stores exclusively for garbage collection."""
         with self._local.collecting(), self._remote.collecting():
-            self._collects = True
+            self._is_collecting = True
             try:
                 yield
             finally:
-                self._collects = False
+                self._is_collecting = False
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
         """Remove leftover files in both stores."""
@@ -252,8 +252,8 @@ class CachedStore(Generic[Remote]):
 
             with ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool:
                 try:
-                    for done in [pool.submit(bring_one, blob) for blob in missing]:
-                        done.result()
+                    for future in [pool.submit(bring_one, blob) for blob in missing]:
+                        future.result()
                 finally:
                     pool.shutdown(cancel_futures=True)
 
@@ -268,11 +268,11 @@ class CachedStore(Generic[Remote]):
         name = f"blob {digest} of {self._remote.where}"
         try:
             with progress.task(f"fetching {digest[:_SHOWN]}", size) as advance:
-                self._local.fetch(digest, partial(self._opened, digest), name=name, advance=advance)
+                self._local.fetch(digest, partial(self._open_remote, digest), name=name, advance=advance)
         except IntegrityError as error:
             raise IntegrityError(error.what, where=error.where, next_step=self._remote.damaged) from error
 
-    def _opened(self, digest: Digest, start: int) -> closing[BinaryIO]:
+    def _open_remote(self, digest: Digest, start: int) -> closing[BinaryIO]:
         return closing(self._remote.receive(digest, start))
 
 

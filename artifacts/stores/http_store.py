@@ -118,10 +118,10 @@ class HttpStore:
         advance: Advance = ignore_progress,
     ) -> Descriptor:
         """Upload the rest of ``stream``, after spooling it to compute its digest."""
-        with spool_stream(stream, self._scratch) as (spool, found):
-            check_digest(name, expected, found)
-            self.send(spool, found, name=name, advance=advance)
-        return found
+        with spool_stream(stream, self._scratch) as (spool, blob):
+            check_digest(name, expected, blob)
+            self.send(spool, blob, name=name, advance=advance)
+        return blob
 
     def put_file(
         self,
@@ -133,10 +133,10 @@ class HttpStore:
     ) -> Descriptor:
         """Upload a local file."""
         with open_regular(path) as source:
-            found = describe(source)
-            check_digest(name or str(path), expected, found)
-            self.send(source, found, name=name or str(path), advance=advance)
-        return found
+            blob = describe(source)
+            check_digest(name or str(path), expected, blob)
+            self.send(source, blob, name=name or str(path), advance=advance)
+        return blob
 
     def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
         """Upload ``source``, a seekable stream of ``blob``, unless the server has that blob."""
@@ -156,10 +156,10 @@ class HttpStore:
 
     def stat(self, digest: Digest) -> Descriptor:
         """Return the digest and size that the server reports."""
-        found = self._client.stat_blob(parse_digest(digest))
-        if found is None:
+        blob = self._client.stat_blob(parse_digest(digest))
+        if blob is None:
             raise BlobNotFoundError(f"{self.where} has no blob {digest}", where=self.where)
-        return found
+        return blob
 
     def exists(self, digest: Digest) -> bool:
         """Return whether the server has the blob."""
@@ -167,9 +167,13 @@ class HttpStore:
 
     def among(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return those of ``digests`` that the server has, by parallel requests."""
-        asked = tuple(digests)
+        candidates = tuple(digests)
         with ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool:
-            return {digest for digest, there in zip(asked, pool.map(self.exists, asked), strict=True) if there}
+            return {
+                digest
+                for digest, is_stored in zip(candidates, pool.map(self.exists, candidates), strict=True)
+                if is_stored
+            }
 
     def writing(self) -> AbstractContextManager[None]:
         """Do nothing: the server holds new blobs."""
@@ -181,23 +185,23 @@ class HttpStore:
 
     def list(self) -> Iterator[Digest]:
         """Raise ``RefusedError``: only the administrator may list blobs."""
-        raise self._refused("lists its blobs")
+        raise self._make_refusal("lists its blobs")
 
     def delete(self, digest: Digest) -> None:
         """Raise ``RefusedError``: only the administrator may delete blobs."""
-        raise self._refused(f"deletes {parse_digest(digest)}")
+        raise self._make_refusal(f"deletes {parse_digest(digest)}")
 
     def collecting(self) -> AbstractContextManager[None]:
         """Raise ``RefusedError``: only the administrator may collect garbage."""
-        raise self._refused("collects garbage")
+        raise self._make_refusal("collects garbage")
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - part of the protocol
         """Raise ``RefusedError``: only the administrator may collect garbage."""
-        raise self._refused("collects garbage")
+        raise self._make_refusal("collects garbage")
 
-    def _refused(self, what: str) -> RefusedError:
+    def _make_refusal(self, action: str) -> RefusedError:
         return RefusedError(
-            f"{self.where} {what} for nobody but whoever runs it",
+            f"{self.where} {action} for nobody but whoever runs it",
             where=self.where,
             next_step="run `benchlock gc` on the server, in the folder that it serves",
         )

@@ -54,22 +54,22 @@ BeforePublication = Callable[[FileIO, Descriptor], None]
 """Handle the bytes and their digest before the blob becomes visible; an error prevents that."""
 
 
-def _nothing(_draft: FileIO, _found: Descriptor) -> None:
+def _do_nothing(_create_draft: FileIO, _found: Descriptor) -> None:
     pass
 
 
-def _parts(paths: Iterable[Path]) -> Iterator[list[Path]]:
-    part: list[Path] = []
+def _split_batches(paths: Iterable[Path]) -> Iterator[list[Path]]:
+    batch: list[Path] = []
     size = 0
     for path in paths:
-        part.append(path)
+        batch.append(path)
         with suppress(OSError):  # opening the file raises the error
             size += path.stat().st_size
-        if len(part) == _MOST_FILES or size >= _MOST_BYTES:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+        if len(batch) == _MOST_FILES or size >= _MOST_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 class LocalStore:
@@ -80,14 +80,14 @@ class LocalStore:
         self._root = root
         self._beside = beside
         self._durable: set[Path] = set()  # folders whose entry in their parent this store has synced
-        self._made: dict[tuple[str, ...], Path] = {}
+        self._folders: dict[tuple[str, ...], Path] = {}
         # Whether this store has removed leftovers; never with ``beside``: other hosts may not see the file locks.
         self._is_tidy = beside is not None
 
     def path(self, digest: Digest) -> Path:
         """Return the path of the blob, for hard links and read-only mounts; ``BlobNotFoundError`` if absent."""
         self.stat(digest)
-        return self._place(digest)
+        return self._blob_path(digest)
 
     def put(
         self,
@@ -96,15 +96,15 @@ class LocalStore:
         *,
         name: str = "the content",
         advance: Advance = ignore_progress,
-        first: BeforePublication = _nothing,
+        first: BeforePublication = _do_nothing,
     ) -> Descriptor:
         """Store the rest of ``stream``; ``first`` is called before the blob becomes visible."""
-        with self.writing(), self._draft() as draft:
-            found = self._receive(stream, draft, advance)
-            check_digest(name, expected, found)
-            first(draft.file, found)
-            self._publish(draft, found.digest)
-        return found
+        with self.writing(), self._create_draft() as draft:
+            blob = self._receive(stream, draft, advance)
+            check_digest(name, expected, blob)
+            first(draft.file, blob)
+            self._publish(draft, blob.digest)
+        return blob
 
     def put_file(
         self,
@@ -113,66 +113,66 @@ class LocalStore:
         *,
         name: str | None = None,
         advance: Advance = ignore_progress,
-        first: BeforePublication = _nothing,
+        first: BeforePublication = _do_nothing,
     ) -> Descriptor:
         """Store a local file; ``first`` is called before the blob becomes visible."""
-        with open_regular(path) as source, self.writing(), self._draft() as draft:
-            found = self._receive_file(source, path, draft, advance)
-            check_digest(name or str(path), expected, found)
-            first(draft.file, found)
-            self._publish(draft, found.digest)
-        return found
+        with open_regular(path) as source, self.writing(), self._create_draft() as draft:
+            blob = self._receive_file(source, path, draft, advance)
+            check_digest(name or str(path), expected, blob)
+            first(draft.file, blob)
+            self._publish(draft, blob.digest)
+        return blob
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
         """Store several files, in batches that are made durable together."""
         advance = serialize_advance(advance)
         with self.writing(), ThreadPoolExecutor(_AT_ONCE) as pool:
-            parts = [pool.submit(self._put_together, part, advance) for part in _parts(paths)]
+            batches = [pool.submit(self._put_batch, batch, advance) for batch in _split_batches(paths)]
             try:
-                found = [one for part in parts for one in part.result()]
+                blobs = [blob for batch in batches for blob in batch.result()]
             finally:
                 pool.shutdown(cancel_futures=True)
-            self._sync_folders(one.digest for one in found)
-        return found
+            self._sync_folders(blob.digest for blob in blobs)
+        return blobs
 
     def fetch(
         self,
         expected: Digest,
-        opened: OpenAtOffset,
+        open_at: OpenAtOffset,
         *,
         name: str = "the content",
         advance: Advance = ignore_progress,
-        first: BeforePublication = _nothing,
+        first: BeforePublication = _do_nothing,
     ) -> Descriptor:
         """Fetch a blob, or resume an interrupted fetch; ``first`` is called before the blob becomes visible."""
         with (
             self.writing(),
-            self._disk("be written"),
+            self._convert_errors("be written"),
             open_partial_file(self._folder("incoming"), expected) as (draft, waited),
         ):
-            there = find_intact(self, expected, name) if waited else None  # another process may have fetched it
-            if there is not None:
-                return there
-            found = receive(draft, expected, opened, name=name, advance=advance)
-            first(draft.file, found)
+            existing = find_intact(self, expected, name) if waited else None  # another process may have fetched it
+            if existing is not None:
+                return existing
+            blob = receive(draft, expected, open_at, name=name, advance=advance)
+            first(draft.file, blob)
             self._publish(draft, expected)
-        return found
+        return blob
 
-    def adopt(self, draft: UnfinishedFile, found: Descriptor, *, first: BeforePublication = _nothing) -> None:
+    def adopt(self, draft: UnfinishedFile, blob: Descriptor, *, first: BeforePublication = _do_nothing) -> None:
         """Make an unfinished file a blob without copying it; ``first`` is called before it becomes visible."""
         with self.writing():
-            first(draft.file, found)
-            self._publish(draft, found.digest)
+            first(draft.file, blob)
+            self._publish(draft, blob.digest)
 
     def open(self, digest: Digest) -> BinaryIO:
         """Open a blob, unverified."""
-        with self._disk("be read"), self._present(digest):
-            return self._place(digest).open("rb")
+        with self._convert_errors("be read"), self._convert_missing(digest):
+            return self._blob_path(digest).open("rb")
 
     def stat(self, digest: Digest) -> Descriptor:
         """Return the digest and size as stored."""
-        with self._disk("be read"), self._present(digest):
-            return Descriptor(digest, self._place(digest).stat().st_size)
+        with self._convert_errors("be read"), self._convert_missing(digest):
+            return Descriptor(digest, self._blob_path(digest).stat().st_size)
 
     def exists(self, digest: Digest) -> bool:
         """Return whether the store has the blob."""
@@ -186,8 +186,8 @@ class LocalStore:
         """Delete the blob, if it exists."""
         if self._beside is not None:
             self._beside.check()
-        with self._disk("delete"), suppress(FileNotFoundError):
-            self._place(digest).unlink()  # after a power failure the whole blob may be back
+        with self._convert_errors("delete"), suppress(FileNotFoundError):
+            self._blob_path(digest).unlink()  # after a power failure the whole blob may be back
 
     def list(self) -> Iterator[Digest]:
         """Yield the digest of every blob, sorted; other files are skipped."""
@@ -201,7 +201,7 @@ class LocalStore:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the lock of the store, shared with other writers."""
-        with self._locked(alone=False):
+        with self._hold_lock(alone=False):
             yield
 
     @contextmanager
@@ -214,22 +214,22 @@ class LocalStore:
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Hold the lock of the store exclusively, also against other processes."""
-        with self._locked(alone=True):
+        with self._hold_lock(alone=True):
             yield
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
         """Remove every unfinished file."""
         incoming = self._root / "incoming"
         names = self._names(incoming)
-        with self._disk("be cleaned"):
+        with self._convert_errors("be cleaned"):
             return remove_all(incoming, names, dry_run=dry_run)
 
-    def _place(self, digest: Digest) -> Path:
+    def _blob_path(self, digest: Digest) -> Path:
         hexdigits = to_hex(parse_digest(digest))
         return self._root / f"sha256/{hexdigits[:2]}/{hexdigits}"  # one join: joins are slow compared with small blobs
 
     def _names(self, folder: Path) -> tuple[str, ...]:
-        with self._disk("be listed"):
+        with self._convert_errors("be listed"):
             try:
                 return tuple(sorted(os.listdir(folder)))  # noqa: PTH208 - names only, without a path for each
             except FileNotFoundError:
@@ -239,29 +239,29 @@ class LocalStore:
                     raise
                 return ()  # a stray file among the folders of blobs
 
-    def _put_together(self, paths: Sequence[Path], advance: Advance) -> builtins.list[Descriptor]:
+    def _put_batch(self, paths: Sequence[Path], advance: Advance) -> builtins.list[Descriptor]:
         """Write all files before the first ``fsync``: a disk syncs many small files as fast as one."""
         with ExitStack() as stack:
             received: list[tuple[UnfinishedFile, Descriptor]] = []
             for path in paths:
-                draft = stack.enter_context(self._draft())
+                draft = stack.enter_context(self._create_draft())
                 with open_regular(path) as source:
                     received.append((draft, self._receive_file(source, path, draft, advance)))
                 draft.send()
-            with self._disk("be written"):
-                for draft, found in received:
-                    self._name(draft, found.digest)
-        return [found for _, found in received]
+            with self._convert_errors("be written"):
+                for draft, blob in received:
+                    self._rename(draft, blob.digest)
+        return [blob for _, blob in received]
 
     def _sync_folders(self, digests: Iterable[Digest]) -> None:
         """Make the names of blobs durable, including existing blobs, whose writers may not have done so."""
-        with self._disk("be written"):
-            for folder in {self._place(digest).parent for digest in digests}:
+        with self._convert_errors("be written"):
+            for folder in {self._blob_path(digest).parent for digest in digests}:
                 sync_folder(folder)
 
     def _receive(self, stream: BinaryIO, draft: UnfinishedFile, advance: Advance) -> Descriptor:
         def take(chunk: bytes) -> None:
-            with self._disk("be written"):
+            with self._convert_errors("be written"):
                 draft.write(chunk)
 
         return relay(stream, take, advance)  # an error of the stream is not an error of this store
@@ -273,9 +273,9 @@ class LocalStore:
             raise make_unreadable_error(path, error) from error
 
     @contextmanager
-    def _draft(self) -> Iterator[UnfinishedFile]:
+    def _create_draft(self) -> Iterator[UnfinishedFile]:
         """Create a file in ``incoming/``, and remove it afterwards unless it was published."""
-        with self._disk("be written"):
+        with self._convert_errors("be written"):
             if not self._is_tidy:
                 self._is_tidy = True
                 remove_dead_files(self._folder("incoming"))
@@ -287,25 +287,25 @@ class LocalStore:
 
     def _publish(self, draft: UnfinishedFile, digest: Digest) -> None:
         """Rename the file to its blob, durably; replace a damaged blob and keep an intact one."""
-        with self._disk("be written"):
-            self._name(draft, digest)
+        with self._convert_errors("be written"):
+            self._rename(draft, digest)
         self._sync_folders([digest])
 
-    def _name(self, draft: UnfinishedFile, digest: Digest) -> None:
+    def _rename(self, draft: UnfinishedFile, digest: Digest) -> None:
         """Rename the file to its blob, as ``_publish`` does, without syncing the folder."""
-        place = self._place(digest)
-        self._folder("sha256", place.parent.name)
-        if not draft.is_at(place):
+        path = self._blob_path(digest)
+        self._folder("sha256", path.parent.name)
+        if not draft.is_at(path):
             draft.settle()
-            draft.rename(place)
+            draft.rename(path)
 
     def _folder(self, *names: str) -> Path:
         """Return the folder under the root; create it durably and readable to all, whatever the umask."""
-        if names not in self._made:
-            self._made[names] = self._make(names)
-        return self._made[names]
+        if names not in self._folders:
+            self._folders[names] = self._create_folder(names)
+        return self._folders[names]
 
-    def _make(self, names: Iterable[str]) -> Path:
+    def _create_folder(self, names: Iterable[str]) -> Path:
         folder = self._root
         if folder not in self._durable:
             try:
@@ -330,8 +330,8 @@ class LocalStore:
         return folder
 
     @contextmanager
-    def _locked(self, *, alone: bool) -> Iterator[None]:
-        with self._disk("be locked"):
+    def _hold_lock(self, *, alone: bool) -> Iterator[None]:
+        with self._convert_errors("be locked"):
             descriptor = lock_file(self._folder() / "lock", alone=alone)
         try:
             with nullcontext() if self._beside is None else self._beside.held(alone=alone):
@@ -340,14 +340,14 @@ class LocalStore:
             os.close(descriptor)
 
     @contextmanager
-    def _present(self, digest: Digest) -> Iterator[None]:
+    def _convert_missing(self, digest: Digest) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError as error:
             raise BlobNotFoundError(f"the store has no blob {digest}", where=str(self._root)) from error
 
     @contextmanager
-    def _disk(self, verb: str) -> Iterator[None]:
+    def _convert_errors(self, verb: str) -> Iterator[None]:
         """Convert errors of the operating system into ``UnavailableError``."""
         try:
             yield

@@ -43,7 +43,7 @@ from benchlock.artifacts.oci.oci_reference import Repository
 TAG: Final = "blobs-"
 ARTIFACT: Final = "application/vnd.benchlock.blobs.v1+json"
 BLOB: Final = "application/vnd.benchlock.blob.v1"
-_LONGEST: Final = 8192  # blobs of one index manifest: some 1.4 MB, well below the limit of registries
+_MAX_BLOBS: Final = 8192  # blobs of one index manifest: some 1.4 MB, well below the limit of registries
 
 
 class BlobIndex:
@@ -58,8 +58,8 @@ class BlobIndex:
     def add(self, blobs: Iterable[Descriptor]) -> None:
         """Index blobs that exist; the same blobs make the same manifest."""
         ordered = iter(sorted(set(blobs), key=lambda blob: blob.digest))
-        while some := tuple(islice(ordered, _LONGEST)):
-            layers = tuple(OciDescriptor(media_type=BLOB, digest=blob.digest, size=blob.size) for blob in some)
+        while batch := tuple(islice(ordered, _MAX_BLOBS)):
+            layers = tuple(OciDescriptor(media_type=BLOB, digest=blob.digest, size=blob.size) for blob in batch)
             content = encode(OciManifest(artifact_type=ARTIFACT, config=self.empty(), layers=layers))
             self._client.put_manifest(content, MANIFEST, TAG + to_hex(digest_bytes(content)))
 
@@ -81,21 +81,21 @@ class BlobIndex:
 
     def remove(self, blobs: set[Digest]) -> None:
         """Remove blobs from the index; other blobs of the same manifests are indexed again, unless they are lost."""
-        for digest, held in tuple(self.all()):
-            rest = [blob for blob in held.values() if blob.digest not in blobs]
-            if len(rest) < len(held):
-                self._add_anew(rest)
+        for digest, indexed in tuple(self.all()):
+            remaining = [blob for blob in indexed.values() if blob.digest not in blobs]
+            if len(remaining) < len(indexed):
+                self._add_existing(remaining)
                 self._client.delete_manifest(digest)
 
-    def _add_anew(self, blobs: list[Descriptor]) -> None:
+    def _add_existing(self, blobs: list[Descriptor]) -> None:
         """Index blobs, without those that the registry lost if it rejects the manifest for them."""
         try:
             self.add(blobs)
         except UnavailableError:
-            there = [blob for blob in blobs if self._client.stat_blob(blob.digest) is not None]
-            if len(there) == len(blobs):
+            existing = [blob for blob in blobs if self._client.stat_blob(blob.digest) is not None]
+            if len(existing) == len(blobs):
                 raise
-            self.add(there)
+            self.add(existing)
 
     def empty(self) -> OciDescriptor:
         """Return the descriptor of the empty blob, and upload the blob if needed."""
@@ -130,11 +130,11 @@ class OciStore:
         self._client = client
         self._lock = lock
         self._owner = owner
-        self._shelves = BlobIndex(client)
+        self._index = BlobIndex(client)
         self._turn = Lock()
-        self._unnamed: set[Descriptor] = set()
+        self._unindexed: set[Descriptor] = set()
         self._batches = 0
-        self._doomed: set[Digest] | None = None
+        self._deletions: set[Digest] | None = None
 
     @property
     def repository(self) -> Repository:
@@ -160,10 +160,10 @@ class OciStore:
         advance: Advance = ignore_progress,
     ) -> Descriptor:
         """Upload the rest of ``stream``, after spooling it to compute its digest."""
-        with self.writing(), spool_stream(stream, self._lock.parent) as (spool, found):
-            check_digest(name, expected, found)
-            self.send(spool, found, name=name, advance=advance)
-        return found
+        with self.writing(), spool_stream(stream, self._lock.parent) as (spool, blob):
+            check_digest(name, expected, blob)
+            self.send(spool, blob, name=name, advance=advance)
+        return blob
 
     def put_file(
         self,
@@ -175,10 +175,10 @@ class OciStore:
     ) -> Descriptor:
         """Upload a local file."""
         with open_regular(path) as source, self.writing():
-            found = describe(source)
-            check_digest(name or str(path), expected, found)
-            self.send(source, found, name=name or str(path), advance=advance)
-        return found
+            blob = describe(source)
+            check_digest(name or str(path), expected, blob)
+            self.send(source, blob, name=name or str(path), advance=advance)
+        return blob
 
     def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
         """Upload ``source``, a seekable stream of ``blob``, unless the registry has that blob; index the blob.
@@ -188,18 +188,18 @@ class OciStore:
             UnavailableError: The registry does not answer, or rejects the blob.
         """
         with self.writing():
-            there = self._client.stat_blob(blob.digest)
-            if there is None:
+            existing = self._client.stat_blob(blob.digest)
+            if existing is None:
                 self._client.put_blob(source, blob, name=name, advance=advance)
-            elif there != blob:
+            elif existing != blob:
                 raise IntegrityError(
-                    f"{self.repository} holds {there.size} bytes of {name}, not {blob.size}: {blob.digest}",
+                    f"{self.repository} holds {existing.size} bytes of {name}, not {blob.size}: {blob.digest}",
                     where=name,
                     next_step=DAMAGE_ADVICE,
                 )
             else:
                 advance(blob.size)
-            self._name(blob)
+            self._index_blob(blob)
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
         """Upload several files in parallel, and index them together."""
@@ -220,11 +220,11 @@ class OciStore:
 
     def stat(self, digest: Digest) -> Descriptor:
         """Return the digest and size that the registry reports."""
-        found = self._client.stat_blob(parse_digest(digest))
-        if found is None:
+        blob = self._client.stat_blob(parse_digest(digest))
+        if blob is None:
             repository = str(self.repository)
             raise BlobNotFoundError(f"{repository} has no blob {digest}", where=repository)
-        return found
+        return blob
 
     def exists(self, digest: Digest) -> bool:
         """Return whether the registry has the blob."""
@@ -232,22 +232,22 @@ class OciStore:
 
     def delete(self, digest: Digest) -> None:
         """Delete the blob, within ``collecting`` at its end."""
-        if self._doomed is None:
-            self._forget({parse_digest(digest)})
+        if self._deletions is None:
+            self._delete_all({parse_digest(digest)})
         else:
-            self._doomed.add(parse_digest(digest))
+            self._deletions.add(parse_digest(digest))
 
     def list(self) -> Iterator[Digest]:
         """Yield the digest of every indexed blob, once."""
         seen: set[Digest] = set()
-        for _, blobs in self._shelves.all():
+        for _, blobs in self._index.all():
             yield from blobs.keys() - seen
             seen |= blobs.keys()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the local lock, shared with other writers."""
-        with self._locked(alone=False):
+        with self._hold_lock(alone=False):
             yield
 
     @contextmanager
@@ -259,15 +259,15 @@ class OciStore:
             try:
                 yield
                 with self._turn:
-                    batch = frozenset(self._unnamed)
-                self._shelves.add(batch)
+                    batch = frozenset(self._unindexed)
+                self._index.add(batch)
                 with self._turn:
-                    self._unnamed -= batch
+                    self._unindexed -= batch
             finally:
                 with self._turn:
                     self._batches -= 1
                     if not self._batches:
-                        self._unnamed.clear()
+                        self._unindexed.clear()
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
@@ -276,18 +276,18 @@ class OciStore:
         Raises:
             RefusedError: The repository belongs to another benchlock registry, whose blobs are not garbage.
         """
-        with self._locked(alone=True):
+        with self._hold_lock(alone=True):
             if self._owner is not None:
-                self._bears(self._owner)
-            self._doomed = set()
+                self._is_owned_by(self._owner)
+            self._deletions = set()
             try:
                 yield
-                doomed, self._doomed = self._doomed, None
-                if doomed and self._owner is not None:
-                    self._claim(self._owner)
-                self._forget(doomed)
+                digests, self._deletions = self._deletions, None
+                if digests and self._owner is not None:
+                    self._claim_for(self._owner)
+                self._delete_all(digests)
             finally:
-                self._doomed = None
+                self._deletions = None
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - part of the protocol
         """Return zero: leftovers of killed writers are garbage of the OCI registry itself."""
@@ -302,7 +302,7 @@ class OciStore:
         """
         assert self._owner is not None
         with self.writing():
-            self._claim(self._owner)
+            self._claim_for(self._owner)
 
     def name_manifest(self, tag: str, document: OciManifest | OciIndex, config: bytes | None = None) -> Digest:
         """Store a manifest of existing blobs under a tag, and its unindexed ``config`` if given.
@@ -312,7 +312,7 @@ class OciStore:
         """
         assert document.media_type is not UNSET
         with self.writing():
-            self._shelves.empty()
+            self._index.empty()
             if config is not None:
                 self._put_small(config, f"the configuration of {tag}")
             return self._client.put_manifest(encode(document), document.media_type, tag)
@@ -323,41 +323,41 @@ class OciStore:
         if self._client.stat_blob(blob.digest) is None:
             self._client.put_blob(io.BytesIO(content), blob, name=name)
 
-    def _name(self, blob: Descriptor) -> None:
+    def _index_blob(self, blob: Descriptor) -> None:
         with self._turn:
             if self._batches:
-                self._unnamed.add(blob)
+                self._unindexed.add(blob)
                 return
-        self._shelves.add((blob,))
+        self._index.add((blob,))
 
-    def _forget(self, digests: set[Digest]) -> None:
+    def _delete_all(self, digests: set[Digest]) -> None:
         if not digests:
             return
-        self._shelves.remove(digests)
+        self._index.remove(digests)
         for digest in digests:
             with suppress(DeletionRefusedError):  # without an index, it is garbage of the registry itself
                 self._client.delete_blob(digest)
 
-    def _claim(self, owner: str) -> None:
-        if not self._bears(owner):
-            empty = self._shelves.empty()
+    def _claim_for(self, owner: str) -> None:
+        if not self._is_owned_by(owner):
+            empty = self._index.empty()
             claim = OciManifest(artifact_type=OWNER_TYPE, config=empty, layers=(empty,), annotations={OWNER_TAG: owner})
             self._client.put_manifest(encode(claim), MANIFEST, OWNER_TAG)
-            self._bears(owner)  # of two concurrent claims, the last one wins
+            self._is_owned_by(owner)  # of two concurrent claims, the last one wins
 
-    def _bears(self, owner: str) -> bool:
+    def _is_owned_by(self, owner: str) -> bool:
         """Return whether ``owner`` owns the repository; raise ``RefusedError`` if another does."""
-        found = self._claimed()
-        if found not in (None, owner):
+        current_owner = self._read_owner()
+        if current_owner not in (None, owner):
             repository = str(self.repository)
             raise RefusedError(
-                f"{repository} belongs to another registry of benchlock ({found})",
+                f"{repository} belongs to another registry of benchlock ({current_owner})",
                 where=repository,
                 next_step="give each registry a repository of its own: what one has published is garbage to the other",
             )
-        return found is not None
+        return current_owner is not None
 
-    def _claimed(self) -> str | None:
+    def _read_owner(self) -> str | None:
         try:
             content = self._client.manifest(OWNER_TAG)
         except BlobNotFoundError:
@@ -366,8 +366,8 @@ class OciStore:
         return annotations.get(OWNER_TAG, "unknown") if annotations else "unknown"
 
     @contextmanager
-    def _locked(self, *, alone: bool) -> Iterator[None]:
-        with self._disk("lock"):
+    def _hold_lock(self, *, alone: bool) -> Iterator[None]:
+        with self._convert_errors("lock"):
             descriptor = lock_file(self._lock, alone=alone)
         try:
             yield
@@ -375,7 +375,7 @@ class OciStore:
             os.close(descriptor)
 
     @contextmanager
-    def _disk(self, verb: str) -> Iterator[None]:
+    def _convert_errors(self, verb: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -23,9 +23,9 @@ class MemoryStore:
     def __init__(self) -> None:
         """Start without blobs."""
         self._blobs: dict[Digest, bytes] = {}
-        self._turn = Condition()
+        self._condition = Condition()
         self._writers = 0
-        self._collects = False
+        self._is_collecting = False
 
     def put(
         self,
@@ -38,11 +38,11 @@ class MemoryStore:
         """Store the rest of ``stream``."""
         content = stream.read()
         advance(len(content))
-        found = Descriptor(digest_bytes(content), len(content))
-        check_digest(name, expected, found)
+        blob = Descriptor(digest_bytes(content), len(content))
+        check_digest(name, expected, blob)
         with self.writing():
-            self._blobs.setdefault(found.digest, content)
-        return found
+            self._blobs.setdefault(blob.digest, content)
+        return blob
 
     def put_file(
         self,
@@ -83,15 +83,15 @@ class MemoryStore:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Exclude garbage collection during the context."""
-        with self._turn:
-            self._turn.wait_for(lambda: not self._collects)
+        with self._condition:
+            self._condition.wait_for(lambda: not self._is_collecting)
             self._writers += 1
         try:
             yield
         finally:
-            with self._turn:
+            with self._condition:
                 self._writers -= 1
-                self._turn.notify_all()
+                self._condition.notify_all()
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -102,15 +102,15 @@ class MemoryStore:
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Exclude writers during the context."""
-        with self._turn:
-            self._turn.wait_for(lambda: not self._collects and not self._writers)
-            self._collects = True
+        with self._condition:
+            self._condition.wait_for(lambda: not self._is_collecting and not self._writers)
+            self._is_collecting = True
         try:
             yield
         finally:
-            with self._turn:
-                self._collects = False
-                self._turn.notify_all()
+            with self._condition:
+                self._is_collecting = False
+                self._condition.notify_all()
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - part of the protocol
         """Return zero: there are no leftovers in memory."""
@@ -138,11 +138,11 @@ def open_dry_run(store: BlobStore | None = None) -> Iterator["DryRunStore"]:
 class DryRunStore:
     """A store that refers to local files in place. Implements ``BlobStore`` and ``ResumingStore``."""
 
-    def __init__(self, aside: LocalStore, store: BlobStore | None) -> None:
-        """Store streams in ``aside``; read other blobs from ``store``, and keep fetched ones there, if it is given."""
-        self._aside = aside
-        self._store = store or aside
-        self._places: dict[Digest, Path] = {}
+    def __init__(self, scratch: LocalStore, store: BlobStore | None) -> None:
+        """Store streams in ``scratch``; read other blobs from ``store``, if given, and keep fetched ones there."""
+        self._scratch = scratch
+        self._store = store or scratch
+        self._paths: dict[Digest, Path] = {}
 
     def put(
         self,
@@ -153,7 +153,7 @@ class DryRunStore:
         advance: Advance = ignore_progress,
     ) -> Descriptor:
         """Store the rest of ``stream`` in the temporary folder."""
-        return self._aside.put(stream, expected, name=name, advance=advance)
+        return self._scratch.put(stream, expected, name=name, advance=advance)
 
     def put_file(
         self,
@@ -165,60 +165,60 @@ class DryRunStore:
     ) -> Descriptor:
         """Remember the path of a local file under its digest."""
         with open_regular(path) as source:
-            found = describe(source, advance)
-        check_digest(name or str(path), expected, found)
-        self._places[found.digest] = path
-        return found
+            blob = describe(source, advance)
+        check_digest(name or str(path), expected, blob)
+        self._paths[blob.digest] = path
+        return blob
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
         """Remember the paths of several files."""
         return put_each(self, paths, advance)
 
     def fetch(
-        self, expected: Digest, opened: OpenAtOffset, *, name: str, advance: Advance = ignore_progress
+        self, expected: Digest, open_at: OpenAtOffset, *, name: str, advance: Advance = ignore_progress
     ) -> Descriptor:
         """Fetch a blob into the underlying store."""
-        return fetch(self._store, expected, opened, name=name, advance=advance)
+        return fetch(self._store, expected, open_at, name=name, advance=advance)
 
     def open(self, digest: Digest) -> BinaryIO:
         """Open a blob: a local file, or one of either store."""
-        place = self._places.get(digest)
-        return self._holder(digest).open(digest) if place is None else open_regular(place)
+        path = self._paths.get(digest)
+        return self._find_store(digest).open(digest) if path is None else open_regular(path)
 
     def stat(self, digest: Digest) -> Descriptor:
         """Return the digest and the current size."""
-        place = self._places.get(digest)
-        return self._holder(digest).stat(digest) if place is None else Descriptor(digest, place.stat().st_size)
+        path = self._paths.get(digest)
+        return self._find_store(digest).stat(digest) if path is None else Descriptor(digest, path.stat().st_size)
 
     def exists(self, digest: Digest) -> bool:
         """Return whether the blob is a local file or in either store."""
-        return digest in self._places or self._holder(digest).exists(digest)
+        return digest in self._paths or self._find_store(digest).exists(digest)
 
     def delete(self, digest: Digest) -> None:
         """Forget the local file, and delete the blob from the temporary folder."""
-        self._places.pop(digest, None)
-        self._aside.delete(digest)
+        self._paths.pop(digest, None)
+        self._scratch.delete(digest)
 
     def list(self) -> Iterator[Digest]:
         """Yield the digests of blobs put into the dry-run store; those of the underlying store are left out."""
-        yield from self._places
-        yield from (digest for digest in self._aside.list() if digest not in self._places)
+        yield from self._paths
+        yield from (digest for digest in self._scratch.list() if digest not in self._paths)
 
     def writing(self) -> AbstractContextManager[None]:
         """Hold the lock of the temporary folder, shared."""
-        return self._aside.writing()
+        return self._scratch.writing()
 
     def together(self) -> AbstractContextManager[None]:
         """Hold the lock of the temporary folder, as ``writing`` does."""
-        return self._aside.together()
+        return self._scratch.together()
 
     def collecting(self) -> AbstractContextManager[None]:
         """Hold the lock of the temporary folder exclusively."""
-        return self._aside.collecting()
+        return self._scratch.collecting()
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
         """Remove leftover files in the temporary folder."""
-        return self._aside.sweep(dry_run=dry_run)
+        return self._scratch.sweep(dry_run=dry_run)
 
-    def _holder(self, digest: Digest) -> BlobStore:
-        return self._aside if self._aside.exists(digest) else self._store
+    def _find_store(self, digest: Digest) -> BlobStore:
+        return self._scratch if self._scratch.exists(digest) else self._store

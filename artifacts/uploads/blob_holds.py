@@ -92,15 +92,15 @@ class FolderHolds:
     def held(self) -> Iterator[Digest]:
         """Yield the digest of every held blob, stored or not."""
         now = self._clock()
-        for name, found in list_file_stats(self._folder):
-            if (one := _parse(name)) is not None and now - found.st_mtime <= self._seconds:
-                yield one.digest
+        for name, status in list_file_stats(self._folder):
+            if (hold := _parse(name)) is not None and now - status.st_mtime <= self._seconds:
+                yield hold.digest
 
     def forget_expired(self) -> None:
         """Remove the files of expired holds."""
         now = self._clock()
-        for name, found in list_file_stats(self._folder):
-            if now - found.st_mtime > self._seconds:
+        for name, status in list_file_stats(self._folder):
+            if now - status.st_mtime > self._seconds:
                 (self._folder / name).unlink(missing_ok=True)
         with self._mutex:
             self._names = None
@@ -116,16 +116,16 @@ class FolderHolds:
         """Return the digests of an owner's holds, from the folder."""
         with self._mutex:
             names = self._load()
-        found = (_parse(name) for name in names)
-        return [one.digest for one in found if one is not None and one.owner == make_owner_tag(owner)]
+        holds = (_parse(name) for name in names)
+        return [hold.digest for hold in holds if hold is not None and hold.owner == make_owner_tag(owner)]
 
     def release(self, owner: str, digests: Collection[Digest]) -> None:
         """Remove the files of an owner's holds of ``digests``."""
-        wanted = frozenset(digests)
+        released = frozenset(digests)
         with self._mutex:
             for name in self._load():
-                one = _parse(name)
-                if one is not None and one.owner == make_owner_tag(owner) and one.digest in wanted:
+                hold = _parse(name)
+                if hold is not None and hold.owner == make_owner_tag(owner) and hold.digest in released:
                     (self._folder / name).unlink(missing_ok=True)
             self._load()
 
@@ -137,12 +137,12 @@ class FolderHolds:
 
     def _add(self, name: str) -> None:
         assert self._names is not None
-        if (one := _parse(name)) is not None:
+        if (hold := _parse(name)) is not None:
             self._names.add(name)
-            self._bytes[one.owner] += max(one.size, BLOCK_BYTES)
+            self._bytes[hold.owner] += max(hold.size, BLOCK_BYTES)
 
 
 def _parse(name: str) -> _Hold | None:
     """Parse the file name of a hold; return ``None`` for other files."""
-    found = _NAME.fullmatch(name)
-    return None if found is None else _Hold(from_hex(found[1]), found[2] or "", int(found[3] or 0))
+    match = _NAME.fullmatch(name)
+    return None if match is None else _Hold(from_hex(match[1]), match[2] or "", int(match[3] or 0))

@@ -81,16 +81,16 @@ class UnreferencedQuota:
         """
         account = self._accounts.setdefault(owner, _Account())
         with account.mutex:
-            self._require(account, owner, size)
+            self._require_room(account, owner, size)
             account.left -= size
 
     def require(self, owner: str, size: int) -> None:
         """Raise as ``charge`` unless there is room for ``size`` bytes; charge nothing."""
         account = self._accounts.setdefault(owner, _Account())
         with account.mutex:
-            self._require(account, owner, size)
+            self._require_room(account, owner, size)
 
-    def _require(self, account: _Account, owner: str, size: int) -> None:
+    def _require_room(self, account: _Account, owner: str, size: int) -> None:
         now = self._clock()
         if account.left < size or now - account.counted_at > _COUNT_SECONDS:
             account.left, account.counted_at = self._count_left(owner), now
@@ -151,10 +151,10 @@ class DiskReserve:
             UnavailableError: The file system does not answer.
         """
         with convert_disk_errors(self.folder):
-            found = os.statvfs(_existing(self.folder))
-        size = found.f_blocks * found.f_frsize
+            status = os.statvfs(_find_existing(self.folder))
+        size = status.f_blocks * status.f_frsize
         return DiskSpace(
-            size, found.f_bavail * found.f_frsize, default_reserve(size) if self.size is None else self.size
+            size, status.f_bavail * status.f_frsize, default_reserve(size) if self.size is None else self.size
         )
 
     def require(self, size: int, share: float = 1.0) -> None:
@@ -178,9 +178,9 @@ def default_reserve(size: int) -> int:
     return min(max(size // _SHARE, _LEAST), _MOST, size // _SMALL_SHARE)
 
 
-def _existing(folder: Path) -> Path:
+def _find_existing(folder: Path) -> Path:
     """Return the nearest existing folder: a new registry has no folder of blobs yet."""
-    return next((one for one in (folder, *folder.parents) if one.exists()), folder)
+    return next((candidate for candidate in (folder, *folder.parents) if candidate.exists()), folder)
 
 
 NO_RESERVE: Final = DiskReserve(Path("/"), 0)

@@ -69,9 +69,9 @@ class TooManyUploadsError(UnavailableError):
     code = "too-many-uploads"
 
 
-def _beyond_block(piece: UploadFile, size: int) -> int:
+def _beyond_block(upload_file: UploadFile, size: int) -> int:
     """Return the charge for ``size`` more bytes of an upload: its first block was charged at its start."""
-    return max(0, piece.size + size - max(piece.size, BLOCK_BYTES))
+    return max(0, upload_file.size + size - max(upload_file.size, BLOCK_BYTES))
 
 
 def _find_none(_: Collection[Digest]) -> Collection[Digest]:
@@ -82,7 +82,7 @@ def _find_none(_: Collection[Digest]) -> Collection[Digest]:
 class AdoptingStore(Protocol):
     """A store that can turn a file into a blob without copying it."""
 
-    def adopt(self, draft: UnfinishedFile, found: Descriptor) -> None:
+    def adopt(self, draft: UnfinishedFile, blob: Descriptor) -> None:
         """Turn an unfinished file, whose digest is known, into a blob; avoid a copy on the same file system."""
         ...
 
@@ -141,8 +141,8 @@ class Uploads:
         self._clock = clock
         self._reserve = reserve
         self._quota = UnreferencedQuota(self._bounds.unnamed, self._holds, self._open_bytes, find_named)
-        self._turn = Lock()
-        self._digested: dict[Path, DigestState] = {}
+        self._lock = Lock()
+        self._digest_states: dict[Path, DigestState] = {}
 
     @property
     def bounds(self) -> UploadLimits:
@@ -160,13 +160,13 @@ class Uploads:
         self._reserve.require(0, share)
         self._quota.charge(owner, BLOCK_BYTES)
         self.sweep()
-        with self._turn, convert_disk_errors(self._open):
+        with self._lock, convert_disk_errors(self._open):
             self._open.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
             names = os.listdir(self._open)  # noqa: PTH208 - names only
-            own = sum(name.endswith(_tag(owner)) for name in names)
-            if len(names) >= self._bounds.uploads or own >= self._bounds.of_one:
+            own_count = sum(name.endswith(_tag(owner)) for name in names)
+            if len(names) >= self._bounds.uploads or own_count >= self._bounds.of_one:
                 raise TooManyUploadsError(
-                    f"{own if own >= self._bounds.of_one else len(names)} uploads are open",
+                    f"{own_count if own_count >= self._bounds.of_one else len(names)} uploads are open",
                     next_step="finish or delete some, or wait until those that nobody goes on with are given up",
                 )
             upload = f"{int(self._clock()):0{_SECOND_DIGITS}x}{secrets.token_hex(_RANDOM_BYTES)}"
@@ -176,7 +176,7 @@ class Uploads:
     def offset(self, owner: str, upload: str) -> int:
         """Return the number of bytes received; raise ``UploadNotFoundError`` if there is no such upload."""
         path = self._path(owner, upload)
-        with convert_disk_errors(self._open), _known(upload):
+        with convert_disk_errors(self._open), _convert_missing(upload):
             return path.stat().st_size
 
     def opened(self, owner: str, upload: str, at: int | None = None, size: int = 0, share: float = 1.0) -> UploadFile:
@@ -197,61 +197,61 @@ class Uploads:
             UploadOffsetError: The upload does not end at ``at``.
         """
         path = self._path(owner, upload)
-        with convert_disk_errors(self._open), _known(upload):
-            file = _locked(path, upload)
+        with convert_disk_errors(self._open), _convert_missing(upload):
+            file = _open_locked(path, upload)
         try:
-            piece = UploadFile(path, file, self._digested.pop(path, None), owner=owner)
+            upload_file = UploadFile(path, file, self._digest_states.pop(path, None), owner=owner)
         except BaseException:
             file.close()
             raise
         try:
-            piece.largest = min(self._bounds.blob, piece.size + self._room())
-            _check_place(piece, at)
-            if size and piece.size + size <= piece.largest:  # otherwise it is too large for any owner
+            upload_file.largest = min(self._bounds.blob, upload_file.size + self._room())
+            _check_offset(upload_file, at)
+            if size and upload_file.size + size <= upload_file.largest:  # otherwise it is too large for any owner
                 self._reserve.require(size, share)
-                self._quota.require(owner, _beyond_block(piece, size))
-            piece.admit = partial(self._admit, piece, share)
+                self._quota.require(owner, _beyond_block(upload_file, size))
+            upload_file.admit = partial(self._admit, upload_file, share)
         except BaseException:
-            self.close(piece)
+            self.close(upload_file)
             raise
-        return piece
+        return upload_file
 
-    def close(self, piece: UploadFile) -> None:
+    def close(self, upload_file: UploadFile) -> None:
         """Close and unlock an upload."""
-        if piece.is_kept:
-            self._digested[piece.path] = piece.progressed
-        piece.close()
+        if upload_file.is_kept:
+            self._digest_states[upload_file.path] = upload_file.digest_state
+        upload_file.close()
 
-    def finish(self, piece: UploadFile, expected: Digest) -> Descriptor:
+    def finish(self, upload_file: UploadFile, expected: Digest) -> Descriptor:
         """Turn an upload into the blob ``expected``, and remove the upload, also if its digest differs.
 
         Raises:
             IntegrityError: The digest differs; no blob became visible. The message has both digests.
             UnavailableError: The store failed; the upload stays.
         """
-        found = piece.describe()
+        blob = upload_file.describe()
         try:
-            check_digest("the upload", expected, found)
+            check_digest("the upload", expected, blob)
         except IntegrityError:
-            piece.remove()
+            upload_file.remove()
             raise
         with self._store.writing():
-            self._holds.hold(found.digest, piece.owner, found.size)
+            self._holds.hold(blob.digest, upload_file.owner, blob.size)
             if isinstance(self._store, AdoptingStore):
-                self._store.adopt(piece.draft, found)
+                self._store.adopt(upload_file.draft, blob)
             else:
-                self._store.put_file(piece.path, found.digest)
-        piece.remove()
-        return found
+                self._store.put_file(upload_file.path, blob.digest)
+        upload_file.remove()
+        return blob
 
-    def give_up(self, owner: str, upload: str) -> None:
+    def delete(self, owner: str, upload: str) -> None:
         """Delete an unfinished upload, if it exists; raise ``UploadBusyError`` if a client is sending to it."""
         with suppress(UploadNotFoundError):
-            piece = self.opened(owner, upload)
+            upload_file = self.opened(owner, upload)
             try:
-                piece.remove()
+                upload_file.remove()
             finally:
-                self.close(piece)
+                self.close(upload_file)
 
     def has(self, digest: Digest, owner: str = "") -> bool:
         """Return whether the store has the blob; if so, hold it so that ``owner`` can publish a reference.
@@ -279,8 +279,10 @@ class Uploads:
             UnreferencedBytesError: The owner would exceed the quota of unreferenced bytes.
         """
         new = {digest: size for digest, size in blobs.items() if not self._store.exists(digest)}
-        held = frozenset(self._holds.owned(owner))
-        self._quota.charge(owner, sum(max(size, BLOCK_BYTES) for digest, size in new.items() if digest not in held))
+        held_digests = frozenset(self._holds.owned(owner))
+        self._quota.charge(
+            owner, sum(max(size, BLOCK_BYTES) for digest, size in new.items() if digest not in held_digests)
+        )
         for digest, size in new.items():
             self._holds.hold(digest, owner, size)
 
@@ -294,36 +296,38 @@ class Uploads:
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
         """Remove uploads that are idle for too long or too old; return their number and bytes."""
-        now, swept = self._clock(), RemovedFiles()
-        for name, found in list_file_stats(self._open):
+        now, removed = self._clock(), RemovedFiles()
+        for name, status in list_file_stats(self._open):
             path = self._open / name
-            if now - found.st_mtime > self._bounds.idle or now - _begun(name) > self._bounds.age:
-                with suppress(OSError, RefusedError), _locked(path, name):
+            if now - status.st_mtime > self._bounds.idle or now - _start_time(name) > self._bounds.age:
+                with suppress(OSError, RefusedError), _open_locked(path, name):
                     if not dry_run:
                         path.unlink()
-                    swept += RemovedFiles(1, found.st_size)
-        for path in tuple(self._digested):
+                    removed += RemovedFiles(1, status.st_size)
+        for path in tuple(self._digest_states):
             if not path.exists():
-                self._digested.pop(path, None)
-        return swept
+                self._digest_states.pop(path, None)
+        return removed
 
-    def _admit(self, piece: UploadFile, share: float, size: int) -> None:
+    def _admit(self, upload_file: UploadFile, share: float, size: int) -> None:
         self._reserve.require(size, share)
-        self._quota.charge(piece.owner, _beyond_block(piece, size))
+        self._quota.charge(upload_file.owner, _beyond_block(upload_file, size))
 
     def _open_bytes(self, owner: str) -> int:
         """Return the bytes of an owner's unfinished uploads, by blocks at least."""
         return sum(
-            max(found.st_size, BLOCK_BYTES) for name, found in list_file_stats(self._open) if name.endswith(_tag(owner))
+            max(status.st_size, BLOCK_BYTES)
+            for name, status in list_file_stats(self._open)
+            if name.endswith(_tag(owner))
         )
 
     def _room(self) -> int:
         """Return the bytes that all uploads together may still have."""
-        return max(0, self._bounds.together - sum(found.st_size for _, found in list_file_stats(self._open)))
+        return max(0, self._bounds.together - sum(status.st_size for _, status in list_file_stats(self._open)))
 
     def _path(self, owner: str, upload: str) -> Path:
         if not _ID.fullmatch(upload):
-            raise _unknown("that id")
+            raise _make_unknown_error("that id")
         return self._open / f"{upload}{_tag(owner)}"
 
 
@@ -331,7 +335,7 @@ def _tag(owner: str) -> str:
     return f"-{make_owner_tag(owner)}"
 
 
-def _begun(name: str) -> float:
+def _start_time(name: str) -> float:
     """Return the start time of an upload; 0 for other files, so that they are removed."""
     try:
         return int(name[:_SECOND_DIGITS], 16)
@@ -339,12 +343,14 @@ def _begun(name: str) -> float:
         return 0
 
 
-def _check_place(piece: UploadFile, at: int | None) -> None:
-    if at is not None and at != piece.size:
-        raise UploadOffsetError(f"the upload ends at {piece.size}, and what was sent begins at {at}", piece.size)
+def _check_offset(upload_file: UploadFile, at: int | None) -> None:
+    if at is not None and at != upload_file.size:
+        raise UploadOffsetError(
+            f"the upload ends at {upload_file.size}, and what was sent begins at {at}", upload_file.size
+        )
 
 
-def _locked(path: Path, upload: str) -> FileIO:
+def _open_locked(path: Path, upload: str) -> FileIO:
     """Open and lock the file of an upload; raise ``FileNotFoundError`` if it is finished by then."""
     try:
         file = FileIO(path, "r+", opener=_no_link)
@@ -372,14 +378,14 @@ def _no_link(name: str, flags: int) -> int:
 
 
 @contextmanager
-def _known(upload: str) -> Iterator[None]:
+def _convert_missing(upload: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise _unknown(upload) from error
+        raise _make_unknown_error(upload) from error
 
 
-def _unknown(upload: str) -> UploadNotFoundError:
+def _make_unknown_error(upload: str) -> UploadNotFoundError:
     return UploadNotFoundError(
         f"nothing is being uploaded under {upload}", next_step="begin an upload: it is finished, given up, or another's"
     )

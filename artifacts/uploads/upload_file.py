@@ -49,7 +49,7 @@ class UploadFile:
         self.owner = owner
         self.admit: Admit = _admit_all
         self.draft = UnfinishedFile(path, file)
-        self._state, self._digested = before or (hashlib.sha256(), 0)
+        self._state, self._digested_size = before or (hashlib.sha256(), 0)
         self.largest = largest
         self.is_kept = True
         file.seek(0, os.SEEK_END)
@@ -60,9 +60,9 @@ class UploadFile:
         return self.draft.size
 
     @property
-    def progressed(self) -> DigestState:
+    def digest_state(self) -> DigestState:
         """The state of the hash, and the number of bytes that it has processed."""
-        return self._state, self._digested
+        return self._state, self._digested_size
 
     def write(self, chunk: bytes) -> None:
         """Append a chunk.
@@ -81,18 +81,18 @@ class UploadFile:
         self.admit(len(chunk))
         with convert_disk_errors(self.path.parent):
             self.draft.write(chunk)
-        if self._digested == before:  # otherwise bytes from before a restart are not hashed yet
+        if self._digested_size == before:  # otherwise bytes from before a restart are not hashed yet
             self._state.update(chunk)
-            self._digested += len(chunk)
+            self._digested_size += len(chunk)
 
     def describe(self) -> Descriptor:
         """Compute the digest and size of all bytes received."""
         with convert_disk_errors(self.path.parent):
-            self.draft.file.seek(self._digested)
+            self.draft.file.seek(self._digested_size)
             for chunk in read_chunks(cast("BinaryIO", self.draft.file)):
                 self._state.update(chunk)
-                self._digested += len(chunk)
-        return Descriptor(Digest(f"sha256:{self._state.hexdigest()}"), self._digested)
+                self._digested_size += len(chunk)
+        return Descriptor(Digest(f"sha256:{self._state.hexdigest()}"), self._digested_size)
 
     def remove(self) -> None:
         """Remove the file, unless the store has adopted it."""

@@ -184,7 +184,7 @@ def _prepare_one(
     version = InspectionTarget(draft.manifest, str(draft.path), store, files, missing_paths)
     inspect_version(version, file_problems, ask=draft.ask, warn=warn)
     for error in file_problems.found:
-        if not (isinstance(error, EchoError) and problems.tell_of(error.where)):
+        if not (isinstance(error, EchoError) and problems.has_place(error.where)):
             problems.add(error)
     if missing_paths or problems.found:
         return None

@@ -23,28 +23,28 @@ from benchlock.registry.text.yaml import Document, Place
 _SHOWN = 60
 _UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}
 """The usual unit of each key that has one."""
-_LOOKING = Lock()
+_INSPECTION_LOCK = Lock()
 UNKNOWN_MEMBER = msgspec.defstruct("UnknownMember", ())
 """The class of the properties that all structures of a tagged union share."""
 _NUMBERS = (inspect.IntType, inspect.FloatType)
 
 
-def convert(document: Document, wanted: Any) -> Any:  # noqa: ANN401 - a union is not a type for the type checker
+def convert(document: Document, target: Any) -> Any:  # noqa: ANN401 - a union is not a type for the type checker
     """Convert a document strictly: no number from text, no text from a number.
 
     Raises:
         InvalidInputError: The first value that does not fit, in the order of the type's keys; all others are its
             ``problems``.
     """
-    _look_at(wanted)
+    _inspect_type(target)
     try:
-        return msgspec.convert(document.value, wanted)
+        return msgspec.convert(document.value, target)
     except msgspec.ValidationError as error:
-        found = Problems()
-        problems = _problems(Place(document), document.value, inspect.type_info(wanted))
+        errors = Problems()
+        problems = _problems(Place(document), document.value, inspect.type_info(target))
         for problem in islice(problems, MOST_PROBLEMS):
-            found.add(problem)
-        found.refuse()
+            errors.add(problem)
+        errors.refuse()
         raise InvalidInputError(str(error), where=document.name) from error
 
 
@@ -54,10 +54,10 @@ def is_valid(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
 
 
 @cache
-def _look_at(wanted: Any) -> None:  # noqa: ANN401 - see above
+def _inspect_type(target: Any) -> None:  # noqa: ANN401 - see above
     """Let one thread inspect the type with msgspec: the first inspection by two threads crashes the process."""
-    with _LOOKING:
-        msgspec.json.Decoder(wanted)
+    with _INSPECTION_LOCK:
+        msgspec.json.Decoder(target)
 
 
 def suggest_nearest(word: str, known: Iterable[str]) -> str:
@@ -67,31 +67,31 @@ def suggest_nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(choices)}"
 
 
-def _plain(kind: inspect.Type) -> inspect.Type:
-    return _plain(kind.type) if isinstance(kind, inspect.Metadata) else kind
+def _strip_metadata(kind: inspect.Type) -> inspect.Type:
+    return _strip_metadata(kind.type) if isinstance(kind, inspect.Metadata) else kind
 
 
 def _problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[InvalidInputError]:  # noqa: ANN401
     """Yield every reason why ``value`` does not fit ``kind``."""
-    kind = _plain(kind)
+    kind = _strip_metadata(kind)
     if isinstance(kind, inspect.UnionType):
         yield from _union_problems(place, value, kind)
     elif not _fits(value, kind):
-        yield _mismatch(place, value, [kind])
+        yield _make_type_error(place, value, [kind])
     elif isinstance(kind, inspect.StructType):
         yield from _struct_problems(place, value, find_member(value, [kind]) if kind.tag_field in value else kind)
     elif isinstance(kind, inspect.LiteralType):
         if value not in kind.values:
-            yield _none_of(place, value, kind)
+            yield _make_choice_error(place, value, kind)
     elif _is_too_long(value, kind):  # its elements are not checked
         yield from _limit_problems(place, value, kind)
     else:
-        for below, inner, of in _inside(place, value, kind):
+        for below, inner, of in _list_elements(place, value, kind):
             yield from _problems(below, inner, of)
         yield from _limit_problems(place, value, kind)
 
 
-def _inside(place: Place, value: Any, kind: inspect.Type) -> list[tuple[Place, Any, inspect.Type]]:  # noqa: ANN401
+def _list_elements(place: Place, value: Any, kind: inspect.Type) -> list[tuple[Place, Any, inspect.Type]]:  # noqa: ANN401
     """Return the elements of a collection, each with its place and expected type."""
     if isinstance(kind, inspect.DictType):
         return [(place.at(key), inner, kind.value_type) for key, inner in value.items()]
@@ -105,31 +105,31 @@ def _inside(place: Place, value: Any, kind: inspect.Type) -> list[tuple[Place, A
 def _struct_problems(place: Place, value: dict[str, Any], kind: inspect.StructType) -> Iterator[InvalidInputError]:
     fields = {field.encode_name: field for field in kind.fields}
     known = {*fields, kind.tag_field} if kind.tag_field else set(fields)
-    meant = set[str]()
+    suggested = set[str]()
     for key in value:
         if key not in known:
             yield place.at(key).error(f"unknown key {key!r}", suggest_nearest(key, known) if known else None)
-            meant.update(find_close(key, known))
+            suggested.update(find_close(key, known))
     for name, field in fields.items():
         if name in value:
             yield from _problems(place.at(name), value[name], field.type)
-        elif field.required and name not in meant:  # a misspelt key is not also missing
-            yield place.at(name).error(f"the key {name!r} is missing", f"write {_wanted(field.type)}")
+        elif field.required and name not in suggested:  # a misspelt key is not also missing
+            yield place.at(name).error(f"the key {name!r} is missing", f"write {_describe_type(field.type)}")
 
 
 def _union_problems(place: Place, value: Any, kind: inspect.UnionType) -> Iterator[InvalidInputError]:  # noqa: ANN401
-    members = [_plain(member) for member in kind.types]
+    members = [_strip_metadata(member) for member in kind.types]
     structs = [member for member in members if isinstance(member, inspect.StructType)]
     if isinstance(value, dict) and len(structs) > 1:
         yield from _struct_problems(place, value, find_member(value, structs))
         return
     fitting = [member for member in members if _fits(value, member)]
     if not fitting:
-        yield _mismatch(place, value, members)
+        yield _make_type_error(place, value, members)
         return
-    found = [list(_problems(place, value, member)) for member in fitting]
-    if all(found):
-        yield from found[0]
+    problems = [list(_problems(place, value, member)) for member in fitting]
+    if all(problems):
+        yield from problems[0]
 
 
 def find_member(value: dict[str, Any], structs: list[inspect.StructType]) -> inspect.StructType:
@@ -148,8 +148,8 @@ def find_member(value: dict[str, Any], structs: list[inspect.StructType]) -> ins
     tag = inspect.Field(field, field, inspect.LiteralType(tuple(struct.tag for struct in structs)), required=True)
     keys: dict[str, list[inspect.Field]] = {}
     for struct in structs:
-        for one in struct.fields:
-            keys.setdefault(one.encode_name, []).append(one)
+        for member_field in struct.fields:
+            keys.setdefault(member_field.encode_name, []).append(member_field)
     fields = (_common_field(same, len(structs)) for same in keys.values())
     return inspect.StructType(UNKNOWN_MEMBER, (tag, *fields), forbid_unknown_fields=True)
 
@@ -157,8 +157,12 @@ def find_member(value: dict[str, Any], structs: list[inspect.StructType]) -> ins
 def _common_field(fields: list[inspect.Field], members: int) -> inspect.Field:
     """Return the shared properties of the fields of one name; ``members`` is the size of the union."""
     first = fields[0]
-    kind = first.type if all(_plain(one.type) == _plain(first.type) for one in fields) else inspect.AnyType()
-    required = len(fields) == members and all(one.required for one in fields)
+    kind = (
+        first.type
+        if all(_strip_metadata(other.type) == _strip_metadata(first.type) for other in fields)
+        else inspect.AnyType()
+    )
+    required = len(fields) == members and all(other.required for other in fields)
     return inspect.Field(first.name, first.encode_name, kind, required)
 
 
@@ -186,21 +190,21 @@ _FORMS: dict[type[inspect.Type], _Form] = {
 def _fits(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
     """Return whether ``value`` has the outer form of ``kind``; booleans are not numbers."""
     if isinstance(kind, inspect.LiteralType):
-        return type(value) in {type(known) for known in kind.values}
+        return type(value) in {type(choice) for choice in kind.values}
     if isinstance(kind, inspect.AnyType):
         return True
     form = _FORMS[type(kind)]
     return isinstance(value, form.types) and not (isinstance(value, bool) and isinstance(kind, _NUMBERS))
 
 
-def _mismatch(place: Place, value: Any, kinds: list[inspect.Type]) -> InvalidInputError:  # noqa: ANN401
-    expected = " or ".join(dict.fromkeys(_name(kind) for kind in kinds))
+def _make_type_error(place: Place, value: Any, kinds: list[inspect.Type]) -> InvalidInputError:  # noqa: ANN401
+    expected = " or ".join(dict.fromkeys(_name_type(kind) for kind in kinds))
     if isinstance(value, int | float) and any(isinstance(kind, inspect.StrType) for kind in kinds):
-        written = place.spelling or _shown(value)
-        return place.error(f"expected {expected}, found {_called(value)}: {written}", _as_text(place.path, written))
-    found = f"{_called(value)}: {_shown(value)}" if isinstance(value, str | int | float) else _called(value)
+        written = place.spelling or _show(value)
+        return place.error(f"expected {expected}, found {_name_form(value)}: {written}", _as_text(place.path, written))
+    actual = f"{_name_form(value)}: {_show(value)}" if isinstance(value, str | int | float) else _name_form(value)
     step = f"write {'one of them' if expected.startswith('one of') else expected}"
-    return place.error(f"expected {expected}, found {found}", step)
+    return place.error(f"expected {expected}, found {actual}", step)
 
 
 def _as_text(path: str, written: str) -> str:
@@ -212,7 +216,7 @@ def _as_text(path: str, written: str) -> str:
     return f'quote it: "{written}"' if unit is None else f'write it with its unit, such as "{written}{unit}"'
 
 
-def _name(kind: inspect.Type) -> str:
+def _name_type(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.LiteralType):
         return "one of " + ", ".join(map(str, kind.values)) if len(kind.values) > 1 else repr(kind.values[0])
     return _FORMS[type(kind)].name
@@ -222,34 +226,36 @@ def describe_key(struct: type[msgspec.Struct], name: str) -> str:
     """Describe the valid values of a key of a structure."""
     kind = inspect.type_info(struct)
     assert isinstance(kind, inspect.StructType)
-    return next(_wanted(field.type) for field in kind.fields if field.encode_name == name)
+    return next(_describe_type(field.type) for field in kind.fields if field.encode_name == name)
 
 
-def _wanted(kind: inspect.Type) -> str:
+def _describe_type(kind: inspect.Type) -> str:
     """Describe the valid values of a type, so that a user can write a missing one."""
     about = _description(kind)
-    kind = _plain(kind)
+    kind = _strip_metadata(kind)
     if isinstance(kind, inspect.UnionType):
-        structs = [one for one in map(_plain, kind.types) if isinstance(one, inspect.StructType)]
+        structs = [member for member in map(_strip_metadata, kind.types) if isinstance(member, inspect.StructType)]
         if structs and structs[0].tag_field:
-            words = f"a mapping whose {structs[0].tag_field} is one of {', '.join(str(one.tag) for one in structs)}"
+            words = (
+                f"a mapping whose {structs[0].tag_field} is one of {', '.join(str(member.tag) for member in structs)}"
+            )
         else:
-            words = " or ".join(dict.fromkeys(_wanted(one) for one in kind.types))
+            words = " or ".join(dict.fromkeys(_describe_type(member) for member in kind.types))
     elif isinstance(kind, inspect.VarTupleType):
-        words = f"a list, each element {_wanted(kind.item_type)}"
+        words = f"a list, each element {_describe_type(kind.item_type)}"
     elif isinstance(kind, inspect.DictType):
-        words = f"a mapping from names, each to {_wanted(kind.value_type)}"
+        words = f"a mapping from names, each to {_describe_type(kind.value_type)}"
     elif isinstance(kind, inspect.StructType):
-        words = _wanted_keys(kind)
+        words = _describe_keys(kind)
     elif isinstance(kind, _NUMBERS):
         limits = [f"{words} {limit}" for limit, _, words in _limits(kind) if limit is not None]
-        words = f"{_name(kind)} {' and '.join(limits)}".rstrip()
+        words = f"{_name_type(kind)} {' and '.join(limits)}".rstrip()
     else:
-        words = "a value" if isinstance(kind, inspect.AnyType) else _name(kind)
+        words = "a value" if isinstance(kind, inspect.AnyType) else _name_type(kind)
     return f"{words}: {about}" if about else words
 
 
-def _wanted_keys(kind: inspect.StructType) -> str:
+def _describe_keys(kind: inspect.StructType) -> str:
     required = [field.encode_name for field in kind.fields if field.required]
     if required:
         return f"a mapping with {', '.join(required)}"
@@ -264,7 +270,7 @@ def _description(kind: inspect.Type) -> str | None:
     return described
 
 
-def _called(value: Any) -> str:  # noqa: ANN401
+def _name_form(value: Any) -> str:  # noqa: ANN401
     """Return the name of the form of a value."""
     if isinstance(value, bool):
         return "true or false"
@@ -272,11 +278,11 @@ def _called(value: Any) -> str:  # noqa: ANN401
     return next(forms, "something else")
 
 
-def _none_of(place: Place, value: Any, kind: inspect.LiteralType) -> InvalidInputError:  # noqa: ANN401
+def _make_choice_error(place: Place, value: Any, kind: inspect.LiteralType) -> InvalidInputError:  # noqa: ANN401
     if len(kind.values) == 1:
-        return place.error(f"expected {kind.values[0]!r}, found {_shown(value)}", f"write {kind.values[0]!r}")
-    known = [str(choice) for choice in kind.values]
-    return place.error(f"{_shown(value)} is none of {', '.join(known)}", suggest_nearest(str(value), known))
+        return place.error(f"expected {kind.values[0]!r}, found {_show(value)}", f"write {kind.values[0]!r}")
+    choices = [str(choice) for choice in kind.values]
+    return place.error(f"{_show(value)} is none of {', '.join(choices)}", suggest_nearest(str(value), choices))
 
 
 def _is_too_long(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
@@ -298,9 +304,9 @@ def _limit_problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[In
             yield place.error(f"{len(value)} of them, and the limit is {kind.max_length}", "leave some out")
     if not isinstance(kind, _NUMBERS):
         return
-    for limit, kept, words in _limits(kind):
-        if limit is not None and not kept(value, limit):
-            yield place.error(f"expected {words} {limit}, found {_shown(value)}")
+    for limit, is_within, words in _limits(kind):
+        if limit is not None and not is_within(value, limit):
+            yield place.error(f"expected {words} {limit}, found {_show(value)}")
 
 
 def _limits(kind: inspect.IntType | inspect.FloatType) -> tuple[tuple[float | None, Callable[..., bool], str], ...]:
@@ -312,6 +318,6 @@ def _limits(kind: inspect.IntType | inspect.FloatType) -> tuple[tuple[float | No
     )
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401
+def _show(value: Any) -> str:  # noqa: ANN401
     text = repr(value) if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -42,15 +42,15 @@ class Problems:
 
     def add(self, error: BenchlockError) -> None:
         """Add an error and its ``problems``."""
-        for one in error.problems or (error,):
-            if (one.what, one.where) not in self._known and len(self.found) < MOST_PROBLEMS:
-                self.found.append(one)
-                self._known.add((one.what, one.where))
+        for problem in error.problems or (error,):
+            if (problem.what, problem.where) not in self._known and len(self.found) < MOST_PROBLEMS:
+                self.found.append(problem)
+                self._known.add((problem.what, problem.where))
 
-    def tell_of(self, where: str | None) -> bool:
+    def has_place(self, where: str | None) -> bool:
         """Return whether a problem has the same place, whatever its line."""
         place = _place(where)
-        return bool(place) and any(_place(one.where) == place for one in self.found)
+        return bool(place) and any(_place(problem.where) == place for problem in self.found)
 
     def refuse(self) -> None:
         """Raise the collected problems, if there are any.
@@ -67,10 +67,10 @@ def _place(where: str | None) -> str:
     return path if bracket else ""
 
 
-def find_leading_error(found: list[BenchlockError]) -> BenchlockError:
+def find_leading_error(errors: list[BenchlockError]) -> BenchlockError:
     """Return the error to raise: the first integrity error, otherwise the first error, with all problems."""
-    first = min(found, key=lambda error: not isinstance(error, IntegrityError))
-    first.problems = tuple(found) if len(found) > 1 else ()
+    first = min(errors, key=lambda error: not isinstance(error, IntegrityError))
+    first.problems = tuple(errors) if len(errors) > 1 else ()
     return first
 
 

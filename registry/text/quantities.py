@@ -58,15 +58,16 @@ def parse_bytes(text: str) -> int:
 def spell_bytes(amount: int) -> str:
     """Format bytes in the largest fitting power of 1024, rounded down to a tenth: ``23.4GiB``, ``512MiB``."""
     units = [(size, unit) for unit, size in _BYTES.items() if unit == "B" or unit.endswith("iB")]
-    size, unit = max((one for one in units if one[0] <= amount), default=units[0])
+    size, unit = max((entry for entry in units if entry[0] <= amount), default=units[0])
     tenths = int(amount * 10 // size)
     return f"{tenths // 10}{f'.{tenths % 10}' if tenths % 10 else ''}{unit}"
 
 
-def _parse(text: str, units: dict[str, Decimal], what: str, example: str) -> Decimal:
-    found = _QUANTITY.fullmatch(text)
-    if found is None or found[2] not in units:
+def _parse(text: str, units: dict[str, Decimal], subject: str, example: str) -> Decimal:
+    match = _QUANTITY.fullmatch(text)
+    if match is None or match[2] not in units:
         raise InvalidInputError(
-            f"{text[:40]!r} is not {what}", next_step=f"write a number and one of {', '.join(units)}, such as {example}"
+            f"{text[:40]!r} is not {subject}",
+            next_step=f"write a number and one of {', '.join(units)}, such as {example}",
         )
-    return Decimal(found[1]) * units[found[2]]
+    return Decimal(match[1]) * units[match[2]]

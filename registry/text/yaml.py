@@ -146,12 +146,12 @@ def child_path(path: str, key: str | int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """Input that the strict reader rejects and the tolerant one skips; ``passed`` is a value that was lost."""
+    """Input that the strict reader rejects and the tolerant one skips; ``lost_value`` is a value that was lost."""
 
     path: str
     line: int
     what: str
-    passed: Any = None
+    lost_value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def read_yaml(text: bytes | str, name: str) -> Document:
             duplicate key, a key that is not text, or a number that JSON cannot hold.
     """
     _check_size(text, name)
-    with _explained(name):
+    with _convert_errors(name):
         return _Reader(_events(text), name).document()
 
 
@@ -185,7 +185,7 @@ def read_yaml_tolerantly(text: bytes | str, name: str) -> tuple[Document, tuple[
             nested too deeply.
     """
     _check_size(text, name)
-    with _explained(name):
+    with _convert_errors(name):
         reader = _TolerantReader(_events(text), name)
         return reader.document(), tuple(reader.oddities)
 
@@ -193,7 +193,7 @@ def read_yaml_tolerantly(text: bytes | str, name: str) -> tuple[Document, tuple[
 def list_todos(text: str) -> tuple[Todo, ...]:
     """List the comment lines of a YAML text that begin ``# TODO``, without lines of multi-line strings."""
     candidates = {
-        number: found[1] for number, line in enumerate(_BREAK.split(text)) if (found := _TODO.fullmatch(line))
+        number: match[1] for number, line in enumerate(_BREAK.split(text)) if (match := _TODO.fullmatch(line))
     }
     if not candidates:
         return ()
@@ -202,7 +202,7 @@ def list_todos(text: str) -> tuple[Todo, ...]:
             end = event.end_mark.line + (event.end_mark.column > 0)
             for number in range(event.start_mark.line + 1, end):
                 candidates.pop(number, None)
-    return tuple(Todo(number + 1, found) for number, found in candidates.items())
+    return tuple(Todo(number + 1, comment) for number, comment in candidates.items())
 
 
 def _check_size(text: bytes | str, name: str) -> None:
@@ -224,7 +224,7 @@ def _events(text: bytes | str) -> Iterator[Event]:
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def _convert_errors(name: str) -> Iterator[None]:
     """Convert errors of the parser into errors with a location."""
     try:
         yield
@@ -254,14 +254,14 @@ class _Reader:
         next(self._events)
         start = next(self._events)
         if isinstance(start, StreamEndEvent):
-            raise self._refusal("", start, "the text holds no document", "write one, or name another file")
+            raise self._make_error("", start, "the text holds no document", "write one, or name another file")
         if isinstance(start, DocumentStartEvent) and start.version not in (None, _VERSION):
-            self._object("", start, "the text calls itself another version of YAML", "write it as YAML 1.2")
+            self._add_problem("", start, "the text calls itself another version of YAML", "write it as YAML 1.2")
         value = self._value(next(self._events), "", 0)
         next(self._events)
         after = next(self._events)
         if not isinstance(after, StreamEndEvent):
-            self._object("", after, "the text holds several documents", "write one a file")
+            self._add_problem("", after, "the text holds several documents", "write one a file")
         self._problems.refuse()
         return Document(value, self._document.name, self._document.marks)
 
@@ -270,13 +270,13 @@ class _Reader:
         mark = Mark(line or event.start_mark.line + 1, event.value if isinstance(event, ScalarEvent) else "")
         self._document.marks[path] = mark
         if isinstance(event, AliasEvent):
-            self._object(path, event, "aliases are refused", "write the value out", f"*{event.anchor}")
+            self._add_problem(path, event, "aliases are refused", "write the value out", f"*{event.anchor}")
             return None
         assert isinstance(event, MappingStartEvent | SequenceStartEvent | ScalarEvent)
         if event.tag is not None:
-            self._object(path, event, f"the tag {event.tag} is refused", "leave the tag out")
+            self._add_problem(path, event, f"the tag {event.tag} is refused", "leave the tag out")
         if depth > DEEPEST:
-            raise self._refusal(path, event, f"nested deeper than {DEEPEST} levels")
+            raise self._make_error(path, event, f"nested deeper than {DEEPEST} levels")
         if isinstance(event, MappingStartEvent):
             return self._mapping(path, depth)
         if isinstance(event, SequenceStartEvent):
@@ -289,17 +289,17 @@ class _Reader:
             key = self._key(event, path)
             below = child_path(path, key)
             if key in mapping:
-                self._object(below, event, f"the key {key!r} stands twice", "leave one of them out", mapping[key])
+                self._add_problem(below, event, f"the key {key!r} stands twice", "leave one of them out", mapping[key])
             mapping[key] = self._value(next(self._events), below, depth + 1, event.start_mark.line + 1)
         return mapping
 
     def _key(self, event: Event, path: str) -> str:
         if not isinstance(event, ScalarEvent):
-            raise self._refusal(path, event, "a key must be text, not an alias, a list or a mapping")
+            raise self._make_error(path, event, "a key must be text, not an alias, a list or a mapping")
         if event.tag is not None:
-            self._object(path, event, f"the tag {event.tag} is refused", "leave the tag out")
+            self._add_problem(path, event, f"the tag {event.tag} is refused", "leave the tag out")
         if not event.style and not isinstance(resolve(event.value), str):
-            self._object(path, event, f"the key {event.value} must be text", f'quote it: "{event.value}"')
+            self._add_problem(path, event, f"the key {event.value} must be text", f'quote it: "{event.value}"')
         return self._characters(event, path)
 
     def _characters(self, event: ScalarEvent, path: str) -> str:
@@ -310,7 +310,7 @@ class _Reader:
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            self._object(path, event, "the text holds half a character: a lone surrogate")
+            self._add_problem(path, event, "the text holds half a character: a lone surrogate")
             return text.encode("utf-8", "replace").decode("utf-8")
 
     def _sequence(self, path: str, depth: int) -> list[Any]:
@@ -324,20 +324,22 @@ class _Reader:
         if event.style:
             return text
         if NOT_FINITE.fullmatch(text):
-            self._object(path, event, f"{text} is no finite number", f'quote it if text is meant: "{text}"')
+            self._add_problem(path, event, f"{text} is no finite number", f'quote it if text is meant: "{text}"')
         value = resolve(text)
         exact = not isinstance(value, int) or abs(value) <= GREATEST
         if isinstance(value, int | float) and not (exact and isfinite(value)):
-            self._object(path, event, f"{text[:40]} is too great a number", "quote it if text is meant")
+            self._add_problem(path, event, f"{text[:40]} is too great a number", "quote it if text is meant")
             return text
         return value
 
-    def _object(self, path: str, event: Event, what: str, next_step: str | None = None, passed: object = None) -> None:
-        """Add a problem, so that the document is rejected at its end; ``passed`` is a value that was lost."""
-        del passed
-        self._problems.add(self._refusal(path, event, what, next_step))
+    def _add_problem(
+        self, path: str, event: Event, what: str, next_step: str | None = None, lost_value: object = None
+    ) -> None:
+        """Add a problem, so that the document is rejected at its end; ``lost_value`` is a value that was lost."""
+        del lost_value
+        self._problems.add(self._make_error(path, event, what, next_step))
 
-    def _refusal(self, path: str, event: Event, what: str, next_step: str | None = None) -> InvalidInputError:
+    def _make_error(self, path: str, event: Event, what: str, next_step: str | None = None) -> InvalidInputError:
         place = f"{self._document.name}, line {event.start_mark.line + 1}"
         return InvalidInputError(what, where=f"{path} ({place})" if path else place, next_step=next_step)
 
@@ -349,9 +351,11 @@ class _TolerantReader(_Reader):
         super().__init__(events, name)
         self.oddities: list[Oddity] = []
 
-    def _object(self, path: str, event: Event, what: str, next_step: str | None = None, passed: object = None) -> None:
+    def _add_problem(
+        self, path: str, event: Event, what: str, next_step: str | None = None, lost_value: object = None
+    ) -> None:
         del next_step
-        self.oddities.append(Oddity(path, event.start_mark.line + 1, what, passed))
+        self.oddities.append(Oddity(path, event.start_mark.line + 1, what, lost_value))
 
 
 Lines = list[str]
@@ -366,9 +370,9 @@ _BARE_LINE = re.compile(r"(\S(.*\S)?)?")
 def entry_lines(key: str, value: Any) -> Lines:  # noqa: ANN401 - any JSON value
     """Format a key with its value: collections as blocks, a long text folded."""
     if isinstance(value, dict) and value:
-        return block_lines(key, [line for inner, kept in value.items() for line in entry_lines(inner, kept)])
-    if isinstance(value, list) and any(isinstance(one, dict | list | str) for one in value):
-        return block_lines(key, [line for one in value for line in _element(one)])
+        return block_lines(key, [line for inner, item in value.items() for line in entry_lines(inner, item)])
+    if isinstance(value, list) and any(isinstance(element, dict | list | str) for element in value):
+        return block_lines(key, [line for element in value for line in _element(element)])
     if isinstance(value, str) and len(value) > WIDTH and value.isprintable() and value == " ".join(value.split()):
         words = textwrap.wrap(value, WIDTH, break_on_hyphens=False, break_long_words=False)
         return [f"{format_flow(key)}: >-", *indent_lines(words)]

@@ -62,12 +62,12 @@ class _Partial:
         """Return the least release with these numbers; a complete version itself; for ``*`` the least version."""
         if self.full is not None:
             return self.full
-        return Version(*_filled(self.numbers)) if self.numbers else LEAST
+        return Version(*_fill_zeros(self.numbers)) if self.numbers else LEAST
 
     def above(self, position: int) -> Version:
         """Return the first version with a higher number at ``position``: 1.3.0-0 for 1.2 at 1."""
         raised = (*self.numbers[:position], self.numbers[position] + 1)
-        return Version(*_filled(raised), prerelease="0")
+        return Version(*_fill_zeros(raised), prerelease="0")
 
     def ceiling(self) -> Version | None:
         """Return the first version above all that begin with these numbers; ``None`` for ``*``."""
@@ -90,52 +90,54 @@ def _alternative(part: str, text: str) -> Alternative:
     if hyphen := _HYPHEN.fullmatch(part):
         lower, upper = (_partial(end, text) for end in hyphen.groups())
         bounds = (_bounds(">=", lower, text), _bounds("<=", upper, text))
-        return Alternative(bounds, _named(lower) | _named(upper))
-    found, named = [], frozenset[tuple[int, int, int]]()
+        return Alternative(bounds, _find_named(lower) | _find_named(upper))
+    all_bounds, named = [], frozenset[tuple[int, int, int]]()
     for operator, version in _comparators(part, text):
         partial = _partial(version, text)
-        found.append(_bounds(operator, partial, text))
+        all_bounds.append(_bounds(operator, partial, text))
         if operator != "!=":
-            named |= _named(partial)
-    return Alternative(tuple(found), named)
+            named |= _find_named(partial)
+    return Alternative(tuple(all_bounds), named)
 
 
 def _comparators(part: str, text: str) -> list[tuple[str, str]]:
-    rest, found = part.strip(), list[tuple[str, str]]()
+    rest, comparators = part.strip(), list[tuple[str, str]]()
     if not rest:
-        raise _refused(text, "write * for every version" if not text.strip() else "write a version on both sides of ||")
+        raise _make_error(
+            text, "write * for every version" if not text.strip() else "write a version on both sides of ||"
+        )
     while True:
         comparator = _COMPARATOR.match(rest)
         if comparator is None:
             python = "; what Python writes ~=1.2 is >=1.2.0 <2.0.0, and ~=1.2.3 is ~1.2.3" if rest[:2] == "~=" else ""
             use = "use = == != > >= < <= ^ ~ before a version"
-            raise _refused(text, f"{rest!r} begins with no comparator: {use}{python}")
-        found.append((comparator["operator"] or "", comparator["version"]))
+            raise _make_error(text, f"{rest!r} begins with no comparator: {use}{python}")
+        comparators.append((comparator["operator"] or "", comparator["version"]))
         rest = rest[comparator.end() :]
         if not rest:
-            return found
+            return comparators
         joint = _JOINT.match(rest)
         if joint is None or joint.end() == len(rest):
-            raise _refused(text, f"join comparators by spaces, commas or ||, not by {rest!r}")
+            raise _make_error(text, f"join comparators by spaces, commas or ||, not by {rest!r}")
         rest = rest[joint.end() :]
 
 
 def _partial(version: str, text: str) -> _Partial:
     if _NUMBERS.fullmatch(version):
-        known = tuple(map(int, version.split(".")))
-        return _Partial(known, wild=False, full=Version(*known) if len(known) == _LENGTH else None)
+        whole = tuple(map(int, version.split(".")))
+        return _Partial(whole, wild=False, full=Version(*whole) if len(whole) == _LENGTH else None)
     core = re.split(r"[+-]", version, maxsplit=1)[0].split(".")
     wild = any(part in _WILDCARDS for part in core)
     if len(core) == _LENGTH and not wild:
         try:
             full = parse_version(version)
         except InvalidInputError as error:
-            raise _refused(text, f"{version!r} is no version: {error.next_step}") from error
+            raise _make_error(text, f"{version!r} is no version: {error.next_step}") from error
         return _Partial((full.major, full.minor, full.patch), wild=False, full=full.replace(build=None))
     numbers = [part for part in core if part not in _WILDCARDS]
     partial = "-" not in version and "+" not in version and len(core) <= _LENGTH and len(version) <= LONGEST
     if not partial or numbers != core[: len(numbers)] or not all(_is_number(part) for part in numbers):
-        raise _refused(text, f"{version!r} is no version: write MAJOR.MINOR.PATCH, or leave out from the right")
+        raise _make_error(text, f"{version!r} is no version: write MAJOR.MINOR.PATCH, or leave out from the right")
     return _Partial(tuple(int(part) for part in numbers), wild=wild, full=None)
 
 
@@ -144,7 +146,7 @@ def _bounds(operator: str, partial: _Partial, text: str) -> Bounds:
     match operator:
         case "" | "=" | "==" | "!=":
             if partial.full is None and not partial.wild:
-                raise _ambiguous(partial, text)
+                raise _make_ambiguity_error(partial, text)
             low, high = partial.floor(), partial.ceiling()
         case ">=":
             low = partial.floor()
@@ -175,18 +177,18 @@ def _tilde(partial: _Partial) -> Version | None:
 def _caret(partial: _Partial) -> Version | None:
     if not partial.numbers:
         return None
-    kept = next((index for index, number in enumerate(partial.numbers) if number), len(partial.numbers) - 1)
-    return partial.above(kept)
+    position = next((index for index, number in enumerate(partial.numbers) if number), len(partial.numbers) - 1)
+    return partial.above(position)
 
 
-def _named(partial: _Partial) -> frozenset[tuple[int, int, int]]:
+def _find_named(partial: _Partial) -> frozenset[tuple[int, int, int]]:
     version = partial.full
     if version is None or version.prerelease is None:
         return frozenset()
     return frozenset({(version.major, version.minor, version.patch)})
 
 
-def _filled(numbers: tuple[int, ...]) -> tuple[int, int, int]:
+def _fill_zeros(numbers: tuple[int, ...]) -> tuple[int, int, int]:
     major, minor, patch = (*numbers, 0, 0, 0)[:_LENGTH]
     return major, minor, patch
 
@@ -195,11 +197,11 @@ def _is_number(part: str) -> bool:
     return part.isascii() and part.isdecimal() and (part == "0" or not part.startswith("0"))
 
 
-def _ambiguous(partial: _Partial, text: str) -> InvalidInputError:
+def _make_ambiguity_error(partial: _Partial, text: str) -> InvalidInputError:
     written = ".".join(str(number) for number in partial.numbers)
     readings = {_upper_text(_tilde(partial)): f"~{written}", _upper_text(_caret(partial)): f"^{written}"}
     choices = [f"{form} for versions below {upper}" for upper, form in readings.items()]
-    return _refused(
+    return _make_error(
         text,
         f"write {', '.join(choices)}, or {partial.floor()} for that version alone",
         f"{written!r} is a partial version",
@@ -210,7 +212,7 @@ def _upper_text(upper: Version | None) -> str:
     return str(upper).removesuffix("-0")
 
 
-def _refused(text: str, next_step: str, because: str = "") -> InvalidInputError:
+def _make_error(text: str, next_step: str, because: str = "") -> InvalidInputError:
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
     reason = f": {because}, which can be read in more than one way" if because else ""
     return InvalidInputError(f"{text!r} is no set of versions{reason}", next_step=next_step)

@@ -47,10 +47,10 @@ _ENDS = 2
 """Largest number of cuts of one interval."""
 
 # Whether an operation keeps versions in neither set, in the left set only, in the right set only, in both.
-_Kept = tuple[bool, bool, bool, bool]
-_OR: _Kept = (False, True, True, True)
-_AND: _Kept = (False, False, False, True)
-_MINUS: _Kept = (False, True, False, False)
+_Operation = tuple[bool, bool, bool, bool]
+_OR: _Operation = (False, True, True, True)
+_AND: _Operation = (False, False, False, True)
+_MINUS: _Operation = (False, True, False, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,11 @@ class Range:
     @classmethod
     def of(cls, alternative: Alternative) -> "Range":
         """Return the intersection of all bounds of an alternative."""
-        found = cls.ALL
+        result = cls.ALL
         for bounds in alternative.bounds:
             part = cls.between(bounds.low, bounds.high)
-            found = found - part if bounds.excluded else found & part
-        return found
+            result = result - part if bounds.excluded else result & part
+        return result
 
     @classmethod
     def between(cls, low: Version, high: Version | None) -> "Range":
@@ -119,10 +119,12 @@ class Range:
     @classmethod
     def union(cls, ranges: Iterable["Range"]) -> "Range":
         """Return the union of the ranges: their intervals are sorted once, and joined where they meet."""
-        found = [one for one in ranges if one.cuts]
-        if len(found) <= 1:
-            return found[0] if found else cls.NONE
-        ends = sorted(chain.from_iterable(zip(one.cuts[::2], (*one.cuts[1::2], _END), strict=False) for one in found))
+        parts = [part for part in ranges if part.cuts]
+        if len(parts) <= 1:
+            return parts[0] if parts else cls.NONE
+        ends = sorted(
+            chain.from_iterable(zip(part.cuts[::2], (*part.cuts[1::2], _END), strict=False) for part in parts)
+        )
         cuts: list[str] = []
         for low, high in ends:
             if cuts and low <= cuts[-1]:
@@ -145,7 +147,7 @@ class Range:
         """Return the union."""
         if self is other or not other.cuts:
             return self
-        return Range(_combined(self.cuts, other.cuts, _OR)) if self.cuts else other
+        return Range(_combine(self.cuts, other.cuts, _OR)) if self.cuts else other
 
     def __and__(self, other: "Range") -> "Range":
         """Return the intersection."""
@@ -156,11 +158,11 @@ class Range:
         if len(self.cuts) <= _ENDS and len(other.cuts) <= _ENDS:
             low, high = max(self.cuts[0], other.cuts[0]), min((*self.cuts, _END)[1], (*other.cuts, _END)[1])
             return Range((low,) if high == _END else (low, high)) if low < high else Range.NONE
-        return Range(_combined(self.cuts, other.cuts, _AND))
+        return Range(_combine(self.cuts, other.cuts, _AND))
 
     def __sub__(self, other: "Range") -> "Range":
         """Return the difference."""
-        return Range(_combined(self.cuts, other.cuts, _MINUS))
+        return Range(_combine(self.cuts, other.cuts, _MINUS))
 
     def __invert__(self) -> "Range":
         """Return the complement."""
@@ -189,7 +191,7 @@ class Range:
         if len(self.cuts) <= _ENDS:
             at = bisect_right(other.cuts, self.cuts[0])
             return at % 2 == 1 and (*self.cuts, _END)[1] <= (other.cuts[at] if at < len(other.cuts) else _END)
-        return not _combined(self.cuts, other.cuts, _MINUS)
+        return not _combine(self.cuts, other.cuts, _MINUS)
 
     def is_disjoint(self, other: "Range") -> bool:
         """Return whether no version is in both sets."""
@@ -199,7 +201,7 @@ class Range:
         if len(few) <= _ENDS:
             at = bisect_right(many, few[0])
             return at % 2 == 0 and (at == len(many) or (*few, _END)[1] <= many[at])
-        return not _combined(few, many, _AND)
+        return not _combine(few, many, _AND)
 
     def single(self) -> Version | None:
         """Return the only version of a set of one version, otherwise ``None``."""
@@ -216,20 +218,20 @@ class Range:
         the set is shorter; of equally short ones it is the first in that order.
         """
         groups = _groups(self.intervals)
-        return " || ".join(map(_spelled, groups)) or f"<{LEAST}"
+        return " || ".join(map(_spell_group, groups)) or f"<{LEAST}"
 
 
 Range.NONE = Range(())
 Range.ALL = Range((_BEGINNING,))
 
 
-def _combined(left: tuple[str, ...], right: tuple[str, ...], kept: _Kept) -> tuple[str, ...]:
+def _combine(left: tuple[str, ...], right: tuple[str, ...], operation: _Operation) -> tuple[str, ...]:
     """Return the cuts of a combination of two sets, in one walk along the part in which both have cuts."""
     # Before the first cut of the other set, and after its last, either all cuts of a set are kept, or none.
     at_left = bisect_left(left, right[0]) if right else len(left)
     at_right = bisect_left(right, left[0]) if left else len(right)
-    cuts = [*(left[:at_left] if kept[1] else ()), *(right[:at_right] if kept[2] else ())]
-    inside = kept[at_left % 2 + at_right % 2 * 2]
+    cuts = [*(left[:at_left] if operation[1] else ()), *(right[:at_right] if operation[2] else ())]
+    inside = operation[at_left % 2 + at_right % 2 * 2]
     while at_left < len(left) and at_right < len(right):
         cut, other = left[at_left], right[at_right]
         if cut <= other:
@@ -237,12 +239,12 @@ def _combined(left: tuple[str, ...], right: tuple[str, ...], kept: _Kept) -> tup
             at_right += cut == other
         else:
             cut, at_right = other, at_right + 1
-        if kept[at_left % 2 + at_right % 2 * 2] is not inside:
+        if operation[at_left % 2 + at_right % 2 * 2] is not inside:
             inside = not inside
             cuts.append(cut)
-    if kept[at_right % 2 * 2] is not kept[1 + at_right % 2 * 2]:
+    if operation[at_right % 2 * 2] is not operation[1 + at_right % 2 * 2]:
         cuts += left[at_left:]
-    if kept[at_left % 2] is not kept[at_left % 2 + 2]:
+    if operation[at_left % 2] is not operation[at_left % 2 + 2]:
         cuts += right[at_right:]
     return tuple(cuts)
 
@@ -269,7 +271,7 @@ def _groups(intervals: Iterable[Interval]) -> list[list[Interval]]:
     return groups
 
 
-def _spelled(group: list[Interval]) -> str:
+def _spell_group(group: list[Interval]) -> str:
     whole = _shortest(group[0].low, group[-1].high)
     missing = [f"!={interval.high}" for interval in group[:-1]]
     return " ".join(missing if missing and whole == "*" else [whole, *missing])
@@ -371,17 +373,17 @@ def _parse(text: str) -> Constraint:
     if interval is not None:
         low, high = (release_key(*map(int, end.split("."))) for end in interval.groups())
         return Constraint(Range((low, high)) if low < high else Range.NONE, Range.NONE, text)
-    alternatives = [(Range.of(one), one.named) for one in range_grammar.parse(text)]
+    alternatives = [(Range.of(alternative), alternative.named) for alternative in range_grammar.parse(text)]
     if len(alternatives) == 1 and not alternatives[0][1]:
         return Constraint(alternatives[0][0], Range.NONE, text)
     whole = Range.union(part for part, _ in alternatives)
-    prereleases = Range.union(part & _prereleases_of(named) for part, named in alternatives)
+    prereleases = Range.union(part & _prereleases_of(triples) for part, triples in alternatives)
     return Constraint(whole, prereleases, text)
 
 
-def _prereleases_of(named: Iterable[tuple[int, int, int]]) -> Range:
+def _prereleases_of(triples: Iterable[tuple[int, int, int]]) -> Range:
     """Return all pre-releases of the triples: those of 1.2.3 reach from 1.2.3-0 up to 1.2.3."""
-    return Range.union(Range.between(Version(*triple, prerelease="0"), Version(*triple)) for triple in named)
+    return Range.union(Range.between(Version(*triple, prerelease="0"), Version(*triple)) for triple in triples)
 
 
 ANY = Constraint.parse("*")

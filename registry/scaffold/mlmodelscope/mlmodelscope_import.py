@@ -175,8 +175,8 @@ def _convert(
     for oddity in oddities:
         ask = "check what was meant, then delete this line"
         what = f"{printable(oddity.what)} (line {oddity.line})"
-        if oddity.passed is not None:
-            what += f", passing over {format_original(oddity.passed)}"
+        if oddity.lost_value is not None:
+            what += f", passing over {format_original(oddity.lost_value)}"
         notes.todo_unplaced(oddity.path, "yaml", what, ask)
     top = OriginalMapping(Place(document), document.value, notes)
     name, lines = _lines(top, source, seen)

@@ -42,7 +42,7 @@ def test_local_files_stay_where_they_are(store: LocalStore, folder: Path) -> Non
         assert {entry.digest for entry in entries} | {tree.digest} == set(rehearsal.list())
         with pytest.raises(IntegrityError, match="folder"):
             rehearsal.put_file(folder / "a", entries[1].digest)
-        kept = rehearsal._aside
+        kept = rehearsal._scratch
         assert list(kept.list()) == [tree.digest]
     assert list(store.list()) == []
     assert not kept._root.exists()

@@ -107,7 +107,7 @@ def test_unfinished_uploads_and_blobs_that_were_asked_for_count(tmp_path: Path) 
     two.write(b"2" * 40 * BLOCK_BYTES)
     uploads.close(one)
     uploads.close(two)
-    uploads.give_up(ME, first)
+    uploads.delete(ME, first)
     assert uploads.has(there, ME)
     uploads = Uploads(tmp_path / "uploads", store, UploadLimits(unnamed=100 * BLOCK_BYTES))
     with pytest.raises(UnreferencedBytesError):

@@ -32,7 +32,7 @@ def _fields(level: str, message: str, seconds: float) -> dict[str, Any]:
     return {"time": when, "level": level, "message": message}
 
 
-def _line_of(level: str, message: str) -> str:
+def _format_line(level: str, message: str) -> str:
     return mask_tokens(msgspec.json.encode(_fields(level, message, time.time())).decode())
 
 
@@ -69,7 +69,7 @@ class JsonStream(io.TextIOBase):
         with self._lock:
             *lines, self._partial_line = (self._partial_line + text).split("\n")
             for line in filter(str.strip, lines):
-                self._stream.write(_line_of("error", line) + "\n")
+                self._stream.write(_format_line("error", line) + "\n")
             self._stream.flush()
         return len(text)
 

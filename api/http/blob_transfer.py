@@ -60,7 +60,7 @@ class ByteRange:
     start: int
     size: int
 
-    def of(self, whole: int) -> str:
+    def content_range(self, whole: int) -> str:
         """Return the value of Content-Range for this part of ``whole`` bytes."""
         return f"bytes {self.start}-{self.start + self.size - 1}/{whole}"
 
@@ -234,7 +234,7 @@ class BlobResponse(ASGIResponse):
             memory: The memory for chunks that are being sent.
         """
         self._source, self._part, self._work, self._memory = source, part or ByteRange(0, whole), work, memory
-        ranges = {} if part is None else {"content-range": part.of(whole)}
+        ranges = {} if part is None else {"content-range": part.content_range(whole)}
         super().__init__(
             headers={**headers, **ranges, "content-length": str(self._part.size)},
             media_type="application/octet-stream",

@@ -236,12 +236,12 @@ async def _events(
 
 def _submit_job(registry: LocalRegistry, queue: Queue, data: wire.JobAsked) -> wire.JobOnWire:
     job = None if data.job is UNSET else parse_job_id(data.job)
-    lock = _lock_of(registry, queue, data, job)
+    lock = _load_lock(registry, queue, data, job)
     wish = wish_of(lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job)
     return wire.encode_job(queue.submit(wish))
 
 
-def _lock_of(registry: LocalRegistry, queue: Queue, data: wire.JobAsked, job: JobId | None) -> Lock:
+def _load_lock(registry: LocalRegistry, queue: Queue, data: wire.JobAsked, job: JobId | None) -> Lock:
     """Return the lock to run; for a request that was submitted before with the same job id, the lock made then."""
     if (data.lock is UNSET) == (data.request is UNSET):
         raise InvalidInputError("a job is of a lock, or of a request", next_step="send one of the two")

@@ -292,7 +292,7 @@ def _encode_lock(registry: LocalRegistry, id_: Digest, *, as_toml: bool) -> byte
 
 def _check_freshness(registry: LocalRegistry, data: wire.Checked) -> wire.FreshnessFound:
     request = parse_request(data.request, "request")
-    lock = _lock_of(registry, data.lock, "lock")
+    lock = _load_lock(registry, data.lock, "lock")
     with registry.catalogue.snapshot(request.as_of) as snapshot:
         return wire.encode_freshness(check_lock(lock, request, snapshot))
 
@@ -303,12 +303,12 @@ def _why(registry: LocalRegistry, data: wire.WhyAsked) -> wire.WhyTold:
         raise InvalidInputError(
             f"{data.target} has a constraint", where="target", next_step=f"name {kind}/{name}: a lock has one version"
         )
-    explanation = explain_locked_version(_lock_of(registry, data.lock, "lock"), kind, name, registry.catalogue)
+    explanation = explain_locked_version(_load_lock(registry, data.lock, "lock"), kind, name, registry.catalogue)
     return wire.WhyTold(prose=explanation.prose(), why=explanation.as_json())
 
 
 def _changes(registry: LocalRegistry, data: wire.TwoLocks) -> wire.ChangesTold:
-    locks = [_lock_of(registry, data.before, "before"), _lock_of(registry, data.after, "after")]
+    locks = [_load_lock(registry, data.before, "before"), _load_lock(registry, data.after, "after")]
     changes = diff(locks[0], locks[1], known_manifests(locks, registry.store))
     return wire.ChangesTold(
         changes=tuple(
@@ -318,7 +318,7 @@ def _changes(registry: LocalRegistry, data: wire.TwoLocks) -> wire.ChangesTold:
     )
 
 
-def _lock_of(registry: LocalRegistry, text: str, where: str) -> Lock:
+def _load_lock(registry: LocalRegistry, text: str, where: str) -> Lock:
     """Load a lock from its text, or by its id or the beginning of its id."""
     if text.startswith(_ID):
         return load(registry.catalogue.get_lock(registry.catalogue.find_lock(text)), text)

@@ -264,13 +264,13 @@ def _page(
             break
         size = len(msgspec.json.encode(entries))
         before = batch[-1].id
-    page, more = fit_page(entries, limit, lambda entry: encode_cursor((_id_of(entry),)))
+    page, more = fit_page(entries, limit, lambda entry: encode_cursor((_entry_id(entry),)))
     runs = tuple(item for item in page if isinstance(item, wire.RunOnWire))
     damaged = tuple(item for item in page if isinstance(item, wire.DamagedRunOnWire))
     return wire.RunPage(runs=runs, damaged=damaged, next=more)
 
 
-def _id_of(entry: wire.RunOnWire | wire.DamagedRunOnWire) -> str:
+def _entry_id(entry: wire.RunOnWire | wire.DamagedRunOnWire) -> str:
     return entry.start.id if isinstance(entry, wire.RunOnWire) else entry.id
 
 

@@ -158,22 +158,22 @@ class FileStore(BlobStore, Protocol):
 
 
 @runtime_checkable
-class BringingStore(Protocol):
+class PrefetchingStore(Protocol):
     """A store in front of a remote one, which fetches several blobs at once."""
 
-    def bring(self, blobs: Iterable[Descriptor]) -> None:
+    def prefetch(self, blobs: Iterable[Descriptor]) -> None:
         """Fetch the blobs that are not local. Skip missing and damaged ones: their readers get the error."""
         ...
 
 
-def bring(store: BlobStore, blobs: Iterable[Descriptor]) -> None:
+def prefetch(store: BlobStore, blobs: Iterable[Descriptor]) -> None:
     """Announce all blobs that will be read soon, so that a store with remote blobs fetches them together.
 
     Raises:
         UnavailableError: The remote store does not answer.
     """
-    if isinstance(store, BringingStore):
-        store.bring(blobs)
+    if isinstance(store, PrefetchingStore):
+        store.prefetch(blobs)
 
 
 def put_each(store: BlobStore, paths: Iterable[Path], advance: Advance) -> list[Descriptor]:
@@ -349,7 +349,7 @@ def _open_blob(store: BlobReader, digest: Digest, name: str) -> Iterator[BinaryI
 
 def _find_repair_advice(store: BlobReader) -> str:
     """Return the advice for a damaged blob of ``store``; the remote copy of a cached store may be intact."""
-    if isinstance(store, BringingStore):
+    if isinstance(store, PrefetchingStore):
         return f"free the copy here, with `benchlock gc --local`, if the repository's is intact; else {REPAIR_ADVICE}"
     return REPAIR_ADVICE
 

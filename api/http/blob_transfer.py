@@ -373,7 +373,7 @@ class CallerUploads:
         part = None if place is None else parse_content_range(place)
         size = content_length(request) or 0 if part is None else part.size
         at = None if part is None else part.start
-        piece = await self._work.do(self._uploads.opened, _caller_id(), upload, at, size, reserve_share())
+        piece = await self._work.do(self._uploads.open, _caller_id(), upload, at, size, reserve_share())
         try:
             await append_body(request, piece, part, self._work)
             yield piece

@@ -220,7 +220,7 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
     bounds = UploadLimits(unnamed=reserve.measure().size // 2 if unnamed is None else unnamed)
     holds = None if registry.database.dialect.name == "sqlite" else DatabaseHolds(registry.database)
     folder = uploads_folder(registry.home)
-    return Uploads(folder, registry.store, bounds, holds=holds, reserve=reserve, find_named=find_references)
+    return Uploads(folder, registry.store, bounds, holds=holds, reserve=reserve, find_referenced=find_references)
 
 
 def open_reserve(registry: LocalRegistry) -> "DiskReserve":

@@ -48,7 +48,7 @@ class DvcSource:
     Attributes:
         url: The URL of the repository as written in the manifest.
         repository: The URL or the path of a folder that is passed to DVC.
-        revision: A commit, or a branch or tag, which ``resolved`` replaces by its commit.
+        revision: A commit, or a branch or tag, which ``resolve`` replaces by its commit.
         path: The path in the repository; a folder ends with a slash.
         commits: A cache that resolves each revision once, so that all files of a publication have the same commit.
     """
@@ -68,7 +68,7 @@ class DvcSource:
         """Whether the source is a folder."""
         return self.path.endswith("/")
 
-    def resolved(self) -> "DvcSource":
+    def resolve(self) -> "DvcSource":
         """Return the same source at the current commit of its revision.
 
         Raises:
@@ -83,7 +83,7 @@ class DvcSource:
                 self.commits[key] = _read_commit(self, files)
         return replace(self, revision=self.commits[key])
 
-    def stated(self) -> Digest | None:
+    def find_digest(self) -> Digest | None:
         """Return ``None``: DVC states an MD5, which is not collision-resistant."""
         return None
 
@@ -99,7 +99,7 @@ class DvcSource:
             yield stream
 
     @contextmanager
-    def folder(self) -> Iterator[list[tuple[str, Opener]]]:
+    def open_folder(self) -> Iterator[list[tuple[str, Opener]]]:
         """Yield every file of a folder, sorted: its path and a function that opens it with a limit in bytes.
 
         Raises:

@@ -196,11 +196,11 @@ class HttpsSource:
         """Return the source as written in a manifest."""
         return self.url
 
-    def resolved(self) -> "HttpsSource":
+    def resolve(self) -> "HttpsSource":
         """Return this source: a URL has no revision."""
         return self
 
-    def stated(self) -> Digest | None:
+    def find_digest(self) -> Digest | None:
         """Return ``None``: no digest that servers state is reliable."""
         return None
 

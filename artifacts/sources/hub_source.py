@@ -53,7 +53,7 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """A file of a repository at a revision: a commit, or a branch or tag, which ``resolved`` replaces by its commit."""
+    """A file of a repository at a revision: a commit, or a branch or tag, which ``resolve`` replaces by its commit."""
 
     kind: Repository
     name: str
@@ -67,7 +67,7 @@ class HubSource:
         prefix = "" if self.kind == "model" else f"{self.kind}s/"
         return f"hf://{prefix}{self.name}@{quote(self.revision, safe='')}/{self.path}"
 
-    def resolved(self) -> "HubSource":
+    def resolve(self) -> "HubSource":
         """Return the same file at the current commit of its revision.
 
         Raises:
@@ -81,8 +81,8 @@ class HubSource:
             self.hub.commits[key] = self._read_commit()
         return replace(self, revision=self.hub.commits[key])
 
-    def stated(self) -> Digest | None:
-        """Return the digest that the Hub states for a file in LFS, otherwise ``None``; errors as ``resolved``."""
+    def find_digest(self) -> Digest | None:
+        """Return the digest that the Hub states for a file in LFS, otherwise ``None``; errors as ``resolve``."""
         import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
 
         with _convert_failures(self):

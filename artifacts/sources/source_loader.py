@@ -84,7 +84,7 @@ def pin_revision(source: RemoteSource, expected: Digest, store: BlobStore) -> Re
         UnavailableError: The server does not answer, and the blob is not stored.
     """
     try:
-        return source.resolved()
+        return source.resolve()
     except (UnavailableError, NoRepositoryError):
         if store.exists(expected):
             return source
@@ -127,7 +127,7 @@ def fetch_file(
 
 
 def _check_stated(source: RemoteSource, expected: Digest, name: str) -> None:
-    digest = source.stated()
+    digest = source.find_digest()
     if digest is not None and digest != expected:
         raise IntegrityError(
             f"{name} is not what its digest says: expected {expected}, and {source} states {digest}",
@@ -153,7 +153,7 @@ def fetch_tree(
     if existing is not None:
         return existing
     entries, remaining = list[TreeEntry](), LARGEST_DOWNLOAD
-    with source.folder() as files, store.together(), progress.task(f"fetching {name}") as advance:
+    with source.open_folder() as files, store.together(), progress.task(f"fetching {name}") as advance:
         check_collisions(path for path, _ in files)
         for path, open_file in files:
             with open_file(remaining) as stream:

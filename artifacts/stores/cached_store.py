@@ -70,7 +70,7 @@ class RemoteStore(BlobStore, Protocol):
         """Open an unverified stream from the offset ``start`` on; raise ``BlobNotFoundError`` if absent."""
         ...
 
-    def among(self, digests: Iterable[Digest]) -> set[Digest]:
+    def select_stored(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return those of ``digests`` that the store has."""
         ...
 
@@ -79,7 +79,7 @@ Remote = TypeVar("Remote", bound=RemoteStore)
 
 
 class CachedStore(Generic[Remote]):
-    """A remote store with a cache in a folder. Implements ``FileStore``, ``ResumingStore`` and ``BringingStore``."""
+    """A remote store with a cache in a folder. Implements ``FileStore``, ``ResumingStore`` and ``PrefetchingStore``."""
 
     def __init__(self, local: LocalStore, remote: Remote, progress: Progress = SILENT) -> None:
         """Put the cache ``local`` in front of ``remote``; ``progress`` shows downloads."""
@@ -100,7 +100,7 @@ class CachedStore(Generic[Remote]):
             UnavailableError: The remote store does not answer; nothing was removed.
         """
         with self.writing():
-            remote_digests = self._remote.among(self._local.list())
+            remote_digests = self._remote.select_stored(self._local.list())
             blobs = tuple(self._local.stat(digest) for digest in self._local.list() if digest in remote_digests)
             intact = self._find_intact(blobs)
         gone = tuple(blob for blob in blobs if blob in intact)
@@ -237,7 +237,7 @@ class CachedStore(Generic[Remote]):
         """Remove leftover files in both stores."""
         return self._local.sweep(dry_run=dry_run) + self._remote.sweep(dry_run=dry_run)
 
-    def bring(self, blobs: Iterable[Descriptor]) -> None:
+    def prefetch(self, blobs: Iterable[Descriptor]) -> None:
         """Fetch the missing blobs in parallel; skip those that are absent or damaged."""
         missing = {blob.digest: blob for blob in blobs if not self._local.exists(blob.digest)}.values()
         if not missing:
@@ -245,14 +245,14 @@ class CachedStore(Generic[Remote]):
         with self._progress.task(f"fetching {len(missing)} blobs", sum(blob.size for blob in missing)) as advance_by:
             advance = serialize_advance(advance_by)
 
-            def bring_one(blob: Descriptor) -> None:
+            def prefetch_one(blob: Descriptor) -> None:
                 with suppress(IntegrityError, BlobNotFoundError):
                     self._receive(blob.digest)
                 advance(blob.size)
 
             with ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool:
                 try:
-                    for future in [pool.submit(bring_one, blob) for blob in missing]:
+                    for future in [pool.submit(prefetch_one, blob) for blob in missing]:
                         future.result()
                 finally:
                     pool.shutdown(cancel_futures=True)

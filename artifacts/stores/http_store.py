@@ -165,7 +165,7 @@ class HttpStore:
         """Return whether the server has the blob."""
         return self._client.stat_blob(parse_digest(digest)) is not None
 
-    def among(self, digests: Iterable[Digest]) -> set[Digest]:
+    def select_stored(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return those of ``digests`` that the server has, by parallel requests."""
         candidates = tuple(digests)
         with ThreadPoolExecutor(PARALLEL_TRANSFERS) as pool:

@@ -214,7 +214,7 @@ class OciStore:
         """Open an unverified stream of a blob from the offset ``start`` on."""
         return self._client.receive(digest, start)
 
-    def among(self, digests: Iterable[Digest]) -> set[Digest]:
+    def select_stored(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return those of ``digests`` that are indexed."""
         return set(self.list()).intersection(digests)
 

@@ -54,7 +54,7 @@ class UnreferencedQuota:
         size: int,
         holds: Holds,
         count_open: Callable[[str], int],
-        find_named: FindReferenced,
+        find_referenced: FindReferenced,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set up the quota.
@@ -63,13 +63,13 @@ class UnreferencedQuota:
             size: The quota of one owner, in bytes.
             holds: Held blobs, each with its owner and size.
             count_open: Returns the bytes of an owner's unfinished uploads.
-            find_named: Returns those of some digests that have a reference.
+            find_referenced: Returns those of some digests that have a reference.
             clock: A monotonic clock, in seconds.
         """
         self._size = size
         self._holds = holds
         self._count_open = count_open
-        self._find_named = find_named
+        self._find_referenced = find_referenced
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
 
@@ -95,7 +95,7 @@ class UnreferencedQuota:
         if account.left < size or now - account.counted_at > _COUNT_SECONDS:
             account.left, account.counted_at = self._count_left(owner), now
         if account.left < size and now - account.searched_at > _SEARCH_SECONDS:
-            self._holds.release(owner, self._find_named(self._holds.owned(owner)))
+            self._holds.release(owner, self._find_referenced(self._holds.owned(owner)))
             account.left = self._count_left(owner)
             account.searched_at = now if account.left < size else _NEVER
         if account.left < size:

@@ -121,7 +121,7 @@ class Uploads:
         clock: Callable[[], float] = time.time,
         holds: Holds | None = None,
         reserve: DiskReserve = NO_RESERVE,
-        find_named: FindReferenced = _find_none,
+        find_referenced: FindReferenced = _find_none,
     ) -> None:
         """Open the uploads to ``store`` in ``folder``.
 
@@ -132,7 +132,7 @@ class Uploads:
             clock: Returns seconds since the epoch.
             holds: The holds of uploaded blobs; by default files in ``folder``.
             reserve: Free disk space that uploads may not use.
-            find_named: Returns those of some digests that a version, a lock or a run refers to.
+            find_referenced: Returns those of some digests that a version, a lock or a run refers to.
         """
         self._open = folder / "open"
         self._holds = holds or FolderHolds(folder / HOLDS_FOLDER, clock=clock)
@@ -140,7 +140,7 @@ class Uploads:
         self._bounds = bounds or UploadLimits()
         self._clock = clock
         self._reserve = reserve
-        self._quota = UnreferencedQuota(self._bounds.unnamed, self._holds, self._open_bytes, find_named)
+        self._quota = UnreferencedQuota(self._bounds.unnamed, self._holds, self._open_bytes, find_referenced)
         self._lock = Lock()
         self._digest_states: dict[Path, DigestState] = {}
 
@@ -179,7 +179,7 @@ class Uploads:
         with convert_disk_errors(self._open), _convert_missing(upload):
             return path.stat().st_size
 
-    def opened(self, owner: str, upload: str, at: int | None = None, size: int = 0, share: float = 1.0) -> UploadFile:
+    def open(self, owner: str, upload: str, at: int | None = None, size: int = 0, share: float = 1.0) -> UploadFile:
         """Open an upload at its end, locked for this caller, who closes it.
 
         Args:
@@ -247,7 +247,7 @@ class Uploads:
     def delete(self, owner: str, upload: str) -> None:
         """Delete an unfinished upload, if it exists; raise ``UploadBusyError`` if a client is sending to it."""
         with suppress(UploadNotFoundError):
-            upload_file = self.opened(owner, upload)
+            upload_file = self.open(owner, upload)
             try:
                 upload_file.remove()
             finally:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from benchlock.artifacts.blob_store import BlobStore, bring, copy_blob, verify
+from benchlock.artifacts.blob_store import BlobStore, copy_blob, prefetch, verify
 from benchlock.artifacts.digest import Descriptor, from_hex
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.isolation.child_process import CallerBlobs
@@ -159,7 +159,7 @@ def lay_labels(lock: Lock, manifests: Mapping[Kind, Manifest], store: BlobStore,
         IntegrityError: A file is missing.
     """
     entries = list_label_files(lock, manifests, store)
-    bring(store, (blob for _, blob in entries))
+    prefetch(store, (blob for _, blob in entries))
     for path, blob in entries:
         lay_out(store, blob, folder / path)
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from msgspec import UNSET
 
-from benchlock.artifacts.blob_store import BlobStore, bring, copy_blob
+from benchlock.artifacts.blob_store import BlobStore, copy_blob, prefetch
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
 from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
@@ -58,7 +58,7 @@ def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progres
         raise InvalidInputError(f"{folder} is not empty", next_step="name another folder with -o")
     document = plain(manifest)
     files = [entry for file in document.get("files", ()) for entry in _expand(file, store)]
-    bring(store, (descriptor for _, descriptor in files))
+    prefetch(store, (descriptor for _, descriptor in files))
     with (
         _no_empty_folders(folder),
         progress.task(f"writing {folder}", sum(descriptor.size for _, descriptor in files)) as advance,

@@ -41,14 +41,14 @@ class Uploaded:
 
     async def send(self, start: int, work: FairThreadPool, piece: UploadFile | None = None) -> None:
         """Append ``CONTENT`` from ``start`` on."""
-        piece = piece or self.uploads.opened(OWNER, self.id, start)
+        piece = piece or self.uploads.open(OWNER, self.id, start)
         try:
             await append_body(_request(CONTENT[start:]), piece, None, work)
         finally:
             self.uploads.close(piece)
 
     def finish(self) -> str:
-        piece = self.uploads.opened(OWNER, self.id)
+        piece = self.uploads.open(OWNER, self.id)
         try:
             return self.uploads.finish(piece, digest_bytes(CONTENT)).digest
         finally:

@@ -75,7 +75,7 @@ def test_all_files_of_one_publication_are_of_one_commit(tmp_path: Path) -> None:
         made.git("commit", "-q", "--allow-empty", "-m", f"before {path}")
         one = open_source(f"dvc://{made.path}@main/{path}", Path("/nowhere"), access)
         assert isinstance(one, DvcSource)
-        found.append(one.resolved().revision)
+        found.append(one.resolve().revision)
     assert found == [made.git("rev-parse", "main~1")] * 2
 
 
@@ -193,7 +193,7 @@ def test_what_is_cloned_is_removed_at_the_end(repository: DvcRepository, tmp_pat
     """Only what is no folder of this machine is cloned; git itself would do that with this URL, too."""
     script = (
         "import sys; from benchlock.artifacts.sources import DvcSource\n"
-        "found = DvcSource('here', sys.argv[1], 'v1', 'labels.txt').resolved()\n"
+        "found = DvcSource('here', sys.argv[1], 'v1', 'labels.txt').resolve()\n"
         "with found.open() as stream: print(found.revision, stream.read())"
     )
     (tmp_path / "tmp").mkdir()
@@ -210,7 +210,7 @@ def test_without_dvc_the_message_says_what_to_install(tmp_path: Path) -> None:
         "import sys; sys.modules['dvc'] = None\n"
         "from pathlib import Path; from benchlock.artifacts.errors import UnavailableError\n"
         "from benchlock.artifacts.sources import *\n"
-        "try: open_source('dvc:///repo@main/x', Path('/')).resolved()\n"
+        "try: open_source('dvc:///repo@main/x', Path('/')).resolve()\n"
         "except UnavailableError as error: print(error)"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}

@@ -90,7 +90,7 @@ def test_all_files_of_one_publication_are_of_one_commit(hub: HubServer) -> None:
     for path in ("net.onnx", "sub/labels.txt"):
         found = open_source(f"hf://org/net@main/{path}", Path("/nowhere"), access)
         assert isinstance(found, HubSource)
-        assert found.resolved().revision == commit
+        assert found.resolve().revision == commit
         hub.repo.commit("main", net_onnx=b"newer")
 
 
@@ -164,11 +164,11 @@ def test_a_hub_that_does_not_answer(hub: HubServer, store: LocalStore) -> None:
     refused(hub, "hf://org/net@main/net.onnx", UnavailableError, "names no commit", store)
     for unencrypted in ("http://10.0.0.1", "ftp://localhost", "https://user:secret@localhost"):
         with pytest.raises(InvalidInputError) as caught:
-            HubSource("model", "org/net", "main", "x", Hub(unencrypted, "hf_secret"), SWIFT).resolved()
+            HubSource("model", "org/net", "main", "x", Hub(unencrypted, "hf_secret"), SWIFT).resolve()
         assert "secret" not in str(caught.value)
     nobody = HubSource("model", "org/net", "main", "x", Hub("http://127.0.0.1:9"), SWIFT)
     with pytest.raises(UnavailableError, match="HF_ENDPOINT"):
-        nobody.resolved()
+        nobody.resolve()
 
 
 def test_wrong_bytes_that_come_with_success(hub: HubServer, store: LocalStore) -> None:

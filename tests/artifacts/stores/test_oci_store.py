@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from benchlock.artifacts.blob_store import BlobNotFoundError, bring, verify
+from benchlock.artifacts.blob_store import BlobNotFoundError, prefetch, verify
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import IntegrityError, RefusedError, UnavailableError
 from benchlock.artifacts.oci.oci_client import RegistryClient
@@ -286,7 +286,7 @@ def test_what_is_brought_is_at_hand_and_what_cannot_be_is_named_by_who_reads_it(
     server.blob(blobs[1].digest).unlink()
     with proxy_to(server.port) as proxy:
         store = mirrored(server, tmp_path / "two", port=proxy.port)
-        bring(store, blobs * 2)
+        prefetch(store, blobs * 2)
         with pytest.raises(IntegrityError, match=rf"weights: .*expected {blobs[0].digest}, found sha256:"):
             verify(store, blobs[0].digest, name="weights")
         with pytest.raises(IntegrityError, match="labels is missing"):

@@ -31,7 +31,7 @@ def filled(monkeypatch: pytest.MonkeyPatch, free: int, size: int = 100 << 20) ->
 
 def upload(uploads: Uploads, content: bytes, owner: str = ME, *, share: float = 1.0, announced: int = 0) -> Digest:
     name = uploads.begin(owner, share)
-    piece = uploads.opened(owner, name, size=announced, share=share)
+    piece = uploads.open(owner, name, size=announced, share=share)
     try:
         piece.write(content)
         return uploads.finish(piece, digest_bytes(content)).digest
@@ -78,7 +78,7 @@ def test_unnamed_blobs_count_until_they_are_named(tmp_path: Path) -> None:
         tmp_path / "uploads",
         LocalStore(tmp_path),
         UploadLimits(unnamed=100 * BLOCK_BYTES),
-        find_named=named.intersection,
+        find_referenced=named.intersection,
     )
     first = upload(uploads, b"1" * 60 * BLOCK_BYTES)
     with pytest.raises(UnreferencedBytesError, match=r"249856 bytes of yours .* limit is 409600 bytes"):
@@ -89,7 +89,7 @@ def test_unnamed_blobs_count_until_they_are_named(tmp_path: Path) -> None:
         tmp_path / "uploads",
         LocalStore(tmp_path),
         UploadLimits(unnamed=100 * BLOCK_BYTES),
-        find_named=named.intersection,
+        find_referenced=named.intersection,
     )
     assert upload(uploads, b"3" * 60 * BLOCK_BYTES)
     assert first not in set(uploads.held())
@@ -100,7 +100,7 @@ def test_unfinished_uploads_and_blobs_that_were_asked_for_count(tmp_path: Path) 
     there = store.put(io.BytesIO(b"0" * 90 * BLOCK_BYTES)).digest
     uploads = Uploads(tmp_path / "uploads", store, UploadLimits(unnamed=100 * BLOCK_BYTES))
     first, second = uploads.begin(ME), uploads.begin(ME)
-    one, two = uploads.opened(ME, first), uploads.opened(ME, second)
+    one, two = uploads.open(ME, first), uploads.open(ME, second)
     one.write(b"1" * 60 * BLOCK_BYTES)
     with pytest.raises(UnreferencedBytesError):
         two.write(b"2" * 60 * BLOCK_BYTES)

@@ -42,7 +42,7 @@ from benchlock.artifacts.uploads.resumable_uploads import Uploads
 
 uploads = Uploads(Path(sys.argv[1]) / "uploads", LocalStore(Path(sys.argv[1])))
 upload = uploads.begin("me")
-piece = uploads.opened("me", upload, 0)
+piece = uploads.open("me", upload, 0)
 piece.write(sys.stdin.buffer.read(int(sys.argv[2])))
 print(upload, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -60,7 +60,7 @@ def uploads(tmp_path: Path, store: LocalStore) -> Uploads:
 
 
 def append(uploads: Uploads, upload: str, content: bytes, at: int | None = None) -> None:
-    piece = uploads.opened(ME, upload, at)
+    piece = uploads.open(ME, upload, at)
     try:
         piece.write(content)
     finally:
@@ -68,7 +68,7 @@ def append(uploads: Uploads, upload: str, content: bytes, at: int | None = None)
 
 
 def finish(uploads: Uploads, upload: str, digest: Digest) -> Descriptor:
-    piece = uploads.opened(ME, upload)
+    piece = uploads.open(ME, upload)
     try:
         return uploads.finish(piece, digest)
     finally:
@@ -149,9 +149,9 @@ def test_other_bytes_never_become_visible_and_are_gone(uploads: Uploads, store: 
 
 def test_one_writes_at_a_time(uploads: Uploads) -> None:
     upload = uploads.begin(ME)
-    piece = uploads.opened(ME, upload)
+    piece = uploads.open(ME, upload)
     with pytest.raises(UploadBusyError, match="somebody sends to the upload"):
-        uploads.opened(ME, upload)
+        uploads.open(ME, upload)
     uploads.close(piece)
     append(uploads, upload, b"then another")
 
@@ -161,7 +161,7 @@ def test_what_does_not_begin_at_the_end_is_refused(uploads: Uploads, at: int) ->
     upload = uploads.begin(ME)
     append(uploads, upload, b"12345")
     with pytest.raises(UploadOffsetError) as caught:
-        uploads.opened(ME, upload, at)
+        uploads.open(ME, upload, at)
     assert caught.value.offset == 5
     append(uploads, upload, b"6", 5)
     assert finish(uploads, upload, digest_bytes(b"123456")).size == 6
@@ -170,7 +170,7 @@ def test_what_does_not_begin_at_the_end_is_refused(uploads: Uploads, at: int) ->
 @pytest.mark.parametrize("upload", ["", "..", "../../etc/passwd", "x" * 32, "0" * 31, "0" * 32])
 def test_what_is_no_upload_is_not_found(uploads: Uploads, upload: str) -> None:
     uploads.begin(ME)
-    asked: list[Callable[[str, str], object]] = [uploads.offset, uploads.opened]
+    asked: list[Callable[[str, str], object]] = [uploads.offset, uploads.open]
     for ask in asked:
         with pytest.raises(UploadNotFoundError):
             ask(ME, upload)
@@ -210,7 +210,7 @@ def test_what_nobody_goes_on_with_is_given_up(tmp_path: Path, store: LocalStore,
     now = time.time()
     uploads = Uploads(tmp_path / "uploads", store, bounds, lambda: now)
     given_up, written = uploads.begin(ME), uploads.begin(ME)
-    with closing(uploads.opened(ME, written)):
+    with closing(uploads.open(ME, written)):
         now += 100
         uploads.sweep()
     assert uploads.offset(ME, written) == 0  # somebody is there

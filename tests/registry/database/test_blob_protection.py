@@ -314,7 +314,7 @@ def test_what_one_process_took_in_another_s_collection_keeps(address: str, tmp_p
             for number, (store, engine) in enumerate(zip(stores, engines, strict=True))
         ]
         upload = uploads[0].begin("client")
-        piece = uploads[0].opened("client", upload)
+        piece = uploads[0].open("client", upload)
         piece.write(b"weights")
         sent = uploads[0].finish(piece, digest_bytes(b"weights")).digest
         uploads[0].close(piece)

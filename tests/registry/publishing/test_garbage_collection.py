@@ -99,7 +99,7 @@ def test_what_a_client_sent_stays_until_it_has_had_the_time_to_publish(
     now = time.time()
     uploads = Uploads(tmp_path / "uploads", store, clock=lambda: now)
     upload = uploads.begin("client")
-    with closing(uploads.opened("client", upload)) as piece:
+    with closing(uploads.open("client", upload)) as piece:
         piece.write(b"weights")
         sent = uploads.finish(piece, digest_bytes(b"weights")).digest
     asked_for, garbage = (store.put(io.BytesIO(text)).digest for text in (b"asked for", b"garbage"))

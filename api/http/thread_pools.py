@@ -82,7 +82,7 @@ class FairThreadPool:
         context = copy_context()
         context.run(LOCK_TIMEOUT.set, self._patience)
         deadline = None if self._seconds is None else time.monotonic() + self._seconds
-        claim = SlotClaim(owner, urgent=self._urgent, deadline=deadline, patience=self._slot_seconds)
+        claim = SlotClaim(owner, urgent=self._urgent, deadline=deadline, timeout=self._slot_seconds)
         context.run(SLOT_CLAIM.set, claim)
         with self._count_request(owner) as share:
             timeout = asyncio.timeout(self._seconds)

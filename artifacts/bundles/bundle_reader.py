@@ -218,8 +218,8 @@ class Bundle:
             IntegrityError: A blob does not have its digest.
             UnavailableError: The store cannot be written.
         """
-        wanted = {digest for root in self.roots for digest in root.blobs}
-        blobs = sorted(wanted, key=lambda digest: self._find_entry(_blob_path(digest)).start)
+        digests = {digest for root in self.roots for digest in root.blobs}
+        blobs = sorted(digests, key=lambda digest: self._find_entry(_blob_path(digest)).start)
         size = sum(self._find_entry(_blob_path(digest)).size for digest in blobs)
         with progress.task("storing the blobs of the bundle", size) as advance, ThreadPoolExecutor(_WRITERS) as pool:
             put = partial(self._put, store, advance=serialize_advance(advance))

@@ -67,13 +67,13 @@ class SlotClaim:
             bound.
         urgent: Whether the request is served before all that are not urgent.
         deadline: The end of the wait, on the clock of ``time.monotonic``; ``None`` waits without a limit.
-        patience: Seconds that the request waits for each slot at most; ``None`` waits without a limit.
+        timeout: Seconds that the request waits for each slot at most; ``None`` waits without a limit.
     """
 
     owner: str = ""
     urgent: bool = False
     deadline: float | None = None
-    patience: float | None = None
+    timeout: float | None = None
 
 
 _NO_SERVICE: Final = SlotClaim()
@@ -137,7 +137,7 @@ class ChildSlots:
     def _wait(self, claim: SlotClaim) -> None:
         ticket = next(self._tickets)
         self._claims[ticket] = claim
-        seconds = claim.patience if claim.deadline is None else claim.deadline - time.monotonic()
+        seconds = claim.timeout if claim.deadline is None else claim.deadline - time.monotonic()
         try:
             if not self._changed.wait_for(lambda: self._find_next() == ticket, seconds):
                 raise BusyError(

@@ -103,12 +103,12 @@ class CachedStore(Generic[Remote]):
             remote_digests = self._remote.select_stored(self._local.list())
             blobs = tuple(self._local.stat(digest) for digest in self._local.list() if digest in remote_digests)
             intact = self._find_intact(blobs)
-        gone = tuple(blob for blob in blobs if blob in intact)
+        intact_blobs = tuple(blob for blob in blobs if blob in intact)
         if not dry_run:
             with self._local.collecting():
-                for blob in gone:
+                for blob in intact_blobs:
                     self._local.delete(blob.digest)
-        return EvictionReport(gone, tuple(blob.digest for blob in blobs if blob not in intact))
+        return EvictionReport(intact_blobs, tuple(blob.digest for blob in blobs if blob not in intact))
 
     def _find_intact(self, blobs: tuple[Descriptor, ...]) -> set[Descriptor]:
         """Return the blobs whose bytes in the remote store are all correct."""

@@ -148,9 +148,9 @@ class LocalStore:
         with (
             self.writing(),
             self._convert_errors("be written"),
-            open_partial_file(self._folder("incoming"), expected) as (draft, waited),
+            open_partial_file(self._folder("incoming"), expected) as (draft, has_waited),
         ):
-            existing = find_intact(self, expected, name) if waited else None  # another process may have fetched it
+            existing = find_intact(self, expected, name) if has_waited else None  # another process may have fetched it
             if existing is not None:
                 return existing
             blob = receive(draft, expected, open_at, name=name, advance=advance)

@@ -44,10 +44,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Bounds that all hold. ``named`` are the triples of pre-releases in comparators other than ``!=``."""
+    """Bounds that all hold. ``triples`` are the triples of pre-releases in comparators other than ``!=``."""
 
     bounds: tuple[Bounds, ...]
-    named: frozenset[tuple[int, int, int]]
+    triples: frozenset[tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +90,14 @@ def _alternative(part: str, text: str) -> Alternative:
     if hyphen := _HYPHEN.fullmatch(part):
         lower, upper = (_partial(end, text) for end in hyphen.groups())
         bounds = (_bounds(">=", lower, text), _bounds("<=", upper, text))
-        return Alternative(bounds, _find_named(lower) | _find_named(upper))
-    all_bounds, named = [], frozenset[tuple[int, int, int]]()
+        return Alternative(bounds, _find_prerelease_triples(lower) | _find_prerelease_triples(upper))
+    all_bounds, triples = [], frozenset[tuple[int, int, int]]()
     for operator, version in _comparators(part, text):
         partial = _partial(version, text)
         all_bounds.append(_bounds(operator, partial, text))
         if operator != "!=":
-            named |= _find_named(partial)
-    return Alternative(tuple(all_bounds), named)
+            triples |= _find_prerelease_triples(partial)
+    return Alternative(tuple(all_bounds), triples)
 
 
 def _comparators(part: str, text: str) -> list[tuple[str, str]]:
@@ -181,7 +181,7 @@ def _caret(partial: _Partial) -> Version | None:
     return partial.above(position)
 
 
-def _find_named(partial: _Partial) -> frozenset[tuple[int, int, int]]:
+def _find_prerelease_triples(partial: _Partial) -> frozenset[tuple[int, int, int]]:
     version = partial.full
     if version is None or version.prerelease is None:
         return frozenset()

@@ -373,7 +373,7 @@ def _parse(text: str) -> Constraint:
     if interval is not None:
         low, high = (release_key(*map(int, end.split("."))) for end in interval.groups())
         return Constraint(Range((low, high)) if low < high else Range.NONE, Range.NONE, text)
-    alternatives = [(Range.of(alternative), alternative.named) for alternative in range_grammar.parse(text)]
+    alternatives = [(Range.of(alternative), alternative.triples) for alternative in range_grammar.parse(text)]
     if len(alternatives) == 1 and not alternatives[0][1]:
         return Constraint(alternatives[0][0], Range.NONE, text)
     whole = Range.union(part for part, _ in alternatives)

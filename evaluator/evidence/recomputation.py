@@ -48,7 +48,7 @@ from benchlock.evaluator.runner.outcome import (
 )
 from benchlock.evaluator.runner.self_reported import InvalidLoadError, check_audits, check_probes, check_times, sum_cpu
 from benchlock.evaluator.runner.stages import harness_version
-from benchlock.evaluator.statistics.metric_model import Metric, definitions_of
+from benchlock.evaluator.statistics.metric_model import Metric, find_definitions
 from benchlock.evaluator.statistics.quality_metrics import QualityEstimate, estimate_quality
 from benchlock.evaluator.statistics.run_metrics import CorrectCount, describe_calls, find_undelayed, summarise
 from benchlock.evaluator.statistics.time_metrics import Peak, Performance, Phases
@@ -147,7 +147,7 @@ def recompute(
         LimitExceededError: The recomputation needs more than ``LIMITS``.
         IsolatedFaultError: It failed in an unexpected way.
     """
-    definitions_of(subject.lock)
+    find_definitions(subject.lock)
     for role, blob in blobs.items():
         _check_size(role, blob)
         verify(store, blob.digest, name=f"the blob {role}", size=blob.size)
@@ -238,7 +238,7 @@ def _recompute(
         check_times(subject.lock, phases)
         scores = _score(subject, files, labels, missing)
         quality = evidence.quality(*scores)
-        metrics = summarise(definitions_of(subject.lock), quality, phases)
+        metrics = summarise(find_definitions(subject.lock), quality, phases)
         calls = evidence.calls(phases)
     except UnreadableLabelsError:
         raise

@@ -32,7 +32,7 @@ from benchlock.evaluator.records.run_model import (
 from benchlock.evaluator.records.runs_schema import runs
 from benchlock.evaluator.runner.host_platform import carries_code, check_code, is_confined
 from benchlock.evaluator.runner.lock_verification import read_manifests
-from benchlock.evaluator.statistics.metric_model import definitions_of
+from benchlock.evaluator.statistics.metric_model import find_definitions
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.lock.lockfile import Lock, list_blob_references
 from benchlock.registry.manifests import Model
@@ -62,7 +62,7 @@ def wish_of(
         InvalidInputError: The lock needs another version of benchlock.
         UnavailableError: The isolation is ``process``, and the model must not run as a process.
     """
-    definitions_of(lock)
+    find_definitions(lock)
     check_version(lock.harness)
     check_stored(lock, store)
     model = read_manifests(lock, store)["model"]

@@ -147,7 +147,7 @@ _CLOSE: Final = 1e-9
 """Relative tolerance: an interval may miss its value by the last bits of a sum."""
 
 
-def definitions_of(lock: Lock) -> tuple[MetricDefinition, ...]:
+def find_definitions(lock: Lock) -> tuple[MetricDefinition, ...]:
     """Return the definitions of the lock's metrics.
 
     Raises:

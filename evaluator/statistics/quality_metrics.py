@@ -47,7 +47,7 @@ class RankedDetections:
 
 
 def average_precision(measures: Mapping[str, Tensor], samples: int, thresholds: slice) -> tuple[float | None, Interval]:
-    """Return the mean over the labels that have boxes, None without one, and its interval by ``interval_of``.
+    """Return the mean over the labels that have boxes, None without one, and its interval by ``half_sample_interval``.
 
     The interval is unbounded with boxes in fewer than two samples.
 
@@ -68,10 +68,10 @@ def average_precision(measures: Mapping[str, Tensor], samples: int, thresholds: 
     value = float(precision[0].mean())
     if np.count_nonzero(sum(entry.to_find for entry in detections)) < _LEAST_RANKED:
         return value, UNBOUNDED
-    return value, interval_of(precision[0], precision[1:].reshape(-1, 2, len(detections)))
+    return value, half_sample_interval(precision[0], precision[1:].reshape(-1, 2, len(detections)))
 
 
-def interval_of(whole: Floats, halves: Floats) -> Interval:
+def half_sample_interval(whole: Floats, halves: Floats) -> Interval:
     """Return the interval of the mean of ``whole`` by balanced half-samples.
 
     The method is that of Wolter, Introduction to Variance Estimation, chapter 3, on the arcsine of the root. Half the
@@ -255,7 +255,7 @@ def read_measures(path: Path) -> dict[str, Tensor]:
         raise InvalidInputError(f"the measures of quality cannot be read: {error}", where=str(path)) from error
 
 
-def mean_of(values: Tensor) -> Interval:
+def mean_interval(values: Tensor) -> Interval:
     """Return Student's t interval of the mean of independent values; unbounded for fewer than two.
 
     Source: Law, Simulation Modeling and Analysis, section 4.5.
@@ -317,7 +317,7 @@ def _compute(metric: str, n: int, measures: Mapping[str, Tensor], version: int) 
 def _error(metric: str, errors: Tensor) -> tuple[float, Interval]:
     """Return the mean of the errors or its root, and the interval of the mean, cut at 0, transformed likewise."""
     root: Callable[[float], float] = np.sqrt if metric == "rmse" else float
-    interval = mean_of(errors)
+    interval = mean_interval(errors)
     if interval.low is None or interval.high is None:
         return float(root(float(errors.mean()))), UNBOUNDED
     return float(root(float(errors.mean()))), Interval(float(root(max(0.0, interval.low))), float(root(interval.high)))

@@ -16,7 +16,7 @@ from benchlock.evaluator.statistics.time_metrics import (
     NANOSECONDS,
     PIPELINE,
     QUANTILES,
-    Figure,
+    MetricValue,
     Phases,
     Samples,
     list_time_metrics,
@@ -70,7 +70,7 @@ def _metrics(
 ) -> list[Metric]:
     name = definition.name
     estimate = quality.get(name)
-    figures: list[tuple[int | None, Figure]]
+    figures: list[tuple[int | None, MetricValue]]
     if isinstance(estimate, QualityEstimate):
         figures = [(None, (estimate.value, estimate.n, estimate.ci))]
     elif estimate is not None and estimate.n > 0:

@@ -94,9 +94,9 @@ COLD_START = "cold_start"
 GAIN = 0.05
 """The greatest relative gain at which doubling the batch size is not worthwhile."""
 
-Figure = tuple[float, int, Interval]
+MetricValue = tuple[float, int, Interval]
 """A value, n and the interval."""
-Batch = tuple[int, Figure]
+Batch = tuple[int, MetricValue]
 """The samples per call, and the throughput."""
 
 
@@ -142,7 +142,7 @@ class Phases:
     peak: Peak | None = None
 
 
-def list_time_metrics(name: str, phases: Phases, version: int) -> Iterator[tuple[int | None, Figure]]:
+def list_time_metrics(name: str, phases: Phases, version: int) -> Iterator[tuple[int | None, MetricValue]]:
     """Yield the value of a metric by a version of its definition; for a sweep one per batch size.
 
     * ``latency_p*``: the nearest rank of the queries' latencies, between order statistics;
@@ -180,7 +180,7 @@ def list_time_metrics(name: str, phases: Phases, version: int) -> Iterator[tuple
                 yield batch, figure
 
 
-def optimal_batch(throughputs: Sequence[Batch]) -> Figure:
+def optimal_batch(throughputs: Sequence[Batch]) -> MetricValue:
     """Return the smallest batch size whose doubling gains 5 % or less, from ascending sizes with throughputs.
 
     Between neighbours that are not doubles, the gain is that of one doubling, assumed equal for all. If every step
@@ -213,13 +213,13 @@ def _of_doubling(smaller: int, larger: int, ratio: float) -> float:
     return float(ratio ** (1 / math.log2(larger / smaller)) - 1)
 
 
-def _optimal(phase: Performance, estimators: Estimators) -> Iterator[tuple[None, Figure]]:
+def _optimal(phase: Performance, estimators: Estimators) -> Iterator[tuple[None, MetricValue]]:
     throughputs = [(batch, _throughput(part, estimators)) for batch, part in _by_batch(phase) if batch is not None]
     if throughputs:
         yield None, optimal_batch(throughputs)
 
 
-def _median_of(name: str, phase: Performance, estimators: Estimators) -> Iterator[tuple[None, Figure]]:
+def _median_of(name: str, phase: Performance, estimators: Estimators) -> Iterator[tuple[None, MetricValue]]:
     part = name.removeprefix(COLD_START).removeprefix("_")
     column = phase.samples.more.get(f"{part}_ns") if part else None
     values = phase.samples.latency if not part else None if column is None else column * NANOSECONDS
@@ -228,7 +228,7 @@ def _median_of(name: str, phase: Performance, estimators: Estimators) -> Iterato
         yield None, (value, len(values), ci)
 
 
-def _figure(name: str, phase: Performance, estimators: Estimators) -> Figure | None:
+def _figure(name: str, phase: Performance, estimators: Estimators) -> MetricValue | None:
     latency = phase.samples.latency
     if name in QUANTILES:
         value, ci = estimators.quantile(latency, QUANTILES[name])
@@ -236,7 +236,7 @@ def _figure(name: str, phase: Performance, estimators: Estimators) -> Figure | N
     return _throughput(phase, estimators) if name == "throughput" and phase.duration > 0 else None
 
 
-def _throughput(phase: Performance, estimators: Estimators) -> Figure:
+def _throughput(phase: Performance, estimators: Estimators) -> MetricValue:
     latency, more = phase.samples.latency, phase.samples.more
     n = int(more["samples"].sum()) if "samples" in more else len(latency) * phase.samples_per_query
     between = _between(phase)

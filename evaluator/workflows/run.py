@@ -57,7 +57,7 @@ from benchlock.evaluator.runner.stages import (
     read_trial,
 )
 from benchlock.evaluator.runner.wall_clock import WallClock, move_phases
-from benchlock.evaluator.statistics.metric_model import definitions_of
+from benchlock.evaluator.statistics.metric_model import find_definitions
 from benchlock.evaluator.workflows.run_record import Attempt, make_interrupted_end, make_run_end
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Model
@@ -195,7 +195,7 @@ class Runner:
         self, lock: Lock, host: Host, choice: Choice, requested: Isolation | None, *, allow_code: bool
     ) -> Attempt:
         """Decide how to run, and raise every further refusal before anything starts."""
-        definitions_of(lock)
+        find_definitions(lock)
         platform = choice.platform
         isolation, word = choose_isolation(requested, platform, self.engine)
         model = read_manifests(lock, self.store)["model"]

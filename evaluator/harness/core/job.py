@@ -83,7 +83,7 @@ class Input:
     tolerance: Tolerance | None = None
 
     @property
-    def fed(self) -> bool:
+    def is_fed(self) -> bool:
         """Whether the input takes its tensor from the dataset."""
         return self.type not in ("constant", "state")
 
@@ -187,7 +187,7 @@ class Model:
         return next((file.path for file in self.files if file.role == "golden"), None)
 
     @property
-    def first_picture(self) -> str | None:
+    def first_image(self) -> str | None:
         """The first image input, to whose original boxes and masks refer; None without an image input."""
         return next((port.name for port in self.inputs if port.type == "image"), None)
 
@@ -202,11 +202,11 @@ class Model:
     @property
     def takes_several_calls(self) -> bool:
         """Whether a step splits a sample into several calls."""
-        steps = (step for port in self.inputs if port.fed for step in port.steps)
+        steps = (step for port in self.inputs if port.is_fed for step in port.steps)
         return any(step.name == "frame" and step.arguments.get("calls") == "each" for step in steps)
 
     @property
-    def predicted(self) -> tuple[Output, ...]:
+    def prediction_outputs(self) -> tuple[Output, ...]:
         """The outputs that are predictions; states are not."""
         return tuple(port for port in self.outputs if port.type != "state")
 
@@ -238,12 +238,12 @@ class Seeds:
 class GoldenTask:
     """A request for new golden tensors of the samples ``numbers``, or of ``count`` chosen samples.
 
-    The predictions of ``judged`` more samples are compared with the labels, if there are labels.
+    The predictions of ``judged_count`` more samples are compared with the labels, if there are labels.
     """
 
     count: int
     numbers: tuple[int, ...]
-    judged: int
+    judged_count: int
 
 
 @dataclass(frozen=True, slots=True)

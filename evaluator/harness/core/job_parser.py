@@ -296,7 +296,7 @@ def _golden(value: object) -> GoldenTask | Literal["check"] | None:
     return GoldenTask(
         count=check_minimum(1, read_required(value, "count", int, "golden"), "golden.count"),
         numbers=tuple(read_required(value, "numbers", list, "golden")),
-        judged=check_minimum(0, read_required(value, "judged", int, "golden"), "golden.judged"),
+        judged_count=check_minimum(0, read_required(value, "judged", int, "golden"), "golden.judged"),
     )
 
 

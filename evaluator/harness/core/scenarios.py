@@ -120,12 +120,12 @@ class ColdStart:
     repeats: int
 
 
-Queried = SingleStream | MultiStream | Server | Offline
+LoadGenScenario = SingleStream | MultiStream | Server | Offline
 """Scenarios that LoadGen drives."""
-Scenario = Accuracy | Queried | BatchSweep | ColdStart
+Scenario = Accuracy | LoadGenScenario | BatchSweep | ColdStart
 
 
-def samples_per_query(scenario: Queried) -> int:
+def samples_per_query(scenario: LoadGenScenario) -> int:
     """Return the number of samples per query; 1 for an offline run, whose raw samples have one row per call."""
     return scenario.samples_per_query if isinstance(scenario, MultiStream) else 1
 

@@ -132,7 +132,7 @@ def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[s
     seconds = time.perf_counter() - began
     if not report.exists():
         code = os.waitstatus_to_exitcode(status)
-        raise death(phase, code, memory_ran_out=oom_kills() > kills)
+        raise describe_death(phase, code, memory_ran_out=oom_kills() > kills)
     document: dict[str, Any] = json.loads(report.read_bytes())
     report.unlink()
     if document["failure"] is not None:
@@ -145,7 +145,7 @@ def phase_report(output: Path, phase: str) -> Path:
     return output / f"phase-{phase}.json"
 
 
-def death(phase: str, code: int, *, memory_ran_out: bool) -> Failure:
+def describe_death(phase: str, code: int, *, memory_ran_out: bool) -> Failure:
     """Return the failure of a phase that ended without a report.
 
     Args:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.tensor import Source
-from .labels import Lazy, labels_of, whole_numbers
+from .labels import Lazy, check_integers, parse_labels
 from .samples import Opening, Samples, read_unpacked, resolve_inside
 
 _NUMBERS = "biufc"
@@ -55,10 +55,10 @@ def _row(array: NDArray[Any], number: int) -> Source:
 
 def _labels(label: NDArray[Any], opening: Opening, names: list[str]) -> tuple[Any, ...] | Lazy | None:
     if label.ndim == 1:
-        return labels_of(label.tolist(), opening.names, lambda number: names[number])
+        return parse_labels(label.tolist(), opening.names, lambda number: names[number])
     if label.dtype.kind == "f":
         return Lazy(lambda number: label[number], names)
-    classes = whole_numbers(label, opening.split["file"])
+    classes = check_integers(label, opening.split["file"])
     return Lazy(lambda number: classes[number], names)
 
 
@@ -78,7 +78,7 @@ def open_idx(opening: Opening) -> Samples:
         classes = read_idx_array(resolve_inside(opening.folder, split["labels"]))
         if classes.shape != (len(pictures),):
             raise ValueError(f"{split['labels']}: {classes.dtype} {list(classes.shape)} for {len(pictures)} pictures")
-        labels = labels_of(classes.tolist(), opening.names, lambda number: f"{split['labels']}[{number}]")
+        labels = parse_labels(classes.tolist(), opening.names, lambda number: f"{split['labels']}[{number}]")
     return Samples(lambda number: {"image": pictures[number]}, names, labels, _FIELDS)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .labels import Lazy, labels_of, read_mask
+from .labels import Lazy, parse_labels, read_mask
 from .samples import Boxes, Label, Names, Opening, Samples, read_unpacked, resolve_inside
 
 _CSV_INDEX_FIELDS = {"image-index": "image", "wav-index": "audio"}
@@ -35,7 +35,7 @@ def open_csv_index(opening: Opening) -> Samples:
     def line(number: int) -> str:
         return f"{path} line {number + 2}"
 
-    labels: Sequence[Label] | None = labels_of([row.get("label") for row in rows], opening.names, line)
+    labels: Sequence[Label] | None = parse_labels([row.get("label") for row in rows], opening.names, line)
     masks = [(row.get("mask") or "").strip() for row in rows] if field == "image" else []
     if any(masks) and (opening.masks or labels is None):
         labels = _masks(masks, lambda name: resolve_inside(opening.folder, str(parent / name)), line)

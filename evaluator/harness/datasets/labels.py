@@ -112,7 +112,7 @@ def read_names(path: Path) -> Names:
     return Names({line.strip(): index for index, line in reversed(list(enumerate(lines)))}, len(lines))
 
 
-def label_of(value: object, names: Names | None, where: str) -> int | float | None:
+def parse_label(value: object, names: Names | None, where: str) -> int | float | None:
     """Return the class or number that ``value`` states; None where it is empty.
 
     An integer, or a text of digits, is an index. Another text is a class name, or a number without ``names``.
@@ -150,13 +150,15 @@ def _or_number(names: Names | None) -> str:
     return ", nor a number" if names is None else ""
 
 
-def labels_of(values: Sequence[object], names: Names | None, where: Callable[[int], str]) -> tuple[Label, ...] | None:
+def parse_labels(
+    values: Sequence[object], names: Names | None, where: Callable[[int], str]
+) -> tuple[Label, ...] | None:
     """Return the labels of all samples; None if no sample has a label.
 
     Raises:
-        ValueError: As ``label_of``; or only some samples have a label.
+        ValueError: As ``parse_label``; or only some samples have a label.
     """
-    labels = [label_of(value, names, where(number)) for number, value in enumerate(values)]
+    labels = [parse_label(value, names, where(number)) for number, value in enumerate(values)]
     if all(label is None for label in labels):
         return None
     if None in labels:
@@ -164,7 +166,7 @@ def labels_of(values: Sequence[object], names: Names | None, where: Callable[[in
     return tuple(label for label in labels if label is not None)
 
 
-def whole_numbers(values: NDArray[Any], where: str) -> NDArray[Any]:
+def check_integers(values: NDArray[Any], where: str) -> NDArray[Any]:
     """Return the integer labels ``values``, a mask or the classes of several calls; raise for another type."""
     if values.dtype.kind == "b":
         return values.astype(np.uint8)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..core.environment import explain_missing_library
 from ..steps.tensor import Source
-from .labels import Lazy, labels_of, read_mask
+from .labels import Lazy, parse_labels, read_mask
 from .samples import Label, Opening, Samples, read_unpacked, resolve_inside
 
 
@@ -49,7 +49,7 @@ def open_json_lines(opening: Opening) -> Samples:
             labels = Lazy(label_array, names)
         else:
             values = [value(number, key) for number in range(len(lines))]
-            labels = labels_of(values, opening.names, lambda number: names[number])
+            labels = parse_labels(values, opening.names, lambda number: names[number])
     return Samples(read, names, labels, frozenset(opening.keys))
 
 
@@ -100,7 +100,7 @@ def _labels(file: "_File", key: str, opening: Opening, names: Sequence[str]) -> 
         return Lazy(lambda number: np.asarray(file.value(number, key)), names)
     if file.is_encoded(key):
         return Lazy(lambda number: read_mask(BytesIO(cast(bytes, file.value(number, key))), names[number]), names)
-    return labels_of(file.column(key), opening.names, lambda number: names[number])
+    return parse_labels(file.column(key), opening.names, lambda number: names[number])
 
 
 class _File:

@@ -189,7 +189,7 @@ def check_answers(
     """
     has_expected = path.exists() and not any(port.reset == "never" for port in model.inputs)
     expected = _expected(model, path) | _expected(model, path.with_name(UNKEPT_OUTPUTS)) if has_expected else {}
-    ports = [port for port in model.predicted if port.name in expected]
+    ports = [port for port in model.prediction_outputs if port.name in expected]
     finite = FiniteCheck(model, when=" in answers that were timed")
     compared = 0
     for sample, prediction in answers:
@@ -213,7 +213,8 @@ def _expected(model: Model, path: Path) -> dict[str, Sequence[NDArray[Any]]]:
     if not path.exists():
         return {}
     with safe_open(path, framework="numpy") as file:
-        return {port.name: split_samples(file, port.name) for port in model.predicted if port.name in file.keys()}  # noqa: SIM118 - no mapping
+        names = set(file.keys())
+        return {port.name: split_samples(file, port.name) for port in model.prediction_outputs if port.name in names}
 
 
 def _check_answer(port: Output, sample: int, answer: NDArray[Any], expected: NDArray[Any]) -> None:

@@ -48,7 +48,7 @@ class FiniteCheck:
             names: The names of the samples in messages; None for samples without names.
             when: The moment of the check, for messages.
         """
-        self._ports = tuple(port for port in model.predicted if not port.allow_non_finite)
+        self._ports = tuple(port for port in model.prediction_outputs if not port.allow_non_finite)
         self._names = names
         self._when = when
         self._counts = {port.name: _Count() for port in self._ports}

@@ -225,7 +225,7 @@ def check_golden(model: Model, predictor: Predictor, pipeline: Pipeline, folder:
     samples = open_golden_samples(model, golden.raw)
     prepared = [pipeline.prepare(samples, number) for number in range(golden.count)]
     report: dict[str, Any] = {"samples": golden.count, "inputs": {}, "outputs": {}}
-    tensors = [inputs_of(sample) for sample in prepared]
+    tensors = [stack_inputs(sample) for sample in prepared]
     for port in model.inputs:
         if port.name in golden.inputs:
             report["inputs"][port.name] = _compare("input", port, tensors, golden.inputs[port.name])
@@ -243,7 +243,7 @@ def check_golden(model: Model, predictor: Predictor, pipeline: Pipeline, folder:
     return report
 
 
-def inputs_of(prepared: Prepared) -> Tensors:
+def stack_inputs(prepared: Prepared) -> Tensors:
     """Return each input of a sample after its steps; several calls are stacked on a new first axis."""
     first, *others = prepared.calls
     if not others:
@@ -284,7 +284,7 @@ def read_golden(path: Path, model: Model) -> Golden:
     with classify_errors("load", path.name), np.load(path, allow_pickle=False) as arrays:
         remaining = {name: np.asarray(arrays[name]) for name in arrays.files}
     raw: dict[str, tuple[Source, ...]] = {}
-    for port in (port for port in model.inputs if port.fed):
+    for port in (port for port in model.inputs if port.is_fed):
         prefix, sources = f"raw/{port.name}/", list[Source]()
         while f"{prefix}{len(sources)}" in remaining:
             sources.append(
@@ -305,7 +305,7 @@ def write_golden(path: Path, model: Model, samples: Sequence[GoldenSample]) -> N
         Failure: ``golden``: the tensors of an input or output differ in shape and cannot be stacked.
     """
     arrays: dict[str, Array] = {}
-    for port in (port for port in model.inputs if port.fed):
+    for port in (port for port in model.inputs if port.is_fed):
         for number, sample in enumerate(samples):
             fields = sample.fields
             arrays[f"raw/{port.name}/{number}"] = _encode_source(fields[port.field or next(iter(fields))])
@@ -323,7 +323,7 @@ def write_golden(path: Path, model: Model, samples: Sequence[GoldenSample]) -> N
 
 def open_golden_samples(model: Model, raw: Mapping[str, Sequence[Source]]) -> Samples:
     """Return the golden samples as those of a dataset whose fields feed the model."""
-    ports = [port for port in model.inputs if port.fed]
+    ports = [port for port in model.inputs if port.is_fed]
     named = [port.field for port in ports if port.field is not None]
     fields = {port.field or next(iter(named), "sample"): raw[port.name] for port in reversed(ports)}
     count = len(raw[ports[0].name])

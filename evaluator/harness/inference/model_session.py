@@ -70,7 +70,7 @@ class Session:
     def _count(self, batch: Tensors) -> int:
         """Return the number of samples of the call, from the first input with a batch axis."""
         for port in self._model.inputs:
-            if port.fed and port.axes.axis is not None:
+            if port.is_fed and port.axes.axis is not None:
                 return int(batch[port.name].shape[port.axes.axis])
         return self._model.batch or 1
 

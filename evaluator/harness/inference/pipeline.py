@@ -22,7 +22,7 @@ from ..steps.tensor import Geometry
 _Result = TypeVar("_Result")
 
 
-class Ahead(Generic[_Result]):
+class Prefetcher(Generic[_Result]):
     """The results of ``make(0)``, ``make(1)``, … up to ``count``, in order, computed ahead by a thread pool.
 
     At most ``depth`` results are started and not yet yielded. Without threads each result is computed on demand.
@@ -99,42 +99,42 @@ class Pipeline:
             Failure: ``load``: a step is unknown, or a file is missing.
         """
         self._model = model
-        self._fed = tuple(port for port in model.inputs if port.fed)
+        self._fed = tuple(port for port in model.inputs if port.is_fed)
         self._bound: dict[str, tuple[BoundStep, ...]] = {}
         self._finishing: dict[str, tuple[BoundStep, ...]] = {}
         for port in self._fed:
             with classify_errors("load", f"input {port.name}"):
                 self._bound[port.name] = bind(cast(Kind, port.type), port.steps, folder)
         self._each = {name for name, steps in self._bound.items() if any(step.each for step in steps)}
-        for output in model.predicted:
+        for output in model.prediction_outputs:
             with classify_errors("load", f"output {output.name}"):
                 self._finishing[output.name] = bind("output", output.steps, folder)
 
     @property
-    def several(self) -> bool:
+    def takes_several_calls(self) -> bool:
         """Whether a sample takes several calls, one per frame."""
         return bool(self._each)
 
     @property
     def runs_code(self) -> bool:
         """Whether a step is code that came with the model."""
-        ports: list[Input | Output] = [*self._fed, *self._model.predicted]
+        ports: list[Input | Output] = [*self._fed, *self._model.prediction_outputs]
         return any(step.name == "python" for port in ports for step in port.steps)
 
     @property
-    def alone(self) -> bool:
+    def is_single_sample(self) -> bool:
         """Whether a call takes only one sample.
 
         That is so where a tensor has no batch axis, a sample takes several calls, or the model has a state, which the
         next call continues.
         """
-        ports: list[Input | Output] = [*self._fed, *self._model.predicted]
+        ports: list[Input | Output] = [*self._fed, *self._model.prediction_outputs]
         stateful = any(port.type == "state" for port in self._model.inputs)
-        return self.several or stateful or any(port.axes.axis is None for port in ports)
+        return self.takes_several_calls or stateful or any(port.axes.axis is None for port in ports)
 
     def batch_size(self, requested: int) -> int:
         """Return the number of samples per call: one where samples go alone, else the graph's, else ``requested``."""
-        return 1 if self.alone else self._model.batch or requested
+        return 1 if self.is_single_sample else self._model.batch or requested
 
     def prepare(self, samples: Samples, number: int) -> Prepared:
         """Read and prepare the sample ``number``.
@@ -189,7 +189,7 @@ class Pipeline:
             Failure: ``predict``: an output does not have the declared dtype or shape. ``step``: a step fails.
         """
         predictions: list[Prediction] = [{} for _ in range(count)]
-        for port in self._model.predicted:
+        for port in self._model.prediction_outputs:
             location = f"{where}, output {port.name}"
             rows = _rows(port, tensors[port.name], count, location)
             for prediction, row in zip(predictions, rows, strict=True):
@@ -202,10 +202,10 @@ class Pipeline:
         Raises:
             Failure: ``predict``: the answers differ in shape.
         """
-        if not self.several:
+        if not self.takes_several_calls:
             return answers[0]
         combined: Prediction = {}
-        for port in self._model.predicted:
+        for port in self._model.prediction_outputs:
             with classify_errors("predict", f"output {port.name}, the answers to {len(answers)} calls"):
                 combined[port.name] = _REDUCTIONS[port.reduce](np.stack([answer[port.name] for answer in answers]))
         return combined
@@ -222,7 +222,7 @@ def trace_geometry(model: Model, source: Source, where: str) -> Geometry | None:
     Raises:
         Failure: ``load``, ``step``: a step cannot be bound, or fails.
     """
-    port = next(port for port in model.inputs if port.name == model.first_picture)
+    port = next(port for port in model.inputs if port.name == model.first_image)
     with classify_errors("load", f"input {port.name}"):
         steps = bind("image", [step for step in port.steps if step.name != "python"], Path())
     return _apply_steps(steps, source, where).geometry
@@ -234,7 +234,7 @@ def find_source(model: Model, fields: Mapping[str, Source], where: str) -> Sourc
     Raises:
         Failure: ``load``: the dataset has no such field.
     """
-    return _source(next(port for port in model.inputs if port.name == model.first_picture), fields, where)
+    return _source(next(port for port in model.inputs if port.name == model.first_image), fields, where)
 
 
 def _mean(calls: NDArray[Any]) -> NDArray[Any]:
@@ -353,7 +353,7 @@ def _fits(shape: tuple[int, ...], declared: tuple[int | None, ...] | None) -> bo
     )
 
 
-def threads_ahead(pipeline: Pipeline, cpus: int) -> int:
+def count_prefetch_threads(pipeline: Pipeline, cpus: int) -> int:
     """Return the number of threads that prepare samples while the caller predicts: one per CPU, as in every runtime.
 
     It is 0 with one CPU, where nothing is gained, and with code steps, which may not be thread-safe.

@@ -65,7 +65,7 @@ def check_picture(model: Model) -> None:
     Raises:
         Failure: ``load``: no input is an image.
     """
-    if model.detections is not None and model.first_picture is None:
+    if model.detections is not None and model.first_image is None:
         raise Failure("load", "model: boxes are in pixels of a picture, and no input is of type image")
 
 
@@ -79,7 +79,7 @@ def add_detections(model: Model, prediction: Prediction, geometry: Geometry | No
         return prediction
     if geometry is None:
         reason = f"{UNKNOWN_GEOMETRY}: code (python) changes the size or the order of the axes, or pad a length"
-        raise Failure("predict", f"input {model.first_picture}: {reason}; resize, pad and center_crop are followed")
+        raise Failure("predict", f"input {model.first_image}: {reason}; resize, pad and center_crop are followed")
     return {**prediction, DETECTIONS: detect(model.detections, prediction, geometry)}
 
 
@@ -90,7 +90,7 @@ class PredictionRecorder:
         """Start without any prediction of ``model``."""
         self._left_out = model.detections.outputs if model.detections is not None else ()
         self._detects = model.detections is not None
-        self._masks = [port.name for port in model.predicted if port.type == "mask"]
+        self._masks = [port.name for port in model.prediction_outputs if port.type == "mask"]
         self._outputs: list[dict[str, NDArray[Any]]] = []
         self._detections: list[NDArray[np.float64]] = []
         self._geometry: list[NDArray[np.float64]] = []
@@ -150,7 +150,7 @@ class StoredPredictions:
         """
         with classify_errors("predict", PREDICTIONS), safe_open(path, framework="numpy") as file:
             self._samples = {name: _read_samples(file, name, count, model) for name in names}
-            masks = [port.name for port in model.predicted if port.type == "mask" and port.name in names]
+            masks = [port.name for port in model.prediction_outputs if port.type == "mask" and port.name in names]
             self._geometry = _read_geometry(file, masks[0], count) if masks else [None] * count
 
     def table(self, name: str) -> NDArray[Any] | None:
@@ -180,7 +180,7 @@ def restore_order(
         Failure: ``predict``: the file is malformed, lacks a tensor, or has another number of samples.
     """
     left_out = model.detections.outputs if model.detections is not None else ()
-    names = [port.name for port in model.predicted if port.name not in left_out]
+    names = [port.name for port in model.prediction_outputs if port.name not in left_out]
     names += [DETECTIONS] if model.detections is not None else []
     positions = np.argsort(order)
     tensors: Tensors = {}
@@ -192,7 +192,7 @@ def restore_order(
                 tensors[name] = number_rows(ordered)
             else:
                 tensors |= join_samples(name, ordered)
-        for port in model.predicted:
+        for port in model.prediction_outputs:
             if port.type == "mask":
                 geometries = _read_geometry(file, port.name, len(order))
                 tensors[f"{port.name}{GEOMETRY}"] = np.asarray(

@@ -51,7 +51,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     }
 
 
-def first_answer(job: Job, folder: Path, output: Path, since: int) -> dict[str, Any]:
+def time_first_answer(job: Job, folder: Path, output: Path, since: int) -> dict[str, Any]:
     """Run one process until its first answer; return its times.
 
     Args:

@@ -30,7 +30,7 @@ import mlperf_loadgen as lg
 from ..core.failures import Failure, classify_errors
 from ..core.job import Seeds
 from ..core.reports import Progress
-from ..core.scenarios import MultiStream, Offline, Queried, Server, SingleStream
+from ..core.scenarios import LoadGenScenario, MultiStream, Offline, Server, SingleStream
 from .meter import Meter
 from .phase_setup import Stage
 from .timing_facts import Log, read_log
@@ -205,7 +205,7 @@ class Work(Protocol):
         """The function that is timed."""
 
 
-def per_unit(stage: Stage, scenario: Queried) -> int:
+def per_unit(stage: Stage, scenario: LoadGenScenario) -> int:
     """Return the number of samples that are timed together."""
     if isinstance(scenario, MultiStream):
         return scenario.samples_per_query
@@ -226,7 +226,7 @@ def drive(stage: Stage, meter: Meter, work: Work, seconds: float, folder: Path) 
         Failure: Of class ``predict``, ``step``, ``load``, ``loadgen-invalid`` or ``out-of-memory``.
     """
     scenario = stage.job.scenario
-    assert isinstance(scenario, Queried)
+    assert isinstance(scenario, LoadGenScenario)
     run_settings = settings(stage, scenario, seconds)
     size = per_unit(stage, scenario)
     queries = run_settings.min_queries // (size if isinstance(scenario, Offline) else 1)
@@ -249,7 +249,7 @@ def drive(stage: Stage, meter: Meter, work: Work, seconds: float, folder: Path) 
     return log
 
 
-def settings(stage: Stage, scenario: Queried, seconds: float) -> Settings:
+def settings(stage: Stage, scenario: LoadGenScenario, seconds: float) -> Settings:
     """Return LoadGen's settings; ``seconds`` is the shortest time of a unit."""
     seeds, fastest = stage.job.seeds, _FASTER / seconds
     if isinstance(scenario, Offline):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.failures import classify_errors
-from ..core.scenarios import Offline, Queried, Server
+from ..core.scenarios import LoadGenScenario, Offline, Server
 from ..inference.audits import AnswerReservoir
 from ..inference.predictions import save_tensors
 from ..predictors import Predictor
@@ -113,7 +113,9 @@ def save(columns: Columns, warmup: Sequence[int], path: Path, metadata: Mapping[
     save_tensors(path, columns | {"warmup_ns": np.asarray(warmup, np.int64)}, metadata)
 
 
-def columns_of(meter: Meter, scenario: Queried, log: Log, folder: Path) -> tuple[Columns, list[dict[str, float]]]:
+def collect_columns(
+    meter: Meter, scenario: LoadGenScenario, log: Log, folder: Path
+) -> tuple[Columns, list[dict[str, float]]]:
     """Return the raw samples, a row per unit, and LoadGen's percentiles beside those of the same samples.
 
     In ``server`` a latency starts when the query was scheduled, from LoadGen's trace in ``folder``, which is then
@@ -129,7 +131,7 @@ def columns_of(meter: Meter, scenario: Queried, log: Log, folder: Path) -> tuple
         return columns, compare_log(log, columns, _name(scenario))
 
 
-def _name(scenario: Queried) -> str:
+def _name(scenario: LoadGenScenario) -> str:
     if isinstance(scenario, Offline):
         return "offline"
     return "server" if isinstance(scenario, Server) else "sequential"

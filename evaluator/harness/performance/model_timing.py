@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.failures import Failure, classify_errors
 from ..core.job import Job
-from ..core.scenarios import Queried, Server, samples_per_query
+from ..core.scenarios import LoadGenScenario, Server, samples_per_query
 from ..inference.audits import check_answers, check_caching
 from ..inference.model_session import query
 from ..inference.predictions import PREDICTIONS
@@ -17,7 +17,7 @@ from ..predictors import Tensors
 from . import measurement_overhead
 from .loadgen import drive, per_unit
 from .measurement_overhead import overhead
-from .meter import Meter, columns_of, save
+from .meter import Meter, collect_columns, save
 from .phase_setup import PreparedSamples, Stage, estimate, open_stage, time_call, warm_up
 from .timing_facts import describe_account, describe_phase, describe_probe
 
@@ -31,7 +31,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         Failure: Of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` or ``out-of-memory``.
     """
     scenario = job.scenario
-    assert isinstance(scenario, Queried)
+    assert isinstance(scenario, LoadGenScenario)
     cost = measurement_overhead.measure_trace_cost(job, folder, output) if isinstance(scenario, Server) else None
     stage = open_stage("performance", job, folder)
     prepared = PreparedSamples(stage, per_unit(stage, scenario))
@@ -41,7 +41,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     overhead_report = overhead(stage, per_unit(stage, scenario))
     meter = Meter(stage.predictor, job.threads)
     log = drive(stage, meter, prepared, estimate(stage, prepared.asks), output / "loadgen")
-    columns, comparisons = columns_of(meter, scenario, log, output / "loadgen")
+    columns, comparisons = collect_columns(meter, scenario, log, output / "loadgen")
     audits = {"caching": caching, "answers": _audit_answers(stage, meter, prepared, output / PREDICTIONS)}
     stage.predictor.close()
     save(columns, warmup, output / SAMPLES, job.file_metadata)

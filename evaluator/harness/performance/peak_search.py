@@ -54,7 +54,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         progress.at(len(reports))
         return bool(report["probe"]["valid"])
 
-    low, high = search(repeating(probe, start, timed=timed.valid), start)
+    low, high = search(make_rate_check(probe, start, timed=timed.valid), start)
     progress.finish()
     return {
         "peak": {"qps": low, "failed_qps": high, "target_latency": job.scenario.target_latency, "probes": probes},
@@ -69,7 +69,7 @@ def _keep_log(output: Path) -> None:
         logs.write(SEPARATOR + (output / "loadgen-probe" / loadgen.DETAIL).read_bytes())
 
 
-def repeating(probe: Callable[[float], bool], start: float, *, timed: bool) -> Callable[[float], bool]:
+def make_rate_check(probe: Callable[[float], bool], start: float, *, timed: bool) -> Callable[[float], bool]:
     """Return a function that decides whether a rate is sustained: one of two probes of it is valid.
 
     A momentary disturbance of the host can make a probe invalid, but not valid, and the search never returns to a rate.
@@ -114,7 +114,7 @@ def search(is_sustained: Callable[[float], bool], start: float) -> tuple[float, 
     raise Failure("loadgen-invalid", f"after {_MOST_RATES} rates the peak is between {low:.3g} and {high:.3g}")
 
 
-def at_rate(job: Job, rate: float) -> Job:
+def replace_rate(job: Job, rate: float) -> Job:
     """Return the job of one probe at the arrival rate ``rate``."""
     assert isinstance(job.scenario, Server)
     return replace(job, scenario=replace(job.scenario, target_qps=rate))

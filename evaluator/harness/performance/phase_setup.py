@@ -128,7 +128,7 @@ class PreparedSamples:
         self._timings = stage.timings
         self._per_unit = per_unit
         self.batch = pipeline.batch_size(per_unit)
-        self._plain = not (pipeline.several or session.stateful)
+        self._plain = not (pipeline.takes_several_calls or session.stateful)
         self._fixed = model.batch
         # A single sample is padded to a fixed batch before the clock starts.
         self._joins = self._plain and _first_axes(model) and (per_unit > 1 or model.batch in (None, 1))
@@ -242,4 +242,4 @@ class PreparedSamples:
 
 
 def _first_axes(model: Model) -> bool:
-    return all(port.axes.axis == 0 for port in model.inputs if port.fed)
+    return all(port.axes.axis == 0 for port in model.inputs if port.is_fed)

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.job import Job
-from ..core.scenarios import Offline, Queried, Server, samples_per_query
+from ..core.scenarios import LoadGenScenario, Offline, Server, samples_per_query
 from ..inference.audits import check_answers
-from ..inference.pipeline import Ahead, Prediction, Prepared, threads_ahead
+from ..inference.pipeline import Prediction, Prefetcher, Prepared, count_prefetch_threads
 from ..inference.predictions import PREDICTIONS
 from .loadgen import drive, per_unit
-from .meter import Meter, columns_of, save
+from .meter import Meter, collect_columns, save
 from .phase_setup import Stage, estimate, open_stage, spread, warm_up
 from .timing_facts import describe_account, describe_phase
 
@@ -36,7 +36,7 @@ class Unit(NamedTuple):
     """Prepared samples, and the nanoseconds of their preparation."""
 
     samples: list[Prepared]
-    took: int
+    duration_ns: int
 
 
 class PipelineUnits:
@@ -52,7 +52,7 @@ class PipelineUnits:
         self._overlapped = overlapped
         self._coming: Iterator[Unit] = iter(())
         self._stages = array("q")
-        self.workers = threads_ahead(stage.pipeline, stage.job.threads) if overlapped or size > 1 else 0
+        self.workers = count_prefetch_threads(stage.pipeline, stage.job.threads) if overlapped or size > 1 else 0
         self._pool = ThreadPoolExecutor(self.workers) if self.workers and not overlapped else None
         self.most = len(stage.samples)
         self.ask = self._answer if overlapped else self._prepare_and_answer
@@ -64,7 +64,9 @@ class PipelineUnits:
         """Start preparing ``units`` ahead, if the preparation is overlapped."""
         if self._overlapped:
             depth = self.workers + _AHEAD
-            self._coming = iter(Ahead(lambda number: self._prepare(units[number]), len(units), self.workers, depth))
+            self._coming = iter(
+                Prefetcher(lambda number: self._prepare(units[number]), len(units), self.workers, depth)
+            )
 
     def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
         """Return the next prepared unit, or ``indices`` where preparation is timed."""
@@ -114,7 +116,7 @@ class PipelineUnits:
             predictions += self._predictions(samples, calls)
             predict_ns += between - begin
             outputs_ns += time.perf_counter_ns() - between
-        self._stages.extend((unit.took, predict_ns, outputs_ns))
+        self._stages.extend((unit.duration_ns, predict_ns, outputs_ns))
         return predictions
 
     def _calls(self, samples: Sequence[Prepared]) -> list[Any]:
@@ -138,7 +140,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         Failure: Of class ``load``, ``step``, ``predict``, ``loadgen-invalid`` or ``out-of-memory``.
     """
     scenario = job.scenario
-    assert isinstance(scenario, Queried)
+    assert isinstance(scenario, LoadGenScenario)
     overlapped = isinstance(scenario, Offline)
     stage = open_stage("pipeline", job, folder, shared=overlapped)
     size = per_unit(stage, scenario)
@@ -149,7 +151,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     estimate(stage, [partial(work.at_once, unit) for unit in units])
     meter = Meter(stage.predictor, job.threads)
     log = drive(stage, meter, work, work.seconds(), output / LOGS)
-    columns, comparisons = columns_of(meter, scenario, log, output / LOGS)
+    columns, comparisons = collect_columns(meter, scenario, log, output / LOGS)
     answers = (
         pair for indices, predictions in meter.reservoir.answers for pair in zip(indices, predictions, strict=True)
     )

@@ -19,7 +19,7 @@ from ..inference.audits import UNKEPT_OUTPUTS, UnkeptOutputs
 from ..inference.finiteness import FiniteCheck
 from ..inference.golden_tensors import check_golden
 from ..inference.model_session import Session, call
-from ..inference.pipeline import Ahead, Pipeline, Prediction, Prepared, threads_ahead
+from ..inference.pipeline import Pipeline, Prediction, Prefetcher, Prepared, count_prefetch_threads
 from ..inference.predictions import (
     PREDICTIONS,
     PredictionRecorder,
@@ -43,7 +43,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     timings = Timings()
     with timings.of("load"):
         pipeline = Pipeline(job.model, folder / "model")
-        shared = threads_ahead(pipeline, job.threads) > 0
+        shared = count_prefetch_threads(pipeline, job.threads) > 0
         predictor = predictors.load(job.model, folder / "model", Place(job.threads, job.device, shared))
         session = Session(predictor, job.model)
     with timings.of("golden"):
@@ -58,7 +58,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     with phase.predicted.checking(), phase.returned.checking():
         for sample, prediction in phase.predict_all():
             with timings.of("record"), _of_sample(samples, len(recorder)):
-                geometry = sample.geometry.get(job.model.first_picture or "")
+                geometry = sample.geometry.get(job.model.first_image or "")
                 recorder.add(add_detections(job.model, prediction, geometry), geometry)
             unkept.take(prediction)
             progress.at(len(recorder))
@@ -95,7 +95,7 @@ class _Phase:
     def __init__(self, job: Job, session: Session, pipeline: Pipeline, samples: Samples, timings: Timings) -> None:
         requested_size, self._warmup = accuracy_batch(job.scenario)
         self.size = pipeline.batch_size(requested_size)
-        self.threads = threads_ahead(pipeline, job.threads)
+        self.threads = count_prefetch_threads(pipeline, job.threads)
         self._session, self._pipeline, self._samples, self._timings = session, pipeline, samples, timings
         self.returned = FiniteCheck(job.model, samples.names)
         self.predicted = FiniteCheck(job.model, samples.names, when=" after its steps")
@@ -106,7 +106,7 @@ class _Phase:
         ``prepare`` is the time of all threads, ``wait`` what the predicting one waited for them.
         """
         depth = self.size + _AHEAD * self.threads
-        ahead = Ahead(self._prepare, len(self._samples), self.threads, depth)
+        ahead = Prefetcher(self._prepare, len(self._samples), self.threads, depth)
         upcoming = iter(ahead)
         for start in range(0, len(self._samples), self.size):
             prepared = list(islice(upcoming, self.size))

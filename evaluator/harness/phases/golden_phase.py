@@ -17,7 +17,7 @@ from ..core.reports import Progress, Timings
 from ..datasets import Samples, open_samples
 from ..datasets.samples import choose_spread
 from ..inference.finiteness import FiniteCheck
-from ..inference.golden_tensors import GoldenSample, check_golden, inputs_of, predict_sample, write_golden
+from ..inference.golden_tensors import GoldenSample, check_golden, predict_sample, stack_inputs, write_golden
 from ..inference.model_session import Session
 from ..inference.pipeline import Pipeline
 from ..inference.predictions import PREDICTIONS, PredictionRecorder, add_detections, save_tensors
@@ -78,7 +78,7 @@ def _is_alike(model: Model, folder: Path, golden_samples: Sequence[GoldenSample]
     try:
         pipeline = Pipeline(model, folder)
         return all(
-            np.array_equal(inputs_of(pipeline.prepare(samples, number))[name], golden_sample.inputs[name])
+            np.array_equal(stack_inputs(pipeline.prepare(samples, number))[name], golden_sample.inputs[name])
             for number, golden_sample in enumerate(golden_samples)
         )
     except Failure:
@@ -119,7 +119,7 @@ def _make(
     """
     samples = open_samples(job.dataset, folders[0] / "dataset")
     numbers = choose_samples(samples, making)
-    judged_numbers = choose_spread(len(samples), making.judged) if job.quality_metrics else []
+    judged_numbers = choose_spread(len(samples), making.judged_count) if job.quality_metrics else []
     recorder = PredictionRecorder(job.model)
     progress, golden_samples = Progress("golden", len(numbers) + len(judged_numbers)), list[GoldenSample]()
     finite = FiniteCheck(job.model, samples.names)
@@ -129,9 +129,9 @@ def _make(
             place = number, f"sample {number} ({samples.names[number]})"
             answer = predict_sample(pipeline, session, prepared, place, finite)
             if done <= len(numbers):
-                golden_samples.append(GoldenSample(samples.read(number), inputs_of(prepared), answer))
+                golden_samples.append(GoldenSample(samples.read(number), stack_inputs(prepared), answer))
             else:
-                geometry = prepared.geometry.get(job.model.first_picture or "")
+                geometry = prepared.geometry.get(job.model.first_image or "")
                 recorder.add(add_detections(job.model, answer, geometry), geometry)
             progress.at(done)
     progress.finish()

@@ -64,7 +64,7 @@ def _report(phase: str, job: Job, folder: Path, output: Path, arguments: PhaseAr
     if phase == "cold":
         from ..performance import cold_start
 
-        return cold_start.first_answer(job, folder, output, arguments.since_ns)
+        return cold_start.time_first_answer(job, folder, output, arguments.since_ns)
     return _run_timed(phase, job, folder, output, arguments)
 
 
@@ -81,7 +81,7 @@ def _run_timed(phase: str, job: Job, folder: Path, output: Path, arguments: Phas
     if phase == "peak":
         return peak_search.run(job, folder, output)
     if phase == "probe":
-        return model_timing.probe(peak_search.at_rate(job, arguments.rate), folder, output)
+        return model_timing.probe(peak_search.replace_rate(job, arguments.rate), folder, output)
     assert phase in ("traced", "untraced")
     return measurement_overhead.run_null_server(job, output, traced=phase == "traced")
 

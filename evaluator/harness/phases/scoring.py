@@ -66,7 +66,7 @@ def score(
         return Score({}, {}, {})
     samples = open_samples(job.dataset, dataset, job.model.task)
     if isinstance(job.golden, GoldenTask):
-        samples = samples.subset(choose_spread(len(samples), job.golden.judged))
+        samples = samples.subset(choose_spread(len(samples), job.golden.judged_count))
     if samples.labels is None:
         raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
     tally = open_tally(job, ranks_nan=admits_non_finite)

@@ -146,7 +146,7 @@ def keeps_order(model: Model) -> bool:
 
 def list_used_fields(model: Model, samples: Samples) -> frozenset[str]:
     """Return the fields that feed the model; all fields where an input names none of them."""
-    named = frozenset(port.field or "" for port in model.inputs if port.fed)
+    named = frozenset(port.field or "" for port in model.inputs if port.is_fed)
     return named if named.issubset(samples.fields) else samples.fields
 
 

@@ -119,7 +119,7 @@ def check_names(kind: str, declared: Iterable[str], present: Iterable[str], *, a
             raise ValueError(f"the graph has an {kind} {name!r}, which the manifest does not feed")
 
 
-def by_position(model: Model, values: object) -> Tensors:
+def map_by_position(model: Model, values: object) -> Tensors:
     """Return unnamed outputs of a framework by name, in the manifest's order; a tensor, sequence or mapping."""
     if len(model.outputs) == 1 and hasattr(values, "numpy"):  # the most common answer, on the fastest path
         return {model.outputs[0].name: cast(Any, values).numpy()}

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from ..core.job import Model
 from ..steps.code import load_function
-from . import CPU, Place, Tensors, by_position, check_cuda, find_graph, list_files
+from . import CPU, Place, Tensors, check_cuda, find_graph, list_files, map_by_position
 
 _CUDA = "cuda"
 # torch.load explains at length how to let a file execute code before it states the error after this mark.
@@ -37,7 +37,7 @@ class PyTorch:
             return self._first(batch)
         with torch.inference_mode():
             answer = self._module(*[self._to_tensor(batch[name]) for name in self._inputs])
-            return by_position(self._model, _copy(answer) if self._shared else answer)
+            return map_by_position(self._model, _copy(answer) if self._shared else answer)
 
     def close(self) -> None:
         """Release the module."""
@@ -51,7 +51,7 @@ class PyTorch:
         with torch.inference_mode():
             inputs = [torch.tensor(batch[name]) for name in self._inputs]
             answer = self._module(*inputs)
-            outputs = by_position(self._model, _copy(answer))
+            outputs = map_by_position(self._model, _copy(answer))
             own_pointers = {tensor.data_ptr() for tensor in (*self._module.parameters(), *self._module.buffers())} - {0}
             self._shared = any(tensor.data_ptr() in own_pointers for tensor in _tensors(answer))
             changed = any(
@@ -76,7 +76,7 @@ class AcceleratedPyTorch(PyTorch):
         """Return the outputs of ``batch``, copied from the accelerator."""
         with torch.inference_mode():
             inputs = [torch.from_numpy(batch[name]).to(_CUDA) for name in self._inputs]
-            return by_position(self._model, _move_back(self._module(*inputs)))
+            return map_by_position(self._model, _move_back(self._module(*inputs)))
 
 
 def load(folder: Path, model: Model, place: Place) -> PyTorch:

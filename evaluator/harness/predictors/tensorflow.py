@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from ..core.job import Model
-from . import CPU, Place, Predictor, Tensors, by_position, check_cuda, check_names, find_graph
+from . import CPU, Place, Predictor, Tensors, check_cuda, check_names, find_graph, map_by_position
 from .tflite import TfliteInterpreter, check_tflite
 
 _ACCELERATOR = "GPU"
@@ -89,7 +89,7 @@ class Keras(_Function):
         argument = inputs if len(inputs) > 1 else inputs[0]
         if isinstance(self._structure, Mapping):
             argument = tf.nest.pack_sequence_as(self._structure, inputs)
-        return by_position(self._model, tf.nest.flatten(self._answer(argument)))
+        return map_by_position(self._model, tf.nest.flatten(self._answer(argument)))
 
 
 class FrozenGraph(_Function):
@@ -110,7 +110,7 @@ class FrozenGraph(_Function):
 
     def predict(self, batch: Tensors) -> Tensors:
         """Return the outputs of the graph for ``batch``."""
-        return by_position(self._model, self._answer(*[tf.constant(batch[name]) for name in self._inputs]))
+        return map_by_position(self._model, self._answer(*[tf.constant(batch[name]) for name in self._inputs]))
 
 
 def load(folder: Path, model: Model, place: Place) -> Predictor:

@@ -67,7 +67,7 @@ class DetectionTally:
         return self._result
 
 
-def demand(metric: str) -> None:
+def require_metric_library(metric: str) -> None:
     """Raise unless the library that computes ``metric`` is installed.
 
     Raises:

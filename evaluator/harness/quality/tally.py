@@ -10,7 +10,7 @@ from ..datasets import Label
 from ..predictors import Tensors
 from ..steps.tensor import Geometry
 from .classification import ClassificationTally
-from .detection import DetectionTally, demand
+from .detection import DetectionTally, require_metric_library
 from .regression import RegressionTally
 from .segmentation import SegmentationTally
 
@@ -57,12 +57,12 @@ def open_tally(job: Job, *, ranks_nan: bool = False) -> Tally:
     """
     metrics, model = job.quality_metrics, job.model
     if model.detections is not None:
-        demand(metrics[0])
+        require_metric_library(metrics[0])
         return DetectionTally(model.detections.label_offset, metrics)
     if metrics[0] in _CLASSIFYING:
         output = next(output for output in model.outputs if output.type in ("class-scores", "class-index"))
         return ClassificationTally(output, metrics, several_calls=model.takes_several_calls, ranks_nan=ranks_nan)
     if metrics[0] == "miou":
         mask = next(output for output in model.outputs if output.type == "mask")
-        return SegmentationTally(mask, model.first_picture, job.dataset.ignore_label)
+        return SegmentationTally(mask, model.first_image, job.dataset.ignore_label)
     return RegressionTally(next(output for output in model.outputs if output.type == "value"), metrics)

@@ -15,7 +15,7 @@ from ..core.job import Step
 from . import audio, code, image, numeric, text
 from .tensor import Source, StepError, Tensor
 
-__all__ = ["OF_FILES", "STEPS", "BoundStep", "Kind", "Source", "StepError", "Tensor", "bind"]
+__all__ = ["FILE_STEPS", "STEPS", "BoundStep", "Kind", "Source", "StepError", "Tensor", "bind"]
 
 Kind = Literal["image", "audio", "text", "tensor", "output"]
 """The target of a step: the type of an input, or an output."""
@@ -59,7 +59,7 @@ STEPS: Mapping[Kind, Mapping[str, _Step]] = {
 }
 """The function of each step, by target."""
 
-OF_FILES: Mapping[str, Callable[..., Callable[[Tensor], Tensor]]] = {
+FILE_STEPS: Mapping[str, Callable[..., Callable[[Tensor], Tensor]]] = {
     "python": code.python,
     "tokenize": text.tokenizer,
 }
@@ -120,9 +120,9 @@ def _decode_and_resample(steps: Sequence[Step]) -> tuple[BoundStep, BoundStep]:
 
 
 def _bind_step(kind: Kind, step: Step, folder: Path, where: str) -> BoundStep:
-    if step.name in OF_FILES and (kind == "text" or step.name != "tokenize"):
+    if step.name in FILE_STEPS and (kind == "text" or step.name != "tokenize"):
         try:
-            return BoundStep(step.name, OF_FILES[step.name](folder, **step.arguments))
+            return BoundStep(step.name, FILE_STEPS[step.name](folder, **step.arguments))
         except (MemoryError, Failure):
             raise
         except Exception as error:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from ..core.environment import POSTSCRIPT
-from .tensor import Geometry, Source, StepError, Tensor, as_file, axis_of, by_rows, saturate
+from .tensor import Geometry, Source, StepError, Tensor, apply_as_hwc, as_file, axis_of, saturate
 
 # The parameter of equation 15 in Keys, "Cubic convolution interpolation for digital image processing", 1981.
 _CUBIC = -0.75
@@ -265,7 +265,7 @@ def resize(
         interpolated = interpolate(values.astype(np.float64), (height, width), method, coordinates)
         return saturate(interpolated, values.dtype)
 
-    result = by_rows(tensor, "resize", resized)
+    result = apply_as_hwc(tensor, "resize", resized)
     if tensor.geometry is None:
         return result
     return result._replace(geometry=tensor.geometry.resized(*_sides(result)))
@@ -316,7 +316,7 @@ def center_crop(
 
     ``offset`` rounds the offsets.
     """
-    result = by_rows(tensor, "center_crop", partial(_crop, size=size, fraction=fraction, offset=offset))
+    result = apply_as_hwc(tensor, "center_crop", partial(_crop, size=size, fraction=fraction, offset=offset))
     if tensor.geometry is None:
         return result
     target = _sides(result)

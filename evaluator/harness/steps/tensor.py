@@ -91,7 +91,7 @@ def axis_of(tensor: Tensor, letter: str, step: str) -> int:
     return tensor.layout.index(letter)
 
 
-def by_rows(tensor: Tensor, step: str, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Tensor:
+def apply_as_hwc(tensor: Tensor, step: str, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Tensor:
     """Apply ``function`` to the values as H x W x C; return them in the tensor's own layout."""
     if tensor.layout == "HWC":
         return tensor._replace(values=function(tensor.values))

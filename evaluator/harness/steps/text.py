@@ -155,7 +155,7 @@ def read_vocabulary(path: Path) -> Mapping[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfJson:
+class _JsonTokenizer:
     tokenizer: Any
     length: int
 
@@ -167,7 +167,7 @@ class _OfJson:
 
 
 @lru_cache(maxsize=8)
-def _of_json(folder: Path, *, file: str, length: int, truncate: str, pad_side: str, pad: str) -> _Tokenizer:
+def _load_tokenizer(folder: Path, *, file: str, length: int, truncate: str, pad_side: str, pad: str) -> _Tokenizer:
     """Load a tokenizer file: its normalizer, splitting, model and special tokens, not its truncation and padding."""
     loaded = _load(folder / file)
     number = loaded.token_to_id(pad)
@@ -180,7 +180,7 @@ def _of_json(folder: Path, *, file: str, length: int, truncate: str, pad_side: s
     sides = {"start": "left", "end": "right"}
     loaded.enable_truncation(length, direction=sides[fitting.truncate])
     loaded.enable_padding(direction=sides[fitting.pad_side], pad_id=number, pad_type_id=0, pad_token=pad, length=length)
-    return _OfJson(loaded, length)
+    return _JsonTokenizer(loaded, length)
 
 
 def _load(path: Path) -> Any:  # noqa: ANN401 - the library has no types
@@ -193,5 +193,5 @@ def _load(path: Path) -> Any:  # noqa: ANN401 - the library has no types
         raise StepError(f"{path.name} is no tokenizer: {error}") from error
 
 
-KINDS: Mapping[str, Callable[..., _Tokenizer]] = {"words": _words, "tokenizer-json": _of_json}
+KINDS: Mapping[str, Callable[..., _Tokenizer]] = {"words": _words, "tokenizer-json": _load_tokenizer}
 """The factory of a tokenizer, by the argument ``kind``."""

@@ -23,8 +23,8 @@ from benchlock.evaluator.statistics.quality_metrics import (
     balanced_halves,
     bootstrap,
     estimate_quality,
-    interval_of,
-    mean_of,
+    half_sample_interval,
+    mean_interval,
     precisions,
     ranks,
     read_measures,
@@ -111,7 +111,7 @@ def test_the_interval_over_halves_of_a_mean_is_student_s_over_the_groups() -> No
     """Far from 0 and 1 and of groups that are alike, where the arcsine is nearly straight."""
     values = np.random.default_rng(8).normal(0.5, 0.02, size=32)
     halves = (balanced_halves(32) @ values / 16).reshape(-1, 2, 1)
-    found = interval_of(np.array([values.mean()]), halves)
+    found = half_sample_interval(np.array([values.mean()]), halves)
     low, high = stats.t.interval(0.95, 31, values.mean(), stats.sem(values))
     assert found.low == pytest.approx(low, abs=1e-4)
     assert found.high == pytest.approx(high, abs=1e-4)
@@ -128,7 +128,7 @@ def test_any_two_groups_are_as_often_in_the_same_half_as_not() -> None:
 
 def test_the_end_takes_away_what_halves_lie_above_the_whole() -> None:
     """The low end more than the high one, since nobody knows how fast it falls with the samples."""
-    found = interval_of(np.array([0.5]), np.full((31, 2, 1), 0.55))
+    found = half_sample_interval(np.array([0.5]), np.full((31, 2, 1), 0.55))
     above = np.arcsin(np.sqrt(0.55)) - np.arcsin(np.sqrt(0.5))
     assert found.low == pytest.approx(np.sin(np.pi / 4 - (1 + np.sqrt(2)) * above) ** 2)
     assert found.high == 0.5
@@ -139,7 +139,7 @@ def test_a_class_that_half_of_the_pictures_do_not_show_widens_the_interval() -> 
     whole = np.array([0.5, 0.6, 0.7, 0.6])
     rare = halves.copy()
     rare[:, 0, 3] = np.nan
-    known, unknown = interval_of(whole, halves), interval_of(whole, rare)
+    known, unknown = half_sample_interval(whole, halves), half_sample_interval(whole, rare)
     assert known.low is not None
     assert known.high is not None
     assert unknown.low is not None
@@ -228,9 +228,9 @@ def test_the_interval_of_errors_holds_the_truth(metric: str, truth: float) -> No
 def test_the_interval_of_a_mean_is_student_s() -> None:
     values = np.array([1.0, 4.0, 4.0, 7.0])
     expected = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
-    found = mean_of(values)
+    found = mean_interval(values)
     assert (found.low, found.high) == pytest.approx(expected)
-    assert mean_of(values[:1]) == UNBOUNDED
+    assert mean_interval(values[:1]) == UNBOUNDED
 
 
 def test_decisions_of_calls_are_drawn_by_the_sample() -> None:

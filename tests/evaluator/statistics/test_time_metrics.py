@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 from benchlock.evaluator.statistics.intervals import quantile
 from benchlock.evaluator.statistics.metric_model import Interval
 from benchlock.evaluator.statistics.time_metrics import (
-    Figure,
+    MetricValue,
     Peak,
     Performance,
     Phases,
@@ -29,7 +29,7 @@ def phase(folder: Path, duration: float, **columns: Any) -> Performance:  # noqa
     return Performance(read_samples(folder / "samples.safetensors"), samples_per_query=1, duration=duration)
 
 
-def figures(name: str, phases: Phases, version: int = 1) -> dict[int | None, Figure]:
+def figures(name: str, phases: Phases, version: int = 1) -> dict[int | None, MetricValue]:
     """By the definitions that take calls for independent, whose intervals can be derived by hand."""
     return dict(list_time_metrics(name, phases, version))
 
@@ -83,7 +83,7 @@ def test_a_sweep_gives_each_metric_once_a_batch(tmp_path: Path) -> None:
     assert figures("optimal_batch", swept) == {None: (2.0, 3, Interval(2.0, 2.0))}
 
 
-def at(value: float, width: float = 0.0) -> Figure:
+def at(value: float, width: float = 0.0) -> MetricValue:
     return value, 50, Interval(value - width, value + width)
 
 
@@ -99,7 +99,7 @@ def at(value: float, width: float = 0.0) -> Figure:
     ],
 )
 def test_the_optimal_batch_is_the_smallest_whose_doubling_gains_little(
-    throughputs: list[tuple[int, Figure]], expected: int
+    throughputs: list[tuple[int, MetricValue]], expected: int
 ) -> None:
     assert optimal_batch(throughputs)[:2] == (expected, len(throughputs))
 
@@ -107,7 +107,10 @@ def test_the_optimal_batch_is_the_smallest_whose_doubling_gains_little(
 def test_the_interval_of_the_optimal_batch_is_what_the_throughputs_leave_open() -> None:
     wide = [(1, at(100, 4)), (2, at(108, 4)), (4, at(110, 4)), (8, at(108, 1))]
     assert optimal_batch(wide) == (2, 4, Interval(1.0, 4.0))
-    unbounded: list[tuple[int, Figure]] = [(1, (100.0, 5, Interval(None, None))), (2, (300.0, 5, Interval(None, None)))]
+    unbounded: list[tuple[int, MetricValue]] = [
+        (1, (100.0, 5, Interval(None, None))),
+        (2, (300.0, 5, Interval(None, None))),
+    ]
     assert optimal_batch(unbounded) == (2, 2, Interval(1.0, None))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchlock.evaluator.harness.core.failures import Failure
-from benchlock.evaluator.harness.core.supervisor import death, fork_phase, oom_kills
+from benchlock.evaluator.harness.core.supervisor import describe_death, fork_phase, oom_kills
 from tests.evaluator.harness.conftest import write_job
 
 
@@ -30,7 +30,7 @@ from tests.evaluator.harness.conftest import write_job
     ],
 )
 def test_a_death_has_a_class(code: int, memory_ran_out: bool, kind: str, message: str) -> None:
-    failure = death("accuracy", code, memory_ran_out=memory_ran_out)
+    failure = describe_death("accuracy", code, memory_ran_out=memory_ran_out)
     assert failure.kind == kind
     assert message in failure.message
 

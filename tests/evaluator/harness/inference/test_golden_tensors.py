@@ -24,10 +24,10 @@ from benchlock.evaluator.harness.inference.golden_tensors import (
     check_golden,
     explain_deviation,
     find_deviation,
-    inputs_of,
     open_golden_samples,
     predict_sample,
     read_golden,
+    stack_inputs,
     write_golden,
 )
 from benchlock.evaluator.harness.inference.model_session import Session
@@ -226,7 +226,7 @@ def test_a_model_that_answers_otherwise_is_caught(folder: Path, predictor: Linea
     for number in range(3):
         prepared = pipeline.prepare(samples, number)
         answer = predict_sample(pipeline, session, prepared, (number, "here"), FiniteCheck(found))
-        made.append(GoldenSample(samples.read(number), inputs_of(prepared), answer))
+        made.append(GoldenSample(samples.read(number), stack_inputs(prepared), answer))
     write_golden(tmp_path / "golden.npz", found, made)
     assert check_golden(found, predictor, pipeline, tmp_path) == {
         "samples": 3,
@@ -359,7 +359,7 @@ def made_of(found: Model, folder: Path, sources: list[bytes]) -> list[GoldenSamp
     """What the steps make of pictures; of the model nothing."""
     samples = Samples(lambda number: {"image": sources[number]}, sources, None, frozenset())  # type: ignore[arg-type]
     prepared = [Pipeline(found, folder).prepare(samples, number) for number in range(len(sources))]
-    return [GoldenSample(samples.read(number), inputs_of(one), {}) for number, one in enumerate(prepared)]
+    return [GoldenSample(samples.read(number), stack_inputs(one), {}) for number, one in enumerate(prepared)]
 
 
 def test_faults_that_no_sample_would_show_are_told(folder: Path) -> None:

@@ -258,7 +258,7 @@ def test_a_state_has_no_free_axis_and_comes_from_a_state(job: dict[str, Any], tm
     job["model"]["inputs"][1]["from"] = "total"
     with pytest.raises(JobError, match=r"model.inputs\[1\].from: 'total' is no output of type state"):
         parse_job({**job, "metrics": []})
-    assert model.predicted[0].name == "total"
+    assert model.prediction_outputs[0].name == "total"
 
 
 def test_between_a_plain_models_caller_and_its_predictor_is_nothing(job: dict[str, Any], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from benchlock.evaluator.harness.inference.pipeline import Ahead
+from benchlock.evaluator.harness.inference.pipeline import Prefetcher
 
 WAIT = 30
 
@@ -21,7 +21,7 @@ def test_results_come_in_order_whatever_thread_was_first(threads: int) -> None:
             assert later.wait(WAIT), "the second is begun while the first is not done"
         return number
 
-    assert list(Ahead(make, 9, threads, 4)) == list(range(9))
+    assert list(Prefetcher(make, 9, threads, 4)) == list(range(9))
 
 
 def test_the_next_is_made_while_the_caller_is_busy() -> None:
@@ -32,14 +32,14 @@ def test_the_next_is_made_while_the_caller_is_busy() -> None:
             second.set()
         return number
 
-    found = iter(Ahead(make, 3, 1, 2))
+    found = iter(Prefetcher(make, 3, 1, 2))
     assert next(found) == 0
     assert second.wait(WAIT), "nobody asked for it yet"
 
 
 def test_without_threads_everything_is_made_by_the_caller_when_it_is_asked_for() -> None:
     made: list[tuple[int, threading.Thread]] = []
-    found = iter(Ahead(lambda number: made.append((number, threading.current_thread())), 3, 0, 4))
+    found = iter(Prefetcher(lambda number: made.append((number, threading.current_thread())), 3, 0, 4))
     next(found)
     assert made == [(0, threading.current_thread())]
 
@@ -52,7 +52,7 @@ def test_no_more_is_begun_than_the_depth(threads: int, depth: int, most: int) ->
         begun.append(number)
         return number
 
-    ahead = Ahead(make, 40, threads, depth)
+    ahead = Prefetcher(make, 40, threads, depth)
     for taken, number in enumerate(ahead):
         assert number == taken
         assert len(begun) <= taken + most
@@ -67,7 +67,7 @@ def test_an_error_is_raised_in_its_place_and_ends_the_work() -> None:
             raise ValueError("the third")
         return number
 
-    found = iter(Ahead(make, 1000, 2, 4))
+    found = iter(Prefetcher(make, 1000, 2, 4))
     assert [next(found), next(found)] == [0, 1]
     with pytest.raises(ValueError, match="the third"):
         next(found)
@@ -76,7 +76,7 @@ def test_an_error_is_raised_in_its_place_and_ends_the_work() -> None:
 
 
 def test_who_stops_early_leaves_no_thread_behind() -> None:
-    found = iter(Ahead(lambda number: number, 1000, 2, 4))
+    found = iter(Prefetcher(lambda number: number, 1000, 2, 4))
     next(found)
     found.close()  # type: ignore[attr-defined] # it is a generator
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
@@ -84,7 +84,7 @@ def test_who_stops_early_leaves_no_thread_behind() -> None:
 
 def test_seconds_are_told_apart() -> None:
     gate = threading.Event()
-    ahead = Ahead(lambda _number: gate.wait(WAIT), 2, 1, 2)
+    ahead = Prefetcher(lambda _number: gate.wait(WAIT), 2, 1, 2)
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(list, ahead)
         gate.set()

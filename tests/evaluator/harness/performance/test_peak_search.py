@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchlock.evaluator.harness.core.failures import Failure
-from benchlock.evaluator.harness.performance.peak_search import RESOLUTION, repeating, search
+from benchlock.evaluator.harness.performance.peak_search import RESOLUTION, make_rate_check, search
 
 
 @given(peak=st.floats(0.1, 1e6), away=st.floats(1 / 900, 900))
@@ -37,7 +37,7 @@ def test_one_disturbed_probe_of_a_rate_moves_no_peak() -> None:
         tries[rate] = tries.get(rate, 0) + 1
         return rate <= 700 and tries[rate] > 1
 
-    low, high = search(repeating(probe, 100, timed=False), 100)
+    low, high = search(make_rate_check(probe, 100, timed=False), 100)
     assert low <= 700 < high <= low * RESOLUTION
     assert set(tries.values()) == {2}
 
@@ -49,6 +49,6 @@ def test_a_rate_that_the_performance_phase_answered_is_answered() -> None:
         asked.append(rate)
         return rate < 90
 
-    low, high = search(repeating(probe, 500, timed=True), 500)
+    low, high = search(make_rate_check(probe, 500, timed=True), 500)
     assert 500 <= low < high <= low * RESOLUTION
     assert 500 not in asked

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchlock.evaluator.harness.core.failures import Failure
-from benchlock.evaluator.harness.core.scenarios import MultiStream, Offline, Queried, Server, SingleStream
-from benchlock.evaluator.harness.performance.meter import Columns, Meter, columns_of
+from benchlock.evaluator.harness.core.scenarios import LoadGenScenario, MultiStream, Offline, Server, SingleStream
+from benchlock.evaluator.harness.performance.meter import Columns, Meter, collect_columns
 from benchlock.evaluator.harness.performance.timing_facts import TRACE, Log, clocks_agree, describe_account, read_trace
 
 SINGLE = SingleStream(3, 4, 0)
@@ -39,8 +39,8 @@ def log(results: Mapping[str, Any], samples: int = 0) -> Log:
     return Log("6", valid=True, errors=(), settings=settings, results={"result_query_count": 4, **results})
 
 
-def columns(scenario: Queried, told: Log, folder: Path) -> tuple[Columns, list[dict[str, float]]]:
-    return columns_of(cast(Meter, Measured()), scenario, told, folder)
+def columns(scenario: LoadGenScenario, told: Log, folder: Path) -> tuple[Columns, list[dict[str, float]]]:
+    return collect_columns(cast(Meter, Measured()), scenario, told, folder)
 
 
 def traced(folder: Path, index: list[int], latency: list[int]) -> Path:
@@ -61,7 +61,7 @@ def traced(folder: Path, index: list[int], latency: list[int]) -> Path:
 
 
 @pytest.mark.parametrize("scenario", [SINGLE, MULTI])
-def test_other_queries_than_were_answered_are_no_account(scenario: Queried, tmp_path: Path) -> None:
+def test_other_queries_than_were_answered_are_no_account(scenario: LoadGenScenario, tmp_path: Path) -> None:
     columns(scenario, log({}), tmp_path)
     with pytest.raises(Failure, match=r"LoadGen's account: .*it counts 5, and 4 were answered") as caught:
         columns(scenario, log({"result_query_count": 5}), tmp_path)

@@ -154,7 +154,7 @@ def test_a_mask_is_laid_over_the_first_picture_alone(job: dict[str, Any]) -> Non
     job["model"]["inputs"].append(job["model"]["inputs"][0] | {"name": "depth"})
     truth = np.zeros((6, 8), np.uint8)
     tally = tally_of(job, ["miou"], type="mask", label_offset=0)
-    assert parse_job(job).model.first_picture == "picture"
+    assert parse_job(job).model.first_image == "picture"
     message = r"a mask \[3, 4\], and the label is \[6, 8\]; input picture: its steps do not tell where its pixels came"
     with pytest.raises(Failure, match=message):
         tally.add({"scores": np.zeros((3, 4), np.uint8)}, truth, None)

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import fields
 
 from benchlock.evaluator.harness.core.job import Step
-from benchlock.evaluator.harness.steps import OF_FILES, STEPS, Kind, Tensor, bind
+from benchlock.evaluator.harness.steps import FILE_STEPS, STEPS, Kind, Tensor, bind
 from benchlock.evaluator.harness.steps.text import KINDS
 from benchlock.registry.manifests import tensor_shapes
 from benchlock.registry.manifests.step_shapes import apply_steps
@@ -62,7 +62,7 @@ def test_the_harness_has_every_step_and_no_other() -> None:
     for kind in TYPES:
         assert set(vocabulary(kind)) - set(STEPS[kind]) == ({"python", "tokenize"} if kind == "text" else {"python"})
         assert set(STEPS[kind]) <= set(vocabulary(kind))
-    assert set(OF_FILES) == {"python", "tokenize"}
+    assert set(FILE_STEPS) == {"python", "tokenize"}
 
 
 @pytest.mark.parametrize(("kind", "name"), PURE)
@@ -73,7 +73,7 @@ def test_a_step_takes_the_arguments_of_the_manifest_and_demands_the_same(kind: K
 
 def test_steps_of_files_take_the_arguments_of_the_manifest_and_demand_the_same() -> None:
     (declared,) = vocabulary("tensor")["python"]
-    assert parameters(OF_FILES["python"]) == arguments(declared)
+    assert parameters(FILE_STEPS["python"]) == arguments(declared)
     assert vocabulary("text")["tokenize"] == (Words, TokenizerJson)
     for kind in (Words, TokenizerJson):
         taken = parameters(KINDS[str(kind.__struct_config__.tag)])

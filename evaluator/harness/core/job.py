@@ -1,4 +1,4 @@
-"""The job: everything that the harness is told about a run."""
+"""The job: the complete description of a run for the harness."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -248,7 +248,7 @@ class GoldenTask:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Everything that the harness is told about a run.
+    """A job of the harness: one run, or one stage of it.
 
     ``device`` is the device that the model runs on: ``cpu``, or an accelerator such as ``cuda12``. ``golden`` restricts
     the job to golden tensors: ``check`` those of the model, or make new ones. ``order_seed`` determines the order in

@@ -244,7 +244,7 @@ def write_unlabelled(
         order: Returns the order of the samples, from the sizes of the row groups.
     """
     with explain_missing_library("a dataset in parquet"):
-        import pyarrow as pa  # noqa: PLC0415 - large, and for this format alone
+        import pyarrow as pa  # noqa: PLC0415 - large, and only for this format
         from pyarrow import compute, parquet  # noqa: PLC0415
 
     keys = {field: split["fields"][field] for field in sorted(fields)}

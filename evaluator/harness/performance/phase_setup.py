@@ -172,7 +172,7 @@ class PreparedSamples:
     def expect(self, units: Sequence[Sequence[int]]) -> None:
         """Do nothing: everything is prepared already."""
 
-    def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+    def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - the argument of ``ask``
         """Return the unit of loaded samples ``indices``, without a copy where they were loaded consecutively."""
         if self._joined:
             return self._of_joined(indices)
@@ -180,7 +180,7 @@ class PreparedSamples:
             return self._units[indices[0]]
         return self._unit([self._calls[index] for index in indices])
 
-    def predictions(self, count: int, answer: Any) -> list[Prediction]:  # noqa: ANN401 - what ``ask`` gave
+    def predictions(self, count: int, answer: Any) -> list[Prediction]:  # noqa: ANN401 - the result of ``ask``
         """Return the predictions of the ``count`` samples of a unit."""
         where = "the performance phase"
         if not self._plain:
@@ -197,12 +197,12 @@ class PreparedSamples:
         ]
         return [self._pipeline.combine([prediction]) for prediction in predictions]
 
-    def _unit(self, samples: Sequence[tuple[Call, ...]]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+    def _unit(self, samples: Sequence[tuple[Call, ...]]) -> Any:  # noqa: ANN401 - the argument of ``ask``
         if not self._plain:
             return [[self._pipeline.stack([call]) for call in calls] for calls in samples]
         return self._cut([calls[0] for calls in samples], self._pipeline.stack)
 
-    def _cut(self, rows: Sequence[Any], make: Callable[[Any], Tensors]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+    def _cut(self, rows: Sequence[Any], make: Callable[[Any], Tensors]) -> Any:  # noqa: ANN401 - the argument of ``ask``
         if self._per_unit <= self.batch:
             return make(rows)
         return [make(rows[start : start + self.batch]) for start in range(0, len(rows), self.batch)]
@@ -219,7 +219,7 @@ class PreparedSamples:
             self._places.setdefault(index, position)
         return True
 
-    def _of_joined(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+    def _of_joined(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - the argument of ``ask``
         start = self._places[indices[0]]
         if len(indices) == 1 or self._order[start : start + len(indices)] == list(indices):
             return self._cut(range(start, start + len(indices)), self._rows)

@@ -68,7 +68,7 @@ class PipelineUnits:
                 Prefetcher(lambda number: self._prepare(units[number]), len(units), self.workers, depth)
             )
 
-    def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - what ``ask`` takes
+    def gather(self, indices: Sequence[int]) -> Any:  # noqa: ANN401 - the argument of ``ask``
         """Return the next prepared unit, or ``indices`` where preparation is timed."""
         return next(self._coming) if self._overlapped else indices
 

@@ -118,7 +118,7 @@ def _build_network(folder: Path, model: Model, weights: Any) -> Any:  # noqa: AN
     function = load_function(folder / model.code.file, model.code.function)
     try:
         module = function(weights)
-    except SystemExit as error:  # nothing of a model ends the harness
+    except SystemExit as error:  # code of a model must not end the harness
         raise ValueError(f"{model.code.function} exits with {error.code!r}") from error
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"{model.code.function} gives {type(module).__name__}, a torch.nn.Module is needed")

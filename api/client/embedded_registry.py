@@ -116,12 +116,12 @@ class EmbeddedRegistry:
     def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run in the registry's database."""
         from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - used by queued runs only
-        from benchlock.evaluator.queue.admission import wish_of  # noqa: PLC0415
+        from benchlock.evaluator.queue.admission import make_job_request  # noqa: PLC0415
         from benchlock.registry.requests.request import Request  # noqa: PLC0415
 
         lock = self.lock(target, {}).lock if isinstance(target, Request) else target
         queue = open_queue(self.opened)
-        wish = wish_of(lock, self.store, isolation, now, allow_code=allow_code)
+        wish = make_job_request(lock, self.store, isolation, now, allow_code=allow_code)
         self.catalogue.put_lock(lock)
         return queue.explain(queue.submit(wish).id)
 

@@ -22,8 +22,8 @@ from benchlock.evaluator.queue.queue_model import (
     Fence,
     Job,
     JobId,
+    JobRequest,
     JobState,
-    JobWish,
     Lease,
     LeaseEnd,
     Machine,
@@ -49,9 +49,14 @@ class RemoteQueue:
         self._name: str | None = None
         self._times = Times()
 
-    def submit(self, wish: JobWish) -> Job:
+    def submit(self, request: JobRequest) -> Job:
         """Queue a job for a lock that the registry has."""
-        body = wire.JobAsked(lock=wish.lock, isolation=wish.wants.isolation, allow_code=wish.allow_code, job=wish.id)
+        body = wire.JobAsked(
+            lock=request.lock,
+            isolation=request.wants.isolation,
+            allow_code=request.allow_code,
+            job=request.id,
+        )
         return wire.decode_job(self._request("POST", "jobs", wire.JobOnWire, body))
 
     def submit_job(

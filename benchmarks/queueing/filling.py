@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy import insert, text
 
-from benchlock.evaluator.queue.machines import keep_class
-from benchlock.evaluator.queue.matching import WantedPlatform, Wants
+from benchlock.evaluator.queue.machines import store_class
+from benchlock.evaluator.queue.matching import JobRequirements, RequiredPlatform
 from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import write_transaction
 from benchmarks.queueing.places import Place
@@ -20,12 +20,15 @@ _SERIES = {
 def fill(place: Place, rows: int, classes: int) -> None:
     """``rows`` queued jobs, of each class as many, mixed."""
     engine = place.open()
-    platform = WantedPlatform("linux", "amd64", "cpu", layered=False, finished=False)
+    platform = RequiredPlatform("linux", "amd64", "cpu", layered=False, finished=False)
     with write_transaction(engine) as connection:
         at = datetime.now(UTC)
         values = {column.name: "x" for column in locks.columns} | {"id": LOCK, "created_at": at}
         connection.execute(insert(locks), values)
-        ids = [keep_class(connection, Wants((platform,), {"cpus": 1}, cpus=1 + number)) for number in range(classes)]
+        ids = [
+            store_class(connection, JobRequirements((platform,), {"cpus": 1}, cpus=1 + number))
+            for number in range(classes)
+        ]
         connection.execute(text("CREATE TEMPORARY TABLE kinds (number INTEGER, id TEXT)"))
         connection.execute(
             text("INSERT INTO kinds VALUES (:number, :id)"),

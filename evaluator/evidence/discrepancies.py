@@ -165,14 +165,14 @@ def _self_reported(end: RunEnd, subject: Subject, isolation: Isolation) -> dict[
     if model is None:  # of a run without evidence
         return {name: end.details[name] for name in (SELF_REPORTED,) if name in end.details}
     assert isinstance(model, Model)
-    marked = list_reported_by_model(subject.lock, model, isolation)
+    names = list_reported_by_model(subject.lock, model, isolation)
     if SELF_REPORTED not in end.details and (not has_stages(subject.lock) or is_code_by_format(model)):
         return {}  # old builds recorded no mark: it is added on reading
     stated = end.details.get(SELF_REPORTED)
     # The order may be that of the metrics of the build that made the lock.
-    if isinstance(stated, list | tuple) and sorted(map(str, stated)) in (sorted(marked), sorted(subject.lock.metrics)):
-        marked = tuple(stated)
-    return {SELF_REPORTED: list(marked)} if marked else {}
+    if isinstance(stated, list | tuple) and sorted(map(str, stated)) in (sorted(names), sorted(subject.lock.metrics)):
+        names = tuple(stated)
+    return {SELF_REPORTED: list(names)} if names else {}
 
 
 def _failure(run: Run, end: RunEnd, subject: Subject, recomputed: Recomputation, log: bytes) -> Failure | None:
@@ -239,7 +239,7 @@ def _differences(where: str, recorded: object, expected: object) -> Iterator[Dis
             path = f"{where}.{name}" if where else str(name)
             yield from _differences(path, recorded.get(name, _ABSENT), expected.get(name, _ABSENT))
     elif recorded is _ABSENT or expected is _ABSENT or not is_equal(recorded, expected):
-        yield Discrepancy(where, *(None if one is _ABSENT else one for one in (recorded, expected)))
+        yield Discrepancy(where, *(None if value is _ABSENT else value for value in (recorded, expected)))
 
 
 def _format_value(value: object) -> str:

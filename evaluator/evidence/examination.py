@@ -143,14 +143,14 @@ class Examiner:
         try:
             lock = self._lock_of(run) if lock is None else lock
             reasons, measurement = compare_blobs(run, lock, self._store, self._scratch, again=again)
-            marked = () if reasons else _marks(run, lock, self._store)
+            names = () if reasons else _marks(run, lock, self._store)
         except ContradictionError as error:
             return EvidenceStatus("contradicted", (error.what,), reported)
         except BenchlockError as error:
             return EvidenceStatus("unverified", (error.what,), reported, damaged=isinstance(error, IntegrityError))
         if reasons:
             return EvidenceStatus("contradicted", reasons, reported)
-        remembered = _Remembered(lock.harness, marked, measurement)
+        remembered = _Remembered(lock.harness, names, measurement)
         self._remember(run, remembered)
         return _verified(run, remembered)
 
@@ -253,9 +253,9 @@ def _subject(run: Run, lock: Lock, store: BlobStore) -> "Subject":
     )
 
     facts = ("os", "arch", "device", "python")
-    place = [run.start.platform.get(fact) for fact in facts]
+    platform_facts = [run.start.platform.get(fact) for fact in facts]
     for platform in lock.image.platforms:
-        if [getattr(platform, fact) for fact in facts] == place:
+        if [getattr(platform, fact) for fact in facts] == platform_facts:
             if run.end is None or not run.end.blobs:
                 return Subject(lock, platform, {})
             manifests = read_manifests(lock, store)
@@ -304,12 +304,10 @@ def recompute_once(
 def _verified(run: Run, remembered: _Remembered) -> EvidenceStatus:
     """Return the state of a record that agrees; all metrics of an unreleased harness are self-reported."""
     assert run.end is not None
-    marked = remembered.reported_by_model
+    names = remembered.reported_by_model
     if not is_released(remembered.harness):
-        marked = tuple(dict.fromkeys(metric.name for metric in run.end.metrics))
-    return EvidenceStatus(
-        "verified", (), reported_fields(run), self_reported=marked, measurement=remembered.measurement
-    )
+        names = tuple(dict.fromkeys(metric.name for metric in run.end.metrics))
+    return EvidenceStatus("verified", (), reported_fields(run), self_reported=names, measurement=remembered.measurement)
 
 
 def _marks(run: Run, lock: Lock, store: BlobStore) -> tuple[str, ...]:
@@ -322,8 +320,8 @@ def _marks(run: Run, lock: Lock, store: BlobStore) -> tuple[str, ...]:
         return ()
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
-    marked = list_reported_by_model(lock, model, run.start.isolation)
-    return tuple(metric.name for metric in run.end.metrics if metric.name in marked)
+    names = list_reported_by_model(lock, model, run.start.isolation)
+    return tuple(metric.name for metric in run.end.metrics if metric.name in names)
 
 
 def _left_nothing(run: Run) -> bool:

@@ -272,18 +272,18 @@ class PredictionPairs:
         return self._deadline - time.monotonic()
 
     def _isolate(self, arguments: Mapping[str, Any]) -> dict[str, PairedTest]:
-        what = "the comparison sample by sample"
-        used_up = LimitExceededError(f"{what} needs more than {self._seconds:g} seconds", next_step=_NEXT)
+        task = "the comparison sample by sample"
+        used_up = LimitExceededError(f"{task} needs more than {self._seconds:g} seconds", next_step=_NEXT)
         if (remaining := self._seconds_left()) <= 0:
             raise used_up
         limits = msgspec.structs.replace(LIMITS, seconds=min(remaining, LIMITS.seconds))
         function = f"{__name__}:compare_files"
         try:
             return msgspec.convert(
-                run_isolated(function, arguments, limits=limits, subject=what, blobs=self._store), dict[str, PairedTest]
+                run_isolated(function, arguments, limits=limits, subject=task, blobs=self._store), dict[str, PairedTest]
             )
         except msgspec.ValidationError as error:
-            raise IsolatedFaultError(f"{what} gave malformed values: {error}", next_step=_NEXT) from error
+            raise IsolatedFaultError(f"{task} gave malformed values: {error}", next_step=_NEXT) from error
 
 
 def compare_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa: ANN401 - plain values

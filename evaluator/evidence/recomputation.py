@@ -167,10 +167,10 @@ def recompute(
 
 
 def _check_size(role: str, blob: Descriptor) -> None:
-    most = _LARGEST.get(role)
-    if most is not None and blob.size > most:
+    limit = _LARGEST.get(role)
+    if limit is not None and blob.size > limit:
         raise LimitExceededError(
-            f"the blob {role} has {blob.size} bytes, and at most {most} are read",
+            f"the blob {role} has {blob.size} bytes, and at most {limit} are read",
             where=str(blob.digest),
             next_step=_NEXT,
         )
@@ -190,15 +190,15 @@ def _lay_labels(
 
 
 def _isolate(arguments: Mapping[str, Any], store: BlobStore) -> Recomputation:
-    what = "the recomputation of the figures"
+    task = "the recomputation of the figures"
     try:
-        values = run_isolated(f"{__name__}:recompute_files", arguments, limits=LIMITS, subject=what, blobs=store)
+        values = run_isolated(f"{__name__}:recompute_files", arguments, limits=LIMITS, subject=task, blobs=store)
         return msgspec.convert(values, Recomputation)
     except (LimitExceededError, IsolatedFaultError) as error:
         error.next_step = _NEXT
         raise
     except msgspec.ValidationError as error:
-        raise IsolatedFaultError(f"{what} gave values that are none: {error}", next_step=_NEXT) from error
+        raise IsolatedFaultError(f"{task} gave values that are none: {error}", next_step=_NEXT) from error
 
 
 def recompute_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa: ANN401 - plain values

@@ -273,11 +273,11 @@ def _check_names(lock: Lock, document: Mapping[str, Any], files: Mapping[str, Pa
         for role in _TENSOR_ROLES
         if role in files
     }
-    for place, fingerprint in fingerprints.items():
+    for source, fingerprint in fingerprints.items():
         if fingerprint != expected and (is_named or fingerprint is not None):
-            said = "names no lock" if fingerprint is None else "names another lock"
+            problem = "names no lock" if fingerprint is None else "names another lock"
             raise InvalidInputError(
-                f"{place} {said}: it is of another run than one of this lock", next_step="run the lock again"
+                f"{source} {problem}: it is of another run than one of this lock", next_step="run the lock again"
             )
 
 

@@ -16,8 +16,8 @@ from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.size_limits import MACHINE_FACTS
 from benchlock.evaluator.harness_releases import check_version
 from benchlock.evaluator.queue.client_runs import SKEW
-from benchlock.evaluator.queue.matching import MachineFacts, wants_of
-from benchlock.evaluator.queue.queue_model import FencedError, JobId, JobWish, MachineId, new_job_id
+from benchlock.evaluator.queue.matching import MachineFacts, find_job_requirements
+from benchlock.evaluator.queue.queue_model import FencedError, JobId, JobRequest, MachineId, new_job_id
 from benchlock.evaluator.queue.queue_schema import jobs
 from benchlock.evaluator.records.run_document import bound_start
 from benchlock.evaluator.records.run_model import (
@@ -38,7 +38,7 @@ from benchlock.registry.lock.lockfile import Lock, list_blob_references
 from benchlock.registry.manifests import Model
 
 
-def wish_of(
+def make_job_request(
     lock: Lock,
     store: FileStore,
     isolation: Isolation | None,
@@ -46,7 +46,7 @@ def wish_of(
     *,
     allow_code: bool = False,
     job: JobId | None = None,
-) -> JobWish:
+) -> JobRequest:
     """Describe the job that runs ``lock``, after checks that it can run.
 
     Args:
@@ -70,8 +70,8 @@ def wish_of(
     if isolation == "process":
         check_code(model, isolation, allow_code=allow_code)
     confined, code = is_confined(model, allow_code=allow_code), allow_code and carries_code(model)
-    wants = wants_of(lock, isolation, confined=confined, code=code)
-    return JobWish(job or new_job_id(now()), lock.id, wants, allow_code)
+    wants = find_job_requirements(lock, isolation, confined=confined, code=code)
+    return JobRequest(job or new_job_id(now()), lock.id, wants, allow_code)
 
 
 def check_stored(lock: Lock, store: FileStore) -> None:
@@ -140,17 +140,17 @@ def _texts(value: object, name: str = "") -> Iterator[tuple[str, str]]:
             yield from _texts(item, f"{name}.{number}")
 
 
-def check_same(job: Row[Any], wish: JobWish) -> None:
-    """Raise unless ``job`` is the job that was submitted earlier as ``wish``.
+def check_same(job: Row[Any], request: JobRequest) -> None:
+    """Raise unless ``job`` is the job that was submitted earlier as ``request``.
 
     Raises:
         ForbiddenError: Another token submitted it.
         InvalidInputError: It is a different job with the same id.
     """
-    get_actor().require_own(job.owner, wish.id)
-    wanted = (wish.lock, wish.wants.digest, wish.allow_code)
+    get_actor().require_own(job.owner, request.id)
+    wanted = (request.lock, request.wants.digest, request.allow_code)
     if (job.lock, job._mapping["class"], job.allow_code) != wanted:  # noqa: SLF001 - SQLAlchemy's public name for it
-        raise InvalidInputError(f"another job has the id {wish.id}", where=wish.id, next_step="make one")
+        raise InvalidInputError(f"another job has the id {request.id}", where=request.id, next_step="make one")
 
 
 def check_begun(connection: Connection, start: RunStart, now: datetime) -> RunStart:

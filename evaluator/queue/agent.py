@@ -85,7 +85,7 @@ class Agent:
 
     queue: Queue
     machine: MachineId
-    workshop: WorkerEnvironment
+    environment: WorkerEnvironment
     lock_file: Path
     processes: bool = False
     code: bool = False
@@ -95,7 +95,7 @@ class Agent:
     _facts: MachineFacts | None = None
     _stopping: bool = False
     _interruptible: bool = False
-    _said: str | None = None
+    _last_message: str | None = None
     _nonce: str = field(default_factory=lambda: secrets.token_hex(_NONCE))
     _fault: threading.Event = field(default_factory=threading.Event)
 
@@ -118,7 +118,7 @@ class Agent:
                 with self._patient(BenchlockError):
                     worked = self._look()
                 if worked:
-                    self._said = None
+                    self._last_message = None
                     done += 1
                 elif not self._stopping:
                     self._rest()
@@ -143,9 +143,9 @@ class Agent:
     def _look(self) -> bool:
         """Ask for a job and run it; return whether there was one."""
         with worker_lease.host_lock(self.lock_file) as descriptor:
-            engine = self.workshop.connect()
+            engine = self.environment.connect()
             try:
-                clear(engine, self.workshop.home)
+                clear(engine, self.environment.home)
                 if descriptor is None:
                     self._tell("something else is measuring on this host")
                     return False
@@ -198,26 +198,26 @@ class Agent:
                 raise
             self._ask_anew()
             return False
-        self.workshop.say(f"{lease.job}: {lease.lock}")
-        with Heartbeat(self.queue, lease, self._over, asked_at) as pulse:
+        self.environment.say(f"{lease.job}: {lease.lock}")
+        with Heartbeat(self.queue, lease, self._over, asked_at) as heartbeat:
             self._ask_anew()
-            journal = LeasedJournal(self.queue, lease, pulse, self._settled)
+            journal = LeasedJournal(self.queue, lease, heartbeat, self._settled)
             labels = worker_lease.make_labels(lease.queue, lease.fence)
-            turn = HostTurn(worker_lease.CONTAINER, labels, (descriptor,), pulse.enter)
+            turn = HostTurn(worker_lease.CONTAINER, labels, (descriptor,), heartbeat.enter)
             with self._halting(journal):
-                trouble = self._run(lease, self.workshop.build(journal, turn, engine), pulse)
-            self._conclude(lease, journal, pulse, trouble)
-        refusal = trouble if isinstance(trouble, UnauthorizedError) else pulse.refusal
+                error = self._run(lease, self.environment.build(journal, turn, engine), heartbeat)
+            self._conclude(lease, journal, heartbeat, error)
+        refusal = error if isinstance(error, UnauthorizedError) else heartbeat.refusal
         if refusal is not None:
             raise refusal
         return True
 
-    def _run(self, lease: Lease, runner: Runner, pulse: Heartbeat) -> BaseException | None:
+    def _run(self, lease: Lease, runner: Runner, heartbeat: Heartbeat) -> BaseException | None:
         """Run the lock of the lease and return the error, if any."""
         try:
-            lock = self.workshop.fetch(lease.lock)
+            lock = self.environment.fetch(lease.lock)
             self._interruptible = True
-            self._check(pulse)
+            self._check(heartbeat)
             isolation, allow_code = self._allowed(lease)
             runner.run(lock, isolation=isolation, allow_code=allow_code)
         except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - another worker retries the job, this agent continues
@@ -240,30 +240,32 @@ class Agent:
             )
         return "container", False
 
-    def _conclude(self, lease: Lease, journal: LeasedJournal, pulse: Heartbeat, trouble: BaseException | None) -> None:
+    def _conclude(
+        self, lease: Lease, journal: LeasedJournal, heartbeat: Heartbeat, error: BaseException | None
+    ) -> None:
         """Report what became of the job, and give it back if no run of it was recorded."""
-        reason = trouble.what if isinstance(trouble, BenchlockError) else f"{type(trouble).__name__}: {trouble}"
+        reason = error.what if isinstance(error, BenchlockError) else f"{type(error).__name__}: {error}"
         if journal.job is not None:
             job = journal.job
-            self.workshop.say(f"{job.id}: {job.state}, {journal.began}" + (f": {job.reason}" if job.reason else ""))
+            self.environment.say(f"{job.id}: {job.state}, {journal.began}" + (f": {job.reason}" if job.reason else ""))
             return
-        if pulse.refusal is not None or isinstance(trouble, UnauthorizedError):
-            self.workshop.say(f"{lease.job}: ended: the queue refuses this worker's token")
+        if heartbeat.refusal is not None or isinstance(error, UnauthorizedError):
+            self.environment.say(f"{lease.job}: ended: the queue refuses this worker's token")
             return
-        if pulse.verdict == "lost" or isinstance(trouble, FencedError):
-            self.workshop.say(f"{lease.job}: the lease was lost, and what was done does not count")
+        if heartbeat.verdict == "lost" or isinstance(error, FencedError):
+            self.environment.say(f"{lease.job}: the lease was lost, and what was done does not count")
             return
-        if isinstance(trouble, KeyboardInterrupt):
-            reason = "it was cancelled" if pulse.verdict == "cancel" else "its agent was asked to end"
-        self.workshop.say(f"{lease.job}: given back: {reason}")
+        if isinstance(error, KeyboardInterrupt):
+            reason = "it was cancelled" if heartbeat.verdict == "cancel" else "its agent was asked to end"
+        self.environment.say(f"{lease.job}: given back: {reason}")
         with suppress(BenchlockError):  # otherwise the lease expires
-            self._give_back(lease, _ended(trouble), reason)
+            self._give_back(lease, _classify_error(error), reason)
 
     def _give_back(self, lease: Lease, ended: LeaseEnd, reason: str) -> None:
         self.queue.release(lease.fence, ended, truncate(reason, REASON))
 
     def _enrol(self) -> None:
-        engine = self.workshop.connect()
+        engine = self.environment.connect()
         try:
             self._changes(engine)
         finally:
@@ -289,14 +291,14 @@ class Agent:
             raise
         self._offset = offset
         if before is None or _is_able(before) != _is_able(facts):
-            self.workshop.say((_ABLE if _is_able(facts) else _UNABLE).format(self.machine))
+            self.environment.say((_ABLE if _is_able(facts) else _UNABLE).format(self.machine))
         return () if before is None else before.changes(facts)
 
     def _tell(self, message: str) -> None:
         """Print a message, unless it equals the last one."""
-        if message != self._said:
-            self.workshop.say(message)
-            self._said = message
+        if message != self._last_message:
+            self.environment.say(message)
+            self._last_message = message
 
     # Interruption
 
@@ -304,35 +306,35 @@ class Agent:
     def _halting(self, journal: LeasedJournal) -> Iterator[None]:
         """Within this context, a separate thread ends the run as soon as the lease is over."""
         self._fault.clear()
-        ended = threading.Event()
+        is_over = threading.Event()
 
         def watch() -> None:
             self._fault.wait()
-            while not ended.is_set():
-                if not ended.is_set() and journal.began is not None:
+            while not is_over.is_set():
+                if not is_over.is_set() and journal.began is not None:
                     self._halt(journal.began)
-                ended.wait(self.poll)
+                is_over.wait(self.poll)
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
         try:
             yield
         finally:
-            ended.set()
+            is_over.set()
             self._fault.set()
             thread.join()
 
     def _halt(self, run: RunId) -> None:
-        engine = self.workshop.connect()  # a separate connection, because the main thread uses the other one
+        engine = self.environment.connect()  # a separate connection, because the main thread uses the other one
         try:
             with suppress(BenchlockError):
-                halt(engine, self.workshop.home, run)
+                halt(engine, self.environment.home, run)
         finally:
             _close(engine)
 
-    def _check(self, pulse: Heartbeat) -> None:
+    def _check(self, heartbeat: Heartbeat) -> None:
         """Raise a stop signal that arrived while the agent was not interruptible."""
-        if self._stopping or pulse.verdict is not None:
+        if self._stopping or heartbeat.verdict is not None:
             raise StopSignal
 
     def _over(self) -> None:
@@ -402,10 +404,10 @@ def _close(engine: Engine | None) -> None:
         engine.close()
 
 
-def _ended(trouble: BaseException | None) -> LeaseEnd:
-    if isinstance(trouble, KeyboardInterrupt):
+def _classify_error(error: BaseException | None) -> LeaseEnd:
+    if isinstance(error, KeyboardInterrupt):
         return "returned"
-    if isinstance(trouble, IntegrityError):
+    if isinstance(error, IntegrityError):
         return "integrity"
-    is_of_job = isinstance(trouble, InvalidInputError) and not isinstance(trouble, ForbiddenError)
+    is_of_job = isinstance(error, InvalidInputError) and not isinstance(error, ForbiddenError)
     return "invalid" if is_of_job else "engine"

@@ -70,8 +70,8 @@ class ClientRuns:
                 hold = {"run": start.id, "owner": get_actor().id, "until": self._until(connection)}
                 connection.execute(insert(held_runs), hold)
             else:
-                known = self._load(connection, start.id).start
-                if replace(known, started_at=start.started_at) != start:
+                recorded = self._load(connection, start.id).start
+                if replace(recorded, started_at=start.started_at) != start:
                     raise InvalidInputError(f"another run has the id {start.id}", where=start.id, next_step="make one")
                 self._renew(connection, start.id)
 
@@ -98,17 +98,17 @@ class ClientRuns:
             As ``renew``; ``IncompleteRecordError`` if a field is missing or impossible; and as ``check``.
         """
         with read_transaction(self._engine) as connection:
-            begun = self._load(connection, run)
-            if begun.end is not None:
-                check_same_end(begun, end)
-                return begun
+            open_run = self._load(connection, run)
+            if open_run.end is not None:
+                check_same_end(open_run, end)
+                return open_run
             # Checked before the expensive check, and again in the transaction that records the end.
             self._check_own(connection, run)
         if end.ended_at.tzinfo is None:
-            check_end(begun.start, end)  # raises
+            check_end(open_run.start, end)  # raises
         end = clean_message(end)
         end = replace(end, ended_at=min(end.ended_at, self._now()))
-        ended_run = Run(begun.start, replace(end, ended_at=max(end.ended_at, begun.start.started_at)))
+        ended_run = Run(open_run.start, replace(end, ended_at=max(end.ended_at, open_run.start.started_at)))
         assert ended_run.end is not None
         check(ended_run)
         with write_transaction(self._engine) as connection:

@@ -21,7 +21,7 @@ How a machine claims a job::
 4. ``GIVE`` (PostgreSQL) does the rest in one statement: it locks the first listed job that is still queued and
    that no other transaction has locked (``SKIP LOCKED``), inserts its lease, whose number is the fence, inserts
    the slot of the machine, whose key refuses a second lease, and marks the job as leased.
-5. If other transactions took every listed job, steps 3 and 4 repeat with longer lists (``_HEADS``).
+5. If other transactions took every job of a full list, steps 3 and 4 repeat with a longer list (``_HEADS``).
 
 On SQLite there is a single writer, so no row needs a lock: step 3 lists one job, and the statements ``LEASE``,
 ``SLOT`` and ``TAKE`` replace step 4.
@@ -172,11 +172,11 @@ def claim(connection: Connection, request: ClaimRequest, oldest: Sequence[int], 
     if connection.dialect.name != "postgresql":
         return _claim_alone(connection, values)
     candidates = list(oldest)
-    for tried, most in enumerate(_HEADS):
+    for tried, length in enumerate(_HEADS):
         if tried or not candidates:
             candidates = list_oldest_jobs(connection, request.machine, tried)
         row = connection.execute(GIVE, {**values, "candidates": candidates}).first() if candidates else None
-        if row is not None or len(candidates) < most:
+        if row is not None or len(candidates) < length:
             return row
     return None
 
@@ -207,8 +207,8 @@ def classify_lease_end(end: RunEnd) -> LeaseEnd:
 
 def end_lease(
     connection: Connection,
-    held: Row[Any],
-    ended: LeaseEnd,
+    job: Row[Any],
+    lease_end: LeaseEnd,
     reason: str | None,
     moment: Moment,
     end: RunEnd | None = None,
@@ -217,27 +217,27 @@ def end_lease(
 
     Args:
         connection: The transaction; it holds the lock on the job's row.
-        held: The row of the job with its lease, as from ``select_held``.
-        ended: How the lease ended.
+        job: The row of the job with its lease, as from ``select_held``.
+        lease_end: How the lease ended.
         reason: The message of the end, for people.
         moment: The time, and the queue's intervals.
         end: The end of the lease's run; without one, a run that has begun is recorded as abandoned.
     """
     reason = None if reason is None else truncate(reason, REASON)
-    probe = is_free_probe(connection, held, ended)
-    following = decide_next_state(ended, tally_of(held), cancel_asked=held.cancel_asked, is_probe=probe)
-    if held.run is not None:
-        record_end(connection, RunId(held.run), end or RunEnd(outcome="abandoned", ended_at=moment.at))
+    probe = is_free_probe(connection, job, lease_end)
+    following = decide_next_state(lease_end, tally_of(job), cancel_asked=job.cancel_asked, is_probe=probe)
+    if job.run is not None:
+        record_end(connection, RunId(job.run), end or RunEnd(outcome="abandoned", ended_at=moment.at))
     if end is not None and following.state in ("done", "failed"):
-        insert_record(connection, job_results, {"job": held.id, "run": held.run, "fence": held.fence})
-    connection.execute(delete(lease_slots).where(lease_slots.c.fence == held.fence))
-    connection.execute(update(leases).where(leases.c.fence == held.fence).values(ended=ended, reason=reason))
-    connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(_changes(following, reason, moment)))
+        insert_record(connection, job_results, {"job": job.id, "run": job.run, "fence": job.fence})
+    connection.execute(delete(lease_slots).where(lease_slots.c.fence == job.fence))
+    connection.execute(update(leases).where(leases.c.fence == job.fence).values(ended=lease_end, reason=reason))
+    connection.execute(update(jobs).where(jobs.c.seq == job.seq).values(_changes(following, reason, moment)))
     if following.elsewhere:
-        _avoid(connection, held, moment)
-    count_fault(connection, held, ended, reason, moment)
-    if ended in OWN_FAULTS and following.state in ("failed", "quarantined"):
-        discount_job(connection, held)
+        _avoid(connection, job, moment)
+    count_fault(connection, job, lease_end, reason, moment)
+    if lease_end in OWN_FAULTS and following.state in ("failed", "quarantined"):
+        discount_job(connection, job)
 
 
 def expire(connection: Connection, moment: Moment) -> int:
@@ -253,18 +253,18 @@ def expire(connection: Connection, moment: Moment) -> int:
         .limit(AT_ONCE)
     )
     expired = connection.execute(query.with_for_update(of=jobs, skip_locked=True)).all()
-    for held in expired:
-        heard = moment.now - held.lease_until + moment.times.lease
-        reason = f"nothing was heard of {held.machine} for {heard:.0f} s"
+    for job in expired:
+        heard = moment.now - job.lease_until + moment.times.lease
+        reason = f"nothing was heard of {job.machine} for {heard:.0f} s"
         try:
             with connection.begin_nested():
-                end_lease(connection, held, "lost", reason, moment)
+                end_lease(connection, job, "lost", reason, moment)
         except OperationalError:  # the database failed, not this lease
             raise
         except Exception:  # noqa: BLE001 - any error of one lease must not keep the others open
-            _log.exception("lease %s cannot be ended", held.fence)
+            _log.exception("lease %s cannot be ended", job.fence)
             later = moment.now + moment.times.lease
-            connection.execute(update(jobs).where(jobs.c.seq == held.seq).values(lease_until=later))
+            connection.execute(update(jobs).where(jobs.c.seq == job.seq).values(lease_until=later))
     return len(expired)
 
 
@@ -292,15 +292,15 @@ def _changes(following: NextState, reason: str | None, moment: Moment) -> dict[s
     }
 
 
-def _avoid(connection: Connection, held: Row[Any], moment: Moment) -> None:
+def _avoid(connection: Connection, job: Row[Any], moment: Moment) -> None:
     """Keep the job away from the machine if another live machine could take it."""
-    failed = exists().where(avoided.c.job == held.id, avoided.c.machine == machines.c.id)
+    failed = exists().where(avoided.c.job == job.id, avoided.c.machine == machines.c.id)
     other = (
         select(machines.c.id)
         .join(eligible, (eligible.c.machine == machines.c.id) & eligible.c.fits)
         .where(
-            eligible.c["class"] == held._mapping["class"],  # noqa: SLF001 - SQLAlchemy's public name for it
-            machines.c.id != held.machine,
+            eligible.c["class"] == job._mapping["class"],  # noqa: SLF001 - SQLAlchemy's public name for it
+            machines.c.id != job.machine,
             machines.c.draining.is_(None),
             machines.c.held.is_(None),
             machines.c.seen >= moment.now - moment.times.unseen,
@@ -308,7 +308,7 @@ def _avoid(connection: Connection, held: Row[Any], moment: Moment) -> None:
         )
     )
     if connection.execute(other.limit(1)).first() is not None:
-        values = {"job": held.id, "machine": held.machine}
+        values = {"job": job.id, "machine": job.machine}
         connection.execute(
             text("INSERT INTO avoided (job, machine) VALUES (:job, :machine) ON CONFLICT DO NOTHING"), values
         )
@@ -320,13 +320,13 @@ FAILURES: Final[Mapping[State, str]] = {"revoked": "token-revoked", "expired": "
 
 def find_ended_tokens(connection: Connection, at: datetime) -> dict[str, State]:
     """Find the revoked and expired tokens that still have a waiting or running job, or a lease."""
-    held = select(leases.c.owner).join(lease_slots, lease_slots.c.fence == leases.c.fence)
+    leased = select(leases.c.owner).join(lease_slots, lease_slots.c.fence == leases.c.fence)
     waiting = [select(jobs.c.owner).where(text(f"jobs.state = '{state}'")) for state in ("leased", "delayed")]
-    owners = {owner for query in (held, *waiting) for owner in connection.execute(query.distinct()).scalars()}
+    owners = {owner for query in (leased, *waiting) for owner in connection.execute(query.distinct()).scalars()}
     queued = exists().where(text("jobs.state = 'queued'"), jobs.c.owner == tokens.c.id)
     revoked = exists().where(token_revocations.c.token == tokens.c.id)
-    ended = select(tokens.c.id).where((expiry() <= at) | revoked, queued)
-    owners |= set(connection.execute(ended).scalars())
+    ended_tokens = select(tokens.c.id).where((expiry() <= at) | revoked, queued)
+    owners |= set(connection.execute(ended_tokens).scalars())
     states = token_states(connection, owners, at)
     return {token: state for token, state in states.items() if state != "valid"}
 
@@ -339,8 +339,8 @@ def cancel_token_work(connection: Connection, moment: Moment) -> bool:
     Returns:
         Whether there may be more to do.
     """
-    ended, more = find_ended_tokens(connection, moment.at), False
-    for token, state in ended.items():
+    ended_tokens, more = find_ended_tokens(connection, moment.at), False
+    for token, state in ended_tokens.items():
         rows = connection.execute(select_held().where(leases.c.owner == token).limit(AT_ONCE)).all()
         for lease in rows:
             end_lease(connection, lease, "returned", f"the token of its worker is {state}", moment)

@@ -165,9 +165,9 @@ def explain(connection: Connection, job: JobId, moment: Moment) -> Explanation:
         ),
         key=lambda match: (len(match.lacks), match.obstacle is not None, match.machine),
     )
-    ahead = _ahead(connection, row.wanted, row.since, row.seq)
+    ahead = _count_jobs_ahead(connection, row.wanted, row.since, row.seq)
     ready = [match for match in matches if not match.lacks and match.obstacle is None]
-    sentence = _sentence(entry, matches, ready, by_id, ahead)
+    sentence = _explain_waiting(entry, matches, ready, by_id, ahead)
     return Explanation(entry, not ready, sentence, tuple(matches[:MAX_SHOWN_MACHINES]), ahead)
 
 
@@ -183,9 +183,9 @@ def _obstacle(machine: Machine, avoids: bool) -> str | None:
     return "the job failed there, and another one may do better" if avoids else None
 
 
-def _ahead(connection: Connection, wanted: str, since: float, seq: int) -> int:
+def _count_jobs_ahead(connection: Connection, class_id: str, since: float, seq: int) -> int:
     before = tuple_(jobs.c.since, jobs.c.seq) < tuple_(since, seq)
-    own = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"] == wanted, before)
+    own = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"] == class_id, before)
     return connection.execute(select(func.count()).select_from(own.limit(COUNTED_AHEAD).subquery())).scalar_one()
 
 
@@ -202,26 +202,28 @@ def _describe_state(job: Job) -> str:
     return f"it failed ({job.failure}): {job.reason or 'see its run'}" if job.failure else "it failed"
 
 
-def _sentence(
-    job: Job, matches: list[MachineMatch], ready: list[MachineMatch], known: dict[MachineId, Machine], ahead: int
+def _explain_waiting(
+    job: Job, matches: list[MachineMatch], ready: list[MachineMatch], by_id: dict[MachineId, Machine], ahead: int
 ) -> str:
     if ready:
-        free = [match for match in ready if known[match.machine].job is None]
+        free = [match for match in ready if by_id[match.machine].job is None]
         wait = (
-            f"is tried again in {job.due:.0f} s{_reason(job)}" if job.due else f"waits, {_count_ahead(ahead)} before it"
+            f"is tried again in {job.due:.0f} s{_reason(job)}"
+            if job.due
+            else f"waits, {_count_count_jobs_ahead(ahead)} before it"
         )
-        return f"it {wait}; {len(ready)} of {len(known)} machines may take it, {len(free)} of them free"
+        return f"it {wait}; {len(ready)} of {len(by_id)} machines may take it, {len(free)} of them free"
     if not matches:
         return "no machine can take it: none is known; start `benchlock worker` on one"
     fitting = [match for match in matches if not match.lacks]
     if fitting:
         obstacles = "; ".join(f"{match.machine}: {match.obstacle}" for match in fitting[:3])
-        return f"no machine can take it now: {len(fitting)} of {len(known)} would fit, but {obstacles}"
+        return f"no machine can take it now: {len(fitting)} of {len(by_id)} would fit, but {obstacles}"
     nearest = matches[0]
-    most = Counter(reason for match in matches for reason in match.lacks).most_common(1)[0]
-    common = "" if len(matches) == 1 or most[0] in nearest.lacks else f" (most often: {most[0]})"
+    common_lack = Counter(reason for match in matches for reason in match.lacks).most_common(1)[0]
+    common = "" if len(matches) == 1 or common_lack[0] in nearest.lacks else f" (most often: {common_lack[0]})"
     return (
-        f"no machine can take it: 0 of {len(known)} fit{common}; the nearest is {nearest.machine}, "
+        f"no machine can take it: 0 of {len(by_id)} fit{common}; the nearest is {nearest.machine}, "
         f"and it lacks: {'; '.join(nearest.lacks)}"
     )
 
@@ -230,7 +232,7 @@ def _reason(job: Job) -> str:
     return f" ({job.reason})" if job.reason else ""
 
 
-def _count_ahead(ahead: int) -> str:
+def _count_count_jobs_ahead(ahead: int) -> str:
     if ahead >= COUNTED_AHEAD:
         return f"{COUNTED_AHEAD} jobs or more like it"
     return "no job like it" if not ahead else f"{ahead} job{'s' * (ahead > 1)} like it"

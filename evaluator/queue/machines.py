@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, ins
 from benchlock.artifacts.errors import RefusedError
 from benchlock.artifacts.size_limits import LACKS, WORD, truncate
 from benchlock.evaluator.queue.lease_clock import Moment, queue_id
-from benchlock.evaluator.queue.matching import MachineFacts, Wants, list_lacks
+from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts, list_lacks
 from benchlock.evaluator.queue.queue_model import NEUTRAL, OWN_FAULTS, LeaseEnd, MachineId
 from benchlock.evaluator.queue.queue_schema import classes, dispatch, eligible, jobs, lease_slots, leases, machines
 from benchlock.registry.auth.access_schema import token_revocations, tokens
@@ -71,12 +71,12 @@ def owner_of(connection: Connection, machine: MachineId, before: str | None, at:
 
 def token_states(connection: Connection, owners: Iterable[str], at: datetime) -> dict[str, State]:
     """Return the states at a time of those ``owners`` that are tokens of this registry."""
-    wanted = sorted(filter(_is_token, owners))
+    ids = sorted(filter(_is_token, owners))
     joined = tokens.outerjoin(token_revocations, token_revocations.c.token == tokens.c.id)
     query = select(tokens.c.id, expiry().label("ends_at"), token_revocations.c.at.label("revoked_at"))
     states: dict[str, State] = {}
-    for first in range(0, len(wanted), _AT_ONCE):
-        rows = connection.execute(query.select_from(joined).where(tokens.c.id.in_(wanted[first : first + _AT_ONCE])))
+    for first in range(0, len(ids), _AT_ONCE):
+        rows = connection.execute(query.select_from(joined).where(tokens.c.id.in_(ids[first : first + _AT_ONCE])))
         for row in rows:
             states[row.id] = "revoked" if row.revoked_at else "expired" if row.ends_at <= at else "valid"
     return states
@@ -91,7 +91,7 @@ _MOST_LACKS = LACKS // (WORD * 8)
 """The number of stored reasons that always fits into their size limit."""
 
 
-def keep_class(connection: Connection, wants: Wants) -> str:
+def store_class(connection: Connection, wants: JobRequirements) -> str:
     """Store the class of these wants, compare it with every machine, and return its id.
 
     Its rows of ``eligible`` are complete as long as a job of the class is open; they may be removed afterwards.
@@ -116,7 +116,7 @@ def remove_unused_matches(connection: Connection) -> int:
     return connection.execute(delete(eligible).where(~_is_open(eligible.c["class"]))).rowcount
 
 
-def keep_machine(
+def store_machine(
     connection: Connection,
     machine: MachineId,
     boot: str,
@@ -142,7 +142,7 @@ def keep_machine(
     if row is None or row.digest != facts.digest:
         _alone(connection)
         row = connection.execute(of_it).first()
-    known, before = (None, None) if row is None else (row.digest, row.owner)
+    known_digest, before = (None, None) if row is None else (row.digest, row.owner)
     owner = owner_of(connection, machine, before, moment.at)
     values = {
         "boot": boot,
@@ -152,19 +152,19 @@ def keep_machine(
         "owner": owner,
         "skew": skew,
     }
-    if known is None:
+    if known_digest is None:
         connection.execute(insert(machines), {"id": machine, "faults": 0, **values})
     else:
         connection.execute(update(machines).where(machines.c.id == machine).values(values))
-    if (known, before) != (facts.digest, owner):
+    if (known_digest, before) != (facts.digest, owner):
         record_action(connection, "machine.enrol", machine, moment.at)
-    if known != facts.digest:
+    if known_digest != facts.digest:
         connection.execute(delete(eligible).where(eligible.c.machine == machine))
         rows = connection.execute(select(classes.c.id, classes.c.wants).where(_is_open(classes.c.id)))
-        _insert(connection, [(machine, row.id, list_lacks(Wants.read(row.wants), facts)) for row in rows])
+        _insert(connection, [(machine, row.id, list_lacks(JobRequirements.read(row.wants), facts)) for row in rows])
 
 
-def part_machine(connection: Connection, machine: MachineId, moment: Moment) -> None:
+def mark_departed(connection: Connection, machine: MachineId, moment: Moment) -> None:
     """Mark a machine as gone, as ``Queue.depart`` does."""
     row = connection.execute(select(machines.c.owner).where(machines.c.id == machine)).first()
     if row is not None:
@@ -175,14 +175,14 @@ def part_machine(connection: Connection, machine: MachineId, moment: Moment) -> 
         connection.execute(heard.values(seen=last))
 
 
-def _has_queued(wanted: str | ColumnElement[str]) -> ColumnElement[bool]:
-    return exists().where(text("jobs.state = 'queued'"), jobs.c["class"] == wanted)
+def _has_queued(class_id: str | ColumnElement[str]) -> ColumnElement[bool]:
+    return exists().where(text("jobs.state = 'queued'"), jobs.c["class"] == class_id)
 
 
-def _is_open(wanted: ColumnElement[str]) -> ColumnElement[bool]:
+def _is_open(class_id: ColumnElement[str]) -> ColumnElement[bool]:
     """Return the condition that a job of the class is queued or may be queued again; each state has an index."""
     others = [select(jobs.c["class"]).where(text(f"jobs.state = '{state}'")) for state in ("delayed", "leased")]
-    return or_(_has_queued(wanted), *(wanted.in_(query) for query in others))
+    return or_(_has_queued(class_id), *(class_id.in_(query) for query in others))
 
 
 def _alone(connection: Connection) -> None:
@@ -195,11 +195,11 @@ def _insert(connection: Connection, rows: Iterable[tuple[str, str, tuple[str, ..
     values = [
         {
             "machine": machine,
-            "class": wanted,
+            "class": class_id,
             "fits": not lacking,
             "lacks": [truncate(reason, WORD * 4) for reason in lacking[:_MOST_LACKS]],
         }
-        for machine, wanted, lacking in rows
+        for machine, class_id, lacking in rows
     ]
     if values:
         connection.execute(insert(eligible), values)
@@ -223,9 +223,9 @@ _CAUSES: Final = {
 }
 
 
-def is_free_probe(connection: Connection, lease: Row[Any], ended: LeaseEnd) -> bool:
+def is_free_probe(connection: Connection, lease: Row[Any], lease_end: LeaseEnd) -> bool:
     """Return whether the lease was a probe of a machine that is held back, whose end does not count."""
-    if ended not in OWN_FAULTS:
+    if lease_end not in OWN_FAULTS:
         return False
     query = select(machines.c.held).where(machines.c.id == lease.machine).with_for_update()
     if connection.execute(query).scalar() is None:
@@ -234,30 +234,32 @@ def is_free_probe(connection: Connection, lease: Row[Any], ended: LeaseEnd) -> b
     return bool(connection.execute(ends).scalar_one() - lease.lost - lease.engine < MAX_FREE_PROBES)
 
 
-def count_fault(connection: Connection, lease: Row[Any], ended: LeaseEnd, reason: str | None, moment: Moment) -> None:
+def count_fault(
+    connection: Connection, lease: Row[Any], lease_end: LeaseEnd, reason: str | None, moment: Moment
+) -> None:
     """Count the end of a lease against its machine if the machine may be the cause; reset the count on success.
 
     Args:
         connection: The transaction that ends the lease.
         lease: The row of the lease, with its job and its machine.
-        ended: How the lease ended.
+        lease_end: How the lease ended.
         reason: The message of the end; shown with a machine that is held back.
         moment: The time, and the queue's intervals.
     """
-    if ended in NEUTRAL:
+    if lease_end in NEUTRAL:
         return
-    if ended not in OWN_FAULTS:
+    if lease_end not in OWN_FAULTS:
         release_machine(connection, lease.machine)
         return
     machine = machines.c.id == lease.machine
     row = connection.execute(select(machines.c.faulty, machines.c.holds).where(machine).with_for_update()).one()
-    faults = sorted({_fault_key(lease, ended), *(row.faulty or ())})[: MAX_FAULTS + 1]
+    faults = sorted({_fault_key(lease, lease_end), *(row.faulty or ())})[: MAX_FAULTS + 1]
     values: dict[str, Any] = {"faults": len(faults), "faulty": faults}
     if len(faults) >= MAX_FAULTS:
         seconds = moment.times.unseen * min(2**row.holds, _MAX_BACKOFF)
         detail = " ".join((reason or "").split())[:_MAX_REASON]
         values |= {
-            "held": f"{MAX_FAULTS} jobs in a row ended because of this machine; the last one: {_CAUSES[ended]}"
+            "held": f"{MAX_FAULTS} jobs in a row ended because of this machine; the last one: {_CAUSES[lease_end]}"
             + (f" ({detail})" if detail else ""),
             "held_until": moment.now + seconds,
             "holds": row.holds + 1,
@@ -286,5 +288,5 @@ def discount_job(connection: Connection, lease: Row[Any]) -> None:
             connection.execute(update(machines).where(machines.c.id == machine).values(fewer | free))
 
 
-def _fault_key(lease: Row[Any], ended: LeaseEnd) -> str:
-    return str(lease.lock if ended == "integrity" else lease.id)
+def _fault_key(lease: Row[Any], lease_end: LeaseEnd) -> str:
+    return str(lease.lock if lease_end == "integrity" else lease.id)

@@ -68,7 +68,7 @@ class MachineFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedPlatform:
+class RequiredPlatform:
     """A platform of a lock.
 
     Attributes:
@@ -88,7 +88,7 @@ class WantedPlatform:
 
 @prepare_decoder
 @dataclass(frozen=True, slots=True)
-class Wants:
+class JobRequirements:
     """The requirements of a job on a machine; jobs with equal requirements form a class.
 
     Attributes:
@@ -100,7 +100,7 @@ class Wants:
         code: Whether the job, as a process, would run code of the model; this was allowed.
     """
 
-    platforms: tuple[WantedPlatform, ...]
+    platforms: tuple[RequiredPlatform, ...]
     hardware: Mapping[str, Any]
     cpus: int
     isolation: Isolation | None = None
@@ -127,7 +127,9 @@ class Wants:
         return conditions_of({"hardware": self.hardware})
 
 
-def wants_of(lock: Lock, isolation: Isolation | None, *, confined: bool, code: bool = False) -> Wants:
+def find_job_requirements(
+    lock: Lock, isolation: Isolation | None, *, confined: bool, code: bool = False
+) -> JobRequirements:
     """Return the requirements of a run of ``lock`` on a machine.
 
     Raises:
@@ -135,7 +137,7 @@ def wants_of(lock: Lock, isolation: Isolation | None, *, confined: bool, code: b
     """
     platforms = sorted(
         {
-            WantedPlatform(
+            RequiredPlatform(
                 platform.os,
                 platform.arch,
                 platform.device,
@@ -146,12 +148,14 @@ def wants_of(lock: Lock, isolation: Isolation | None, *, confined: bool, code: b
         },
         key=lambda platform: (platform.os, platform.arch, platform.device, platform.layered, platform.finished),
     )
-    wants = Wants(tuple(platforms), lock.request.get("hardware", {}), lock.limits.cpus, isolation, confined, code)
+    wants = JobRequirements(
+        tuple(platforms), lock.request.get("hardware", {}), lock.limits.cpus, isolation, confined, code
+    )
     _ = wants.conditions
     return wants
 
 
-def list_lacks(wants: Wants, facts: MachineFacts) -> tuple[str, ...]:
+def list_lacks(wants: JobRequirements, facts: MachineFacts) -> tuple[str, ...]:
     """List what the machine lacks, for the platform for which it lacks least; empty if it may take the job."""
     conditions = wants.conditions
     by_platform = {wanted: _lacks_for(wanted, wants, conditions, facts) for wanted in wants.platforms}
@@ -162,7 +166,7 @@ def list_lacks(wants: Wants, facts: MachineFacts) -> tuple[str, ...]:
 
 
 def _lacks_for(
-    platform: WantedPlatform, wants: Wants, conditions: HostConditions, facts: MachineFacts
+    platform: RequiredPlatform, wants: JobRequirements, conditions: HostConditions, facts: MachineFacts
 ) -> tuple[str, ...]:
     reasons = explain_unfit_platform((platform.os, platform.arch, platform.device), conditions, facts.host)
     if reasons and (platform.os, platform.arch) != (facts.host.os, facts.host.arch):
@@ -170,7 +174,7 @@ def _lacks_for(
     return (*reasons, *_list_run_obstacles(platform, wants, facts))
 
 
-def _list_run_obstacles(platform: WantedPlatform, wants: Wants, facts: MachineFacts) -> tuple[str, ...]:
+def _list_run_obstacles(platform: RequiredPlatform, wants: JobRequirements, facts: MachineFacts) -> tuple[str, ...]:
     lacking = []
     if platform.device not in SUPPORTED_DEVICES:
         lacking.append(f"running on the device {platform.device} is not built yet")
@@ -188,7 +192,7 @@ def _list_run_obstacles(platform: WantedPlatform, wants: Wants, facts: MachineFa
     return tuple(lacking)
 
 
-def _explain_no_process(wants: Wants, facts: MachineFacts) -> str | None:
+def _explain_no_process(wants: JobRequirements, facts: MachineFacts) -> str | None:
     """Return why the machine runs no process of such a job; None if it does."""
     if not facts.processes:
         return "its worker runs containers alone (worker --processes)"
@@ -197,13 +201,13 @@ def _explain_no_process(wants: Wants, facts: MachineFacts) -> str | None:
     return None
 
 
-def _list_container_obstacles(platform: WantedPlatform, facts: MachineFacts, why: str) -> list[str]:
+def _list_container_obstacles(platform: RequiredPlatform, facts: MachineFacts, suffix: str) -> list[str]:
     """List what is missing for a container."""
     lacking = []
     if facts.engine is None:
-        lacking.append(f"needs a container engine, none answers there{why}")
+        lacking.append(f"needs a container engine, none answers there{suffix}")
     if not platform.layered and not platform.finished:
-        lacking.append(f"needs a container, and the image has no layers{why}")
+        lacking.append(f"needs a container, and the image has no layers{suffix}")
     return lacking
 
 

@@ -8,7 +8,7 @@ from typing import Final, Literal, NewType, Protocol, get_args
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.queue.lease_clock import Times
-from benchlock.evaluator.queue.matching import MachineFacts, Wants
+from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts
 from benchlock.evaluator.records.run_model import Isolation, RunEnd, RunId, RunStart
 from benchlock.evaluator.runner.outcome import FailureClass
 from benchlock.registry.database.record_values import is_id, new_id
@@ -69,39 +69,39 @@ class NextState:
     failure: str | None = None
 
 
-def decide_next_state(ended: LeaseEnd, tally: Tally, *, cancel_asked: bool, is_probe: bool = False) -> NextState:
+def decide_next_state(lease_end: LeaseEnd, tally: Tally, *, cancel_asked: bool, is_probe: bool = False) -> NextState:
     """Decide the next state of a leased job. The failed probe of a machine that is held back is not counted.
 
     A result stands even if the job was cancelled meanwhile; any other end of a cancelled job cancels it.
 
     Args:
-        ended: How the lease ended.
+        lease_end: How the lease ended.
         tally: The failures so far.
         cancel_asked: Whether somebody cancelled the job while it was leased.
         is_probe: Whether the lease was a free probe of its machine.
     """
-    following = NextState("delayed", tally, delay=1.0, elsewhere=True) if is_probe else _decide(ended, tally)
+    following = NextState("delayed", tally, delay=1.0, elsewhere=True) if is_probe else _decide(lease_end, tally)
     if cancel_asked and following.state not in TERMINAL:
         return NextState("cancelled", following.tally)
     return following
 
 
-def _decide(ended: LeaseEnd, tally: Tally) -> NextState:
-    if ended == "done":
+def _decide(lease_end: LeaseEnd, tally: Tally) -> NextState:
+    if lease_end == "done":
         return NextState("done", tally)
-    if ended in ("cancelled", "returned"):
+    if lease_end in ("cancelled", "returned"):
         return NextState("queued", tally)
-    if ended == "lost":
+    if lease_end == "lost":
         counted = replace(tally, lost=tally.lost + 1)
         return NextState("quarantined", counted, failure="lost") if counted.lost >= LOST_MACHINES else _retry(counted)
-    if ended in ("engine", "integrity"):
+    if lease_end in ("engine", "integrity"):
         counted = replace(tally, engine=tally.engine + 1)
-        return NextState("failed", counted, failure=ended) if counted.engine >= MOST["engine"] else _retry(counted)
-    if ended == "crash":
+        return NextState("failed", counted, failure=lease_end) if counted.engine >= MOST["engine"] else _retry(counted)
+    if lease_end == "crash":
         counted = replace(tally, crash=tally.crash + 1)
-        return NextState("failed", counted, failure=ended) if counted.crash >= MOST["crash"] else _retry(counted)
-    assert ended == "invalid" or ended in get_args(FailureClass)
-    return NextState("failed", tally, failure=ended)
+        return NextState("failed", counted, failure=lease_end) if counted.crash >= MOST["crash"] else _retry(counted)
+    assert lease_end == "invalid" or lease_end in get_args(FailureClass)
+    return NextState("failed", tally, failure=lease_end)
 
 
 def _retry(tally: Tally) -> NextState:
@@ -124,12 +124,12 @@ class FencedError(RefusedError):
 
 
 @dataclass(frozen=True, slots=True)
-class JobWish:
+class JobRequest:
     """The request to run a lock once. The same id again is the same job, so a repeated request is harmless."""
 
     id: JobId
     lock: Digest
-    wants: Wants
+    wants: JobRequirements
     allow_code: bool = False
 
 
@@ -244,8 +244,8 @@ COUNTED_AHEAD = 1000
 class Queue(Protocol):
     """The interface of a queue. Every method may be called again after a lost response."""
 
-    def submit(self, wish: JobWish) -> Job:
-        """Queue a job whose lock the registry has; the same wish again changes nothing.
+    def submit(self, request: JobRequest) -> Job:
+        """Queue a job whose lock the registry has; the same request again changes nothing.
 
         Raises:
             UnknownNameError: The registry does not have the lock.

@@ -36,11 +36,11 @@ from benchlock.evaluator.queue.job_status import (
 from benchlock.evaluator.queue.lease_clock import Clock, Moment, Times, queue_id
 from benchlock.evaluator.queue.machines import (
     check_own,
-    keep_class,
-    keep_machine,
-    part_machine,
+    mark_departed,
     release_machine,
     remove_unused_matches,
+    store_class,
+    store_machine,
     token_states,
 )
 from benchlock.evaluator.queue.matching import MachineFacts
@@ -51,8 +51,8 @@ from benchlock.evaluator.queue.queue_model import (
     FencedError,
     Job,
     JobId,
+    JobRequest,
     JobState,
-    JobWish,
     Lease,
     LeaseEnd,
     Machine,
@@ -88,15 +88,15 @@ class SqlQueue:
         self._clock = clock or Clock(self._times)
         self._name: str | None = None
 
-    def submit(self, wish: JobWish) -> Job:
-        """Queue a job; the same wish again changes nothing."""
+    def submit(self, request: JobRequest) -> Job:
+        """Queue a job; the same request again changes nothing."""
         with write_transaction(self._database) as connection:
-            row = connection.execute(select(jobs).where(jobs.c.id == wish.id)).first()
+            row = connection.execute(select(jobs).where(jobs.c.id == request.id)).first()
             if row is None:
-                self._insert(connection, wish)
+                self._insert(connection, request)
             else:
-                check_same(row, wish)
-        return self.job(wish.id)
+                check_same(row, request)
+        return self.job(request.id)
 
     def job(self, job: JobId) -> Job:
         """Return the job in its current state."""
@@ -125,9 +125,9 @@ class SqlQueue:
                 get_actor().require_own(owner, job)
             this_job = update(jobs).where(jobs.c.id == job)
             waiting = jobs.c.state.in_(("queued", "delayed"))
-            ended = connection.execute(this_job.where(waiting).values(state="cancelled", not_before=None)).rowcount
+            cancelled = connection.execute(this_job.where(waiting).values(state="cancelled", not_before=None)).rowcount
             marked = connection.execute(this_job.where(jobs.c.state == "leased").values(cancel_asked=True)).rowcount
-            if ended or marked:
+            if cancelled or marked:
                 record_action(connection, "job.cancel", job, self._now())
         return self.job(job)
 
@@ -146,7 +146,7 @@ class SqlQueue:
         with write_transaction(self._database) as connection:
             moment = self._moment(connection)
             skew = None if clock is None else round((clock - moment.at).total_seconds(), 3)
-            keep_machine(connection, machine, boot, facts, moment, skew)
+            store_machine(connection, machine, boot, facts, moment, skew)
 
     def remove_unused_matches(self) -> int:
         """Remove the matches of classes without an open job and return the number of rows."""
@@ -156,7 +156,7 @@ class SqlQueue:
     def depart(self, machine: MachineId) -> None:
         """Mark the machine as gone until its next request."""
         with row_lock_transaction(self._database) as connection:
-            part_machine(connection, machine, self._moment(connection))
+            mark_departed(connection, machine, self._moment(connection))
 
     def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
         """List every enrolled machine by name."""
@@ -301,16 +301,16 @@ class SqlQueue:
         with row_lock_transaction(self._database) as connection:
             return queue_id(connection)
 
-    def _insert(self, connection: Connection, wish: JobWish) -> None:
-        if connection.execute(select(locks.c.id).where(locks.c.id == wish.lock)).first() is None:
-            raise UnknownNameError(f"the registry has no lock {wish.lock}", next_step="store the lock first")
+    def _insert(self, connection: Connection, request: JobRequest) -> None:
+        if connection.execute(select(locks.c.id).where(locks.c.id == request.lock)).first() is None:
+            raise UnknownNameError(f"the registry has no lock {request.lock}", next_step="store the lock first")
         check_waiting(connection)
         values = {
-            "id": wish.id,
-            "lock": wish.lock,
-            "class": keep_class(connection, wish.wants),
-            "isolation": wish.wants.isolation,
-            "allow_code": wish.allow_code,
+            "id": request.id,
+            "lock": request.lock,
+            "class": store_class(connection, request.wants),
+            "isolation": request.wants.isolation,
+            "allow_code": request.allow_code,
             "state": "queued",
             "cancel_asked": False,
             **dict.fromkeys(("lost", "engine", "crash"), 0),
@@ -319,7 +319,7 @@ class SqlQueue:
             "since": self._clock.now(connection),
         }
         connection.execute(insert(jobs), values)
-        record_action(connection, "job.submit", f"{wish.id} {wish.lock}", self._now())
+        record_action(connection, "job.submit", f"{request.id} {request.lock}", self._now())
 
     def _give_again(self, connection: Connection, fence: Fence, nonce: str, now: float) -> Lease | None:
         """Return the current lease of the machine if it is the result of the same request."""

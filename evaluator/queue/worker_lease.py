@@ -115,9 +115,9 @@ class LeasedJournal:
     ``settled`` is called before the end is sent; from then on nothing interrupts the agent.
     """
 
-    def __init__(self, queue: Queue, lease: Lease, pulse: Heartbeat, settled: Callable[[], None]) -> None:
+    def __init__(self, queue: Queue, lease: Lease, heartbeat: Heartbeat, settled: Callable[[], None]) -> None:
         """Open the journal of a lease."""
-        self._queue, self._lease, self._pulse, self._settled = queue, lease, pulse, settled
+        self._queue, self._lease, self._heartbeat, self._settled = queue, lease, heartbeat, settled
         self._start: RunStart | None = None
         self._end: RunEnd | None = None
         self.job: Job | None = None
@@ -151,7 +151,7 @@ class LeasedJournal:
             RunEndedError: An end that was sent earlier is recorded; ``job`` is known.
         """
         self._settled()
-        once = self._pulse.verdict in ("lost", "refused") or self._end is not None
+        once = self._heartbeat.verdict in ("lost", "refused") or self._end is not None
         patience = 0.0 if once else _LEASES * self._lease.times.lease
         self._end = end
         try:

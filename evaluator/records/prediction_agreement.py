@@ -145,8 +145,8 @@ def _compare(original: Path, again: Path, terms: Mapping[str, Terms], *, other_p
             output_terms = terms.get(name, _UNNAMED.get(name, Terms("tensor")))
             if output_terms.type != "detections":  # whose first axis is not the sample
                 samples = max(samples, *_find_sample_tensor(left, name).get_shape()[:1], 0)
-            agreed, reason, changes = _judge(a, b, output_terms, other_processor=other_processor)
-            agreement = max(agreement, agreed, key=_STRONGEST_FIRST.index)
+            output_agreement, reason, changes = _judge(a, b, output_terms, other_processor=other_processor)
+            agreement = max(agreement, output_agreement, key=_STRONGEST_FIRST.index)
             reasons += [f"output {name}: {reason}"] if reason else []
             changed = {k: count + changes.get(k, 0) for k, count in changed.items()}
     return PredictionAgreement(agreement, tuple(reasons), samples, changed)
@@ -190,11 +190,11 @@ def _judge(
 
 def _by_decisions(difference: _Difference, why: str) -> tuple[Agreement | None, str]:
     if difference.decisions is None:
-        word = "no tolerance is declared, and it has no decisions to compare: the metrics decide"
-        return None, f"{difference}; {why}, {word}"
+        advice = "no tolerance is declared, and it has no decisions to compare: the metrics decide"
+        return None, f"{difference}; {why}, {advice}"
     if difference.decisions:
-        more = "" if not difference.undecided else f" ({difference.undecided} cannot be compared, because of NaN)"
-        return "different", f"{difference}, and {difference.decisions} decisions{more}"
+        suffix = "" if not difference.undecided else f" ({difference.undecided} cannot be compared, because of NaN)"
+        return "different", f"{difference}, and {difference.decisions} decisions{suffix}"
     return "same decisions", f"{difference}; {why}, and every decision is the same"
 
 

@@ -119,10 +119,10 @@ class RunEnd:
 
     def __post_init__(self) -> None:
         """Mark self-reported metrics and calls."""
-        marked = self.details.get(SELF_REPORTED)
-        if isinstance(marked, list | tuple) and marked:
+        names = self.details.get(SELF_REPORTED)
+        if isinstance(names, list | tuple) and names:
             metrics = tuple(
-                replace(metric, self_reported=True) if metric.name in marked else metric for metric in self.metrics
+                replace(metric, self_reported=True) if metric.name in names else metric for metric in self.metrics
             )
             object.__setattr__(self, "metrics", metrics)
         if self.times_self_reported:

@@ -235,8 +235,8 @@ class Records:
 
         Runs under a lease of the queue and runs held by clients are left out; these end with their lease or hold.
         """
-        held = select(held_runs.c.run).where(held_runs.c.run == open_runs.c.run).exists()
-        query = select(open_runs.c.run).where(open_runs.c.fence.is_(None), ~held).order_by(open_runs.c.run)
+        is_held = select(held_runs.c.run).where(held_runs.c.run == open_runs.c.run).exists()
+        query = select(open_runs.c.run).where(open_runs.c.fence.is_(None), ~is_held).order_by(open_runs.c.run)
         with read_transaction(self._engine) as connection:
             return _load(connection, connection.execute(query).scalars().all())
 

@@ -227,8 +227,8 @@ def _validity(account: _Account) -> Validity:
         return Validity(valid=False, cause="latency bound", reason=_missed_bound(account))
     if results.get("early_stopping_met") is False:
         reason = _join_lines(results.get("early_stopping_result"))
-        few = "too few queries for its early stopping, which wants 99 % confidence"
-        return Validity(valid=False, cause="early stopping", reason=f"{few}: {reason}" if reason else few)
+        too_few = "too few queries for its early stopping, which wants 99 % confidence"
+        return Validity(valid=False, cause="early stopping", reason=f"{too_few}: {reason}" if reason else too_few)
     if reason := _join_lines(results.get("result_invalid_reason")):
         return Validity(valid=False, cause="other", reason=reason)
     return Validity(valid=False, cause="no reason given", reason="the record has no reason of LoadGen's")

@@ -159,7 +159,7 @@ def differing_processors(a: Run, b: Run) -> bool:
 def judge(
     original: Run,
     rerun: Run,
-    agreed: PredictionAgreement | None,
+    prediction_agreement: PredictionAgreement | None,
     equivalence: Mapping[str, float],
     sides: Sides | None = None,
     scenario: str = "",
@@ -169,7 +169,7 @@ def judge(
     Args:
         original: The original run.
         rerun: The new run.
-        agreed: The agreement of their predictions; None if either has none.
+        prediction_agreement: The agreement of their predictions; None if either has none.
         equivalence: For each metric of time the relative margin within which the request wants it equal. It decides
             only on comparable hosts, with at least ``FEWEST`` runs a side whose times are usable.
         sides: All runs of both sides; None if there are no others.
@@ -180,17 +180,17 @@ def judge(
     ends = (original.end, rerun.end)
     if any(end.outcome != "done" for end in ends):
         return _of_failures(original, rerun)
-    against, reported = _quality(original, rerun, agreed)
-    if agreed is not None and agreed.agreement == "different":
-        against += agreed.reasons
+    against, reported = _quality(original, rerun, prediction_agreement)
+    if prediction_agreement is not None and prediction_agreement.agreement == "different":
+        against += prediction_agreement.reasons
     times = _times(original, rerun, equivalence, sides or Sides((original,), (rerun,)), scenario)
     against += times.against
-    predictions = None if agreed is None else agreed.agreement
+    predictions = None if prediction_agreement is None else prediction_agreement.agreement
     if against:
         remarks = (*reported, *times.undecided, *times.reported)
         return Verdict("not reproduced", tuple(against), remarks, predictions, tuple(times.findings))
     word: Word = "undecided" if times.undecided else "reproduced"
-    reasons = (*_supporting(original, agreed), *times.undecided)
+    reasons = (*_supporting(original, prediction_agreement), *times.undecided)
     return Verdict(word, reasons, (*reported, *times.reported), predictions, tuple(times.findings))
 
 
@@ -206,20 +206,28 @@ def _of_failures(original: Run, rerun: Run) -> Verdict:
     return Verdict("reproduced" if same else "not reproduced", tuple(texts), (), None)
 
 
-def _supporting(original: Run, agreed: PredictionAgreement | None) -> Iterator[str]:
-    if agreed is None:
+def _supporting(original: Run, prediction_agreement: PredictionAgreement | None) -> Iterator[str]:
+    if prediction_agreement is None:
         yield "no predictions were asked for, so the outcome and the metrics decide"
-    elif agreed.agreement == "bit-equal":
-        every = "the" if agreed.samples == 1 else "all"
-        whose = f"of {every} {format_count(agreed.samples, 'sample')} " if agreed.samples else ""
+    elif prediction_agreement.agreement == "bit-equal":
+        every = "the" if prediction_agreement.samples == 1 else "all"
+        whose = (
+            f"of {every} {format_count(prediction_agreement.samples, 'sample')} "
+            if prediction_agreement.samples
+            else ""
+        )
         yield f"the predictions {whose}are bit-equal"
     else:
-        yield from agreed.reasons
-    if (agreed is None or agreed.agreement is None) and not any(map(is_quality, _metrics(original))):
+        yield from prediction_agreement.reasons
+    if (prediction_agreement is None or prediction_agreement.agreement is None) and not any(
+        map(is_quality, _metrics(original))
+    ):
         yield "no metric of quality was asked for, so the outcome alone decides"
 
 
-def _quality(original: Run, rerun: Run, agreed: PredictionAgreement | None) -> tuple[list[str], list[str]]:
+def _quality(
+    original: Run, rerun: Run, prediction_agreement: PredictionAgreement | None
+) -> tuple[list[str], list[str]]:
     """Return the quality metrics that differ, and those that moved only as far as the predictions allow."""
     left, right = _metrics(original), _metrics(rerun)
     against = [f"{name} was measured in one of the runs only" for name in sorted(left.keys() ^ right.keys())]
@@ -230,22 +238,24 @@ def _quality(original: Run, rerun: Run, agreed: PredictionAgreement | None) -> t
         if a.n != b.n:
             against.append(text)
         elif abs(a.value - b.value) > _EQUAL * max(abs(a.value), abs(b.value)):
-            allowed = _allowed(name, a, original, rerun, agreed)
+            allowed = _allowed(name, a, original, rerun, prediction_agreement)
             is_informational = a.self_reported or b.self_reported or abs(a.value - b.value) <= allowed
             (reported if is_informational else against).append(f"{text}{_mark(a, b)}")
     return against, reported
 
 
-def _allowed(name: str, before: Metric, original: Run, rerun: Run, agreed: PredictionAgreement | None) -> float:
+def _allowed(
+    name: str, before: Metric, original: Run, rerun: Run, prediction_agreement: PredictionAgreement | None
+) -> float:
     """Return by how much a quality metric may move.
 
     A metric that counts samples may move by the samples with another decision. Another metric follows from the
     predictions: if these agree without being equal, it may move by any amount. Without predictions it may move by what
     another processor does to a sum.
     """
-    agreement = None if agreed is None else agreed.agreement
+    agreement = None if prediction_agreement is None else prediction_agreement.agreement
     if name in _BEST:
-        count = 0 if agreed is None else agreed.changed.get(_BEST[name], 0) / before.n
+        count = 0 if prediction_agreement is None else prediction_agreement.changed.get(_BEST[name], 0) / before.n
         return count + _EQUAL
     if agreement in ("within tolerance", "same decisions"):
         return math.inf
@@ -298,10 +308,10 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
     times.findings.append(finding)
     sentence = f"{counts}: {finding.reason}"
     if finding.answer == "undecided":
-        wanted = runs_to_decide(estimate, margin)
-        sentence = f"{sentence}; {_next_step(len(a), None if wanted is None else max(wanted, estimate.n + 1))}"
-    place = {"equivalent": times.reported, "different": times.against, "undecided": times.undecided}
-    place[finding.answer].append(sentence)
+        runs = runs_to_decide(estimate, margin)
+        sentence = f"{sentence}; {_next_step(len(a), None if runs is None else max(runs, estimate.n + 1))}"
+    target = {"equivalent": times.reported, "different": times.against, "undecided": times.undecided}
+    target[finding.answer].append(sentence)
 
 
 def _next_step(originals: int, wanted: int | None) -> str:

@@ -25,7 +25,7 @@ from benchlock.artifacts.errors import IntegrityError, UnavailableError
 from benchlock.evaluator.images.image_format import docker_archive
 from benchlock.evaluator.runner import container_init
 from benchlock.evaluator.runner.engine import Confinement, Container, Engine, LoadedImage, Mount
-from benchlock.evaluator.runner.job_folder import HARNESS, INTERPRETER, Place, make_unwritable_error
+from benchlock.evaluator.runner.job_folder import HARNESS, INTERPRETER, RunFolders, make_unwritable_error
 from benchlock.evaluator.runner.outcome import FILES, Ending
 from benchlock.evaluator.runner.output_limits import ConsoleOutput, OutputWatch, Quota, choose_quota
 from benchlock.evaluator.runner.stages import GOLDEN
@@ -344,35 +344,39 @@ def check_image(image: LoadedImage, image_id: Digest, config: bytes, layers: lis
     if image.layers != tuple(layers):
         raise _other(image_id, "layers", list(layers), list(image.layers))
     if image.id != image_id:
-        wanted: Mapping[str, Any] = json.loads(config).get("config") or {}
+        expected: Mapping[str, Any] = json.loads(config).get("config") or {}
         for name in _SETTINGS:
-            if (wanted.get(name) or None) != (image.config.get(name) or None):
-                raise _other(image_id, name, wanted.get(name), image.config.get(name))
+            if (expected.get(name) or None) != (image.config.get(name) or None):
+                raise _other(image_id, name, expected.get(name), image.config.get(name))
 
 
-def run_container(engine: Engine, what: ContainerRun, place: Place, progress: Progress) -> Ending:
+def run_container(engine: Engine, container_run: ContainerRun, folders: RunFolders, progress: Progress) -> Ending:
     """Run the harness until it ends or its time is over, and remove the container in any case.
 
     Raises:
         UnavailableError: The engine failed.
     """
     output = ConsoleOutput(progress)
-    quota = what.quota or choose_quota(place.root, what.limits.bytes)
-    collector = None if what.keeps_output else OutputCollector(place.output, _within_memory(quota, what.limits), output)
-    mark = place.root / MARK
+    quota = container_run.quota or choose_quota(folders.root, container_run.limits.bytes)
+    collector = (
+        None
+        if container_run.keeps_output
+        else OutputCollector(folders.output, _within_memory(quota, container_run.limits), output)
+    )
+    mark = folders.root / MARK
     mark.touch()
     start = time.perf_counter()
     try:
         sink = output.feed if collector is None else collector.feed
-        container = engine.start(confinement(what, place), sink)
+        container = engine.start(confinement(container_run, folders), sink)
         started, used = time.perf_counter(), time.process_time()
         watch: OutputWatch | Settlement
         if collector is None:
-            watch = OutputWatch(place.output, quota, container.kill)
+            watch = OutputWatch(folders.output, quota, container.kill)
         else:
             watch = Settlement(container, collector)
         with watch:
-            exit_ = container.wait(what.limits.seconds)
+            exit_ = container.wait(container_run.limits.seconds)
         ran, watched = time.perf_counter() - started, time.process_time() - used
         if exit_ is None:
             container.kill()
@@ -380,10 +384,10 @@ def run_container(engine: Engine, what: ContainerRun, place: Place, progress: Pr
         if collector is not None:
             collector.close()
         output.close()
-        engine.remove(what.run)
+        engine.remove(container_run.run)
         mark.unlink()
     if collector is not None and collector.fault is not None:
-        raise make_unwritable_error(place, collector.fault)
+        raise make_unwritable_error(folders, collector.fault)
     code, out_of_memory = (None, False) if exit_ is None else (exit_.code, exit_.out_of_memory)
     return Ending(code, out_of_memory, output.log, started - start, ran, watched, watch.excess, cpu=watch.cpu)
 
@@ -393,7 +397,7 @@ def _within_memory(quota: Quota, limits: LockedLimits) -> Quota:
     return replace(quota, size=min(quota.size, limits.bytes // 2))
 
 
-def confinement(what: ContainerRun, place: Place) -> Confinement:
+def confinement(container_run: ContainerRun, folders: RunFolders) -> Confinement:
     """Return the confinement of a run: exactly what the lock allows, and a user without rights on the host.
 
     The user is the caller, or nobody if the caller is root. A container that runs a model can write only to its own
@@ -402,28 +406,32 @@ def confinement(what: ContainerRun, place: Place) -> Confinement:
     user = os.getuid() or _NOBODY
     group = os.getgid() if os.getuid() else _NOBODY
     harness = ("-B", f"{_JOB}/{HARNESS}", _JOB, _OUTPUT)
-    job = Mount(place.job, _JOB)
+    job = Mount(folders.job, _JOB)
     return Confinement(
-        run=what.run,
-        image=what.image,
-        command=(f"python{what.python}", *(() if what.keeps_output else init_arguments(_OUTPUT)), *harness),
-        mounts=(job, Mount(place.output, _OUTPUT, writable=True)) if what.keeps_output else (job,),
-        in_memory=None if what.keeps_output else _OUTPUT,
+        run=container_run.run,
+        image=container_run.image,
+        command=(
+            f"python{container_run.python}",
+            *(() if container_run.keeps_output else init_arguments(_OUTPUT)),
+            *harness,
+        ),
+        mounts=(job, Mount(folders.output, _OUTPUT, writable=True)) if container_run.keeps_output else (job,),
+        in_memory=None if container_run.keeps_output else _OUTPUT,
         environment={"LANG": "C.UTF-8", "TZ": "UTC", **INTERPRETER},
         user=f"{user}:{group}",
-        memory=what.limits.bytes,
-        scratch=what.limits.bytes // 2,
-        processes=what.limits.processes,
-        cpus=what.cpus,
-        accelerators=what.accelerators,
-        name=what.name,
-        labels=what.labels,
+        memory=container_run.limits.bytes,
+        scratch=container_run.limits.bytes // 2,
+        processes=container_run.limits.processes,
+        cpus=container_run.cpus,
+        accelerators=container_run.accelerators,
+        name=container_run.name,
+        labels=container_run.labels,
     )
 
 
-def _other(image_id: Digest, what: str, wanted: object, actual: object) -> IntegrityError:
+def _other(image_id: Digest, part: str, expected: object, actual: object) -> IntegrityError:
     return IntegrityError(
-        f"the engine's image {image_id} is not the locked one: its {what} are {actual}, and {wanted} are locked",
+        f"the engine's image {image_id} is not the locked one: its {part} are {actual}, and {expected} are locked",
         where="image",
         next_step="remove that image from the engine; the next run loads it again",
     )

@@ -40,10 +40,10 @@ def main(folder: str, names: str, *arguments: str) -> int:
 
 def run(arguments: "tuple[str, ...]") -> int:
     """Run the interpreter with ``arguments`` to its end, and reap every other process that ends meanwhile."""
-    started = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ, setsigmask=())
+    child = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ, setsigmask=())
     while True:
-        ended, status = os.wait()
-        if ended == started:
+        pid, status = os.wait()
+        if pid == child:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
 
@@ -96,18 +96,18 @@ def measure(folder: str) -> "tuple[int, int]":
 
 def open_file(folder: str, name: str) -> "int | None":
     """Open a regular file without holes below ``folder``; None if there is none."""
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     *parents, last = name.split("/")
     try:
         for parent in parents:
-            inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-            os.close(place)
-            place = inner
-        stream = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+            inner = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+            os.close(directory)
+            directory = inner
+        stream = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
     except OSError:
         return None
     finally:
-        os.close(place)
+        os.close(directory)
     status = os.fstat(stream)
     if stat.S_ISREG(status.st_mode) and (not status.st_size or os.lseek(stream, 0, os.SEEK_HOLE) == status.st_size):
         os.lseek(stream, 0, os.SEEK_SET)

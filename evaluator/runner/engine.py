@@ -109,7 +109,7 @@ class Container:
         Raises:
             UnavailableError: The connection to the engine was lost.
         """
-        ended = threading.Event()
+        is_over = threading.Event()
         answers: list[Exit | Exception] = []
 
         def watch() -> None:
@@ -117,10 +117,10 @@ class Container:
                 answers.append(self._exit())
             except Exception as error:  # noqa: BLE001 - raised below, in the thread that waits
                 answers.append(error)
-            ended.set()
+            is_over.set()
 
         threading.Thread(target=watch, daemon=True, name="container-wait").start()
-        if not ended.wait(seconds):
+        if not is_over.wait(seconds):
             return None
         self._reader.join(_SINK_SECONDS)
         answer = answers[0]

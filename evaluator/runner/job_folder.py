@@ -40,7 +40,7 @@ _NO_LINK = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunFolders:
     """The folders of one run, below a private root folder.
 
     A container may write to ``output``, and nobody else can reach it. A run in stages has these folders for each
@@ -77,7 +77,7 @@ class Place:
 
 
 def write_job(
-    place: Place,
+    folders: RunFolders,
     document: Mapping[str, Any],
     lock: Lock,
     verified: VerifiedFiles,
@@ -91,7 +91,7 @@ def write_job(
     Files are hard links to blobs. They are copies if links cannot be made, for example across file systems.
 
     Args:
-        place: The folders to create.
+        folders: The folders to create.
         document: The content of ``job.json``, see ``job_document``.
         lock: The lock of the run.
         verified: Its verified files.
@@ -103,43 +103,43 @@ def write_job(
         UnavailableError: The disk is full or cannot be written.
     """
     try:
-        place.root.chmod(_PRIVATE_MODE)
-        place.folder.mkdir(exist_ok=True)
-        for folder, mode in ((place.job, _FOLDER_MODE), (place.scratch, _PRIVATE_MODE)):
+        folders.root.chmod(_PRIVATE_MODE)
+        folders.folder.mkdir(exist_ok=True)
+        for folder, mode in ((folders.job, _FOLDER_MODE), (folders.scratch, _PRIVATE_MODE)):
             folder.mkdir()
             folder.chmod(mode)
-        place.make_output()
-        links = _Links(store, place.job, say)
-        harness = place.job / HARNESS
+        folders.make_output()
+        links = _Links(store, folders.job, say)
+        harness = folders.job / HARNESS
         harness.write_bytes(add_bytecode(store.path(lock.harness.digest).read_bytes()))
         harness.chmod(_FILE_MODE)
         for path, digest in _files(lock, verified):
             if path.partition("/")[0] in parts:
                 links.lay(path, digest)
-        write_document(place, document)
+        write_document(folders, document)
     except OSError as error:
-        raise make_unwritable_error(place, error) from error
+        raise make_unwritable_error(folders, error) from error
 
 
-def write_document(place: Place, document: Mapping[str, Any]) -> None:
+def write_document(folders: RunFolders, document: Mapping[str, Any]) -> None:
     """Write ``job.json``, and replace an existing one."""
-    path = place.job / "job.json"
+    path = folders.job / "job.json"
     path.unlink(missing_ok=True)
     path.write_text(json.dumps(document, indent=1, sort_keys=True), encoding="utf-8")
     path.chmod(_FILE_MODE)
 
 
-def make_unwritable_error(place: Place, error: OSError) -> UnavailableError:
+def make_unwritable_error(folders: RunFolders, error: OSError) -> UnavailableError:
     """Return the error for a job folder that cannot be written."""
     return UnavailableError(
         f"the job folder cannot be written: {error.strerror or error}",
-        where=str(place.root),
+        where=str(folders.root),
         next_step="look at the disk that holds the registry",
     )
 
 
 def lay_samples(
-    place: Place,
+    folders: RunFolders,
     samples: Mapping[str, str],
     lock: Lock,
     verified: VerifiedFiles,
@@ -149,7 +149,7 @@ def lay_samples(
     """Lay files of the dataset into the job folder of a model under other names.
 
     Args:
-        place: The folders, of which the job folder exists.
+        folders: The folders, of which the job folder exists.
         samples: For each path below ``dataset`` the path of the file in the dataset.
         lock: The lock of the run.
         verified: Its verified files.
@@ -160,7 +160,7 @@ def lay_samples(
         InvalidInputError: The dataset has no such file.
     """
     digests = {path: digest for path, digest in _files(lock, verified) if path.startswith("dataset/")}
-    links = _Links(store, place.job, say, made=(place.job / "dataset",))
+    links = _Links(store, folders.job, say, existing=(folders.job / "dataset",))
     for target, source in samples.items():
         if f"dataset/{source}" not in digests:
             raise InvalidInputError(f"the harness names the sample {source!r}, and the dataset has no such file")
@@ -228,11 +228,13 @@ def _list_files(folder: str, file: LockedFile, verified: VerifiedFiles) -> Itera
 
 
 class _Links:
-    def __init__(self, store: FileStore, root: Path, say: Callable[[str], None], made: Collection[Path] = ()) -> None:
+    def __init__(
+        self, store: FileStore, root: Path, say: Callable[[str], None], existing: Collection[Path] = ()
+    ) -> None:
         self._store = store
         self._root = root
         self._say = say
-        self._made = {root, *made}
+        self._made = {root, *existing}
         self._is_reported = False
 
     def lay(self, path: str, digest: Digest) -> None:

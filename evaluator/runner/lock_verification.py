@@ -119,8 +119,8 @@ def _entries(store: BlobStore, tree: BlobReference) -> tuple[TreeEntry, ...]:
     try:
         return read_tree(store, Descriptor(tree.digest, tree.size or 0), name=tree.name)
     except InvalidInputError as error:  # the digest is right, so the locked blob never was a listing
-        what = f"{tree.name} is no tree: {error.what}"
-        raise IntegrityError(what, where=tree.name, next_step=error.next_step) from error
+        message = f"{tree.name} is no tree: {error.what}"
+        raise IntegrityError(message, where=tree.name, next_step=error.next_step) from error
 
 
 def _blobs(reference: BlobReference, trees: Trees) -> Iterator[BlobReference]:
@@ -174,20 +174,20 @@ def _faults(artifact: LockedArtifact, manifest: Manifest) -> Iterator[str]:
 def _environment_faults(platform: LockedPlatform, image: Image) -> Iterator[str]:
     if _place(platform) not in map(_place, image.platforms):
         yield f"no such platform with Python {platform.python}"
-    yield from _finished(platform, image) if platform.finished else _foreign(platform, image)
+    yield from _check_reference(platform, image) if platform.finished else _list_missing_parts(platform, image)
 
 
 def _place(platform: LockedPlatform | Platform) -> tuple[str, str, str, str]:
     return platform.os, platform.arch, platform.device, platform.python
 
 
-def _finished(platform: LockedPlatform, image: Image) -> Iterator[str]:
+def _check_reference(platform: LockedPlatform, image: Image) -> Iterator[str]:
     for candidate in image.platforms:
         if _place(candidate) == _place(platform) and candidate.reference != platform.reference:
             yield f"{'no reference' if candidate.reference is UNSET else candidate.reference} for this platform"
 
 
-def _foreign(platform: LockedPlatform, image: Image) -> Iterator[str]:
+def _list_missing_parts(platform: LockedPlatform, image: Image) -> Iterator[str]:
     """Yield parts of the locked environment that the image does not have."""
     files = _files(image)
     digests = {sha256 for _, sha256 in files}
@@ -205,9 +205,9 @@ def _files(manifest: Manifest) -> NamedFiles:
     return {(file.path, str(file.sha256)) for file in files_of(manifest)}
 
 
-def _disagreement(what: str, fault: str) -> IntegrityError:
+def _disagreement(part: str, fault: str) -> IntegrityError:
     return IntegrityError(
-        f"the lock and the manifest of {what} disagree: the manifest has {fault}",
-        where=what,
+        f"the lock and the manifest of {part} disagree: the manifest has {fault}",
+        where=part,
         next_step="lock the request again; this lock was made by hand",
     )

@@ -13,7 +13,7 @@ from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.records.run_model import OpenRuns, RunEnd, RunEndedError, RunId
 from benchlock.evaluator.runner import container, process
 from benchlock.evaluator.runner.engine import Engine
-from benchlock.evaluator.runner.job_folder import Place
+from benchlock.evaluator.runner.job_folder import RunFolders
 
 _RUNS = "runs"
 _ALIVE = "alive"
@@ -23,7 +23,7 @@ _BETWEEN_LOOKS = 0.2
 
 
 @contextmanager
-def claim_folder(home: Path, run: RunId) -> Iterator[Place]:
+def claim_folder(home: Path, run: RunId) -> Iterator[RunFolders]:
     """Create the empty folder of a run, and remove it at the end of the context.
 
     Within the context the run counts as alive; the kernel releases the lock when the process dies. A folder whose
@@ -42,7 +42,7 @@ def claim_folder(home: Path, run: RunId) -> Iterator[Place]:
             next_step="look at the disk that holds the registry",
         ) from error
     try:
-        yield Place(root)
+        yield RunFolders(root)
     finally:
         if not (root / container.MARK).exists():
             shutil.rmtree(root, ignore_errors=True)

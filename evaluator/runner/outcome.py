@@ -287,8 +287,8 @@ def _failure_of_harness(
     if ending.out_of_memory and (result is None or (reported is not None and reported.kind == "crash")):
         return Failure("out-of-memory", f"the kernel killed a process: the limit of memory was reached{_limit(memory)}")
     if reported is not None:
-        more = {"crash": _quote_last_lines(ending.log), "out-of-memory": _limit(memory)}.get(reported.kind, "")
-        return Failure(reported.kind, reported.message + more)
+        addition = {"crash": _quote_last_lines(ending.log), "out-of-memory": _limit(memory)}.get(reported.kind, "")
+        return Failure(reported.kind, reported.message + addition)
     if fault is not None:
         return Failure("crash", fault)
     if result is None:

@@ -147,9 +147,9 @@ def find_excess(folder: Path, quota: Quota) -> str | None:
     size = entries = 0
     folders = [folder]
     while folders:
-        place = folders.pop()
+        current = folders.pop()
         try:
-            with os.scandir(place) as entries_in_folder:
+            with os.scandir(current) as entries_in_folder:
                 for entry in entries_in_folder:
                     with suppress(FileNotFoundError):
                         status = entry.stat(follow_symlinks=False)

@@ -15,7 +15,7 @@ from typing import IO
 
 from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.runner.job_folder import HARNESS, INTERPRETER, Place
+from benchlock.evaluator.runner.job_folder import HARNESS, INTERPRETER, RunFolders
 from benchlock.evaluator.runner.outcome import Ending
 from benchlock.evaluator.runner.output_limits import ConsoleOutput, OutputWatch, Quota, choose_quota
 from benchlock.registry.lock.lockfile import LockedLimits
@@ -55,28 +55,28 @@ class ProcessRun:
     quota: Quota | None = None
 
 
-def run_process(what: ProcessRun, place: Place, progress: Progress) -> Ending:
+def run_process(process_run: ProcessRun, folders: RunFolders, progress: Progress) -> Ending:
     """Run the harness until it ends or its time is over, and kill all its processes in any case.
 
     Raises:
         UnavailableError: The interpreter cannot be started.
     """
     with _kill_orphans():
-        return _run(what, place, progress)
+        return _run(process_run, folders, progress)
 
 
-def _run(what: ProcessRun, place: Place, progress: Progress) -> Ending:
+def _run(process_run: ProcessRun, folders: RunFolders, progress: Progress) -> Ending:
     output = ConsoleOutput(progress)
     start = time.perf_counter()
-    process = _start(what, place)
+    process = _start(process_run, folders)
     started, used = time.perf_counter(), time.process_time()
     assert process.stdout is not None
     assert process.stderr is not None
     readers = [_start_reader(process.stdout, output, error=False), _start_reader(process.stderr, output, error=True)]
     try:
-        quota = what.quota or choose_quota(place.root, what.limits.bytes)
-        with OutputWatch(place.output, quota, partial(end_group, process.pid)) as watch:
-            ended = _wait(process, what.limits.seconds)
+        quota = process_run.quota or choose_quota(folders.root, process_run.limits.bytes)
+        with OutputWatch(folders.output, quota, partial(end_group, process.pid)) as watch:
+            is_over = _wait(process, process_run.limits.seconds)
         ran, watched = time.perf_counter() - started, time.process_time() - used
     finally:
         end_group(process.pid)
@@ -85,7 +85,7 @@ def _run(what: ProcessRun, place: Place, progress: Progress) -> Ending:
             reader.join(_GRACE_SECONDS)
         output.close()
     return Ending(
-        code=process.returncode if ended else None,
+        code=process.returncode if is_over else None,
         out_of_memory=False,
         log=output.log,
         started_in=started - start,
@@ -157,29 +157,37 @@ def end_abandoned(mark: Path) -> None:
         end_group(pid)
 
 
-def _start(what: ProcessRun, place: Place) -> subprocess.Popen[bytes]:
+def _start(process_run: ProcessRun, folders: RunFolders) -> subprocess.Popen[bytes]:
     # The interpreter sees neither the user's packages nor the working folder, and only the variables below.
-    command = [str(what.python), "-s", "-P", "-B", str(place.job / HARNESS), str(place.job), str(place.output)]
+    command = [
+        str(process_run.python),
+        "-s",
+        "-P",
+        "-B",
+        str(folders.job / HARNESS),
+        str(folders.job),
+        str(folders.output),
+    ]
     try:
         process = subprocess.Popen(
             command,
-            cwd=place.scratch,
-            env=environment(place.scratch, what.accelerators),
+            cwd=folders.scratch,
+            env=environment(folders.scratch, process_run.accelerators),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            pass_fds=what.inherited,
+            pass_fds=process_run.inherited,
         )
     except OSError as error:
         raise UnavailableError(
-            f"the interpreter cannot be started: {error.strerror or error}", where=str(what.python)
+            f"the interpreter cannot be started: {error.strerror or error}", where=str(process_run.python)
         ) from error
     try:
-        (place.root / MARK).write_text(f"{process.pid} {birth(process.pid)}", encoding="ascii")
+        (folders.root / MARK).write_text(f"{process.pid} {birth(process.pid)}", encoding="ascii")
         # Later threads and processes inherit the CPUs; this early, that is all of its work.
         with suppress(ProcessLookupError):
-            os.sched_setaffinity(process.pid, what.cpus)
+            os.sched_setaffinity(process.pid, process_run.cpus)
     except BaseException:  # no other code knows the process yet
         with process:
             end_group(process.pid)

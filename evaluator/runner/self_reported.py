@@ -63,9 +63,9 @@ def mark_run(run: Run, lock: Lock, store: BlobStore) -> Run:
     assert isinstance(model, Model)
     if run.end is None:
         return run
-    marked = list_self_reported(lock, model, run.start.isolation)
+    names = list_self_reported(lock, model, run.start.isolation)
     metrics = tuple(
-        replace(metric, self_reported=metric.self_reported or metric.name in marked) for metric in run.end.metrics
+        replace(metric, self_reported=metric.self_reported or metric.name in names) for metric in run.end.metrics
     )
     return replace(run, end=replace(run.end, metrics=metrics))
 
@@ -179,13 +179,13 @@ def check_audits(result: Mapping[str, Any]) -> None:
     Raises:
         InvalidLoadError: An audit caught the model.
     """
-    for place in _find_caught("audits", result.get("audits")):
-        raise InvalidLoadError(f"the harness says that the run is done, and that {place} caught the model")
+    for path in _find_caught("audits", result.get("audits")):
+        raise InvalidLoadError(f"the harness says that the run is done, and that {path} caught the model")
 
 
-def _find_caught(place: str, audit: object) -> Iterator[str]:
+def _find_caught(path: str, audit: object) -> Iterator[str]:
     if isinstance(audit, Mapping):
         if audit.get("caught"):
-            yield place
+            yield path
         for name, part in audit.items():
-            yield from _find_caught(f"{place}.{name}", part)
+            yield from _find_caught(f"{path}.{name}", part)

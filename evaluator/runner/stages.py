@@ -24,7 +24,13 @@ import msgspec
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.core.job import sample_path
-from benchlock.evaluator.runner.job_folder import Place, lay_samples, make_unwritable_error, write_document, write_job
+from benchlock.evaluator.runner.job_folder import (
+    RunFolders,
+    lay_samples,
+    make_unwritable_error,
+    write_document,
+    write_job,
+)
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles
 from benchlock.evaluator.runner.outcome import Ending, Failure, failure_of, open_output, read_result
 from benchlock.registry.lock.lockfile import Lock
@@ -91,21 +97,21 @@ class Stages:
     Attributes:
         lock: The lock.
         verified: Its verified files.
-        place: The folders of the run.
+        folders: The folders of the run.
         document: The content of ``job.json``.
         store: The store of the files.
         say: Gets messages for people.
-        start: Runs the harness in a place to its end.
+        start: Runs the harness of a stage in the folders to its end.
         order_seed: Decides the order in which the model sees the samples; an empty one keeps that of the split.
     """
 
     lock: Lock
     verified: VerifiedFiles
-    place: Place
+    folders: RunFolders
     document: Mapping[str, Any]
     store: FileStore
     say: Callable[[str], None]
-    start: Callable[[Place, str], Ending]
+    start: Callable[[RunFolders, str], Ending]
     order_seed: str
 
     def run(self) -> StageOutcome:
@@ -114,7 +120,7 @@ class Stages:
         Raises:
             UnavailableError: The disk is full or cannot be written, or the engine failed.
         """
-        clean, model = (replace(self.place, stage=stage) for stage in ("clean", "model"))
+        clean, model = (replace(self.folders, stage=stage) for stage in ("clean", "model"))
         write_job(
             clean,
             {**self.document, "stage": UNLABEL, "order_seed": self.order_seed},
@@ -144,14 +150,14 @@ class Stages:
         self._lay_predictions(clean, model)
         return replace(predicted, scored=StageOutcome(self.start(clean, SCORE), clean.output))
 
-    def _failed(self, finished: StageOutcome) -> bool:
+    def _failed(self, outcome: StageOutcome) -> bool:
         try:
-            result, fault = (read_result(finished.output) or (None,))[0], None
+            result, fault = (read_result(outcome.output) or (None,))[0], None
         except InvalidInputError as error:
             result, fault = None, error.what
-        return failure_of(finished.ending, result, fault, self.lock.limits.seconds) is not None
+        return failure_of(outcome.ending, result, fault, self.lock.limits.seconds) is not None
 
-    def _lay_inputs(self, clean: Place, model: Place) -> Sequence[str]:
+    def _lay_inputs(self, clean: RunFolders, model: RunFolders) -> Sequence[str]:
         """Create the job folder of the model; return the files of the samples in their new order, if any."""
         table = _read_json(clean.output, _UNLABELLED, _MAX_TABLE, dict[str, Any])
         files = None
@@ -174,7 +180,7 @@ class Stages:
         lay_samples(model, samples, self.lock, self.verified, self.store, self.say)
         return files or ()
 
-    def _lay_predictions(self, clean: Place, model: Place) -> None:
+    def _lay_predictions(self, clean: RunFolders, model: RunFolders) -> None:
         """Turn the clean job folder into that of the stage ``score``."""
         shown = clean.job / "shown"
         shown.mkdir(mode=0o755)
@@ -186,14 +192,14 @@ class Stages:
         write_document(clean, {**self.document, "stage": SCORE})
 
 
-def _read_json(folder: Path, name: str, most: int, kind: Any) -> Any:  # noqa: ANN401 - a type, and a value of it
+def _read_json(folder: Path, name: str, limit: int, kind: Any) -> Any:  # noqa: ANN401 - a type, and a value of it
     stream = open_output(folder, name)
     if stream is None:
         raise InvalidInputError(f"the harness left no {name}")
     with stream:
-        content = stream.read(most + 1)
-    if len(content) > most:
-        raise InvalidInputError(f"the harness left a {name} of more than {most} bytes")
+        content = stream.read(limit + 1)
+    if len(content) > limit:
+        raise InvalidInputError(f"the harness left a {name} of more than {limit} bytes")
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
@@ -220,7 +226,7 @@ def _take(folder: Path, name: str, target: Path) -> None:
             raise InvalidInputError(f"the harness left no file {name}")
 
 
-def _translate(text: str, clean: Place, files: Sequence[str]) -> str:
+def _translate(text: str, clean: RunFolders, files: Sequence[str]) -> str:
     """Replace the numbers of shuffled samples in a message by those of the split."""
     stream = open_output(clean.output, _ORDER)
     if stream is None:
@@ -274,26 +280,26 @@ class Trial:
     golden: bytes | None = None
 
 
-def read_trial(finished: StageOutcome, seconds: float) -> Trial:
+def read_trial(outcome: StageOutcome, seconds: float) -> Trial:
     """Read the results of a trial.
 
     Args:
-        finished: The outcome of the trial.
+        outcome: The outcome of the trial.
         seconds: The time limit of each stage.
     """
-    failure, document = _read(finished, seconds)
+    failure, document = _read(outcome, seconds)
     if failure is not None:
-        return Trial(replace(failure, message=finished.translate(failure.message)))
+        return Trial(replace(failure, message=outcome.translate(failure.message)))
     report, quality = dict(document.get("golden") or {}), dict[str, Any]()
-    names = dict(enumerate(finished.files))
+    names = dict(enumerate(outcome.files))
     if names and all(number in names for number in report.get("numbers", ())):
         report["names"] = [names[number] for number in report["numbers"]]
-    if finished.scored is not None:
-        failure, document = _read(finished.scored, seconds)
+    if outcome.scored is not None:
+        failure, document = _read(outcome.scored, seconds)
         if failure is not None:
             return Trial(failure)
         quality = document.get("quality") or {}
-    stream = open_output(finished.output, GOLDEN)
+    stream = open_output(outcome.output, GOLDEN)
     content = None
     if stream is not None:
         with stream:
@@ -303,11 +309,11 @@ def read_trial(finished: StageOutcome, seconds: float) -> Trial:
     return Trial(None, report, quality, content)
 
 
-def _read(finished: StageOutcome, seconds: float) -> tuple[Failure | None, Mapping[str, Any]]:
+def _read(outcome: StageOutcome, seconds: float) -> tuple[Failure | None, Mapping[str, Any]]:
     """Read the result of a stage; return why it failed, or its document."""
     try:
-        found, fault = read_result(finished.output), None
+        contents, fault = read_result(outcome.output), None
     except InvalidInputError as error:
-        found, fault = None, error.what
-    result, document = found or (None, dict[str, Any]())
-    return failure_of(finished.ending, result, fault, seconds), document
+        contents, fault = None, error.what
+    result, document = contents or (None, dict[str, Any]())
+    return failure_of(outcome.ending, result, fault, seconds), document

@@ -84,8 +84,8 @@ def _find_majority(lock: Lock, top1: Metric, store: BlobStore) -> str | None:
         with open_workspace(None) as folder:
             lay_labels(lock, manifests, store, folder)
             arguments = {"lock": dump(lock), "labels": str(folder)}
-            what = "the count of the labels"
-            top = run_isolated(f"{__name__}:count_labels", arguments, limits=Limits(), subject=what, blobs=store)
+            task = "the count of the labels"
+            top = run_isolated(f"{__name__}:count_labels", arguments, limits=Limits(), subject=task, blobs=store)
     except BenchlockError:
         return None
     if top is None or top["samples"] != top1.n or top1.value * top1.n > top["count"] + _ROUNDING:

@@ -98,8 +98,10 @@ def claims_of(
     assert isinstance(model, Model)
     conditions = Conditions(str(lock.scenario["name"]), _explain_disturbance(runs), len(runs), _find_varying(runs))
     measured = run.end.metrics if metrics is None else metrics
-    marked = list_self_reported(lock, model, run.start.isolation)
-    measured = tuple(replace(metric, self_reported=True) if metric.name in marked else metric for metric in measured)
+    self_reported = list_self_reported(lock, model, run.start.isolation)
+    measured = tuple(
+        replace(metric, self_reported=True) if metric.name in self_reported else metric for metric in measured
+    )
     return judge_claims(model, lock.dataset, measured, conditions)
 
 
@@ -204,23 +206,23 @@ def _judge_exact(claim: Claim, measured: Metric) -> ClaimVerdict:
         return ClaimVerdict(claim, "does not hold", reason, measured)
     if _is_beyond(_bounds(measured.ci), band):
         return ClaimVerdict(claim, "does not hold", f"the whole interval is {_side(measured, band)}", measured)
-    few = (
+    reason_of_doubt = (
         f"the value is beyond the tolerance, but {measured.n} samples do not tell it from what is claimed, and the "
         f"claim is about any version {claim.dataset.version}: name one version for an exact answer"
     )
-    return ClaimVerdict(claim, "can't be said yet", few, measured)
+    return ClaimVerdict(claim, "can't be said yet", reason_of_doubt, measured)
 
 
 def _judge_varying(claim: Claim, measured: Metric, sampling: Interval) -> ClaimVerdict:
     """Judge a quality metric on which repeated runs disagree; other samples differ by ``sampling`` in addition."""
-    judged = _judge_interval(claim, measured)
-    if judged.answer != "does not hold" or _is_pinned(claim) or _is_beyond(_bounds(sampling), _band(claim)):
-        return judged
-    few = (
+    verdict = _judge_interval(claim, measured)
+    if verdict.answer != "does not hold" or _is_pinned(claim) or _is_beyond(_bounds(sampling), _band(claim)):
+        return verdict
+    reason = (
         "the interval over runs is beyond the tolerance, but so few samples do not tell it from what is claimed, and "
         f"the claim is about any version {claim.dataset.version}: name one version for an answer about its samples"
     )
-    return ClaimVerdict(claim, "can't be said yet", few, measured)
+    return ClaimVerdict(claim, "can't be said yet", reason, measured)
 
 
 def _judge_interval(claim: Claim, measured: Metric) -> ClaimVerdict:
@@ -230,10 +232,10 @@ def _judge_interval(claim: Claim, measured: Metric) -> ClaimVerdict:
     if _is_beyond(bounds, band):
         return ClaimVerdict(claim, "does not hold", f"the whole interval is {_side(measured, band)}", measured)
     if is_quality(claim.metric):
-        more = "the runs disagree, and the interval over runs reaches beyond the tolerance; more runs would narrow it"
+        reason = "the runs disagree, and the interval over runs reaches beyond the tolerance; more runs would narrow it"
     else:
-        more = "the interval reaches beyond the tolerance; a longer run, or several (run --repeat), would narrow it"
-    return ClaimVerdict(claim, "can't be said yet", more, measured)
+        reason = "the interval reaches beyond the tolerance; a longer run, or several (run --repeat), would narrow it"
+    return ClaimVerdict(claim, "can't be said yet", reason, measured)
 
 
 def _band(claim: Claim) -> tuple[float, float]:

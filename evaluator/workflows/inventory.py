@@ -61,8 +61,8 @@ class Inventory:
     def everything(self) -> Names:
         """Return all blobs of all rows and of the store, without platforms that a bundle left out."""
         names: Names = {digest: f"blob {digest}" for digest in self.store.list()}
-        wanted = {*self.catalogue.live_digests(), *self.records.live_digests()}
-        names |= {digest: f"blob {digest}" for digest in wanted - self._list_left_out()}
+        referenced = {*self.catalogue.live_digests(), *self.records.live_digests()}
+        names |= {digest: f"blob {digest}" for digest in referenced - self._list_left_out()}
         for run in self.records.ids():
             names |= self.of_run(self.records.as_recorded(run))
         for entry in self.catalogue.list():

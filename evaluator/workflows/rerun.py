@@ -214,14 +214,14 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
     sides = sides or Sides((original,), (again,))
     for run in (original, again):
         refuse_unverified(run.id, run.evidence)
-    agreed = _compare_stored_predictions(lock, original, again, store)
+    agreement = _compare_stored_predictions(lock, original, again, store)
     originals, reruns = (
         tuple(mark_run(run, lock, store) for run in side if _is_verified(run))
         for side in (sides.originals, sides.reruns)
     )
-    marked = replace(sides, originals=originals, reruns=reruns)
+    marked_sides = replace(sides, originals=originals, reruns=reruns)
     before, after = mark_run(original, lock, store), mark_run(again, lock, store)
-    verdict = judge(before, after, agreed, margins_of(lock), marked, lock.scenario["name"])
+    verdict = judge(before, after, agreement, margins_of(lock), marked_sides, lock.scenario["name"])
     return _restrict(verdict, lock, again)
 
 

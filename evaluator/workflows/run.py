@@ -38,7 +38,7 @@ from benchlock.evaluator.runner.host_platform import (
     choose_platform,
     this_host,
 )
-from benchlock.evaluator.runner.job_folder import Place, job_document, write_job
+from benchlock.evaluator.runner.job_folder import RunFolders, job_document, write_job
 from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests, verify_lock
 from benchlock.evaluator.runner.orphans import claim_folder
 from benchlock.evaluator.runner.outcome import Ending, Failure
@@ -154,10 +154,10 @@ class Runner:
         attempt = replace(self._decide(lock, host, choice, isolation, allow_code=allow_code), part_of=part_of)
         with self.clock.part("recording"):
             self.keep(lock)
-        with claim_folder(self.home, attempt.id) as place:
+        with claim_folder(self.home, attempt.id) as folders:
             with self.clock.part("recording"):
                 self.records.start(self._start(attempt, host))
-            self._conduct(attempt, place)
+            self._conduct(attempt, folders)
         with self.clock.part("recording"):
             return self.records.get(attempt.id)
 
@@ -180,16 +180,18 @@ class Runner:
         """
         host = this_host()
         attempt = self._decide(lock, host, choose_platform(lock, host.facts), isolation, allow_code=allow_code)
-        with claim_folder(self.home, attempt.id) as place:
+        with claim_folder(self.home, attempt.id) as folders:
             golden = {"golden": "check" if task is None else asdict(task)}
             document = job_document(lock, attempt.platform.device, attempt.verified.manifests) | golden
-            start = self._prepare_start(attempt, place, {})
+            start = self._prepare_start(attempt, folders, {})
             with self._mark_measurement():
                 if task is not None:
-                    stages = Stages(lock, attempt.verified, place, document, self.store, self.say, start, order_seed="")
+                    stages = Stages(
+                        lock, attempt.verified, folders, document, self.store, self.say, start, order_seed=""
+                    )
                     return read_trial(stages.run(), lock.limits.seconds)
-                write_job(place, document, lock, attempt.verified, self.store, self.say, parts=("model",))
-                return read_trial(StageOutcome(start(place, PREDICT), place.output), lock.limits.seconds)
+                write_job(folders, document, lock, attempt.verified, self.store, self.say, parts=("model",))
+                return read_trial(StageOutcome(start(folders, PREDICT), folders.output), lock.limits.seconds)
 
     def _decide(
         self, lock: Lock, host: Host, choice: Choice, requested: Isolation | None, *, allow_code: bool
@@ -197,12 +199,12 @@ class Runner:
         """Decide how to run, and raise every further refusal before anything starts."""
         find_definitions(lock)
         platform = choice.platform
-        isolation, word = choose_isolation(requested, platform, self.engine)
+        isolation, isolation_message = choose_isolation(requested, platform, self.engine)
         model = read_manifests(lock, self.store)["model"]
         assert isinstance(model, Model)
         check_code(model, isolation, allow_code=allow_code)
         cpus = choose_cpus(host.cpus, lock.limits.cpus)
-        for message in filter(None, (choice.word, word)):
+        for message in filter(None, (choice.word, isolation_message)):
             self.say(message)
         with self.clock.part("verification"):
             verified = verify_lock(lock, platform, self.store, self.progress)
@@ -225,18 +227,18 @@ class Runner:
             image_id=platform.image_id if container and platform.image_id is not UNSET else None,
         )
 
-    def _conduct(self, attempt: Attempt, place: Place) -> None:
+    def _conduct(self, attempt: Attempt, folders: RunFolders) -> None:
         """Run, and record the end in any case."""
         timings = {"verification": attempt.verified.seconds}
         try:
-            finished = self._execute(attempt, place, timings)
-            ending = finished.ending
+            outcome = self._execute(attempt, folders, timings)
+            ending = outcome.ending
             timings |= {"start": ending.started_in, "run": ending.ran, "watching_cpu": ending.watched}
             if ending.cpu is not None:
                 timings[CONTAINER_CPU] = ending.cpu
             with self.store.writing():
                 with self.clock.part("evidence"):
-                    end = make_run_end(attempt, finished, timings, self.store, self.home / SCRATCH, self.now())
+                    end = make_run_end(attempt, outcome, timings, self.store, self.home / SCRATCH, self.now())
                 move_phases(self.clock, PREDICT, end.timings)
                 with self.clock.part("recording"):
                     self._finish(attempt, end)
@@ -252,35 +254,35 @@ class Runner:
         with suppress(RunEndedError):  # the interruption came after the end was recorded
             self.records.finish(attempt.id, end)
 
-    def _execute(self, attempt: Attempt, place: Place, timings: dict[str, float]) -> StageOutcome:
+    def _execute(self, attempt: Attempt, folders: RunFolders, timings: dict[str, float]) -> StageOutcome:
         """Run the harness, in stages if it has them."""
         lock, verified = attempt.lock, attempt.verified
         document = job_document(lock, attempt.platform.device, verified.manifests)
         if has_stages(lock):
-            start = self._prepare_start(attempt, place, timings)
+            start = self._prepare_start(attempt, folders, timings)
             started = time.perf_counter()
             with self._mark_measurement(), self.clock.part("job"):
-                finished = Stages(
-                    lock, verified, place, document, self.store, self.say, start, choose_order_seed(lock)
+                outcome = Stages(
+                    lock, verified, folders, document, self.store, self.say, start, choose_order_seed(lock)
                 ).run()
             # The time outside of the stages is spent on the folders between them.
             stages = sum(timings.get(stage, 0.0) for stage in (UNLABEL, PREDICT, SCORE))
             timings["job"] = time.perf_counter() - started - stages
-            return finished
+            return outcome
         with self._measure_time(timings, "job"):
-            write_job(place, document, lock, verified, self.store, self.say)
-        start = self._prepare_start(attempt, place, timings)
+            write_job(folders, document, lock, verified, self.store, self.say)
+        start = self._prepare_start(attempt, folders, timings)
         with self._mark_measurement():
-            return StageOutcome(start(place, PREDICT), place.output)
+            return StageOutcome(start(folders, PREDICT), folders.output)
 
     def _prepare_start(
-        self, attempt: Attempt, place: Place, timings: dict[str, float]
-    ) -> Callable[[Place, str], Ending]:
+        self, attempt: Attempt, folders: RunFolders, timings: dict[str, float]
+    ) -> Callable[[RunFolders, str], Ending]:
         """Provide the environment, and return a function that runs the harness of a stage in it."""
         limits, platform = attempt.lock.limits, attempt.platform
         quotas = {
-            UNLABEL: choose_quota(place.root, limits.bytes, attempt.verified.size),
-            PREDICT: choose_quota(place.root, limits.bytes),
+            UNLABEL: choose_quota(folders.root, limits.bytes, attempt.verified.size),
+            PREDICT: choose_quota(folders.root, limits.bytes),
         }
         quotas[SCORE] = quotas[PREDICT]
         if attempt.isolation == "process":
@@ -291,9 +293,9 @@ class Runner:
             inherited = () if self.turn is None else self.turn.inherited
             process = ProcessRun(python, limits, attempt.cpus, attempt.accelerators, inherited)
 
-            def start_process(place: Place, stage: str) -> Ending:
+            def start_process(folders: RunFolders, stage: str) -> Ending:
                 with self._measure_time(timings, stage):
-                    ending = run_process(replace(process, quota=quotas[stage]), place, self.progress)
+                    ending = run_process(replace(process, quota=quotas[stage]), folders, self.progress)
                 self.clock.move(stage, f"{stage}.start", ending.started_in)
                 return ending
 
@@ -301,15 +303,15 @@ class Runner:
         assert self.engine is not None
         with self._measure_time(timings, "image"):
             image = provide_image(platform, self.engine, self.store, self.progress)
-        what = ContainerRun(attempt.id, image.id, platform.python, limits, attempt.cpus, attempt.accelerators)
+        container_run = ContainerRun(attempt.id, image.id, platform.python, limits, attempt.cpus, attempt.accelerators)
         if self.turn is not None:
-            what = replace(what, name=self.turn.name, labels=self.turn.labels)
+            container_run = replace(container_run, name=self.turn.name, labels=self.turn.labels)
         engine = self.engine
 
-        def start_container(place: Place, stage: str) -> Ending:
+        def start_container(folders: RunFolders, stage: str) -> Ending:
             with self._measure_time(timings, stage):
-                confined = replace(what, quota=quotas[stage], keeps_output=stage != PREDICT)
-                ending = run_container(engine, confined, place, self.progress)
+                confined = replace(container_run, quota=quotas[stage], keeps_output=stage != PREDICT)
+                ending = run_container(engine, confined, folders, self.progress)
             self.clock.move(stage, f"{stage}.start", ending.started_in)
             return ending
 

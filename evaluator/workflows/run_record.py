@@ -60,7 +60,7 @@ def make_interrupted_end(
 
 def make_run_end(
     attempt: Attempt,
-    finished: StageOutcome,
+    outcome: StageOutcome,
     timings: Mapping[str, float],
     store: BlobStore,
     scratch: Path | None,
@@ -73,7 +73,7 @@ def make_run_end(
 
     Args:
         attempt: The run.
-        finished: Its outcome.
+        outcome: Its outcome.
         timings: Seconds by phase.
         store: The blob store.
         scratch: A folder on the store's file system for temporary files; None for any folder.
@@ -82,16 +82,16 @@ def make_run_end(
     from benchlock.evaluator.evidence.examination import recompute_once  # noqa: PLC0415 - numpy and scipy, here alone
     from benchlock.evaluator.evidence.recomputation import Recomputation, Subject  # noqa: PLC0415
 
-    ending = finished.ending
-    result, document, fault = (None, {}, None) if ending.excess else _read(finished.output)
+    ending = outcome.ending
+    result, document, fault = (None, {}, None) if ending.excess else _read(outcome.output)
     limits = attempt.lock.limits
     # The memory of a process is not limited.
     memory = None if attempt.isolation == "process" else limits.bytes
     failure = failure_of(ending, result, fault, limits.seconds, memory)
-    if failure is None and result is not None and finished.scored is not None:
-        scored, failure = _read_score(finished.scored, limits.seconds, memory)
+    if failure is None and result is not None and outcome.scored is not None:
+        scored, failure = _read_score(outcome.scored, limits.seconds, memory)
         document = _merge_quality(result, document, scored)
-    blobs = _store_files(finished, document, store)
+    blobs = _store_files(outcome, document, store)
     recomputed = Recomputation()
     if "result" in blobs:
         subject = Subject(attempt.lock, attempt.platform, attempt.verified.manifests)
@@ -109,7 +109,7 @@ def make_run_end(
         RunEnd(
             outcome="done" if done else "failed",
             failure_class=failure.kind if failure else None,
-            failure_message=finished.translate(failure.message) if failure else None,
+            failure_message=outcome.translate(failure.message) if failure else None,
             metrics=recomputed.metrics if done else (),
             packages=recomputed.packages,
             blobs=blobs,
@@ -125,19 +125,21 @@ def make_run_end(
     )
 
 
-def _read_score(finished: StageOutcome, seconds: float, memory: int | None) -> tuple[Result | None, Failure | None]:
+def _read_score(outcome: StageOutcome, seconds: float, memory: int | None) -> tuple[Result | None, Failure | None]:
     """Return the result of the stage ``score``, or why it has none."""
-    result, _, fault = (None, {}, None) if finished.ending.excess else _read(finished.output)
-    failure = failure_of(finished.ending, result, fault, seconds, memory)
+    result, _, fault = (None, {}, None) if outcome.ending.excess else _read(outcome.output)
+    failure = failure_of(outcome.ending, result, fault, seconds, memory)
     return (result if failure is None else None), failure
 
 
 def _merge_quality(result: Result, document: Mapping[str, Any], scored: Result | None) -> Mapping[str, Any]:
     """Return the result with the quality of ``scored``, without that of the model's own stage."""
     quality = {} if scored is None else scored.quality
-    timings = {} if scored is None else {name: one for name, one in scored.timings.items() if name.startswith("score")}
-    plain = {name: {key: value for key, value in msgspec.to_builtins(one).items() if value is not None}
-             for name, one in quality.items()}  # fmt: skip
+    timings = (
+        {} if scored is None else {name: value for name, value in scored.timings.items() if name.startswith("score")}
+    )
+    plain = {name: {key: value for key, value in msgspec.to_builtins(metric).items() if value is not None}
+             for name, metric in quality.items()}  # fmt: skip
     return {**document, "quality": plain, "timings": {**result.timings, **timings}}
 
 
@@ -149,16 +151,16 @@ def _read(output: Path) -> tuple[Result | None, Mapping[str, Any], str | None]:
     return (None, {}, None) if contents is None else (*contents, None)
 
 
-def _store_files(finished: StageOutcome, document: Mapping[str, Any], store: BlobStore) -> dict[str, Descriptor]:
+def _store_files(outcome: StageOutcome, document: Mapping[str, Any], store: BlobStore) -> dict[str, Descriptor]:
     """Store the files of a run and its log, and return them by role.
 
     Predictions and measures of quality are those of the stage that ran no model. A run in stages has no ``result.json``
     of its own, so ``document`` is stored in its place.
     """
-    outputs = dict.fromkeys(FILES, finished)
+    outputs = dict.fromkeys(FILES, outcome)
     blobs = {}
-    if finished.scored is not None:
-        outputs |= dict.fromkeys(("predictions", "quality"), finished.scored)
+    if outcome.scored is not None:
+        outputs |= dict.fromkeys(("predictions", "quality"), outcome.scored)
         del outputs[_RESULT]
         blobs[_RESULT] = store.put(io.BytesIO(msgspec.json.encode(document)), name=RESULT)
     for role, output in outputs.items():
@@ -167,7 +169,7 @@ def _store_files(finished: StageOutcome, document: Mapping[str, Any], store: Blo
         if stream is not None:
             with stream:
                 blobs[role] = store.put(stream, name=path)
-    log = finished.ending.log + (finished.scored.ending.log if finished.scored is not None else b"")
+    log = outcome.ending.log + (outcome.scored.ending.log if outcome.scored is not None else b"")
     if log:
         blobs[_LOG] = store.put(io.BytesIO(log), name=_LOG)
     return blobs
@@ -184,8 +186,8 @@ def _details(attempt: Attempt) -> dict[str, Any]:
         details["not_enforced"] = list(NOT_ENFORCED)
     model = attempt.verified.manifests["model"]
     assert isinstance(model, Model)
-    if marked := list_self_reported(attempt.lock, model, attempt.isolation):
-        details[SELF_REPORTED] = list(marked)
+    if self_reported := list_self_reported(attempt.lock, model, attempt.isolation):
+        details[SELF_REPORTED] = list(self_reported)
     if attempt.part_of is not None:
         details["part_of"] = dict(attempt.part_of)
     return details

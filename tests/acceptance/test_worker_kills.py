@@ -28,7 +28,7 @@ from benchlock.api.client.worker_agent import open_queue
 from benchlock.api.local.local_registry import now, open_registry
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.queue.admission import wish_of
+from benchlock.evaluator.queue.admission import make_job_request
 from benchlock.registry.database.engine import read_transaction
 from tests.support.api.commands import BENCHLOCK, Commands
 from tests.support.evaluator.stub_harness import Span, spans, stubbed
@@ -89,7 +89,7 @@ class Site:
                 seconds, failure = round(self.numbers.uniform(0.1, longest), 2), "kills" * (kind == "killer")
                 lock = evaluation.holding(seconds, failure, self.log).lock(metrics=(), number=number)
                 registry.catalogue.put_lock(lock)
-                wish = wish_of(lock, registry.store, "container" if kind == "container" else "process", now)
+                wish = make_job_request(lock, registry.store, "container" if kind == "container" else "process", now)
                 found[queue.submit(wish).id] = kind
             return found
         finally:

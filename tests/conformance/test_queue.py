@@ -29,12 +29,12 @@ from sqlalchemy import Connection, Engine, func, select, update
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
-from benchlock.evaluator.queue.matching import MachineFacts, Wants
+from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts
 from benchlock.evaluator.queue.queue_model import (
     Fence,
     FencedError,
     JobId,
-    JobWish,
+    JobRequest,
     Lease,
     LeaseEnd,
     MachineId,
@@ -88,7 +88,7 @@ class Bench:
         for number in numbers:
             self.queue.enrol(machine(number), BOOT, what or facts())
 
-    def submit(self, wants: Wants = ANY, lock: Digest = LOCK) -> JobId:
+    def submit(self, wants: JobRequirements = ANY, lock: Digest = LOCK) -> JobId:
         return self.queue.submit(wish(wants, lock=lock)).id
 
     def lease(self, number: int) -> Lease:
@@ -168,7 +168,7 @@ def test_jobs_come_by_pages_newest_first(bench: Bench) -> None:
 
 def test_a_lock_that_is_not_stored_is_refused(bench: Bench) -> None:
     with pytest.raises(UnknownNameError, match="no lock"):
-        bench.queue.submit(JobWish(new_job_id(NOON), digest_bytes(b"another lock"), ANY))
+        bench.queue.submit(JobRequest(new_job_id(NOON), digest_bytes(b"another lock"), ANY))
 
 
 def test_jobs_go_out_in_the_order_in_which_they_came(bench: Bench) -> None:
@@ -864,7 +864,7 @@ class Histories(RuleBasedStateMachine):
         self.enrolled(machine(0), facts())
 
     @rule(target=made, wants=WANTS, lock=st.sampled_from(LOCKS))
-    def submitted(self, wants: Wants, lock: Digest) -> JobId:
+    def submitted(self, wants: JobRequirements, lock: Digest) -> JobId:
         asked = wish(wants, lock=lock)
         self.bench.queue.submit(asked)
         self.model.submit(asked)

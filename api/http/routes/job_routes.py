@@ -25,7 +25,7 @@ from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.evaluator.queue.admission import wish_of
+from benchlock.evaluator.queue.admission import make_job_request
 from benchlock.evaluator.queue.queue_model import TERMINAL, JobId, JobState, Queue, parse_job_id
 from benchlock.registry.lock.lockfile import Lock, load
 from benchlock.registry.requests.request import parse_request
@@ -237,8 +237,8 @@ async def _events(
 def _submit_job(registry: LocalRegistry, queue: Queue, data: wire.JobAsked) -> wire.JobOnWire:
     job = None if data.job is UNSET else parse_job_id(data.job)
     lock = _load_lock(registry, queue, data, job)
-    wish = wish_of(lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job)
-    return wire.encode_job(queue.submit(wish))
+    job_request = make_job_request(lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job)
+    return wire.encode_job(queue.submit(job_request))
 
 
 def _load_lock(registry: LocalRegistry, queue: Queue, data: wire.JobAsked, job: JobId | None) -> Lock:

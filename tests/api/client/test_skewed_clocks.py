@@ -10,8 +10,8 @@ from benchlock.api.client.remote_records import RemoteRuns
 from benchlock.api.client.remote_registry import connect_server
 from benchlock.api.client.worker_agent import open_queue
 from benchlock.api.local.local_registry import open_registry
-from benchlock.evaluator.queue.matching import Wants
-from benchlock.evaluator.queue.queue_model import JobWish, new_job_id
+from benchlock.evaluator.queue.matching import JobRequirements
+from benchlock.evaluator.queue.queue_model import JobRequest, new_job_id
 from benchlock.evaluator.records.run_model import RunEnd
 from tests.evaluator.queue.test_client_runs import start_of
 from tests.support.api.serving import service
@@ -29,7 +29,11 @@ def test_runs_of_a_skewed_machine_are_recorded_with_the_service_s_time(
     made.publish(registry.catalogue, registry.store)
     lock = made.lock
     registry.catalogue.put_lock(lock)
-    jobs = [open_queue(registry).submit(JobWish(new_job_id(datetime.now(UTC)), lock.id, Wants((CPU,), {}, cpus=1)))]
+    jobs = [
+        open_queue(registry).submit(
+            JobRequest(new_job_id(datetime.now(UTC)), lock.id, JobRequirements((CPU,), {}, cpus=1))
+        )
+    ]
     with service(tmp_path / "registry") as served:
         client = connect_server(served.url).client
         client.clock._own = lambda: datetime.now(UTC) + skew

@@ -11,7 +11,7 @@ from sqlalchemy import Engine as Database
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.queue.admission import wish_of
+from benchlock.evaluator.queue.admission import make_job_request
 from benchlock.evaluator.queue.agent import Agent, WorkerEnvironment
 from benchlock.evaluator.queue.lease_clock import Times
 from benchlock.evaluator.queue.queue_model import Job, JobId, MachineId, Queue
@@ -47,7 +47,7 @@ class Site:
 
     def submit(self, seconds: float = 0.0, failure: str = "") -> JobId:
         lock = self.evaluation.holding(seconds, failure, self.log).lock(metrics=())
-        wish = wish_of(lock, self.store, "process", now)
+        wish = make_job_request(lock, self.store, "process", now)
         self.catalogue.put_lock(lock)
         return self.queue.submit(wish).id
 

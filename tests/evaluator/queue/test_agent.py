@@ -181,7 +181,7 @@ def test_a_job_that_is_given_back_for_a_reason_of_many_words_is_given_back(site:
 
     job = site.submit()
     agent = site.agent(queue=Strict(site.database, site.queue._now, site.times))
-    agent.workshop = replace(agent.workshop, fetch=fetch)
+    agent.environment = replace(agent.environment, fetch=fetch)
     agent.work(once=True)
     assert site.job(job).state in RETRIED
 
@@ -509,7 +509,7 @@ def test_a_lock_that_a_worker_may_not_read_is_tried_elsewhere(site: Site) -> Non
     def fetch(_lock: Digest) -> Lock:
         raise ForbiddenError("this needs the scope read")
 
-    agent.workshop = replace(agent.workshop, fetch=fetch)
+    agent.environment = replace(agent.environment, fetch=fetch)
     assert agent.work(once=True) == 1
     found = site.job(job)
     assert (found.state in RETRIED, found.tally.engine) == (True, 1), site.said

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from benchlock.evaluator.queue.job_leases import POSTGRESQL, SQLITE, list_oldest_jobs
-from benchlock.evaluator.queue.matching import Wants
+from benchlock.evaluator.queue.matching import JobRequirements
 from benchlock.registry.database.engine import read_transaction, row_lock_transaction
 from tests.support.evaluator.queues import BOOT, CPU, Ticking, facts, machine, queue_of, wish
 
@@ -24,7 +24,7 @@ def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
     queue = queue_of(database, Ticking())
     queue.enrol(machine(1), BOOT, facts(cpus=8))
     for number in range(CLASSES):
-        queue.submit(wish(Wants((CPU,), {}, cpus=1 + number)))
+        queue.submit(wish(JobRequirements((CPU,), {}, cpus=1 + number)))
     with row_lock_transaction(database) as connection:
         connection.execute(text(MORE))
         connection.execute(text("ANALYZE"))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from benchlock.evaluator.queue.matching import MachineFacts, WantedPlatform, Wants, list_lacks
+from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts, RequiredPlatform, list_lacks
 from tests.support.evaluator.queues import ANY, CONFINED, CPU, facts
 
-BARE = WantedPlatform("linux", "amd64", "cpu", layered=False, finished=False)
-PROCESS = Wants((CPU,), {}, cpus=1, isolation="process")
-CODE = Wants((CPU,), {}, cpus=1, isolation="process", code=True)
+BARE = RequiredPlatform("linux", "amd64", "cpu", layered=False, finished=False)
+PROCESS = JobRequirements((CPU,), {}, cpus=1, isolation="process")
+CODE = JobRequirements((CPU,), {}, cpus=1, isolation="process", code=True)
 ALONE = "its worker runs containers alone (worker --processes)"
 NO_CODE = "its worker runs no model's code as a process (worker --allow-code)"
 
@@ -25,19 +25,21 @@ NO_CODE = "its worker runs no model's code as a process (worker --allow-code)"
         (ANY, facts(engine=None), ()),
         (ANY, facts(engine=None, processes=False), (f"needs a container engine, none answers there, and {ALONE}",)),
         (
-            Wants((BARE,), {}, cpus=1),
+            JobRequirements((BARE,), {}, cpus=1),
             facts(processes=False),
             (f"needs a container, and the image has no layers, and {ALONE}",),
         ),
         (
-            Wants((CPU,), {}, cpus=1, code=True),
+            JobRequirements((CPU,), {}, cpus=1, code=True),
             facts(engine=None, code=False),
             (f"needs a container engine, none answers there, and {NO_CODE}",),
         ),
         (CONFINED, facts(engine=None), ("needs a container engine, none answers there",)),
     ],
 )
-def test_a_machine_takes_what_its_worker_allows(wants: Wants, machine: MachineFacts, expected: tuple[str, ...]) -> None:
+def test_a_machine_takes_what_its_worker_allows(
+    wants: JobRequirements, machine: MachineFacts, expected: tuple[str, ...]
+) -> None:
     assert list_lacks(wants, machine) == expected
 
 

@@ -10,7 +10,7 @@ from benchlock.artifacts.errors import IntegrityError
 from benchlock.evaluator.images.image_format import encode_config
 from benchlock.evaluator.runner.container import ContainerRun, check_image, confinement
 from benchlock.evaluator.runner.engine import LoadedImage, Mount
-from benchlock.evaluator.runner.job_folder import Place
+from benchlock.evaluator.runner.job_folder import RunFolders
 from benchlock.registry.lock.lockfile import LockedLimits
 
 LAYERS = [digest_bytes(b"lower"), digest_bytes(b"upper")]
@@ -48,7 +48,7 @@ def test_under_another_id_other_settings_are_refused(change: dict[str, object]) 
 def test_a_container_gets_what_the_lock_allows_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getuid", lambda: 0)
     limits = LockedLimits(seconds=1, bytes=1 << 30, cpus=2, processes=17)
-    place = Place(tmp_path)
+    place = RunFolders(tmp_path)
     found = confinement(ContainerRun("run/x", ID, "3.11", limits, (2, 3)), place)
     assert (found.command[0], found.command[-4:]) == ("python3.11", ("-B", "/job/harness.pyz", "/job", "/out"))
     assert (found.mounts, found.in_memory) == ((Mount(place.job, "/job"),), "/out")
@@ -58,7 +58,7 @@ def test_a_container_gets_what_the_lock_allows_and_no_more(tmp_path: Path, monke
 
 def test_only_a_container_without_a_model_writes_to_a_folder_of_the_host(tmp_path: Path) -> None:
     limits = LockedLimits(seconds=1, bytes=1 << 30, cpus=2, processes=17)
-    place = Place(tmp_path)
+    place = RunFolders(tmp_path)
     found = confinement(ContainerRun("run/x", ID, "3.11", limits, (2, 3), keeps_output=True), place)
     assert found.command == ("python3.11", "-B", "/job/harness.pyz", "/job", "/out")
     assert found.mounts == (Mount(place.job, "/job"), Mount(place.output, "/out", writable=True))
@@ -67,7 +67,7 @@ def test_only_a_container_without_a_model_writes_to_a_folder_of_the_host(tmp_pat
 
 def test_a_container_gets_the_accelerators_of_the_run(tmp_path: Path) -> None:
     limits = LockedLimits(seconds=1, bytes=1 << 30, cpus=1, processes=1)
-    found = confinement(ContainerRun("run/x", ID, "3.11", limits, (0,), (1, 2)), Place(tmp_path))
+    found = confinement(ContainerRun("run/x", ID, "3.11", limits, (0,), (1, 2)), RunFolders(tmp_path))
     assert found.accelerators == (1, 2)
 
 
@@ -75,4 +75,4 @@ def test_a_container_of_a_user_is_that_users(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("os.getuid", lambda: 1000)
     monkeypatch.setattr("os.getgid", lambda: 100)
     limits = LockedLimits(seconds=1, bytes=1 << 30, cpus=1, processes=1)
-    assert confinement(ContainerRun("run/x", ID, "3.11", limits, (0,)), Place(tmp_path)).user == "1000:100"
+    assert confinement(ContainerRun("run/x", ID, "3.11", limits, (0,)), RunFolders(tmp_path)).user == "1000:100"

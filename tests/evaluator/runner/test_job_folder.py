@@ -13,7 +13,7 @@ from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.harness.core.job_parser import parse_job
-from benchlock.evaluator.runner.job_folder import Place, job_document, write_job
+from benchlock.evaluator.runner.job_folder import RunFolders, job_document, write_job
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles, verify_lock
 from benchlock.registry.lock.lockfile import Lock
 from tests.evaluator.evaluation import NOTHING, Evaluation, locked_file
@@ -35,9 +35,9 @@ def verified(store: LocalStore, lock: Lock) -> VerifiedFiles:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> RunFolders:
     (tmp_path / "run").mkdir()
-    return Place(tmp_path / "run")
+    return RunFolders(tmp_path / "run")
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def modes(folder: Path, *, folders: bool) -> set[int]:
 
 @pytest.mark.usefixtures("strict_umask")
 def test_every_file_is_a_link_that_anybody_may_read(
-    place: Place, lock: Lock, verified: VerifiedFiles, store: LocalStore
+    place: RunFolders, lock: Lock, verified: VerifiedFiles, store: LocalStore
 ) -> None:
     said: list[str] = []
     write_job(place, job_document(lock, "cpu", verified.manifests), lock, verified, store, said.append)
@@ -70,7 +70,7 @@ def test_every_file_is_a_link_that_anybody_may_read(
 
 @pytest.mark.usefixtures("strict_umask")
 def test_only_the_output_folder_is_open_and_only_to_who_gets_there(
-    place: Place, lock: Lock, verified: VerifiedFiles, store: LocalStore
+    place: RunFolders, lock: Lock, verified: VerifiedFiles, store: LocalStore
 ) -> None:
     write_job(place, job_document(lock, "cpu", verified.manifests), lock, verified, store, print)
     found = [stat.S_IMODE(path.stat().st_mode) for path in (place.root, place.output, place.scratch)]
@@ -96,7 +96,7 @@ def test_another_file_system_means_copies_and_is_said_once(
     root.mkdir()
     try:
         said: list[str] = []
-        write_job(Place(root), job_document(lock, "cpu", verified.manifests), lock, verified, store, said.append)
+        write_job(RunFolders(root), job_document(lock, "cpu", verified.manifests), lock, verified, store, said.append)
         assert len(said) == 1
         assert said[0].startswith("files are copied into the job folder")
         assert (root / "job" / "model" / "weights.npz").read_bytes() == store.path(
@@ -108,7 +108,7 @@ def test_another_file_system_means_copies_and_is_said_once(
 
 
 def test_a_folder_that_cannot_be_written_is_said(
-    place: Place, lock: Lock, verified: VerifiedFiles, store: LocalStore
+    place: RunFolders, lock: Lock, verified: VerifiedFiles, store: LocalStore
 ) -> None:
     place.job.write_text("in the way")
     with pytest.raises(UnavailableError, match="the job folder cannot be written"):

@@ -14,7 +14,7 @@ import pytest
 
 from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.runner.job_folder import HARNESS, Place
+from benchlock.evaluator.runner.job_folder import HARNESS, RunFolders
 from benchlock.evaluator.runner.outcome import Ending
 from benchlock.evaluator.runner.process import MARK, ProcessRun, birth, end_abandoned, run_process
 from benchlock.registry.lock.lockfile import LockedLimits
@@ -23,14 +23,14 @@ CPUS = (min(os.sched_getaffinity(0)),)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    made = Place(tmp_path)
+def place(tmp_path: Path) -> RunFolders:
+    made = RunFolders(tmp_path)
     for folder in (made.job, made.output, made.scratch):
         folder.mkdir()
     return made
 
 
-def run(place: Place, code: str, seconds: float = 60, accelerators: tuple[int, ...] = ()) -> Ending:
+def run(place: RunFolders, code: str, seconds: float = 60, accelerators: tuple[int, ...] = ()) -> Ending:
     """Run ``code`` in the place of the harness."""
     with zipfile.ZipFile(place.job / HARNESS, "w") as archive:
         archive.writestr("__main__.py", code)
@@ -38,7 +38,7 @@ def run(place: Place, code: str, seconds: float = 60, accelerators: tuple[int, .
     return run_process(ProcessRun(Path(sys.executable), limits, CPUS, accelerators), place, SILENT)
 
 
-def answer(place: Place, code: str) -> Any:  # noqa: ANN401 - any JSON value
+def answer(place: RunFolders, code: str) -> Any:  # noqa: ANN401 - any JSON value
     ending = run(place, f"import json, os, sys\n{code}\nprint(json.dumps(answer))")
     assert ending.code == 0, ending.log
     return json.loads(ending.log)
@@ -57,7 +57,7 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.02)
 
 
-def test_what_cannot_be_watched_is_ended(place: Place) -> None:
+def test_what_cannot_be_watched_is_ended(place: RunFolders) -> None:
     """Its mark cannot be written: nobody else could end it."""
     (place.root / MARK).mkdir()
     left = place.scratch / "pid"
@@ -68,16 +68,16 @@ def test_what_cannot_be_watched_is_ended(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("accelerators", "visible"), [((), ""), ((1, 3), "1,3")])
-def test_it_sees_its_own_accelerators_alone(place: Place, accelerators: tuple[int, ...], visible: str) -> None:
+def test_it_sees_its_own_accelerators_alone(place: RunFolders, accelerators: tuple[int, ...], visible: str) -> None:
     code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['CUDA_DEVICE_ORDER'], sep='/', end='')"
     assert run(place, code, accelerators=accelerators).log == f"{visible}/PCI_BUS_ID".encode()
 
 
-def test_it_is_given_the_job_and_the_output_folder(place: Place) -> None:
+def test_it_is_given_the_job_and_the_output_folder(place: RunFolders) -> None:
     assert answer(place, "answer = sys.argv[1:]") == [str(place.job), str(place.output)]
 
 
-def test_nothing_of_the_caller_reaches_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_the_caller_reaches_it(place: RunFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     monkeypatch.setenv("OMP_NUM_THREADS", "64")
     flags = "[sys.flags.safe_path, sys.flags.no_user_site, sys.flags.hash_randomization]"
@@ -91,7 +91,7 @@ def test_nothing_of_the_caller_reaches_it(place: Place, monkeypatch: pytest.Monk
     assert "/nowhere" not in path
 
 
-def test_it_has_the_chosen_cpus_and_so_have_its_children(place: Place) -> None:
+def test_it_has_the_chosen_cpus_and_so_have_its_children(place: RunFolders) -> None:
     code = (
         "import subprocess; ask = 'import os; print(sorted(os.sched_getaffinity(0)))'\n"
         "answer = subprocess.run([sys.executable, '-c', ask], capture_output=True, text=True).stdout"
@@ -99,18 +99,18 @@ def test_it_has_the_chosen_cpus_and_so_have_its_children(place: Place) -> None:
     assert answer(place, code) == f"{list(CPUS)}\n"
 
 
-def test_what_it_prints_and_how_it_ended_is_kept(place: Place) -> None:
+def test_what_it_prints_and_how_it_ended_is_kept(place: RunFolders) -> None:
     ending = run(place, "import sys; print('out'); sys.stdout.flush(); sys.stderr.write('err'); sys.exit(7)")
     assert ending.code == 7
     assert sorted(ending.log.split()) in ([b"err", b"out"], [b"errout"])
     assert 0 < ending.ran < 60
 
 
-def test_a_death_by_signal_is_told(place: Place) -> None:
+def test_a_death_by_signal_is_told(place: RunFolders) -> None:
     assert run(place, "import os; os.kill(os.getpid(), 9)").code == -signal.SIGKILL
 
 
-def test_its_time_ends_it_and_all_its_children(place: Place) -> None:
+def test_its_time_ends_it_and_all_its_children(place: RunFolders) -> None:
     code = (
         "import os, subprocess, sys, time\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
@@ -125,7 +125,7 @@ def test_its_time_ends_it_and_all_its_children(place: Place) -> None:
     wait_until_gone(int((place.output / "child").read_text()))
 
 
-def test_children_that_outlive_it_are_ended(place: Place) -> None:
+def test_children_that_outlive_it_are_ended(place: RunFolders) -> None:
     code = (
         "import subprocess, sys\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
@@ -135,7 +135,7 @@ def test_children_that_outlive_it_are_ended(place: Place) -> None:
     wait_until_gone(int((place.output / "child").read_text()))
 
 
-def test_a_daemon_that_left_the_group_is_ended_and_its_child(place: Place) -> None:
+def test_a_daemon_that_left_the_group_is_ended_and_its_child(place: RunFolders) -> None:
     code = (
         "import os, sys, time\n"
         "if not os.fork():\n"
@@ -156,14 +156,14 @@ def test_a_daemon_that_left_the_group_is_ended_and_its_child(place: Place) -> No
     assert [pid for pid in pids if is_running(int(pid))] == []
 
 
-def test_children_of_this_process_are_left_alone(place: Place, sleeper: subprocess.Popen[bytes]) -> None:
+def test_children_of_this_process_are_left_alone(place: RunFolders, sleeper: subprocess.Popen[bytes]) -> None:
     assert run(place, "").code == 0
     assert sleeper.poll() is None
     sleeper.kill()
     sleeper.wait()
 
 
-def test_an_interpreter_that_is_not_there_is_an_error(place: Place) -> None:
+def test_an_interpreter_that_is_not_there_is_an_error(place: RunFolders) -> None:
     limits = LockedLimits(seconds=1, bytes=1, cpus=1, processes=1)
     with pytest.raises(UnavailableError, match="the interpreter cannot be started"):
         run_process(ProcessRun(place.root / "no-python", limits, CPUS), place, SILENT)

@@ -13,8 +13,8 @@ from benchlock.evaluator.queue.queue_model import (
     Beat,
     Fence,
     JobId,
+    JobRequest,
     JobState,
-    JobWish,
     LeaseEnd,
     MachineId,
     NextState,
@@ -28,7 +28,7 @@ from benchlock.evaluator.records.run_model import RunEnd, RunId
 class ModelJob:
     """A job; ``fence`` is that of its lease as long as it is leased."""
 
-    wish: JobWish
+    wish: JobRequest
     state: JobState = "queued"
     tally: Tally = field(default_factory=Tally)
     fence: Fence | None = None
@@ -77,7 +77,7 @@ class QueueModel:
     machines: dict[MachineId, ModelMachine] = field(default_factory=dict)
     leases: dict[Fence, ModelLease] = field(default_factory=dict)
 
-    def submit(self, wish: JobWish) -> None:
+    def submit(self, wish: JobRequest) -> None:
         self.jobs.setdefault(wish.id, ModelJob(wish))
 
     def enrol(self, machine: MachineId, facts: MachineFacts) -> None:

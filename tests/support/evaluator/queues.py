@@ -7,8 +7,8 @@ from sqlalchemy import Connection, Engine, insert
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.evaluator.queue.lease_clock import Clock, Times
-from benchlock.evaluator.queue.matching import MachineFacts, WantedPlatform, Wants
-from benchlock.evaluator.queue.queue_model import JobId, JobWish, MachineId, new_job_id
+from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts, RequiredPlatform
+from benchlock.evaluator.queue.queue_model import JobId, JobRequest, MachineId, new_job_id
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_model import Outcome, RunEnd, RunId, RunStart, new_run_id
 from benchlock.registry.database.catalogue_schema import locks
@@ -21,11 +21,11 @@ LOCK = digest_bytes(b"a lock")
 LOCKS = (LOCK, digest_bytes(b"a second lock"), digest_bytes(b"a third lock"))
 BOOT = "a boot"
 TIMES = Times(60)
-CPU = WantedPlatform("linux", "amd64", "cpu", layered=True, finished=False)
-ANY = Wants((CPU,), {}, cpus=1)
-LARGE = Wants((CPU,), {"cpus": 8, "memory": "64GiB"}, cpus=1)
-ARM = Wants((WantedPlatform("linux", "arm64", "cpu", layered=True, finished=False),), {}, cpus=1)
-CONFINED = Wants((CPU,), {}, cpus=1, isolation="container")
+CPU = RequiredPlatform("linux", "amd64", "cpu", layered=True, finished=False)
+ANY = JobRequirements((CPU,), {}, cpus=1)
+LARGE = JobRequirements((CPU,), {"cpus": 8, "memory": "64GiB"}, cpus=1)
+ARM = JobRequirements((RequiredPlatform("linux", "arm64", "cpu", layered=True, finished=False),), {}, cpus=1)
+CONFINED = JobRequirements((CPU,), {}, cpus=1, isolation="container")
 
 
 class Ticking(Clock):
@@ -72,8 +72,8 @@ def keep_lock(database: Engine, lock: Digest = LOCK) -> None:
         connection.execute(insert(locks).values(columns))
 
 
-def wish(wants: Wants = ANY, job: JobId | None = None, lock: Digest = LOCK) -> JobWish:
-    return JobWish(job or new_job_id(NOON), lock, wants)
+def wish(wants: JobRequirements = ANY, job: JobId | None = None, lock: Digest = LOCK) -> JobRequest:
+    return JobRequest(job or new_job_id(NOON), lock, wants)
 
 
 def machine(number: int) -> MachineId:

@@ -14,8 +14,8 @@ import pytest
 from benchlock.api.client.worker_agent import open_queue
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
-from benchlock.evaluator.queue.matching import Wants
-from benchlock.evaluator.queue.queue_model import JobWish, new_job_id
+from benchlock.evaluator.queue.matching import JobRequirements
+from benchlock.evaluator.queue.queue_model import JobRequest, new_job_id
 from benchlock.evaluator.records.evidence_status import REPORTED_FIELDS
 from benchlock.evaluator.records.run_document import encode_run
 from benchlock.evaluator.records.run_model import Run, new_run_id
@@ -62,7 +62,7 @@ def by_client(client: Client, run: Run) -> Send:
 def by_worker(client: Client, run: Run, registry: LocalRegistry) -> Send:
     queue = open_queue(registry)
     queue.enrol(machine(1), BOOT, facts())
-    queue.submit(JobWish(new_job_id(NOON), run.start.lock, Wants((CPU,), {}, cpus=1)))
+    queue.submit(JobRequest(new_job_id(NOON), run.start.lock, JobRequirements((CPU,), {}, cpus=1)))
     lease = queue.lease(machine(1), BOOT)
     assert lease is not None
     path = f"/v1/leases/{lease.fence}/run"

@@ -13,8 +13,8 @@ from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
-from benchlock.evaluator.queue.matching import Wants
-from benchlock.evaluator.queue.queue_model import JobWish, Lease, new_job_id
+from benchlock.evaluator.queue.matching import JobRequirements
+from benchlock.evaluator.queue.queue_model import JobRequest, Lease, new_job_id
 from benchlock.evaluator.records.run_model import RunEnd
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import Authenticator, Tokens
@@ -39,7 +39,7 @@ def lock(registry: LocalRegistry) -> Lock:
 def lease(registry: LocalRegistry, lock: Lock) -> Lease:
     queue = open_queue(registry)
     queue.enrol(machine(1), BOOT, facts())
-    queue.submit(JobWish(new_job_id(NOON), lock.id, Wants((CPU,), {}, cpus=1)))
+    queue.submit(JobRequest(new_job_id(NOON), lock.id, JobRequirements((CPU,), {}, cpus=1)))
     found = queue.lease(machine(1), BOOT)
     assert found is not None
     return found

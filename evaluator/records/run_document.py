@@ -149,11 +149,7 @@ def decode_run(content: bytes, where: str) -> Run:
         record = msgspec.convert(document, _Record)
         run = Run(_start(record), _end(record.end))
         written = encode_run(run)
-    except (
-        msgspec.MsgspecError,
-        ValueError,
-        OverflowError,
-    ) as error:  # also from times that are malformed or out of range
+    except (msgspec.MsgspecError, ValueError, OverflowError) as error:  # times raise the last two
         raise _malformed(where, str(error)) from error
     if written != content:
         raise _malformed(where, "it is not canonical JSON")

@@ -49,9 +49,7 @@ runs = Table(
     Column("platform", JSON, nullable=False),
     Column("host", JSON, nullable=False),
     Column("image_id", DIGEST),  # null if the run is a process
-    Column(
-        "process", JSON, nullable=False
-    ),  # the process that executes it, so that an abandoned run can be distinguished from a live one
+    Column("process", JSON, nullable=False),  # the process that executes it, to recognise an abandoned run
     Column("started_at", Moment, nullable=False),
     Index(None, "lock", "id"),
     info=APPEND_ONLY,

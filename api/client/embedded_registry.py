@@ -121,9 +121,9 @@ class EmbeddedRegistry:
 
         lock = self.lock(target, {}).lock if isinstance(target, Request) else target
         queue = open_queue(self.opened)
-        wish = make_job_request(lock, self.store, isolation, now, allow_code=allow_code)
+        job_request = make_job_request(lock, self.store, isolation, now, allow_code=allow_code)
         self.catalogue.put_lock(lock)
-        return queue.explain(queue.submit(wish).id)
+        return queue.explain(queue.submit(job_request).id)
 
     def verify(
         self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None

@@ -8,8 +8,11 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 BENCH := .venv-bench/.made
 PIPELINE := .venv-pipeline/.made
+PURE := tests/house/test_tree.py tests/artifacts/test_*.py $(addprefix tests/artifacts/,bundles net) \
+	$(addprefix tests/registry/,text versions requests resolution lock manifests) \
+	$(addprefix tests/evaluator/harness/,steps quality inference)
 
-.PHONY: help demo test check base bit-flips bench simulate-statistics format schemas lock engine engine-stop clean
+.PHONY: help demo test fast check base bit-flips bench simulate-statistics format schemas lock engine engine-stop clean
 
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -25,7 +28,14 @@ base: $(DEV) ## what the tests need of the system, and the base of their images:
 	@sh tests/support/system/system.sh
 	@! command -v mmdebstrap >/dev/null || $(BIN)/python -m tests.support.system.base .pytest_cache/d/benchlock-base
 
-check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
+fast: $(DEV) ## lint, types, and the tests that need no engine, no server and no simulation: under a minute
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/mypy tests examples benchmarks
+	@$(BIN)/python -m pytest -q -n 2 -m "not databases and not engine and not image" $(PURE) $(ARGS)
+
+check: $(DEV) ## format, lint, types, import direction, schema drift, migrations, size
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -33,6 +43,7 @@ check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m benchlock.registry.requests.json_schemas .cache/schemas && diff -r .cache/schemas docs/schemas
 	@$(BIN)/python -m benchlock.migrations.schema_check
+	@$(BIN)/python -m tests.house.size
 
 bit-flips: $(DEV) ## flip 100 random bits of a database of each kind, and say what became of each; FLIPS=N for others
 	@$(BIN)/python -m pytest -q tests/acceptance/test_bit_flips.py --flips $(or $(FLIPS),100)

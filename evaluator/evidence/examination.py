@@ -49,7 +49,7 @@ _BYTES_A_LIST: Final = 256 << 20
 _LARGEST_LOG: Final = 1 << 20
 
 
-class _Remembered(msgspec.Struct, frozen=True):
+class _CacheEntry(msgspec.Struct, frozen=True):
     """The cached result for a record that agrees.
 
     Whether the harness is a released one is decided by the build that reads the cache.
@@ -150,7 +150,7 @@ class Examiner:
             return EvidenceStatus("unverified", (error.what,), reported, damaged=isinstance(error, IntegrityError))
         if reasons:
             return EvidenceStatus("contradicted", reasons, reported)
-        remembered = _Remembered(lock.harness, names, measurement)
+        remembered = _CacheEntry(lock.harness, names, measurement)
         self._remember(run, remembered)
         return _verified(run, remembered)
 
@@ -177,11 +177,11 @@ class Examiner:
             if (status := self._unverified.get(path)) is not None:
                 return status
         try:
-            return _verified(run, msgspec.json.decode(path.read_bytes(), type=_Remembered))
+            return _verified(run, msgspec.json.decode(path.read_bytes(), type=_CacheEntry))
         except (OSError, msgspec.DecodeError):
             return None
 
-    def _remember(self, run: Run, remembered: _Remembered) -> None:
+    def _remember(self, run: Run, remembered: _CacheEntry) -> None:
         """Cache that a record agrees; if the folder cannot be written, the next call compares again."""
         path = self._cache_path(run)
         with suppress(OSError):
@@ -301,7 +301,7 @@ def recompute_once(
     return recomputed
 
 
-def _verified(run: Run, remembered: _Remembered) -> EvidenceStatus:
+def _verified(run: Run, remembered: _CacheEntry) -> EvidenceStatus:
     """Return the state of a record that agrees; all metrics of an unreleased harness are self-reported."""
     assert run.end is not None
     names = remembered.reported_by_model

@@ -31,7 +31,7 @@ __all__ = ["Draft", "dry_run_publish", "dry_run_publish_all", "publish", "publis
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _PreparedDraft:
     """A draft without problems: the manifest to publish, and its stored files."""
 
     draft: Draft
@@ -128,7 +128,7 @@ def store_draft(
     return prepared.manifest
 
 
-def _commit(prepared: _Prepared, store: BlobStore, catalogue: CatalogueProtocol) -> PublishResult:
+def _commit(prepared: _PreparedDraft, store: BlobStore, catalogue: CatalogueProtocol) -> PublishResult:
     draft, manifest = prepared.draft, prepared.manifest
     store.put(io.BytesIO(manifest_content(manifest)), name=str(draft.path))
     result = catalogue.publish(manifest, Provenance(draft.text, prepared.stored.sources))
@@ -142,9 +142,9 @@ def _prepare(
     catalogue: CatalogueProtocol,
     progress: Progress,
     warn: Callable[[str], None],
-) -> list[_Prepared]:
+) -> list[_PreparedDraft]:
     """Store the files of drafts and return the prepared drafts, or raise all problems of all drafts."""
-    problems, prepared_drafts = Problems(), list[_Prepared]()
+    problems, prepared_drafts = Problems(), list[_PreparedDraft]()
     for draft in drafts:
         draft_problems = Problems()
         for problem in draft.problems:
@@ -175,7 +175,7 @@ def _warn_of_claims(manifests: Sequence[Manifest], catalogue: CatalogueProtocol,
 
 def _prepare_one(
     draft: Draft, store: BlobStore, progress: Progress, problems: Problems, warn: Callable[[str], None]
-) -> _Prepared | None:
+) -> _PreparedDraft | None:
     """Prepare a draft; return ``None`` if a file is missing or wrong, because the manifest is incomplete then."""
     file_problems = Problems()
     stored = store_draft_files(draft, store, progress, file_problems)
@@ -189,11 +189,11 @@ def _prepare_one(
     if missing_paths or problems.found:
         return None
     with problems.noted():
-        return _Prepared(draft, parse_published(manifest_content(with_files(draft.manifest, files))), stored)
+        return _PreparedDraft(draft, parse_published(manifest_content(with_files(draft.manifest, files))), stored)
     return None
 
 
-def _require_unique(prepared: _Prepared, others: Iterable[_Prepared]) -> None:
+def _require_unique(prepared: _PreparedDraft, others: Iterable[_PreparedDraft]) -> None:
     """Require that no other draft of the call has the same version with other content."""
     reference, digest = reference_of(prepared.manifest), manifest_digest(prepared.manifest)
     for other in others:

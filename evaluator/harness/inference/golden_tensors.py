@@ -22,7 +22,7 @@ from ..predictors import Predictor, Tensors
 from ..steps import Source
 from .finiteness import FiniteCheck
 from .model_session import Session, query
-from .pipeline import Pipeline, Prediction, Prepared
+from .pipeline import Pipeline, Prediction, PreparedSample
 
 NumericArray = NDArray[Any]
 
@@ -243,7 +243,7 @@ def check_golden(model: Model, predictor: Predictor, pipeline: Pipeline, folder:
     return report
 
 
-def stack_inputs(prepared: Prepared) -> Tensors:
+def stack_inputs(prepared: PreparedSample) -> Tensors:
     """Return each input of a sample after its steps; several calls are stacked on a new first axis."""
     first, *others = prepared.calls
     if not others:
@@ -252,7 +252,7 @@ def stack_inputs(prepared: Prepared) -> Tensors:
 
 
 def predict_sample(
-    pipeline: Pipeline, session: Session, prepared: Prepared, place: tuple[int, str], finite: FiniteCheck
+    pipeline: Pipeline, session: Session, prepared: PreparedSample, place: tuple[int, str], finite: FiniteCheck
 ) -> Prediction:
     """Return the prediction of one sample, in calls of its own.
 

@@ -79,7 +79,7 @@ Prediction = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedSample:
     """One sample after the steps of its inputs: the inputs of each call, without constants and states.
 
     ``geometry`` describes, by input name, how each image was made from its original.
@@ -136,7 +136,7 @@ class Pipeline:
         """Return the number of samples per call: one where samples go alone, else the graph's, else ``requested``."""
         return 1 if self.is_single_sample else self._model.batch or requested
 
-    def prepare(self, samples: Samples, number: int) -> Prepared:
+    def prepare(self, samples: Samples, number: int) -> PreparedSample:
         """Read and prepare the sample ``number``.
 
         Raises:
@@ -153,7 +153,7 @@ class Pipeline:
             for tensor in rows[port.name]:
                 _check_input(port, tensor, where)
         calls = _calls(rows, self._each, sample)
-        return Prepared(calls, {name: row[0].geometry for name, row in rows.items() if row[0].geometry})
+        return PreparedSample(calls, {name: row[0].geometry for name, row in rows.items() if row[0].geometry})
 
     def stack(self, calls: Sequence[Mapping[str, NDArray[Any]]]) -> Tensors:
         """Stack several samples into the tensors of one call, in C order; a fixed batch is padded with the last sample.

@@ -17,7 +17,7 @@ import numpy as np
 from ..core.job import Job
 from ..core.scenarios import LoadGenScenario, Offline, Server, samples_per_query
 from ..inference.audits import check_answers
-from ..inference.pipeline import Prediction, Prefetcher, Prepared, count_prefetch_threads
+from ..inference.pipeline import Prediction, Prefetcher, PreparedSample, count_prefetch_threads
 from ..inference.predictions import PREDICTIONS
 from .loadgen import drive, per_unit
 from .meter import Meter, collect_columns, save
@@ -35,7 +35,7 @@ _AHEAD = 4
 class Unit(NamedTuple):
     """Prepared samples, and the nanoseconds of their preparation."""
 
-    samples: list[Prepared]
+    samples: list[PreparedSample]
     duration_ns: int
 
 
@@ -119,7 +119,7 @@ class PipelineUnits:
         self._stages.extend((unit.duration_ns, predict_ns, outputs_ns))
         return predictions
 
-    def _calls(self, samples: Sequence[Prepared]) -> list[Any]:
+    def _calls(self, samples: Sequence[PreparedSample]) -> list[Any]:
         pipeline, session = self._stage.pipeline, self._stage.session
         session.start_sample()
         call_numbers = range(len(samples[0].calls))
@@ -127,7 +127,7 @@ class PipelineUnits:
             session.predict(pipeline.stack([sample.calls[number] for sample in samples])) for number in call_numbers
         ]
 
-    def _predictions(self, samples: Sequence[Prepared], calls: Sequence[Any]) -> list[Prediction]:
+    def _predictions(self, samples: Sequence[PreparedSample], calls: Sequence[Any]) -> list[Prediction]:
         pipeline = self._stage.pipeline
         answers = [pipeline.answers(tensors, len(samples), "the pipeline phase") for tensors in calls]
         return [pipeline.combine(of_sample) for of_sample in zip(*answers, strict=True)]

@@ -19,7 +19,7 @@ from ..inference.audits import UNKEPT_OUTPUTS, UnkeptOutputs
 from ..inference.finiteness import FiniteCheck
 from ..inference.golden_tensors import check_golden
 from ..inference.model_session import Session, call
-from ..inference.pipeline import Pipeline, Prediction, Prefetcher, Prepared, count_prefetch_threads
+from ..inference.pipeline import Pipeline, Prediction, Prefetcher, PreparedSample, count_prefetch_threads
 from ..inference.predictions import (
     PREDICTIONS,
     PredictionRecorder,
@@ -100,7 +100,7 @@ class _Phase:
         self.returned = FiniteCheck(job.model, samples.names)
         self.predicted = FiniteCheck(job.model, samples.names, when=" after its steps")
 
-    def predict_all(self) -> Iterator[tuple[Prepared, Prediction]]:
+    def predict_all(self) -> Iterator[tuple[PreparedSample, Prediction]]:
         """Each sample as it was prepared, and what was predicted of it.
 
         ``prepare`` is the time of all threads, ``wait`` what the predicting one waited for them.
@@ -118,10 +118,10 @@ class _Phase:
             yield from zip(prepared, predictions, strict=True)
         self._timings.seconds |= {"prepare": ahead.busy, "wait": ahead.waited}
 
-    def _prepare(self, number: int) -> Prepared:
+    def _prepare(self, number: int) -> PreparedSample:
         return self._pipeline.prepare(self._samples, number)
 
-    def _predict(self, prepared: Sequence[Prepared], start: int) -> list[Prediction]:
+    def _predict(self, prepared: Sequence[PreparedSample], start: int) -> list[Prediction]:
         """Predict samples that go into one call, or one that takes several; ``start`` is the number of the first."""
         where = f"samples {start} to {start + len(prepared) - 1}"
         self._session.start_sample()

@@ -34,7 +34,7 @@ class _Settings(msgspec.Struct, rename="pascal"):
 
 
 @prepare_decoder
-class _Written(msgspec.Struct):
+class _ImageConfig(msgspec.Struct):
     os: str
     architecture: str
     rootfs: _RootFs
@@ -48,7 +48,7 @@ def parse_configuration(text: bytes) -> Configuration:
         InvalidInputError: the text is not such a configuration.
     """
     try:
-        document = msgspec.json.decode(text, type=_Written)
+        document = msgspec.json.decode(text, type=_ImageConfig)
         layers = tuple(parse_digest(layer) for layer in document.rootfs.diff_ids)
     except (msgspec.MsgspecError, InvalidInputError) as error:
         raise InvalidInputError(f"the configuration is that of no image: {error}") from error

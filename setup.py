@@ -26,6 +26,7 @@ class BuildWithCommit(build_py):
     """Builds the packages, and benchlock/api/commit.txt where the commit is known."""
 
     def run(self) -> None:
+        """Write the commit of this build beside the modules."""
         super().run()
         commit = read_commit()
         if commit and not self.editable_mode:

@@ -177,7 +177,7 @@ class CommandGroup(click.Group):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document to standard output.")
 @click.pass_context
 def benchlock(context: click.Context, registry: str, *, as_json: bool) -> None:
-    """A reproducible artifact registry and evaluation store for deep learning."""
+    """A reproducible artifact registry and evaluation store for deep learning."""  # noqa: D401 - the help text of the program
     context.obj = Invocation(registry=registry or str(default_registry()), as_json=as_json)
 
 

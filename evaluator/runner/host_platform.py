@@ -136,7 +136,7 @@ class Host:
 
 def this_host() -> Host:
     """Read the facts of this host from the kernel and the tools."""
-    cpu = _cpuinfo(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else "")
+    cpu = parse_cpuinfo(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else "")
     machine = platform.machine().lower()
     listing = read_accelerators()
     return Host(
@@ -147,7 +147,7 @@ def this_host() -> Host:
         cpus=available_cpus(),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         kernel=f"{platform.system()} {platform.release()}",
-        governor=_governor(_GOVERNORS),
+        governor=read_governor(_GOVERNORS),
         accelerators=listing.accelerators,
         without=listing.reason,
     )
@@ -175,14 +175,14 @@ def choose_cpus(available: Sequence[int], count: int) -> tuple[int, ...]:
     return tuple(sorted(available)[:count])
 
 
-def _cpuinfo(text: str) -> Mapping[str, str]:
+def parse_cpuinfo(text: str) -> Mapping[str, str]:
     """Return the keys and values of the first processor."""
     first = text.split("\n\n", 1)[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _governor(folder: Path) -> str | None:
+def read_governor(folder: Path) -> str | None:
     """Return the frequency governor; several if CPUs differ, None if there is none, as in virtual machines."""
     governors = {path.read_text(encoding="ascii").strip() for path in folder.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     return ", ".join(sorted(governors)) or None

@@ -130,12 +130,12 @@ def _check_apart(paths: Sequence[str], place: Place, problems: Problems) -> None
             what = f"{path!r} is also files[{seen[bare]}]"
             problems.add(place.at(index, "path").error(what, "give each file its own path"))
         seen.setdefault(bare, index)
-    for index, outer in sorted(_inside_others(paths)):
+    for index, outer in sorted(find_nested_paths(paths)):
         what = f"{paths[index]!r} lies inside files[{outer}], {paths[outer]!r}"
         problems.add(place.at(index, "path").error(what, "list the tree, or its files, not both"))
 
 
-def _inside_others(paths: Sequence[str]) -> Iterator[tuple[int, int]]:
+def find_nested_paths(paths: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield the index of each path inside another one, and the index of the outermost path around it.
 
     In the sorted order a path follows those around it, with nothing but their contents in between.

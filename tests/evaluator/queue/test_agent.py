@@ -319,7 +319,7 @@ def test_a_machine_that_changed_since_it_was_enrolled_gives_the_job_back(
     def governor(_folder: object) -> str:
         return next(found, "powersave")
 
-    monkeypatch.setattr("benchlock.evaluator.runner.host_platform._governor", governor)
+    monkeypatch.setattr("benchlock.evaluator.runner.host_platform.read_governor", governor)
     site.agent().work(once=True)
     assert site.job(job).state == "done"
     with site.database.connect() as connection:
@@ -362,7 +362,7 @@ def test_a_lease_that_cannot_be_used_nor_given_back_yet_is_given_again_and_costs
     def governor(_folder: object) -> str:
         return next(found, "powersave")
 
-    monkeypatch.setattr("benchlock.evaluator.runner.host_platform._governor", governor)
+    monkeypatch.setattr("benchlock.evaluator.runner.host_platform.read_governor", governor)
     site.agent(queue=Away(site.database, site.queue._now, site.times)).work(once=True)
     done = site.job(job)
     assert (done.state, done.tally.total) == ("done", 0)

@@ -7,7 +7,7 @@ import pytest
 
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.records.run_model import HOST_FACTS, MAY_BE_NONE
-from benchlock.evaluator.runner.host_platform import _cpuinfo, _governor, choose_cpus, this_host
+from benchlock.evaluator.runner.host_platform import choose_cpus, parse_cpuinfo, read_governor, this_host
 
 CPUINFO = """\
 processor	: 0
@@ -36,17 +36,17 @@ def test_the_host_says_what_the_kernel_says() -> None:
 
 
 def test_cpuinfo_is_that_of_the_first_processor() -> None:
-    found = _cpuinfo(CPUINFO)
+    found = parse_cpuinfo(CPUINFO)
     assert (found["model name"], found["flags"]) == ("Some CPU @ 2.00GHz", "sse2 avx2 fma")
 
 
 def test_governors_are_named_once(tmp_path: Path) -> None:
-    assert _governor(tmp_path) is None
+    assert read_governor(tmp_path) is None
     for number, governor in enumerate(["performance", "powersave", "performance"]):
         folder = tmp_path / f"cpu{number}" / "cpufreq"
         folder.mkdir(parents=True)
         (folder / "scaling_governor").write_text(governor + "\n")
-    assert _governor(tmp_path) == "performance, powersave"
+    assert read_governor(tmp_path) == "performance, powersave"
 
 
 def test_the_lowest_cpus_are_chosen() -> None:

@@ -52,7 +52,7 @@ class Noted:
     def url(self, path: str) -> str:
         return path
 
-    def once(self, method: str, url: str, *, seconds: float, **_: Any) -> ServerResponse:  # noqa: ANN401
+    def ask_once(self, method: str, url: str, *, seconds: float, **_: Any) -> ServerResponse:  # noqa: ANN401
         self.patience[method] = seconds
         answer = wire.LeaseAnswer(lease=LEASE) if method == "POST" else wire.Beaten(answer="keep")
         return ServerResponse(200, {}, msgspec.json.encode(answer), url, cast("Any", None))

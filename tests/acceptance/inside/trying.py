@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 sys.path.insert(0, sys.argv[1])
 
 from harness import predictors
-from harness.failures import Failure, failing
-from harness.reading import parse_job
+from harness.core.failures import Failure, classify_errors
+from harness.core.job_parser import parse_job
 
 OUT = Path(sys.argv[2])
 Batch = dict[str, NDArray[Any]]
@@ -50,7 +50,7 @@ def tried(
         loaded = predictors.load(model, OUT, predictors.Place(1, "cpu"))
         answers = []
         for batch in batches:
-            with failing("predict", "a call"):
+            with classify_errors("predict", "a call"):
                 answers.append(loaded.predict(batch))
         loaded.close()
     except Failure as error:

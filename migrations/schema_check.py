@@ -19,9 +19,9 @@ from sqlalchemy import JSON, Connection, Engine, Text, create_engine, text
 from benchlock.artifacts import size_limits
 from benchlock.evaluator.queue.queue_schema import jobs
 from benchlock.migrations import configure, upgrade, upgrade_within
-from benchlock.registry.auth.access_schema import tokens
 from benchlock.registry.database import triggers as database_triggers
 from benchlock.registry.database.engine import open_engine, write_transaction
+from benchlock.registry.database.registry_schema import tokens
 from benchlock.registry.database.triggers import TextLimits, find_missing_triggers, list_guards
 
 METADATA = jobs.metadata

@@ -12,7 +12,6 @@ from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import find_artifact, read_draft
 from benchlock.api.cli.commands import Invocation
 from benchlock.api.cli.run_options import ALLOW_CODE, ISOLATION, parse_isolation
-from benchlock.api.cli.run_tables import golden_lines, golden_summary
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.display import format_count
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError
@@ -133,6 +132,8 @@ def _check(invocation: Invocation, request: "GoldenRequest", source: str | None)
     if invocation.as_json:
         output.print_json({"manifest": str(path), "golden": source, "ok": True, **trial.report})
         return
+    from benchlock.api.cli.run_tables import golden_lines, golden_summary  # noqa: PLC0415
+
     output.echo(f"{source}: {golden_summary(trial.report)}")
     for line in golden_lines(trial.report):
         output.echo(f"  {line}")

@@ -6,8 +6,8 @@ from sqlalchemy import insert, text
 
 from benchlock.evaluator.queue.machines import store_class
 from benchlock.evaluator.queue.matching import JobRequirements, RequiredPlatform
-from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.database.registry_schema import locks
 from benchmarks.queueing.places import Place
 
 LOCK = "sha256:" + "1" * 64

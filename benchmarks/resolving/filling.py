@@ -15,8 +15,8 @@ from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.migrations import upgrade
 from benchlock.registry.catalogue.version_rows import key_of, rows_of_version
-from benchlock.registry.database.catalogue_schema import manifests, versions
 from benchlock.registry.database.engine import open_engine, write_transaction
+from benchlock.registry.database.registry_schema import manifests, versions
 from benchlock.registry.manifests import Manifest, parse_published
 from benchlock.registry.manifests.manifest_content import content as content_of
 from benchlock.registry.manifests.manifest_content import reference_of

@@ -45,11 +45,11 @@ from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_result
 from benchlock.evaluator.records.run_model import RunEnd, RunId
 from benchlock.evaluator.records.run_store import record_end
 from benchlock.evaluator.runner.outcome import FailureClass
-from benchlock.registry.auth.access_schema import token_revocations, tokens
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.auth.tokens import State, expiry
 from benchlock.registry.database.record_chain import insert_record
+from benchlock.registry.database.registry_schema import token_revocations, tokens
 
 _HEADS = (2, 8, 32, 128)
 """Lengths of the list of oldest jobs, tried in turn: other transactions may have locked the first jobs."""

@@ -12,10 +12,10 @@ from benchlock.evaluator.queue.lease_clock import Moment, queue_id
 from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts, list_lacks
 from benchlock.evaluator.queue.queue_model import NEUTRAL, OWN_FAULTS, LeaseEnd, MachineId
 from benchlock.evaluator.queue.queue_schema import classes, dispatch, eligible, jobs, lease_slots, leases, machines
-from benchlock.registry.auth.access_schema import token_revocations, tokens
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.auth.tokens import State, expiry
+from benchlock.registry.database.registry_schema import token_revocations, tokens
 
 MOST_OWNED: Final = 1000
 """The maximum number of machines of a token without the scope admin."""
@@ -165,7 +165,7 @@ def store_machine(
 
 
 def mark_departed(connection: Connection, machine: MachineId, moment: Moment) -> None:
-    """Mark a machine as gone, as ``Queue.depart`` does."""
+    """Mark a machine as gone, as ``Queue.depart`` does: as one that has sent nothing for long."""
     row = connection.execute(select(machines.c.owner).where(machines.c.id == machine)).first()
     if row is not None:
         check_own(row.owner, machine)
@@ -224,7 +224,10 @@ _CAUSES: Final = {
 
 
 def is_free_probe(connection: Connection, lease: Row[Any], lease_end: LeaseEnd) -> bool:
-    """Return whether the lease was a probe of a machine that is held back, whose end does not count."""
+    """Return whether the end of a lease is not counted against its job: it was a probe of a machine that is held back.
+
+    A job has at most ``MAX_FREE_PROBES`` such ends.
+    """
     if lease_end not in OWN_FAULTS:
         return False
     query = select(machines.c.held).where(machines.c.id == lease.machine).with_for_update()
@@ -237,7 +240,9 @@ def is_free_probe(connection: Connection, lease: Row[Any], lease_end: LeaseEnd) 
 def count_fault(
     connection: Connection, lease: Row[Any], lease_end: LeaseEnd, reason: str | None, moment: Moment
 ) -> None:
-    """Count the end of a lease against its machine if the machine may be the cause; reset the count on success.
+    """Count the end of a lease against its machine if the machine may be the cause.
+
+    Any other end that proves the machine to work, a failed run included, resets the count.
 
     Args:
         connection: The transaction that ends the lease.

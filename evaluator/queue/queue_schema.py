@@ -8,8 +8,8 @@ Their rows change: a job is queued, leased and ended. Append-only tables stand b
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, Table, text
 
 from benchlock.evaluator.records.runs_schema import RUN_ID
-from benchlock.registry.database.catalogue_schema import APPEND_ONLY, metadata
 from benchlock.registry.database.column_types import DIGEST, TEXT, WHOLE, Moment, bounded_text
+from benchlock.registry.database.registry_schema import APPEND_ONLY, metadata
 
 JOB_ID = bounded_text(len("job/") + 26)
 COUNTED = BigInteger().with_variant(Integer, "sqlite")

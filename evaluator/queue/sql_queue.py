@@ -64,8 +64,8 @@ from benchlock.evaluator.records.run_model import Run, RunEnd, RunId, RunStart, 
 from benchlock.evaluator.records.run_store import load_run, record_start, runs_of
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
-from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import read_transaction, row_lock_transaction, write_transaction
+from benchlock.registry.database.registry_schema import locks
 
 
 class SqlQueue:

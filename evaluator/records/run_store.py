@@ -41,7 +41,6 @@ from benchlock.evaluator.records.runs_schema import (
 from benchlock.evaluator.statistics.metric_model import Interval, Metric
 from benchlock.registry.auth.audit_log import now, record_action
 from benchlock.registry.auth.permissions import get_actor
-from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import (
     RESTORE,
     DamagedDatabaseError,
@@ -50,6 +49,7 @@ from benchlock.registry.database.engine import (
     write_transaction,
 )
 from benchlock.registry.database.record_chain import check_records, digest_record, find_positions, insert_record
+from benchlock.registry.database.registry_schema import locks
 
 _PARTS: Final = (run_metrics, run_batch_metrics, run_packages, run_blobs)
 _AT_ONCE: Final = 8

@@ -33,9 +33,9 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.evaluator.records.run_model import Hiding, Run, RunEnd, RunId
 from benchlock.registry.auth.audit_log import record_action
-from benchlock.registry.database.catalogue_schema import APPEND_ONLY, deferred_key, metadata
 from benchlock.registry.database.column_types import DIGEST, TEXT, WHOLE, Moment, bounded_text
 from benchlock.registry.database.record_chain import insert_record
+from benchlock.registry.database.registry_schema import APPEND_ONLY, deferred_key, metadata
 
 RUN_ID = bounded_text(len("run/") + 26)
 

@@ -12,13 +12,13 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, ScalarSelect, fun
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
 from benchlock.artifacts.size_limits import SCOPES, check_text
-from benchlock.registry.auth.access_schema import token_revocations, token_rotations, tokens
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import Actor, Scopes, UnauthorizedError, get_actor
 from benchlock.registry.auth.token_format import Secret, new_secret, parse_secret
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.record_chain import check_records, digest_record, insert_record, record_kind
 from benchlock.registry.database.record_values import is_id, new_id
+from benchlock.registry.database.registry_schema import token_revocations, token_rotations, tokens
 from benchlock.registry.names import WORD
 
 TokenId = NewType("TokenId", str)

@@ -43,11 +43,11 @@ from benchlock.registry.catalogue.version_rows import (
     unknown_name,
     unknown_version,
 )
-from benchlock.registry.database.catalogue_schema import files, lock_blobs, locks, manifests, versions, yanks
 from benchlock.registry.database.engine import damage_error, read_transaction, report_decode_errors, write_transaction
 from benchlock.registry.database.group_commit import GroupCommit
 from benchlock.registry.database.prepared_statements import PreparedSelect
 from benchlock.registry.database.record_chain import check_stored, insert_record, record_kind
+from benchlock.registry.database.registry_schema import files, lock_blobs, locks, manifests, versions, yanks
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, load
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.manifests.manifest_content import manifest_digest, parse_published, reference_of

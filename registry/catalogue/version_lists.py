@@ -12,8 +12,8 @@ from benchlock.artifacts.digest import Digest
 from benchlock.registry.catalogue.catalogue_protocol import no_version_error
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.catalogue.version_rows import SHOWN_VERSIONS, Key, unknown_name
-from benchlock.registry.database.catalogue_schema import VERSION, versions, yanks
 from benchlock.registry.database.prepared_statements import PreparedSelect
+from benchlock.registry.database.registry_schema import VERSION, versions, yanks
 from benchlock.registry.names import Kind, Name, Reference
 from benchlock.registry.resolution.candidates import EVERY, Population, Status
 from benchlock.registry.versions.semantic_version import Version, key

@@ -15,7 +15,9 @@ from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
-from benchlock.registry.database.catalogue_schema import (
+from benchlock.registry.database.prepared_statements import PreparedSelect
+from benchlock.registry.database.record_chain import insert_record
+from benchlock.registry.database.registry_schema import (
     VERSION,
     environments,
     files,
@@ -28,8 +30,6 @@ from benchlock.registry.database.catalogue_schema import (
     versions,
     yanks,
 )
-from benchlock.registry.database.prepared_statements import PreparedSelect
-from benchlock.registry.database.record_chain import insert_record
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, list_blob_references
 from benchlock.registry.manifests import File, Image, Manifest, Model, files_of
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, reference_of

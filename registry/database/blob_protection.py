@@ -20,7 +20,6 @@ from benchlock.artifacts.atomic_files import LOCK_TIMEOUT
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.uploads.blob_holds import BLOCK_BYTES, HOLD_SECONDS, make_owner_tag
-from benchlock.registry.database.catalogue_schema import blob_holds
 from benchlock.registry.database.engine import (
     database_location,
     read_transaction,
@@ -29,6 +28,7 @@ from benchlock.registry.database.engine import (
 )
 from benchlock.registry.database.postgresql import STORE_KEY, Protection, hold_protection, identify_session
 from benchlock.registry.database.record_chain import BATCH, in_batches
+from benchlock.registry.database.registry_schema import blob_holds
 
 _NOW: Final[ColumnClause[float]] = literal_column("extract(epoch from clock_timestamp())::float8", Float)
 """The clock of the server, because the clocks of the hosts may differ."""

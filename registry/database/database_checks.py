@@ -10,7 +10,6 @@ from sqlalchemy import Connection, Engine, MetaData, select, text
 
 from benchlock.artifacts.errors import IntegrityError, RefusedError, UnavailableError
 from benchlock.registry.database import triggers
-from benchlock.registry.database.catalogue_schema import owners
 from benchlock.registry.database.engine import (
     RESTORE,
     RESTORE_NOW,
@@ -32,6 +31,7 @@ from benchlock.registry.database.record_chain import (
     record_kinds,
     walk_chain,
 )
+from benchlock.registry.database.registry_schema import owners
 from benchlock.registry.database.triggers import TextLimits, find_missing_triggers, list_guards
 
 _SOUND: Final = "ok"

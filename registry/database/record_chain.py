@@ -21,10 +21,10 @@ from sqlalchemy import Connection, MetaData, Select, Table, bindparam, literal_c
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import MOST_EXACT, encode_canonical
-from benchlock.registry.database.catalogue_schema import record_chain
 from benchlock.registry.database.engine import DamagedDatabaseError, damage_error
 from benchlock.registry.database.prepared_statements import PreparedInsert, PreparedSelect
 from benchlock.registry.database.record_values import format_time
+from benchlock.registry.database.registry_schema import record_chain
 
 Values = Mapping[str, Any]
 Parts = Iterable[tuple[Table, Sequence[Values]]]

@@ -17,8 +17,8 @@ from benchlock.registry.inspection.image_files import Ask, check_finished, check
 from benchlock.registry.inspection.model_files import check_model, is_graph
 from benchlock.registry.manifests import Dataset, Image, Manifest, Model
 from benchlock.registry.text.decoder import convert
+from benchlock.registry.text.document import Document
 from benchlock.registry.text.problems import Problems
-from benchlock.registry.text.yaml import Document
 
 OTHERS = ("various", "proprietary")
 """Licence identifiers beside SPDX: of several parts with a licence each, and of terms without an SPDX identifier."""

@@ -16,8 +16,8 @@ from benchlock.registry.manifests.manifest_types import ConstantInput, StateInpu
 from benchlock.registry.manifests.step_shapes import apply_steps
 from benchlock.registry.manifests.tensor_shapes import Sizes, Tensor, batch_axis, declare_tensor, format_sizes
 from benchlock.registry.names import find_close
+from benchlock.registry.text.document import Document, Place
 from benchlock.registry.text.problems import Problems
-from benchlock.registry.text.yaml import Document, Place
 
 _RESIZED = ("tflite",)
 """Formats whose batch axis the predictor sets, whatever size the graph has."""

@@ -1,6 +1,5 @@
 """Manifests of models, datasets, frameworks and images: types, reading, checks and digests."""
 
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, parse_published, plain, with_files
 from benchlock.registry.manifests.manifest_types import (
     Dataset,
@@ -34,6 +33,5 @@ __all__ = [
     "manifest_digest",
     "parse_published",
     "plain",
-    "read_authored",
     "with_files",
 ]

@@ -19,8 +19,8 @@ from benchlock.registry.manifests.manifest_types import (
 )
 from benchlock.registry.manifests.steps import Frame
 from benchlock.registry.manifests.tensor_shapes import Sizes, batch_axis, declare_tensor, fixed_batch, format_sizes
+from benchlock.registry.text.document import Place
 from benchlock.registry.text.problems import Problems
-from benchlock.registry.text.yaml import Place
 
 _ANSWERS = ("class-scores", "class-index", "mask", "value")
 _INDICES = ("class-index", "mask")

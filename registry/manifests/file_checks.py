@@ -10,8 +10,8 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.trees import check_collisions, check_path
 from benchlock.registry.manifests.manifest_types import File
 from benchlock.registry.names import Kind
+from benchlock.registry.text.document import Place
 from benchlock.registry.text.problems import Problems
-from benchlock.registry.text.yaml import Place
 
 ROLES: dict[Kind, tuple[str, ...]] = {
     "model": ("graph", "weights", "labels", "vocabulary", "code", "golden", "card"),

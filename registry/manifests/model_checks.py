@@ -29,8 +29,8 @@ from benchlock.registry.manifests.steps import Frame, Pad, Python, Step, Tokeniz
 from benchlock.registry.manifests.tensor_shapes import Tensor, check_result, declare_tensor, fixed_batch, format_sizes
 from benchlock.registry.names import parse_name
 from benchlock.registry.text.decoder import describe_key
+from benchlock.registry.text.document import Place
 from benchlock.registry.text.problems import Problems
-from benchlock.registry.text.yaml import Place
 from benchlock.registry.versions.version_ranges import Constraint
 
 _INSTEAD = "resize, pad and crop by steps of these names, which are followed; code may change values alone"

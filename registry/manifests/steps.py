@@ -128,7 +128,7 @@ class Reshape(Part, frozen=True, kw_only=True):
 
 
 class Pad(Part, frozen=True, kw_only=True):
-    """Margins of a picture; or padding or cutting of the first axis of any tensor to `length` at `side`."""
+    """Margins of an image; or the first axis of another tensor padded or cut to `length` at `side`."""
 
     top: Margin | UnsetType = UNSET
     bottom: Margin | UnsetType = UNSET

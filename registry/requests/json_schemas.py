@@ -2,6 +2,7 @@
 
 import json
 import sys
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ def write(folder: Path) -> None:
 def _text(type_: type[msgspec.Struct]) -> str:
     schema: dict[str, Any] = {"$schema": _DIALECT} | _drop_discriminators(msgspec.json.schema(type_))
     for name, definition in schema["$defs"].items():
+        if "description" in definition:
+            definition["description"] = cleandoc(definition["description"])
         if name.endswith("Step"):
             definition |= {"minProperties": 1, "maxProperties": 1}
         elif name == AcceleratorRequirement.__name__:

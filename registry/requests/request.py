@@ -31,10 +31,11 @@ from benchlock.registry.requests.request_types import (
     RequestedLimits,
 )
 from benchlock.registry.text.decoder import convert
+from benchlock.registry.text.document import Document, Place
 from benchlock.registry.text.partial_objects import convert_known
 from benchlock.registry.text.problems import Problems
 from benchlock.registry.text.quantities import Amount, parse_bytes, parse_seconds
-from benchlock.registry.text.yaml import Document, Place, read_yaml
+from benchlock.registry.text.yaml import read_yaml
 from benchlock.registry.versions.version_ranges import Constraint
 
 _LEAST_MEMORY = 6 << 20

@@ -17,8 +17,8 @@ from msgspec import inspect
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.names import find_close
+from benchlock.registry.text.document import Document, Place
 from benchlock.registry.text.problems import MOST_PROBLEMS, Problems
-from benchlock.registry.text.yaml import Document, Place
 
 _SHOWN = 60
 _UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchlock.registry.manifests import Dataset, Model, read_authored
+from benchlock.registry.manifests import Dataset, Model
+from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.requests.request import read_request
 from examples.digits.idx import read_idx, write_idx
 

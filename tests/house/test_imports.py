@@ -138,7 +138,7 @@ def test_the_version_is_answered_without_any_library() -> None:
 
 def test_help_loads_no_database_and_no_engine() -> None:
     loaded = loaded_by("from benchlock.api.cli.main import run; run(['--help'])")
-    assert loaded.isdisjoint({"sqlalchemy", "numpy", "docker", "alembic", "scipy", "litestar", "httpx"})
+    assert loaded.isdisjoint({"sqlalchemy", "numpy", "docker", "alembic", "scipy", "litestar", "httpx", "ruamel"})
 
 
 @pytest.fixture(scope="module")

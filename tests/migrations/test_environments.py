@@ -10,8 +10,8 @@ from sqlalchemy.exc import IntegrityError
 from benchlock.migrations import HEAD, configure, find_revision, upgrade
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
-from benchlock.registry.database.catalogue_schema import environments
 from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.registry_schema import environments
 from benchlock.registry.database.triggers import find_missing_triggers, list_guards
 from benchlock.registry.resolution.candidates import Environments, Population
 from benchlock.registry.versions.version_ranges import Range

@@ -16,10 +16,10 @@ from benchlock.migrations import HEAD, configure, find_revision, upgrade
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.catalogue.resolver_statements import render_statement
-from benchlock.registry.database.catalogue_schema import record_chain
 from benchlock.registry.database.database_checks import check_database
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.record_chain import Head, chain_entry, record_kinds, walk_chain
+from benchlock.registry.database.registry_schema import record_chain
 from benchlock.registry.database.triggers import find_missing_triggers, list_guards
 from tests.support.registry.rows import EVERY, row
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.registry.lock.lock_feasibility import find_unsupported
-from benchlock.registry.manifests import read_authored
+from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.manifests.metric_definitions import GROUPS
 from benchlock.registry.manifests.steps import AudioStep, ImageStep, OutputStep, TextStep
 from benchlock.registry.requests.request import read_request

@@ -26,8 +26,9 @@ from benchlock.registry.scaffold.mlmodelscope.model_metadata import (
 )
 from benchlock.registry.scaffold.mlmodelscope.model_outputs import read_outputs
 from benchlock.registry.scaffold.mlmodelscope.original_manifest import Network, OriginalMapping
+from benchlock.registry.text.document import Document, Place, child_path
 from benchlock.registry.text.problems import Finding, ImportNotes, format_original, printable
-from benchlock.registry.text.yaml import Document, Lines, Oddity, Place, child_path, entry_lines, read_yaml_tolerantly
+from benchlock.registry.text.yaml import Lines, Oddity, entry_lines, read_yaml_tolerantly
 
 KNOWN: dict[str, tuple[str, ...]] = {
     "": (

@@ -18,9 +18,9 @@ from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.evaluator.records.run_model import RunId, new_run_id
 from benchlock.evaluator.records.runs_schema import open_runs, run_ends
 from benchlock.migrations.schema_check import list_text_limits
-from benchlock.registry.database.catalogue_schema import versions, yanks
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.record_chain import insert_record
+from benchlock.registry.database.registry_schema import versions, yanks
 from benchlock.registry.database.triggers import limit_cleanup_statements
 from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client

@@ -13,8 +13,8 @@ from benchlock.evaluator.records.run_model import RunEnd, check_end, fit_end
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.runner.outcome import Failure
 from benchlock.evaluator.workflows.run_record import make_interrupted_end
-from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.database.registry_schema import locks
 from tests.evaluator.records.test_run_store import FAILED, LOCK, NOON, end, start
 
 LONG = "é" * 7_500_000

@@ -26,8 +26,8 @@ from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.runs_schema import open_runs, runs
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.statistics.metric_model import Interval, Metric
-from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.registry_schema import locks
 from tests.support.registry.plans import sources
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -8,10 +8,9 @@ from benchlock.artifacts.size_limits import REASON
 from benchlock.evaluator.records.run_document import encode_run
 from benchlock.evaluator.records.run_model import RunId, new_run_id
 from benchlock.evaluator.records.run_store import Records
-from benchlock.registry.auth.access_schema import actions
 from benchlock.registry.auth.permissions import Actor, ForbiddenError, Scopes, use_actor
-from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.registry_schema import actions, locks
 from tests.evaluator.records.test_run_store import LOCK, NOON, end, start
 
 both = pytest.mark.databases

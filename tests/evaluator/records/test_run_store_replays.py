@@ -25,8 +25,8 @@ from benchlock.evaluator.records.run_store import Records, keep_imported
 from benchlock.evaluator.records.runs_schema import SAMPLES, ReplayedRunError, drop_replays, is_replay
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.rerun import find_sides, judge_rerun
-from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.database.registry_schema import locks
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests.manifest_content import content
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run

@@ -17,8 +17,8 @@ from benchlock.evaluator.runner import container, process
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.runner.orphans import claim_folder, sweep
 from benchlock.evaluator.runner.process import birth
-from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.database.registry_schema import locks
 
 LOCK = digest_bytes(b"a lock")
 HOLD = """

@@ -29,8 +29,8 @@ from benchlock.evaluator.workflows.rerun import (
     judge_reruns,
     repeat_rerun,
 )
-from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.database.registry_schema import locks
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.manifest_content import content
 from tests.support.evaluator.recorded import DONE, NOON, metric, recorded

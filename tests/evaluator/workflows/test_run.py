@@ -28,8 +28,8 @@ from benchlock.evaluator.runner.engine import Engine
 from benchlock.evaluator.runner.orphans import sweep
 from benchlock.evaluator.statistics.time_metrics import read_samples
 from benchlock.evaluator.workflows.run import Runner
-from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.database.registry_schema import locks
 from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedLayer, LockedLimits, LockedPlatform, dump
 from tests.evaluator.evaluation import MIB, NOTHING, Evaluation, damage, huge_weights, locked_file
 from tests.support.system.python_image import PythonImage

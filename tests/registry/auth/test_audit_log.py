@@ -7,13 +7,13 @@ from sqlalchemy import Engine, func, select
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.registry.auth.access_schema import actions
 from benchlock.registry.auth.audit_log import AuditLog, DenialCounter, DenialLog
 from benchlock.registry.auth.permissions import ANONYMOUS, Actor, ForbiddenError, Scopes, use_actor
 from benchlock.registry.auth.token_format import new_secret
 from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import read_transaction
+from benchlock.registry.database.registry_schema import actions
 from benchlock.registry.publishing.publication import Draft, publish
 from tests.support.system.clocks import Standing
 

@@ -11,9 +11,9 @@ from benchlock.artifacts.errors import UnavailableError
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.catalogue.version_rows import CONTENT, ENTRY, PUBLISHED, READ, TEXT, YANK, key_of
-from benchlock.registry.database.catalogue_schema import yanks
 from benchlock.registry.database.engine import open_engine, read_transaction, write_transaction
 from benchlock.registry.database.prepared_statements import PreparedInsert, PreparedSelect
+from benchlock.registry.database.registry_schema import yanks
 from benchlock.registry.manifests.manifest_content import manifest_digest
 from benchlock.registry.names import parse_reference
 from tests.registry.catalogue.test_catalogue import NOON

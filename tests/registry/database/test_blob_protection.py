@@ -193,7 +193,7 @@ class OtherHost(LocalStore):
     """The store as another host has it, which sees the same files and not the file locks of this one."""
 
     @contextmanager
-    def _locked(self, *, alone: bool) -> Iterator[None]:
+    def _hold_lock(self, *, alone: bool) -> Iterator[None]:
         assert self._beside is not None
         with self._beside.held(alone=alone):
             yield

@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import Connection, Engine, event, select
 
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.registry.auth.access_schema import actions
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import ANONYMOUS, Actor, act_as
 from benchlock.registry.database.engine import hold_write_turn, read_transaction
 from benchlock.registry.database.group_commit import GroupCommit
+from benchlock.registry.database.registry_schema import actions
 
 T = TypeVar("T")
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

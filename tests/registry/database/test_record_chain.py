@@ -18,11 +18,11 @@ from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.auth.audit_log import AuditLog, record_action
 from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.database.catalogue_schema import record_chain
 from benchlock.registry.database.database_checks import check_database
 from benchlock.registry.database.engine import DamagedDatabaseError, read_transaction, write_transaction
 from benchlock.registry.database.group_commit import GroupCommit
 from benchlock.registry.database.record_chain import Head, record_kinds
+from benchlock.registry.database.registry_schema import record_chain
 from benchlock.registry.names import parse_reference
 from tests.support.registry.filled import Clock, fill
 from tests.support.registry.forging import forge, remove_guards

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.registry.lock.lock_feasibility import find_unsupported
-from benchlock.registry.manifests import read_authored
+from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.requests.request import read_request
 
 CASES = Path(__file__).resolve().parents[2] / "cases"

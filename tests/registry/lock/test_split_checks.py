@@ -15,7 +15,8 @@ from benchlock.registry.inspection.file_facts import FileFacts, LabelComparison
 from benchlock.registry.inspection.label_files import find_disagreements, parse_labels, read_categories
 from benchlock.registry.lock.lock_feasibility import check_answerable, check_labels, find_compared_labels
 from benchlock.registry.lock.split_checks import check_labelled, check_model_inputs, fields_of
-from benchlock.registry.manifests import Dataset, Model, Split, read_authored
+from benchlock.registry.manifests import Dataset, Model, Split
+from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.manifests.manifest_types import AudioInput, Detections, Output
 from benchlock.registry.manifests.steps import AudioStep, DecodeAudio, Resample
 from benchlock.registry.resolution.conflicts import ConflictError

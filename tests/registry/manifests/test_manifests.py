@@ -26,9 +26,9 @@ from benchlock.registry.manifests import (
     manifest_digest,
     parse_published,
     plain,
-    read_authored,
     with_files,
 )
+from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.text.yaml import read_yaml
 
 CASES = Path(__file__).resolve().parents[2] / "cases" / "manifests"

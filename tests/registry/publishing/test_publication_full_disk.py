@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.registry.database.engine import open_engine
-from benchlock.registry.manifests import read_authored
+from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.publishing.publication import Draft, publish
 from tests.support.registry.noise import open_bench
 from tests.support.system.disks import filled, mounted

@@ -21,7 +21,7 @@ from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
 from benchlock.registry.lock.lock_creation import Harness
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests import read_authored
+from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.publishing.publication import Draft, publish
 from benchlock.registry.requests.request import parse_request
 from tests.support.evaluator.evidence import make_run

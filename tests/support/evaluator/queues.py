@@ -11,8 +11,8 @@ from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts, Re
 from benchlock.evaluator.queue.queue_model import JobId, JobRequest, MachineId, new_job_id
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_model import Outcome, RunEnd, RunId, RunStart, new_run_id
-from benchlock.registry.database.catalogue_schema import locks
 from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.database.registry_schema import locks
 from benchlock.registry.requests.hardware_requirements import HostFacts
 from tests.support.evaluator.recorded import HOST, NOON, PLATFORM
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table, insert
 
 from benchlock.artifacts.digest import digest_bytes, to_hex
 from benchlock.registry.catalogue.version_rows import key_of, rows_of_version
-from benchlock.registry.database.catalogue_schema import versions
+from benchlock.registry.database.registry_schema import versions
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.manifests.manifest_content import reference_of
 from benchlock.registry.resolution.candidates import Candidate

@@ -24,7 +24,8 @@ from benchlock.registry.manifests.steps import (
     TokenizerJson,
     Words,
 )
-from benchlock.registry.text.yaml import Place, read_yaml
+from benchlock.registry.text.document import Place
+from benchlock.registry.text.yaml import read_yaml
 from tests.support.evaluator.sounds import wav
 
 TYPES: dict[Kind, type[TensorStep]] = {

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.manifests import read_authored
+from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure, import_all
 from benchlock.registry.scaffold.mlmodelscope.model_metadata import native_name
 from benchlock.registry.text.problems import Code, format_original

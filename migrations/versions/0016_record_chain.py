@@ -1,7 +1,7 @@
 """The chain of records, with an entry for every record that is there already.
 
 The tables are written out: a revision says what the schema was when it was made, whatever the table modules say later.
-The form of an entry is the one that ``registry.catalogue.chain`` checks: one form holds for all entries there are.
+The form of an entry is the one that ``registry.database.record_chain`` checks; there is one form for all entries.
 """
 
 import sqlalchemy as sa

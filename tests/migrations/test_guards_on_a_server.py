@@ -86,7 +86,7 @@ def test_keys_are_sorted_byte_by_byte_where_the_database_does_it_backwards(raw: 
         "AND data_type IN ('text', 'character varying') AND collation_name IS DISTINCT FROM 'C' "
         "AND table_name <> 'alembic_version'"
     ).fetchall()
-    assert others == [], "make them of registry.catalogue.columns: TEXT, letters(n)"
+    assert others == [], "make them of registry.database.column_types: TEXT, letters(n)"
 
 
 def test_whole_numbers_have_64_bits(raw: Raw) -> None:

@@ -64,7 +64,7 @@ def test_the_key_orders_the_example_of_the_specification() -> None:
     ],
 )
 def test_the_order_is_that_of_the_specification(lower: str, higher: str) -> None:
-    """SemVer 2.0.0, items 9 and 11, as ``registry.constraints`` quotes them."""
+    """SemVer 2.0.0, items 9 and 11, as ``registry.versions.version_ranges`` quotes them."""
     assert key(parse_version(lower)) < key(parse_version(higher))
 
 

@@ -1,4 +1,4 @@
-"""Constraints: which pre-releases may be chosen. The rules that ``registry.constraints`` quotes, told as tables."""
+"""Constraints: which pre-releases may be chosen. Rules that ``registry.versions.version_ranges`` has, as tables."""
 
 import pytest
 

@@ -265,7 +265,7 @@ def publishing_routes(service: Service) -> Router:
     async def publish_version(request: JsonRequest, data: PublicationIn) -> BytesResponse:
         """Check a manifest and its files and publish the version; 409 with `blobs` names the blobs to upload first.
 
-        Files are read by a process with limits: 1 GiB of memory, 60 seconds of CPU time, 300 seconds in total.
+        Files are read by a process with limits: 1.5 GiB of memory, 60 seconds of CPU time, 300 seconds in total.
         """
         long = len(await request.body()) > LONG_BODY
         work = service.inspect if long or data.manifest.get("files") else service.work

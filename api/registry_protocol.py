@@ -10,15 +10,15 @@ from benchlock.artifacts.atomic_files import RemovedFiles
 
 if TYPE_CHECKING:
     from benchlock.artifacts.blob_store import FileStore
-    from benchlock.artifacts.display import Progress
-    from benchlock.evaluator.queue.queue_model import Explanation
-    from benchlock.evaluator.records.run_model import Isolation, RecordedRuns, RunId
+    from benchlock.artifacts.user_text import Progress
+    from benchlock.evaluator.queue.queue_types import Explanation
+    from benchlock.evaluator.records.run_types import Isolation, RecordedRuns, RunId
     from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol, PublishResult
     from benchlock.registry.lock.lock_assembly import Freshness
     from benchlock.registry.lock.lockfile import Lock
     from benchlock.registry.names import Kind, Reference
-    from benchlock.registry.requests.request import Request
-    from benchlock.registry.resolution.candidates import Candidate, Resolution
+    from benchlock.registry.requests.evaluation_request import Request
+    from benchlock.registry.resolution.resolver_types import Candidate, Resolution
     from benchlock.registry.resolution.version_search import Preferences
 
 Json = Mapping[str, Any]

@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import BinaryIO, NewType
 
-from benchlock.artifacts.display import Advance, ignore_progress
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.user_text import Advance, ignore_progress
 
 Digest = NewType("Digest", str)
 

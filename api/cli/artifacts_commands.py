@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.run_options import complete_run_id
 from benchlock.artifacts.errors import InvalidInputError
 
@@ -256,8 +256,8 @@ def get(invocation: Invocation, target: str, out: Path | None) -> None:
     from benchlock.registry.publishing.artifact_export import export  # noqa: PLC0415
 
     if target.startswith(RUN_PREFIX):
-        from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
-        from benchlock.evaluator.workflows.inventory import export_run  # noqa: PLC0415
+        from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
+        from benchlock.evaluator.workflows.blob_inventory import export_run  # noqa: PLC0415
 
         run = invocation.opened.records.get(parse_run_id(target))
         folder = out or Path(target.replace("/", "-"))

@@ -7,14 +7,14 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import RUN_PREFIX, published_document
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import read_lock
 from benchlock.api.cli.output import say
 from benchlock.api.cli.run_options import complete_run_id
 
 if TYPE_CHECKING:
     from benchlock.api.registry_protocol import ImportReport
-    from benchlock.evaluator.records.run_model import Run
+    from benchlock.evaluator.records.run_types import Run
     from benchlock.registry.lock.lockfile import Lock
 
 
@@ -72,7 +72,7 @@ def create(invocation: Invocation, target: str, out: Path, platform: str) -> Non
 
 def _find_lock_and_run(invocation: Invocation, target: str) -> "tuple[Lock, Run | None]":
     """Return the lock that ``target`` names, or the run that it names with its lock."""
-    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
 
     if not target.startswith(RUN_PREFIX):
         return read_lock(invocation, target), None

@@ -9,7 +9,7 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import RUN_PREFIX
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import lock_document, read_lock
 from benchlock.api.cli.output import say
 from benchlock.api.cli.run_documents import run_document
@@ -25,13 +25,13 @@ from benchlock.api.cli.run_tables import format_figure, format_interval, format_
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
-from benchlock.evaluator.statistics.metric_model import format_value
+from benchlock.evaluator.statistics.metric_types import format_value
 
 if TYPE_CHECKING:
     from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
-    from benchlock.evaluator.records.run_model import Run
+    from benchlock.evaluator.records.run_types import Run
     from benchlock.evaluator.statistics.equivalence import Finding, Ratio
-    from benchlock.evaluator.statistics.metric_model import Interval
+    from benchlock.evaluator.statistics.metric_types import Interval
     from benchlock.evaluator.statistics.paired_tests import PairedTest
     from benchlock.evaluator.workflows.compare import Arm, Comparison
     from benchlock.registry.lock.lockfile import Lock
@@ -260,7 +260,7 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _C
         InvalidInputError: A target is not a run, or an option applies to new runs only.
         RefusedError: The runs are not comparable, and ``--force`` is not set.
     """
-    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
     from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415
 
     if settings.rounds is not None or settings.margin or settings.isolation or settings.allow_code:

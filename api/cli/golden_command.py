@@ -10,16 +10,16 @@ from msgspec import UNSET
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import find_artifact, read_draft
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.run_options import ALLOW_CODE, ISOLATION, parse_isolation
 from benchlock.artifacts.atomic_files import create_file
-from benchlock.artifacts.display import format_count
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError
+from benchlock.artifacts.user_text import format_count
 
 if TYPE_CHECKING:
     from benchlock.api.local.golden_runs import GoldenRequest
     from benchlock.evaluator.runner.stages import Trial
-    from benchlock.evaluator.workflows.golden import AnswerCount
+    from benchlock.evaluator.workflows.golden_decisions import AnswerCount
     from benchlock.registry.manifests import Model
 
 GOLDEN = "golden.npz"
@@ -142,7 +142,7 @@ def _check(invocation: Invocation, request: "GoldenRequest", source: str | None)
 def _make(invocation: Invocation, request: "GoldenRequest", out: Path | None, options: Mapping[str, Any]) -> None:
     from benchlock.api.local.golden_runs import find_split, golden_source, remove_golden, require_model, try_golden  # noqa: PLC0415
     from benchlock.evaluator.runner.stages import GoldenTask  # noqa: PLC0415
-    from benchlock.evaluator.workflows.golden import count_answers, explain_doubt, list_claimed_top1  # noqa: PLC0415
+    from benchlock.evaluator.workflows.golden_decisions import count_answers, explain_doubt, list_claimed_top1  # noqa: PLC0415
     from benchlock.registry.lock.lock_creation import is_labelled  # noqa: PLC0415
 
     draft, force = request.draft, options["force"]
@@ -217,7 +217,7 @@ def _print_made(
     trial: "Trial",
     count: "AnswerCount | None",
 ) -> None:
-    from benchlock.evaluator.workflows.golden import suggest_tolerance  # noqa: PLC0415
+    from benchlock.evaluator.workflows.golden_decisions import suggest_tolerance  # noqa: PLC0415
 
     manifest, target, of = places
     lacking = {

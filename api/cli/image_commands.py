@@ -7,7 +7,7 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import published_document, published_line
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 
 if TYPE_CHECKING:
     from benchlock.evaluator.images.build import BuiltImage
@@ -43,7 +43,7 @@ def build(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Resolve the wheels, assemble the layers, publish the image and, if missing, its framework."""
     from benchlock.api.local.image_lookup import connect_repository  # noqa: PLC0415
-    from benchlock.evaluator.images.base import parse_base  # noqa: PLC0415
+    from benchlock.evaluator.images.base_image import parse_base  # noqa: PLC0415
     from benchlock.evaluator.images.build import Builder, BuildOptions  # noqa: PLC0415
     from benchlock.evaluator.images.subprocesses import workspace  # noqa: PLC0415
     from benchlock.evaluator.images.wheels import IndexOptions  # noqa: PLC0415

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import read_text, say, say_lines
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.atomic_files import create_file
@@ -16,8 +16,8 @@ from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 if TYPE_CHECKING:
     from benchlock.registry.lock.lockfile import Lock
     from benchlock.registry.names import Kind
-    from benchlock.registry.requests.request import Request
-    from benchlock.registry.resolution.candidates import Resolution
+    from benchlock.registry.requests.evaluation_request import Request
+    from benchlock.registry.resolution.resolver_types import Resolution
 
 
 ID_PREFIX = "sha256:"
@@ -57,8 +57,8 @@ def resolution_document(resolution: "Resolution") -> dict[str, Any]:
 
 def read_request(path: Path, as_of: str) -> "Request":
     """Read the request in a file, with ``as_of`` as its time if that is not empty."""
-    from benchlock.registry.requests.request import parse_request  # noqa: PLC0415
-    from benchlock.registry.requests.request import read_request as read  # noqa: PLC0415
+    from benchlock.registry.requests.evaluation_request import parse_request  # noqa: PLC0415
+    from benchlock.registry.requests.evaluation_request import read_request as read  # noqa: PLC0415
 
     text = read_text(path, next_step="name a request file")
     if _LOCK_ID.search(text):

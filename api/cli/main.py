@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> int:
     """Run one command and return its exit code. Every failure is shown as one message, without a traceback."""
     import click  # noqa: PLC0415 - unused by --version
 
-    from benchlock.api.cli.commands import benchlock  # noqa: PLC0415
+    from benchlock.api.cli.command_group import benchlock  # noqa: PLC0415
 
     words = arguments or ["--help"]
     try:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.run_options import complete_run_ids
 from benchlock.api.error_codes import EXIT_INTEGRITY, EXIT_REFUSED
-from benchlock.artifacts.display import format_count
 from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.user_text import format_count
 
 if TYPE_CHECKING:
     from benchlock.api.local.backups import BackupReport

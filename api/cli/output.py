@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchlock.artifacts.display import Advance, escape_json, escape_line
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.user_text import Advance, escape_json, escape_line
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import read_question
 from benchlock.api.cli.output import say
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.queue.queue_model import JobState, Queue
-    from benchlock.evaluator.records.run_model import Isolation
+    from benchlock.evaluator.queue.queue_types import JobState, Queue
+    from benchlock.evaluator.records.run_types import Isolation
 
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
 JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them, or the ID alone.")
@@ -27,7 +27,7 @@ JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them, o
 @click.pass_obj
 def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool, allow_code: bool) -> None:
     """Take jobs from the registry's queue and measure them here, one at a time, in containers."""
-    from benchlock.api.client.worker_agent import WorkerPermissions, build_agent, build_remote_agent, is_remote  # noqa: PLC0415
+    from benchlock.api.client.worker_setup import WorkerPermissions, build_agent, build_remote_agent, is_remote  # noqa: PLC0415
 
     if allow_code and not processes:
         raise InvalidInputError(
@@ -54,7 +54,7 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
 @click.pass_obj
 def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int) -> None:
     """List the jobs of the queue, newest first, or show one."""
-    from benchlock.api.cli.job_documents import job_document, job_state, parse_job_argument  # noqa: PLC0415
+    from benchlock.api.cli.job_output import job_document, job_state, parse_job_argument  # noqa: PLC0415
 
     queue = open_queue(invocation)
     job_list = [queue.job(parse_job_argument(job))] if job else queue.jobs(state=state, limit=limit)
@@ -73,7 +73,7 @@ def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int)
 @click.pass_obj
 def cancel(invocation: Invocation, job: str) -> None:
     """End a job: at once where no machine has it, else as soon as its worker hears of it."""
-    from benchlock.api.cli.job_documents import job_document, job_state, parse_job_argument  # noqa: PLC0415
+    from benchlock.api.cli.job_output import job_document, job_state, parse_job_argument  # noqa: PLC0415
 
     result = open_queue(invocation).cancel(parse_job_argument(job))
     if invocation.as_json:
@@ -90,7 +90,7 @@ def cancel(invocation: Invocation, job: str) -> None:
 @click.pass_obj
 def explain(invocation: Invocation, job: str) -> None:
     """Say why a job is where it is, and what each machine lacks for it."""
-    from benchlock.api.cli.job_documents import explanation_document, parse_job_argument  # noqa: PLC0415
+    from benchlock.api.cli.job_output import explanation_document, parse_job_argument  # noqa: PLC0415
 
     explanation = open_queue(invocation).explain(parse_job_argument(job))
     if invocation.as_json:
@@ -108,8 +108,8 @@ def explain(invocation: Invocation, job: str) -> None:
 @click.pass_obj
 def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) -> None:
     """List the machines of the queue; drain one, or resume it."""
-    from benchlock.api.cli.job_documents import describe_machine, find_machine_trouble, machine_document, machine_state  # noqa: PLC0415
-    from benchlock.evaluator.queue.queue_model import MachineId  # noqa: PLC0415
+    from benchlock.api.cli.job_output import describe_machine, find_machine_trouble, machine_document, machine_state  # noqa: PLC0415
+    from benchlock.evaluator.queue.queue_types import MachineId  # noqa: PLC0415
 
     queue = open_queue(invocation)
     if bool(machine) != (bool(drain) != resume):
@@ -135,8 +135,8 @@ def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *
         isolation: The requested isolation; None for the default.
         allow_code: Whether code of the model may run in a process.
     """
-    from benchlock.api.cli.job_documents import explanation_document  # noqa: PLC0415
-    from benchlock.registry.requests.request import Request  # noqa: PLC0415
+    from benchlock.api.cli.job_output import explanation_document  # noqa: PLC0415
+    from benchlock.registry.requests.evaluation_request import Request  # noqa: PLC0415
 
     question = read_question(invocation, target)
     explanation = invocation.opened.submit_job(question, isolation, allow_code=allow_code)
@@ -151,7 +151,7 @@ def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *
 
 def open_queue(invocation: Invocation) -> "Queue":
     """Open the queue of the command's registry."""
-    from benchlock.api.client.worker_agent import connect_queue, is_remote  # noqa: PLC0415
-    from benchlock.api.client.worker_agent import open_queue as opened  # noqa: PLC0415
+    from benchlock.api.client.worker_setup import connect_queue, is_remote  # noqa: PLC0415
+    from benchlock.api.client.worker_setup import open_queue as opened  # noqa: PLC0415
 
     return connect_queue(invocation.registry) if is_remote(invocation.registry) else opened(invocation.folder)

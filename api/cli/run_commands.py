@@ -7,7 +7,7 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import RUN_PREFIX
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.compare_command import finding_document
 from benchlock.api.cli.lock_commands import read_lock
 from benchlock.api.cli.output import say
@@ -28,7 +28,7 @@ from benchlock.artifacts.errors import InvalidInputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from benchlock.evaluator.records.run_model import Run
+    from benchlock.evaluator.records.run_types import Run
     from benchlock.evaluator.records.verdicts import Verdict
     from benchlock.registry.lock.lockfile import Lock
 
@@ -203,7 +203,7 @@ def rerun(
 
 def _find_original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock, tuple[str, ...]]":
     """Return the run to compare with, the lock to run again, and notes on later runs that cannot be compared with."""
-    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
     from benchlock.evaluator.workflows.rerun import find_latest_done  # noqa: PLC0415
 
     records = invocation.opened.records

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import (
     calls_of,
     explain_unusable_times,
@@ -12,11 +12,11 @@ from benchlock.evaluator.records.timing_validity import (
     flag_of,
     validity_of,
 )
-from benchlock.evaluator.statistics.metric_model import Metric
+from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.manifests.metric_definitions import is_bracketed, is_quality
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.workflows.claims import ClaimVerdict
+    from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
     from benchlock.evaluator.workflows.repeat import Repetition
 
 

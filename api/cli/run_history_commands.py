@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import lock_document, read_lock
 from benchlock.api.cli.output import say
 from benchlock.api.cli.run_documents import claim_document, run_document
@@ -17,8 +17,8 @@ from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.harness_releases import is_released
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.records.run_model import Run
-    from benchlock.evaluator.workflows.claims import ClaimVerdict
+    from benchlock.evaluator.records.run_types import Run
+    from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
     from benchlock.evaluator.workflows.repeat import Repetition
     from benchlock.registry.lock.lockfile import Lock
 
@@ -34,7 +34,7 @@ def runs(invocation: Invocation, lock: str, limit: int) -> None:
 
     A run whose record is damaged is listed without its figures, and the command exits with 4.
     """
-    from benchlock.evaluator.records.run_model import DamagedRun, Run  # noqa: PLC0415
+    from benchlock.evaluator.records.run_types import DamagedRun, Run  # noqa: PLC0415
 
     lock_id = read_lock(invocation, lock).id if lock else None
     entries = invocation.opened.records.list_entries(lock=lock_id, limit=limit)
@@ -66,7 +66,7 @@ def hide(invocation: Invocation, run: str, reason: str, *, undo: bool) -> None:
 
     Example: benchlock hide run/01kam1v3mz4w0q3d5g7h9j2k4m --reason "ran on a throttled host"
     """
-    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
 
     id_, records = parse_run_id(run), invocation.opened.records
     changed = records.unhide(id_) if undo else records.hide(id_, reason)
@@ -95,7 +95,7 @@ def _artifacts(lock: "Lock | None") -> dict[str, Any]:
 
 def show_run(invocation: Invocation, target: str) -> None:
     """Show a run with everything that was recorded; exit with 4 if its metrics are not verified."""
-    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
 
     run = invocation.opened.records.get(parse_run_id(target))
     lock = read_lock(invocation, run.start.lock)
@@ -145,7 +145,7 @@ def judge_claims(
         run: The run.
         repetition: Judge the metrics over all of its runs; ``run`` is the last one.
     """
-    from benchlock.evaluator.workflows.claims import claims_of  # noqa: PLC0415
+    from benchlock.evaluator.workflows.claim_verdicts import claims_of  # noqa: PLC0415
 
     metrics = None if repetition is None else tuple(entry.metric for entry in repetition.metrics)
     among = () if repetition is None else repetition.runs

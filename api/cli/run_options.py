@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
 from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.records.run_model import Isolation, Run
+    from benchlock.evaluator.records.run_types import Isolation, Run
     from benchlock.evaluator.runner.wall_clock import WallClock
     from benchlock.registry.lock.lockfile import Lock
 

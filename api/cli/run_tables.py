@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchlock.api.cli import output
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.display import escape_line, format_count
+from benchlock.artifacts.user_text import escape_line, format_count
 from benchlock.evaluator.harness_releases import is_released
-from benchlock.evaluator.records.run_model import DamagedRun, Run, RunEnd
+from benchlock.evaluator.records.run_types import DamagedRun, Run, RunEnd
 from benchlock.evaluator.records.timing_validity import (
     CLOCKS_DISAGREE,
     ObservedTimes,
@@ -19,11 +19,11 @@ from benchlock.evaluator.records.timing_validity import (
     flag_of,
     validity_of,
 )
-from benchlock.evaluator.statistics.metric_model import DISTURBED_AT_MOST, Calls, Metric, format_duration, format_value
+from benchlock.evaluator.statistics.metric_types import DISTURBED_AT_MOST, Calls, Metric, format_duration, format_value
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_bracketed, is_quality
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.workflows.claims import ClaimVerdict
+    from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
     from benchlock.evaluator.workflows.repeat import Repetition
     from benchlock.registry.lock.lockfile import Lock
 

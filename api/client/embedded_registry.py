@@ -25,19 +25,19 @@ from benchlock.registry.text.quantities import spell_bytes
 
 if TYPE_CHECKING:
     from benchlock.artifacts.digest import Digest
-    from benchlock.artifacts.display import Progress
     from benchlock.artifacts.stores.cached_store import CachedRepository, EvictionReport
     from benchlock.artifacts.uploads.disk_quotas import DiskSpace
-    from benchlock.evaluator.queue.queue_model import Explanation
-    from benchlock.evaluator.records.run_model import Isolation, RunId
+    from benchlock.artifacts.user_text import Progress
+    from benchlock.evaluator.queue.queue_types import Explanation
     from benchlock.evaluator.records.run_store import Records
+    from benchlock.evaluator.records.run_types import Isolation, RunId
+    from benchlock.evaluator.workflows.blob_inventory import Inventory, Names
     from benchlock.evaluator.workflows.bundles import BundleAdmission
-    from benchlock.evaluator.workflows.inventory import Inventory, Names
     from benchlock.registry.lock.lock_assembly import Freshness
     from benchlock.registry.lock.lockfile import Lock
     from benchlock.registry.names import Kind
-    from benchlock.registry.requests.request import Request
-    from benchlock.registry.resolution.candidates import Candidate, Resolution
+    from benchlock.registry.requests.evaluation_request import Request
+    from benchlock.registry.resolution.resolver_types import Candidate, Resolution
     from benchlock.registry.resolution.version_search import Preferences
 
 RUN_PREFIX = "run/"
@@ -115,9 +115,9 @@ class EmbeddedRegistry:
 
     def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run in the registry's database."""
-        from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - used by queued runs only
-        from benchlock.evaluator.queue.admission import make_job_request  # noqa: PLC0415
-        from benchlock.registry.requests.request import Request  # noqa: PLC0415
+        from benchlock.api.client.worker_setup import open_queue  # noqa: PLC0415 - used by queued runs only
+        from benchlock.evaluator.queue.submission_checks import make_job_request  # noqa: PLC0415
+        from benchlock.registry.requests.evaluation_request import Request  # noqa: PLC0415
 
         lock = self.lock(target, {}).lock if isinstance(target, Request) else target
         queue = open_queue(self.opened)
@@ -129,7 +129,7 @@ class EmbeddedRegistry:
         self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None
     ) -> VerificationReport:
         """Verify the targets; without ``targets``, the whole database, all blobs and the evidence of all runs."""
-        from benchlock.evaluator.workflows.inventory import Inventory, list_damage  # noqa: PLC0415 - used by `verify` only
+        from benchlock.evaluator.workflows.blob_inventory import Inventory, list_damage  # noqa: PLC0415 - used by `verify` only
         from benchlock.registry.database.record_chain import parse_head  # noqa: PLC0415
 
         store = self._require_repository("--remote").remote if remote else self.store
@@ -159,7 +159,7 @@ class EmbeddedRegistry:
         return VerificationReport(len(blobs), fault_documents, records, chain_head, runs, differing)
 
     def _run(self, target: "str | Lock") -> "RunId":
-        from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415 - as above
+        from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415 - as above
 
         assert isinstance(target, str)
         return parse_run_id(target)
@@ -183,7 +183,7 @@ class EmbeddedRegistry:
         return count, faults
 
     def _target_blobs(self, inventory: "Inventory", target: "str | Lock") -> "Names":
-        from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415 - as above
+        from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415 - as above
         from benchlock.registry.catalogue.catalogue_protocol import find_newest  # noqa: PLC0415
         from benchlock.registry.names import parse_target  # noqa: PLC0415
         from benchlock.registry.versions.version_ranges import Constraint  # noqa: PLC0415
@@ -199,7 +199,7 @@ class EmbeddedRegistry:
 
     def collect(self, *, dry_run: bool, local: bool) -> GcReport:
         """Delete unreferenced blobs, expired uploads and unused matches of the queue."""
-        from benchlock.api.client.worker_agent import open_queue  # noqa: PLC0415 - used by `gc` only
+        from benchlock.api.client.worker_setup import open_queue  # noqa: PLC0415 - used by `gc` only
         from benchlock.registry.publishing.garbage_collection import collect_garbage  # noqa: PLC0415
 
         # The cache is evicted first, because a damaged listing would stop the garbage collection.

@@ -14,9 +14,9 @@ from benchlock.api.schemas.run_schemas import RunBegun, decode_run_start, encode
 from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.net.http_session import SILENCE_SECONDS
-from benchlock.evaluator.queue.lease_clock import Times
+from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.matching import MachineFacts
-from benchlock.evaluator.queue.queue_model import (
+from benchlock.evaluator.queue.queue_types import (
     Beat,
     Explanation,
     Fence,
@@ -31,7 +31,7 @@ from benchlock.evaluator.queue.queue_model import (
     Phase,
     new_job_id,
 )
-from benchlock.evaluator.records.run_model import Isolation, RunEnd, RunId, RunStart
+from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart
 
 _T = TypeVar("_T")
 _PAGE: Final = 1000

@@ -25,25 +25,25 @@ from benchlock.api.registry_protocol import (
 from benchlock.api.schemas.access_schemas import Caller
 from benchlock.artifacts.blob_store import FileStore, verify
 from benchlock.artifacts.digest import Descriptor, Digest
-from benchlock.artifacts.display import Advance, Progress, ignore_progress
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.net.http_session import Session
 from benchlock.artifacts.net.urls import is_loopback, redact_url, split_url
 from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, Server, make_blob_client, open_session, parse_server
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.user_text import Advance, Progress, ignore_progress
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from benchlock.artifacts.net.blob_client import BlobClient
-    from benchlock.evaluator.queue.queue_model import Explanation
-    from benchlock.evaluator.records.run_model import Isolation
+    from benchlock.evaluator.queue.queue_types import Explanation
+    from benchlock.evaluator.records.run_types import Isolation
     from benchlock.registry.lock.lock_assembly import Freshness
     from benchlock.registry.lock.lockfile import Lock
     from benchlock.registry.names import Kind
-    from benchlock.registry.requests.request import Request
-    from benchlock.registry.resolution.candidates import Candidate, Resolution
+    from benchlock.registry.requests.evaluation_request import Request
+    from benchlock.registry.resolution.resolver_types import Candidate, Resolution
     from benchlock.registry.resolution.version_search import Preferences
 
 
@@ -136,7 +136,7 @@ class RemoteRegistry:
     def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run on the server."""
         from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415 - used by queued runs only
-        from benchlock.registry.requests.request import Request  # noqa: PLC0415
+        from benchlock.registry.requests.evaluation_request import Request  # noqa: PLC0415
 
         queue = RemoteQueue(self.client)
         if isinstance(target, Request):

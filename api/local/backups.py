@@ -27,7 +27,7 @@ from benchlock.evaluator.records.evidence_status import RUN_AGAIN
 from benchlock.registry.text.problems import find_leading_error
 
 if TYPE_CHECKING:
-    from benchlock.artifacts.display import Progress
+    from benchlock.artifacts.user_text import Progress
 
 _DESCRIPTION_FILE: Final = "backup.json"
 _DATABASE: Final = "database.sqlite"
@@ -124,7 +124,7 @@ def _refuse_damaged(registry: LocalRegistry) -> None:
 
 def _copy_referenced(registry: LocalRegistry, folder: Path, progress: "Progress") -> BackupReport:
     """Copy all referenced blobs: at least those that the copied database refers to."""
-    from benchlock.evaluator.workflows.inventory import Inventory  # noqa: PLC0415 - imports numpy
+    from benchlock.evaluator.workflows.blob_inventory import Inventory  # noqa: PLC0415 - imports numpy
 
     with registry.store.writing():
         digests = sorted(Inventory(registry.store, registry.catalogue, registry.records).needed())

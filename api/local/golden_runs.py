@@ -12,20 +12,20 @@ from msgspec import UNSET, structs
 from benchlock.api.local.image_lookup import make_image_lookup, make_lenient_lookup
 from benchlock.api.local.local_registry import build_runner, source_access
 from benchlock.api.registry_protocol import Registry
-from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
 from benchlock.evaluator.runner.host_platform import this_host
-from benchlock.evaluator.workflows.golden import NAME, SPLIT, sample_dataset
+from benchlock.evaluator.workflows.golden_decisions import NAME, SPLIT, sample_dataset
 from benchlock.registry.lock.lock_creation import Harness, build_trial_lock, make_draft_candidate
 from benchlock.registry.manifests import Dataset, Manifest, Model
 from benchlock.registry.names import Reference
 from benchlock.registry.publishing.drafts import read_draft
 from benchlock.registry.publishing.publication import store_draft
-from benchlock.registry.requests.request import parse_request
+from benchlock.registry.requests.evaluation_request import parse_request
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.records.run_model import Isolation
+    from benchlock.evaluator.records.run_types import Isolation
     from benchlock.evaluator.runner.stages import GoldenTask, Trial
     from benchlock.registry.publishing.drafts import Draft
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from benchlock.api.local.registry_store import STORE_VARIABLE, open_store
 from benchlock.artifacts.blob_store import FileStore
-from benchlock.artifacts.display import SILENT, Progress
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.artifacts.user_text import SILENT, Progress
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine as Database
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from benchlock.artifacts.stores.local_store import LocalStore
     from benchlock.artifacts.uploads.disk_quotas import DiskReserve
     from benchlock.artifacts.uploads.resumable_uploads import Uploads
-    from benchlock.evaluator.evidence.examination import Examiner
+    from benchlock.evaluator.evidence.run_examination import Examiner
     from benchlock.evaluator.records.run_store import Records
-    from benchlock.evaluator.runner.engine import Engine
+    from benchlock.evaluator.runner.container_engine import Engine
     from benchlock.evaluator.runner.wall_clock import WallClock
     from benchlock.evaluator.workflows.run import Runner
     from benchlock.registry.auth.audit_log import AuditLog
@@ -113,7 +113,7 @@ def open_registry(
     """
     from benchlock.api.local.registry_database import is_new, is_on_server, open_database, require_registry  # noqa: PLC0415 - unused by remote registries
     from benchlock.api.local.running_services import require_same_folder  # noqa: PLC0415
-    from benchlock.evaluator.evidence.examination import (  # noqa: PLC0415
+    from benchlock.evaluator.evidence.run_examination import (  # noqa: PLC0415
         ExaminedRecords,
         Examiner,
     )
@@ -292,7 +292,7 @@ def has_run_folders(home: Path) -> bool:
 
 def connect_engine() -> "Engine | None":
     """Connect to the Docker engine at DOCKER_HOST, by default the system's own; None if none answers."""
-    from benchlock.evaluator.runner.engine import Engine  # noqa: PLC0415 - used by few commands
+    from benchlock.evaluator.runner.container_engine import Engine  # noqa: PLC0415 - used by few commands
 
     return Engine.connect(os.environ.get("DOCKER_HOST"))
 

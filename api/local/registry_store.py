@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from benchlock.api.local.registry_database import create_owner_id, lock_decisions, write_decision
 from benchlock.artifacts.atomic_files import StoreLock
-from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.user_text import Progress
 from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore, TextOf
 
 if TYPE_CHECKING:

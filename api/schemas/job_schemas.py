@@ -11,9 +11,9 @@ from benchlock.api.schemas.run_schemas import Moment, RunBegun, RunOver, RunText
 from benchlock.api.schemas.shared_fields import limit_document, limit_text
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest
-from benchlock.evaluator.queue.lease_clock import Times
+from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.matching import MachineFacts
-from benchlock.evaluator.queue.queue_model import (
+from benchlock.evaluator.queue.queue_types import (
     Beat,
     Explanation,
     Fence,
@@ -27,7 +27,7 @@ from benchlock.evaluator.queue.queue_model import (
     Phase,
     Tally,
 )
-from benchlock.evaluator.records.run_model import Isolation, RunId
+from benchlock.evaluator.records.run_types import Isolation, RunId
 
 JobText = Annotated[str, Meta(pattern=r"^job/[0-9a-hjkmnp-tv-z]{26}$", examples=["job/01kam1v3mz4w0q3d5g7h9j2k4m"])]
 MachineText = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["m-5f0c3a9d1b22"])]

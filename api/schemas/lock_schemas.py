@@ -11,7 +11,7 @@ from benchlock.artifacts.digest import Digest, parse_digest
 from benchlock.registry.lock.lock_assembly import Freshness
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.names import Kind, parse_kind, parse_name
-from benchlock.registry.resolution.candidates import Candidate, Offer, Resolution
+from benchlock.registry.resolution.resolver_types import Candidate, Offer, Resolution
 from benchlock.registry.resolution.version_search import Preferences
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint

@@ -17,7 +17,7 @@ from benchlock.api.schemas.run_schemas import RunText
 from benchlock.api.schemas.shared_fields import limit_text
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.atomic_files import RemovedFiles
-from benchlock.evaluator.records.run_model import RunId
+from benchlock.evaluator.records.run_types import RunId
 from benchlock.registry.names import Kind, Reference, parse_name
 from benchlock.registry.versions.semantic_version import parse_version
 

@@ -10,7 +10,7 @@ from benchlock.api.schemas.shared_fields import limit_document, limit_text
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.evaluator.records.evidence_status import EvidenceStatus, State
-from benchlock.evaluator.records.run_model import (
+from benchlock.evaluator.records.run_types import (
     ROLE_PATTERN,
     DamagedRun,
     Hiding,
@@ -22,7 +22,7 @@ from benchlock.evaluator.records.run_model import (
     RunStart,
     fit_end,
 )
-from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 
 RunText = Annotated[str, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
 Role = Annotated[str, limit_text(size_limits.ROLE, pattern=ROLE_PATTERN)]

@@ -8,10 +8,10 @@ from benchlock.api.schemas.artifact_schemas import DigestText
 from benchlock.api.schemas.run_schemas import RunText
 
 if TYPE_CHECKING:  # imports numpy and scipy
-    from benchlock.evaluator.records.run_model import Run
+    from benchlock.evaluator.records.run_types import Run
     from benchlock.evaluator.records.verdicts import Verdict
     from benchlock.evaluator.statistics.equivalence import Finding, Ratio
-    from benchlock.evaluator.statistics.metric_model import Interval
+    from benchlock.evaluator.statistics.metric_types import Interval
     from benchlock.evaluator.statistics.paired_tests import PairedTest
     from benchlock.evaluator.workflows.compare import Arm, Comparison
 

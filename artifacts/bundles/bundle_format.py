@@ -17,7 +17,6 @@ from msgspec import UNSET, structs
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.blob_store import BlobStore, stream_blob
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
-from benchlock.artifacts.display import Advance, Progress
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.oci.oci_documents import (
     LAYOUT_FILE,
@@ -32,6 +31,7 @@ from benchlock.artifacts.oci.oci_documents import (
     encode,
     split_layers,
 )
+from benchlock.artifacts.user_text import Advance, Progress
 
 TAR_BLOCK: Final = tarfile.BLOCKSIZE
 TAR_END: Final = bytes(2 * TAR_BLOCK)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from benchlock.artifacts.blob_store import BlobNotFoundError, make_mismatch_error
 from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, parse_digest
-from benchlock.artifacts.display import Advance, ignore_progress
 from benchlock.artifacts.errors import IntegrityError, UnavailableError
 from benchlock.artifacts.net.blob_upload import UPLOAD_CHUNK, BlobUpload, UploadBookmarks
 from benchlock.artifacts.net.http_session import (
@@ -23,6 +22,7 @@ from benchlock.artifacts.net.http_session import (
     pause,
 )
 from benchlock.artifacts.net.urls import redact_url
+from benchlock.artifacts.user_text import Advance, ignore_progress
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

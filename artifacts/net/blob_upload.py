@@ -17,7 +17,6 @@ from urllib.parse import urlencode
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.blob_store import make_mismatch_error
 from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, describe, parse_digest, read_chunks, to_hex
-from benchlock.artifacts.display import Advance
 from benchlock.artifacts.errors import IntegrityError, UnavailableError
 from benchlock.artifacts.net.http_session import (
     ACCEPTED,
@@ -34,6 +33,7 @@ from benchlock.artifacts.net.http_session import (
     TransientError,
     pause,
 )
+from benchlock.artifacts.user_text import Advance
 
 _SPOOLED: Final = 8 * CHUNK  # bytes in memory before a temporary file is used
 

@@ -10,7 +10,6 @@ from typing import BinaryIO
 
 from benchlock.artifacts.blob_store import BlobStore, check_digest, read
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
-from benchlock.artifacts.display import SILENT, Progress
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.net.urls import check_url, redact_url
 from benchlock.artifacts.resumable_fetch import fetch
@@ -27,6 +26,7 @@ from benchlock.artifacts.trees import (
     parse_listing,
     verify_tree,
 )
+from benchlock.artifacts.user_text import SILENT, Progress
 
 RemoteSource = HttpsSource | HubSource | DvcSource
 """A source on another machine; the manifest states the digest that its bytes must have."""

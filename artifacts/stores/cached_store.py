@@ -18,12 +18,12 @@ from typing import BinaryIO, Generic, Protocol, TypeVar, cast
 from benchlock.artifacts.atomic_files import RemovedFiles, UnfinishedFile
 from benchlock.artifacts.blob_store import PARALLEL_TRANSFERS, BlobNotFoundError, BlobStore, put_each, verify
 from benchlock.artifacts.digest import Descriptor, Digest
-from benchlock.artifacts.display import SILENT, Advance, Progress, ignore_progress, serialize_advance
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.oci.oci_documents import OciIndex, OciManifest
 from benchlock.artifacts.resumable_fetch import OpenAtOffset
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.oci_store import OciStore
+from benchlock.artifacts.user_text import SILENT, Advance, Progress, ignore_progress, serialize_advance
 
 _SHOWN = 19  # characters of a digest in the display
 

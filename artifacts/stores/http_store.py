@@ -12,12 +12,12 @@ from typing import BinaryIO, Final
 from benchlock.artifacts.atomic_files import RemovedFiles, open_regular
 from benchlock.artifacts.blob_store import PARALLEL_TRANSFERS, BlobNotFoundError, check_digest, put_each
 from benchlock.artifacts.digest import Descriptor, Digest, describe, parse_digest
-from benchlock.artifacts.display import Advance, ignore_progress
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.artifacts.net.blob_client import BlobClient
 from benchlock.artifacts.net.blob_upload import UPLOAD_CHUNK, UploadBookmarks, spool_stream
 from benchlock.artifacts.net.http_session import ErrorPolicy, Session
 from benchlock.artifacts.net.urls import check_url, redact_url
+from benchlock.artifacts.user_text import Advance, ignore_progress
 
 PROTOCOL_VERSION = "v1"
 

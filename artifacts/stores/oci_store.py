@@ -24,7 +24,6 @@ from msgspec import UNSET
 from benchlock.artifacts.atomic_files import RemovedFiles, lock_file, open_regular
 from benchlock.artifacts.blob_store import BlobNotFoundError, check_digest, put_each
 from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes, from_hex, parse_digest, to_hex
-from benchlock.artifacts.display import Advance, ignore_progress
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
 from benchlock.artifacts.net.blob_upload import spool_stream
 from benchlock.artifacts.oci.oci_client import DAMAGE_ADVICE, DeletionRefusedError, RegistryClient
@@ -39,6 +38,7 @@ from benchlock.artifacts.oci.oci_documents import (
     encode,
 )
 from benchlock.artifacts.oci.oci_reference import Repository
+from benchlock.artifacts.user_text import Advance, ignore_progress
 
 TAG: Final = "blobs-"
 ARTIFACT: Final = "application/vnd.benchlock.blobs.v1+json"

@@ -12,9 +12,9 @@ from typing import BinaryIO
 from benchlock.artifacts.atomic_files import RemovedFiles, open_regular
 from benchlock.artifacts.blob_store import BlobNotFoundError, BlobStore, check_digest, put_each
 from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes
-from benchlock.artifacts.display import Advance, ignore_progress
 from benchlock.artifacts.resumable_fetch import OpenAtOffset, fetch
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.user_text import Advance, ignore_progress
 
 
 class MemoryStore:

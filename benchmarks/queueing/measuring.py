@@ -11,9 +11,9 @@ from typing import Any
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.evaluator.queue.matching import MachineFacts
-from benchlock.evaluator.queue.queue_model import MachineId
+from benchlock.evaluator.queue.queue_types import MachineId
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.records.run_model import RunEnd, RunStart, new_run_id
+from benchlock.evaluator.records.run_types import RunEnd, RunStart, new_run_id
 from benchlock.registry.requests.hardware_requirements import HostFacts
 from benchmarks.queueing.filling import LOCK
 from benchmarks.queueing.places import Place

@@ -11,7 +11,7 @@ from benchlock.artifacts.errors import UnknownNameError
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
 from benchlock.registry.lock.lock_assembly import question_of
-from benchlock.registry.requests.request import parse_request
+from benchlock.registry.requests.evaluation_request import parse_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
 from benchmarks.resolving.filling import DATABASE

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from benchlock.evaluator.statistics.confidence_intervals import fraction, mean_iou_interval, share_interval
 from benchlock.evaluator.statistics.equivalence import judge_quality
-from benchlock.evaluator.statistics.intervals import fraction, mean_iou_interval, share_interval
-from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.evaluator.statistics.paired_tests import Measures, PairedTests, compare_decisions, compare_measures
 from benchlock.evaluator.statistics.quality_metrics import bootstrap_mean_iou, bootstrap_share
 from benchmarks.simulation.tables import markdown, percent

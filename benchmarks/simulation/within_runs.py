@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchlock.evaluator.statistics.intervals import quantile, quantile_of_series
-from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.statistics.confidence_intervals import quantile, quantile_of_series
+from benchlock.evaluator.statistics.metric_types import Interval
 from benchmarks.simulation.processes import Process, autoregressive, constant_queue, exponential_queue
 from benchmarks.simulation.tables import markdown, percent
 

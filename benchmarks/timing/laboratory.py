@@ -16,9 +16,9 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from benchlock.artifacts.digest import from_hex
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.images.environment import Environments
+from benchlock.artifacts.user_text import SILENT
+from benchlock.evaluator.images.virtual_environment import Environments
 from benchlock.registry.lock.lockfile import LockedPlatform, load
 from benchmarks.timing.subjects import FRAMEWORKS, Subject
 from tests.support.api.commands import Commands

@@ -10,7 +10,7 @@ from benchlock.artifacts import size_limits
 from benchlock.evaluator.evidence.recomputation import Recomputation, Subject
 from benchlock.evaluator.evidence.timed_phases import is_equal, shorten_value
 from benchlock.evaluator.records.evidence_status import HOST_FAILURES
-from benchlock.evaluator.records.run_model import (
+from benchlock.evaluator.records.run_types import (
     CONTAINER_CPU,
     SELF_REPORTED,
     Isolation,
@@ -21,10 +21,10 @@ from benchlock.evaluator.records.run_model import (
 )
 from benchlock.evaluator.runner.host_platform import is_code_by_format
 from benchlock.evaluator.runner.outcome import Ending, Failure, failure_of
-from benchlock.evaluator.runner.process import NOT_ENFORCED
-from benchlock.evaluator.runner.self_reported import find_overrun, list_reported_by_model
+from benchlock.evaluator.runner.process_run import NOT_ENFORCED
+from benchlock.evaluator.runner.self_reported_times import find_overrun, list_reported_by_model
 from benchlock.evaluator.runner.stages import has_stages
-from benchlock.evaluator.statistics.metric_model import Metric
+from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.database.record_values import as_json
 from benchlock.registry.manifests import Model
 

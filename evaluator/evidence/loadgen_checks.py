@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.harness.performance.timing_facts import (
+from benchlock.evaluator.harness.performance.loadgen_traces import (
     SEPARATOR,
     Entry,
     Log,
@@ -24,7 +24,7 @@ from benchlock.evaluator.harness.performance.timing_facts import (
     split_entries,
     summarize_log,
 )
-from benchlock.evaluator.runner.self_reported import InvalidLoadError
+from benchlock.evaluator.runner.self_reported_times import InvalidLoadError
 
 LARGEST_SUMMARY: Final = 1 << 20
 TARGET_PERCENTILE: Final = 0.99

@@ -23,7 +23,7 @@ from benchlock.evaluator.harness.core.failures import Failure
 from benchlock.evaluator.harness.core.job import Job
 from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.phases.scoring import Score, score
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.runner.job_folder import job_document
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.stages import harness_version

@@ -23,7 +23,7 @@ from benchlock.evaluator.evidence.prediction_scores import (
     open_workspace,
     score_predictions,
 )
-from benchlock.evaluator.evidence.requirements import check_requirements
+from benchlock.evaluator.evidence.required_evidence import check_requirements
 from benchlock.evaluator.evidence.timed_phases import (
     LARGEST_LOG,
     LARGEST_SAMPLES,
@@ -33,9 +33,9 @@ from benchlock.evaluator.evidence.timed_phases import (
     is_equal,
     shorten_value,
 )
-from benchlock.evaluator.harness.performance.timing_facts import find_peak
+from benchlock.evaluator.harness.performance.loadgen_traces import find_peak
 from benchlock.evaluator.records.evidence_status import PEAK_LOGS
-from benchlock.evaluator.records.run_model import CALLS
+from benchlock.evaluator.records.run_types import CALLS
 from benchlock.evaluator.records.timing_validity import calls_document
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.outcome import (
@@ -46,9 +46,15 @@ from benchlock.evaluator.runner.outcome import (
     find_mismatch,
     parse_result,
 )
-from benchlock.evaluator.runner.self_reported import InvalidLoadError, check_audits, check_probes, check_times, sum_cpu
+from benchlock.evaluator.runner.self_reported_times import (
+    InvalidLoadError,
+    check_audits,
+    check_probes,
+    check_times,
+    sum_cpu,
+)
 from benchlock.evaluator.runner.stages import harness_version
-from benchlock.evaluator.statistics.metric_model import Metric, find_definitions
+from benchlock.evaluator.statistics.metric_types import Metric, find_definitions
 from benchlock.evaluator.statistics.quality_metrics import QualityEstimate, estimate_quality
 from benchlock.evaluator.statistics.run_metrics import CorrectCount, describe_calls, find_undelayed, summarise
 from benchlock.evaluator.statistics.time_metrics import Peak, Performance, Phases

@@ -22,9 +22,9 @@ from benchlock.evaluator.evidence.loadgen_checks import (
     read_detail_log,
     read_probe_logs,
 )
-from benchlock.evaluator.evidence.requirements import is_complete
+from benchlock.evaluator.evidence.required_evidence import is_complete
 from benchlock.evaluator.harness.core.job import COLD_PHASES
-from benchlock.evaluator.harness.performance.timing_facts import (
+from benchlock.evaluator.harness.performance.loadgen_traces import (
     Log,
     compare_log,
     compare_percentiles,
@@ -34,7 +34,7 @@ from benchlock.evaluator.harness.performance.timing_facts import (
     describe_sweep,
 )
 from benchlock.evaluator.records.evidence_status import PEAK_LOGS
-from benchlock.evaluator.runner.self_reported import InvalidLoadError
+from benchlock.evaluator.runner.self_reported_times import InvalidLoadError
 from benchlock.evaluator.statistics.time_metrics import Performance, read_columns, samples_of
 from benchlock.registry.lock.lockfile import Lock
 
@@ -55,7 +55,7 @@ def check_columns(role: str, columns: SampleColumns, scenario: Mapping[str, Any]
 
     Args:
         role: The role of their blob, for messages.
-        columns: The columns that such a phase has, see ``requirements``.
+        columns: The columns that such a phase has, see ``required_evidence``.
         scenario: The scenario of the lock.
         total: The number of samples in the split.
 

@@ -18,8 +18,8 @@ from installer.destinations import SchemeDictionaryDestination
 from installer.exceptions import InstallerError
 from installer.sources import WheelContentElement, WheelFile
 
-from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.images.image_format import list_files
 from benchlock.evaluator.images.subprocesses import run_tool
 

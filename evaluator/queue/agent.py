@@ -21,13 +21,13 @@ from benchlock.artifacts.errors import (
     UnknownNameError,
 )
 from benchlock.artifacts.size_limits import REASON, truncate
-from benchlock.evaluator.queue import worker_lease
-from benchlock.evaluator.queue.lease_clock import boot_id, since_boot
+from benchlock.evaluator.queue import lease_heartbeats
+from benchlock.evaluator.queue.lease_heartbeats import Heartbeat, LeasedJournal
+from benchlock.evaluator.queue.lease_times import boot_id, since_boot
 from benchlock.evaluator.queue.matching import MachineFacts
-from benchlock.evaluator.queue.queue_model import FencedError, Lease, LeaseEnd, MachineId, Queue
-from benchlock.evaluator.queue.worker_lease import Heartbeat, LeasedJournal
-from benchlock.evaluator.records.run_model import Isolation, RunId
-from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.queue.queue_types import FencedError, Lease, LeaseEnd, MachineId, Queue
+from benchlock.evaluator.records.run_types import Isolation, RunId
+from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.host_platform import Host, this_host
 from benchlock.evaluator.runner.orphans import clear, halt
 from benchlock.evaluator.workflows.run import HostTurn, Journal, Runner
@@ -142,7 +142,7 @@ class Agent:
 
     def _look(self) -> bool:
         """Ask for a job and run it; return whether there was one."""
-        with worker_lease.host_lock(self.lock_file) as descriptor:
+        with lease_heartbeats.host_lock(self.lock_file) as descriptor:
             engine = self.environment.connect()
             try:
                 clear(engine, self.environment.home)
@@ -151,7 +151,7 @@ class Agent:
                     return False
                 if self._facts is None:
                     self._changes(engine)
-                blocker = None if engine is None else worker_lease.remove_stale_container(engine, self.queue)
+                blocker = None if engine is None else lease_heartbeats.remove_stale_container(engine, self.queue)
                 if blocker is not None:
                     self._tell(blocker)
                     return False
@@ -202,8 +202,8 @@ class Agent:
         with Heartbeat(self.queue, lease, self._over, asked_at) as heartbeat:
             self._ask_anew()
             journal = LeasedJournal(self.queue, lease, heartbeat, self._settled)
-            labels = worker_lease.make_labels(lease.queue, lease.fence)
-            turn = HostTurn(worker_lease.CONTAINER, labels, (descriptor,), heartbeat.enter)
+            labels = lease_heartbeats.make_labels(lease.queue, lease.fence)
+            turn = HostTurn(lease_heartbeats.CONTAINER, labels, (descriptor,), heartbeat.enter)
             with self._halting(journal):
                 error = self._run(lease, self.environment.build(journal, turn, engine), heartbeat)
             self._conclude(lease, journal, heartbeat, error)

@@ -14,9 +14,10 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import OperationalError
 
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
-from benchlock.evaluator.queue.lease_clock import Clock, Times
+from benchlock.evaluator.queue.lease_times import Clock, Times
 from benchlock.evaluator.records.run_document import bound_start
-from benchlock.evaluator.records.run_model import (
+from benchlock.evaluator.records.run_store import load_run, load_visible_run, record_end, record_start
+from benchlock.evaluator.records.run_types import (
     Run,
     RunEnd,
     RunEndedError,
@@ -27,7 +28,6 @@ from benchlock.evaluator.records.run_model import (
     check_start,
     clean_message,
 )
-from benchlock.evaluator.records.run_store import load_run, load_visible_run, record_end, record_start
 from benchlock.evaluator.records.runs_schema import held_runs, runs
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.database.engine import read_transaction, write_transaction

@@ -10,11 +10,11 @@ from msgspec import UNSET
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import encode_canonical, prepare_decoder
-from benchlock.evaluator.records.run_model import Isolation
+from benchlock.evaluator.records.run_types import Isolation
 from benchlock.evaluator.runner.host_platform import SUPPORTED_DEVICES
 from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.requests.evaluation_request import conditions_of
 from benchlock.registry.requests.hardware_requirements import HostConditions, HostFacts, explain_unfit_platform
-from benchlock.registry.requests.request import conditions_of
 
 
 @prepare_decoder

@@ -2,7 +2,7 @@
 
 Their rows change: a job is queued, leased and ended. Append-only tables stand beside them: runs, their ends, and
 ``job_results``, which makes one run the result of a job. Times are seconds of the queue's own clock
-(``lease_clock.py``), so setting a clock begins or ends no lease.
+(``lease_times.py``), so setting a clock begins or ends no lease.
 """
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, Table, text

@@ -15,14 +15,6 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, u
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.queue import job_leases, job_status
-from benchlock.evaluator.queue.admission import (
-    check_again,
-    check_begun,
-    check_facts,
-    check_over,
-    check_same,
-    check_waiting,
-)
 from benchlock.evaluator.queue.job_leases import BUSY, DUE, GLANCE, MARK_SEEN, ClaimRequest, claim, list_oldest_jobs
 from benchlock.evaluator.queue.job_status import (
     SEE,
@@ -33,7 +25,7 @@ from benchlock.evaluator.queue.job_status import (
     select_held,
     select_jobs,
 )
-from benchlock.evaluator.queue.lease_clock import Clock, Moment, Times, queue_id
+from benchlock.evaluator.queue.lease_times import Clock, Moment, Times, queue_id
 from benchlock.evaluator.queue.machines import (
     check_own,
     mark_departed,
@@ -44,7 +36,8 @@ from benchlock.evaluator.queue.machines import (
     token_states,
 )
 from benchlock.evaluator.queue.matching import MachineFacts
-from benchlock.evaluator.queue.queue_model import (
+from benchlock.evaluator.queue.queue_schema import jobs, leases, machines
+from benchlock.evaluator.queue.queue_types import (
     Beat,
     Explanation,
     Fence,
@@ -59,9 +52,16 @@ from benchlock.evaluator.queue.queue_model import (
     MachineId,
     Phase,
 )
-from benchlock.evaluator.queue.queue_schema import jobs, leases, machines
-from benchlock.evaluator.records.run_model import Run, RunEnd, RunId, RunStart, clean_message, replace_nul
+from benchlock.evaluator.queue.submission_checks import (
+    check_again,
+    check_begun,
+    check_facts,
+    check_over,
+    check_same,
+    check_waiting,
+)
 from benchlock.evaluator.records.run_store import load_run, record_start, runs_of
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunId, RunStart, clean_message, replace_nul
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.database.engine import read_transaction, row_lock_transaction, write_transaction

@@ -12,7 +12,7 @@ from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.json_codec import decode_untyped, encode_canonical, prepare_decoder
-from benchlock.evaluator.records.run_model import (
+from benchlock.evaluator.records.run_types import (
     CALLS,
     ROLE_PATTERN,
     SELF_REPORTED,
@@ -27,7 +27,7 @@ from benchlock.evaluator.records.run_model import (
     check_start,
     mark_calls,
 )
-from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.database.record_values import format_time, parse_id_time
 from benchlock.registry.lock.lockfile import Count, DigestText, Lock, Whole
 

@@ -11,7 +11,7 @@ from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.records.run_document import encode_run, summarize
-from benchlock.evaluator.records.run_model import (
+from benchlock.evaluator.records.run_types import (
     DamagedRun,
     Outcome,
     Run,
@@ -38,7 +38,7 @@ from benchlock.evaluator.records.runs_schema import (
     run_packages,
     runs,
 )
-from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.auth.audit_log import now, record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.database.engine import (

@@ -31,7 +31,7 @@ from sqlalchemy import (
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.evaluator.records.run_model import Hiding, Run, RunEnd, RunId
+from benchlock.evaluator.records.run_types import Hiding, Run, RunEnd, RunId
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.database.column_types import DIGEST, TEXT, WHOLE, Moment, bounded_text
 from benchlock.registry.database.record_chain import insert_record

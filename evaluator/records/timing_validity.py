@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from benchlock.artifacts.json_codec import prepare_decoder
-from benchlock.evaluator.records.run_model import CALLS, CONTAINER_CPU, Run, RunEnd
-from benchlock.evaluator.statistics.metric_model import DELAY_SECONDS, DELAY_SHARE, Calls, format_duration
+from benchlock.evaluator.records.run_types import CALLS, CONTAINER_CPU, Run, RunEnd
+from benchlock.evaluator.statistics.metric_types import DELAY_SECONDS, DELAY_SHARE, Calls, format_duration
 
 prepare_decoder(Calls)
 

@@ -1,7 +1,7 @@
 """The first process of a model's container: runs the harness and prints its output folder.
 
 The output folder of such a container is a file system in memory, which ends with the container. So the runner starts
-this file by ``python -c`` with the harness's arguments, and ``container.py`` reads its output. It imports the
+this file by ``python -c`` with the harness's arguments, and ``container_run.py`` reads its output. It imports the
 standard library alone, because the interpreter is that of the image.
 """
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from msgspec import UNSET
 
-from benchlock.artifacts.display import format_count
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.records.run_model import Isolation
-from benchlock.evaluator.runner.engine import Engine
+from benchlock.artifacts.user_text import format_count
+from benchlock.evaluator.records.run_types import Isolation
+from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform
 from benchlock.registry.manifests import Model
+from benchlock.registry.requests.evaluation_request import conditions_of
 from benchlock.registry.requests.hardware_requirements import (
     CPU,
     Accelerator,
@@ -25,7 +26,6 @@ from benchlock.registry.requests.hardware_requirements import (
     explain_unfit_platform,
     select_accelerators,
 )
-from benchlock.registry.requests.request import conditions_of
 from benchlock.registry.text.quantities import spell_bytes
 
 _TOOL = "nvidia-smi"

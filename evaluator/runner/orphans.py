@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.records.run_model import OpenRuns, RunEnd, RunEndedError, RunId
-from benchlock.evaluator.runner import container, process
-from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.records.run_types import OpenRuns, RunEnd, RunEndedError, RunId
+from benchlock.evaluator.runner import container_run, process_run
+from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.job_folder import RunFolders
 
 _RUNS = "runs"
@@ -44,7 +44,7 @@ def claim_folder(home: Path, run: RunId) -> Iterator[RunFolders]:
     try:
         yield RunFolders(root)
     finally:
-        if not (root / container.MARK).exists():
+        if not (root / container_run.MARK).exists():
             shutil.rmtree(root, ignore_errors=True)
         os.close(descriptor)
 
@@ -90,7 +90,7 @@ def clear(engine: Engine | None, home: Path, but: Container[RunId] = ()) -> None
 
 def halt(engine: Engine | None, home: Path, run: RunId) -> None:
     """Kill the process or the container of a run; the thread that waits for it sees a killed run."""
-    process.end_abandoned(_root(home, run) / process.MARK)
+    process_run.end_abandoned(_root(home, run) / process_run.MARK)
     if engine is not None:
         engine.remove(run)
 
@@ -136,8 +136,8 @@ def _check_dead(root: Path) -> Iterator[bool]:
 
 
 def _clean(root: Path, run: RunId, engine: Engine | None) -> None:
-    process.end_abandoned(root / process.MARK)
-    mark = root / container.MARK
+    process_run.end_abandoned(root / process_run.MARK)
+    mark = root / container_run.MARK
     if mark.exists():
         if engine is None:
             return

@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
-from benchlock.evaluator.statistics.intervals import LEVEL, UNBOUNDED, quantile_ranks
-from benchlock.evaluator.statistics.metric_model import Interval, Metric, format_change
+from benchlock.evaluator.statistics.confidence_intervals import LEVEL, UNBOUNDED, quantile_ranks
+from benchlock.evaluator.statistics.metric_types import Interval, Metric, format_change
 from benchlock.evaluator.statistics.paired_tests import SIGNIFICANT, PairedTest, PairedTests
 from benchlock.registry.manifests.metric_definitions import is_quality
 

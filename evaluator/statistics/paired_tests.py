@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from benchlock.evaluator.statistics.intervals import LEVEL, UNBOUNDED, Tensor, series
-from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.statistics.confidence_intervals import LEVEL, UNBOUNDED, Tensor, series
+from benchlock.evaluator.statistics.metric_types import Interval
 from benchlock.evaluator.statistics.quality_metrics import THRESHOLDS, precisions, ranks
 
 Floats = npt.NDArray[np.float64]

@@ -11,8 +11,15 @@ from safetensors import SafetensorError, safe_open
 from scipy import special
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.statistics.intervals import LEVEL, UNBOUNDED, Tensor, mean_iou_interval, series, share_interval
-from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.statistics.confidence_intervals import (
+    LEVEL,
+    UNBOUNDED,
+    Tensor,
+    mean_iou_interval,
+    series,
+    share_interval,
+)
+from benchlock.evaluator.statistics.metric_types import Interval
 
 Floats = npt.NDArray[np.float64]
 
@@ -221,7 +228,7 @@ def estimate_quality(
 
     ``mae`` and ``rmse``: Student's t over the absolute and squared errors of samples, with the root of the ends.
     ``map`` and ``map_50``: balanced half-samples. ``miou`` and decisions of calls: clustered samples, as in
-    ``intervals``; by version 1 of their definitions the bootstrap over samples.
+    ``confidence_intervals``; by version 1 of their definitions the bootstrap over samples.
 
     Args:
         metric: The name of the metric.

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.statistics.intervals import fraction
-from benchlock.evaluator.statistics.metric_model import Calls, Metric
+from benchlock.evaluator.statistics.confidence_intervals import fraction
+from benchlock.evaluator.statistics.metric_types import Calls, Metric
 from benchlock.evaluator.statistics.quality_metrics import QualityEstimate
 from benchlock.evaluator.statistics.time_metrics import (
     ESTIMATORS,

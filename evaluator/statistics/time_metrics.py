@@ -12,8 +12,14 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.statistics.intervals import mean_in_blocks, mean_of_series, quantile, quantile_of_series, rate
-from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.statistics.confidence_intervals import (
+    mean_in_blocks,
+    mean_of_series,
+    quantile,
+    quantile_of_series,
+    rate,
+)
+from benchlock.evaluator.statistics.metric_types import Interval
 
 NANOSECONDS = 1e-9
 

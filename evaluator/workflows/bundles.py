@@ -13,9 +13,9 @@ from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.bundles.bundle_format import BundleError, BundlePart, BundleRoot, write_bundle
 from benchlock.artifacts.bundles.bundle_reader import Bundle, ReceivedRoot, open_bundle
 from benchlock.artifacts.digest import Descriptor, Digest
-from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.evidence.examination import compare_blobs
+from benchlock.artifacts.user_text import Progress
+from benchlock.evaluator.evidence.run_examination import compare_blobs
 from benchlock.evaluator.records.evidence_status import EvidenceStatus, refuse_unverified
 from benchlock.evaluator.records.run_document import (
     check_fit,
@@ -24,8 +24,8 @@ from benchlock.evaluator.records.run_document import (
     encode_run,
     remove_marks_of_reading,
 )
-from benchlock.evaluator.records.run_model import Run, RunId, check_end
 from benchlock.evaluator.records.run_store import keep_imported
+from benchlock.evaluator.records.run_types import Run, RunId, check_end
 from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.version_rows import insert_imported_lock

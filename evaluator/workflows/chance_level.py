@@ -16,11 +16,11 @@ from benchlock.artifacts.isolation.resource_limits import Limits
 from benchlock.evaluator.evidence.prediction_scores import lay_labels, list_label_files, open_workspace
 from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.datasets import open_samples
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.runner.job_folder import job_document
 from benchlock.evaluator.runner.lock_verification import read_manifests
-from benchlock.evaluator.statistics.metric_model import Metric
-from benchlock.evaluator.workflows.golden import count_answers, explain_doubt
+from benchlock.evaluator.statistics.metric_types import Metric
+from benchlock.evaluator.workflows.golden_decisions import count_answers, explain_doubt
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.formats.tensor_files import read_header
 from benchlock.registry.lock.lockfile import Lock, dump, load

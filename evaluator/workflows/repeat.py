@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.statistics.equivalence import FEWEST, centre, find_interval_over_runs, is_exact, width
-from benchlock.evaluator.statistics.metric_model import Metric
+from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.lock.lockfile import Lock
 
 Widths = Mapping[str, float]

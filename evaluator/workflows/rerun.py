@@ -16,11 +16,11 @@ from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement, Terms, compare_predictions
-from benchlock.evaluator.records.run_model import DamagedRun, RecordedRuns, Run, RunId
+from benchlock.evaluator.records.run_types import DamagedRun, RecordedRuns, Run, RunId
 from benchlock.evaluator.records.runs_schema import drop_replays, is_replay
 from benchlock.evaluator.records.verdicts import Sides, Verdict, differing_processors, host_differences, judge
 from benchlock.evaluator.runner.lock_verification import read_manifests
-from benchlock.evaluator.runner.self_reported import mark_run
+from benchlock.evaluator.runner.self_reported_times import mark_run
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Model
 

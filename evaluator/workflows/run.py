@@ -13,11 +13,11 @@ from msgspec import UNSET
 
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.digest import Digest, from_hex
-from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import BenchlockError
-from benchlock.evaluator.images.environment import Environments
+from benchlock.artifacts.user_text import Progress
+from benchlock.evaluator.images.virtual_environment import Environments
 from benchlock.evaluator.records.evidence_status import SCRATCH
-from benchlock.evaluator.records.run_model import (
+from benchlock.evaluator.records.run_types import (
     CONTAINER_CPU,
     Isolation,
     Run,
@@ -27,8 +27,8 @@ from benchlock.evaluator.records.run_model import (
     RunStart,
     new_run_id,
 )
-from benchlock.evaluator.runner.container import ContainerRun, provide_image, run_container
-from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.container_engine import Engine
+from benchlock.evaluator.runner.container_run import ContainerRun, provide_image, run_container
 from benchlock.evaluator.runner.host_platform import (
     Choice,
     Host,
@@ -43,7 +43,7 @@ from benchlock.evaluator.runner.lock_verification import check_agreement, read_m
 from benchlock.evaluator.runner.orphans import claim_folder
 from benchlock.evaluator.runner.outcome import Ending, Failure
 from benchlock.evaluator.runner.output_limits import choose_quota
-from benchlock.evaluator.runner.process import ProcessRun, birth, run_process
+from benchlock.evaluator.runner.process_run import ProcessRun, birth, run_process
 from benchlock.evaluator.runner.stages import (
     PREDICT,
     SCORE,
@@ -57,7 +57,7 @@ from benchlock.evaluator.runner.stages import (
     read_trial,
 )
 from benchlock.evaluator.runner.wall_clock import WallClock, move_phases
-from benchlock.evaluator.statistics.metric_model import find_definitions
+from benchlock.evaluator.statistics.metric_types import find_definitions
 from benchlock.evaluator.workflows.run_record import Attempt, make_interrupted_end, make_run_end
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Model

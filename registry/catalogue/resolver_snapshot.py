@@ -11,7 +11,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.registry.catalogue import resolver_statements
 from benchlock.registry.database.record_values import format_time
 from benchlock.registry.names import Kind
-from benchlock.registry.resolution.candidates import (
+from benchlock.registry.resolution.resolver_types import (
     COUNTED,
     Candidate,
     Environments,

@@ -17,7 +17,7 @@ import re
 from functools import cache
 from typing import Literal
 
-from benchlock.registry.resolution.candidates import Status
+from benchlock.registry.resolution.resolver_types import Status
 
 _PARAMETER = re.compile(r":(\w+)")
 NEED = ("required_kind", "required_name", "range")

@@ -15,7 +15,7 @@ from benchlock.registry.catalogue.version_rows import SHOWN_VERSIONS, Key, unkno
 from benchlock.registry.database.prepared_statements import PreparedSelect
 from benchlock.registry.database.registry_schema import VERSION, versions, yanks
 from benchlock.registry.names import Kind, Name, Reference
-from benchlock.registry.resolution.candidates import EVERY, Population, Status
+from benchlock.registry.resolution.resolver_types import EVERY, Population, Status
 from benchlock.registry.versions.semantic_version import Version, key
 from benchlock.registry.versions.version_ranges import Constraint, Range
 

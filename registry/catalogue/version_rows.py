@@ -34,8 +34,8 @@ from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, list_bl
 from benchlock.registry.manifests import File, Image, Manifest, Model, files_of
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, reference_of
 from benchlock.registry.names import Kind, Name, Reference
-from benchlock.registry.resolution.candidates import EVERY, Population
 from benchlock.registry.resolution.conflicts import find_nearest_name
+from benchlock.registry.resolution.resolver_types import EVERY, Population
 from benchlock.registry.versions.semantic_version import key, parse_version
 
 Values = dict[str, Any]

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import UNSET
 
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.display import format_count
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.user_text import format_count
 from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_lines, read_text_lines, read_whole
 from benchlock.registry.inspection.formats.parquet import read_footer

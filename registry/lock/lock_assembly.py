@@ -40,11 +40,11 @@ from benchlock.registry.lock.lockfile import (
 from benchlock.registry.manifests import File, Image, Platform, files_of
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
 from benchlock.registry.names import Kind
+from benchlock.registry.requests.evaluation_request import Request, conditions_of
 from benchlock.registry.requests.hardware_requirements import Hardware
-from benchlock.registry.requests.request import Request, conditions_of
-from benchlock.registry.resolution.candidates import Candidate, Question, Requirement, Resolution, Snapshot
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
+from benchlock.registry.resolution.resolver_types import Candidate, Question, Requirement, Resolution, Snapshot
 from benchlock.registry.resolution.version_search import Preferences
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint

@@ -30,10 +30,10 @@ from benchlock.registry.manifests import (
     parse_published,
 )
 from benchlock.registry.names import Kind, Reference, parse_name
-from benchlock.registry.requests.request import Request, parse_locked_request
-from benchlock.registry.resolution.candidates import Candidate, Need, Resolution, Snapshot
+from benchlock.registry.requests.evaluation_request import Request, parse_locked_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
+from benchlock.registry.resolution.resolver_types import Candidate, Need, Resolution, Snapshot
 from benchlock.registry.resolution.version_search import DraftSnapshot, Preferences, Search
 from benchlock.registry.versions.semantic_version import parse_version
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET
 
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.display import escape_line
+from benchlock.artifacts.user_text import escape_line
 from benchlock.registry.lock.lockfile import (
     Lock,
     LockedArtifact,

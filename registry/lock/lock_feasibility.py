@@ -18,7 +18,7 @@ from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Mo
 from benchlock.registry.manifests.manifest_types import ConstantInput, ImageInput, Output, StateInput
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, check_metrics
 from benchlock.registry.names import find_close
-from benchlock.registry.requests.request import Request
+from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.requests.request_types import BatchSweep
 from benchlock.registry.resolution.conflicts import SHOWN, Conflict, ConflictError
 

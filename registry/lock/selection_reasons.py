@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchlock.artifacts.display import escape_line
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.artifacts.user_text import escape_line
 from benchlock.registry.lock.lockfile import LockedArtifact
 from benchlock.registry.names import Kind
-from benchlock.registry.resolution.candidates import ORDER, Candidate, Requirement, Resolution
 from benchlock.registry.resolution.conflicts import (
     Code,
     Conflict,
@@ -20,6 +19,7 @@ from benchlock.registry.resolution.conflicts import (
     list_rejections,
 )
 from benchlock.registry.resolution.resolver import explain, format_requirement
+from benchlock.registry.resolution.resolver_types import ORDER, Candidate, Requirement, Resolution
 from benchlock.registry.resolution.version_search import Search, need_of
 from benchlock.registry.versions.semantic_version import Version, parse_version, successor
 from benchlock.registry.versions.version_ranges import ANY, Constraint, Range

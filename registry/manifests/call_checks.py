@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from msgspec import UNSET
 
-from benchlock.artifacts.display import format_count
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.user_text import format_count
 from benchlock.registry.manifests.manifest_types import (
     AudioInput,
     ConstantInput,

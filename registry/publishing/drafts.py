@@ -9,7 +9,6 @@ from msgspec import UNSET
 
 from benchlock.artifacts.blob_store import BlobStore, check_digest
 from benchlock.artifacts.digest import Descriptor, from_hex
-from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.artifacts.sources import (
     DvcSource,
@@ -24,6 +23,7 @@ from benchlock.artifacts.sources import (
     pin_revision,
 )
 from benchlock.artifacts.trees import TreeEntry, put_tree
+from benchlock.artifacts.user_text import Progress
 from benchlock.registry.inspection.image_files import Ask
 from benchlock.registry.manifests import File, Manifest, files_of
 from benchlock.registry.manifests.authored_manifests import examine, files_in

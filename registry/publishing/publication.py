@@ -13,9 +13,9 @@ from msgspec import UNSET, structs
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Descriptor, from_hex
-from benchlock.artifacts.display import SILENT, Progress
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.stores.temporary_stores import open_dry_run
+from benchlock.artifacts.user_text import SILENT, Progress
 from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol, Entry, Provenance, PublishResult
 from benchlock.registry.inspection.inspection_process import InspectionTarget, inspect_version
 from benchlock.registry.manifests import Dataset, Image, Manifest, Model, files_of, manifest_digest

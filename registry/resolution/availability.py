@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from benchlock.registry.names import Kind
 from benchlock.registry.requests.hardware_requirements import KEYS
-from benchlock.registry.resolution.candidates import (
+from benchlock.registry.resolution.resolver_types import (
     EVERY,
     STATUSES,
     Candidate,

@@ -11,10 +11,10 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
-from benchlock.artifacts.display import escape_line
 from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.user_text import escape_line
 from benchlock.registry.names import Kind
-from benchlock.registry.resolution.candidates import (
+from benchlock.registry.resolution.resolver_types import (
     COUNTED,
     EVERY,
     Candidate,

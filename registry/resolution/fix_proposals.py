@@ -10,11 +10,11 @@ from dataclasses import replace
 from itertools import chain, combinations, islice, product, zip_longest
 from typing import Any, Literal, cast
 
-from benchlock.artifacts.display import escape_line
+from benchlock.artifacts.user_text import escape_line
 from benchlock.registry.names import KINDS, Kind
 from benchlock.registry.requests.hardware_requirements import ANYWHERE, KEYS, Hardware
-from benchlock.registry.resolution.candidates import EVERY, STATUSES, Population, Question, Requirement, Resolution
 from benchlock.registry.resolution.conflicts import SHOWN, Fix
+from benchlock.registry.resolution.resolver_types import EVERY, STATUSES, Population, Question, Requirement, Resolution
 from benchlock.registry.resolution.version_search import Search
 from benchlock.registry.versions.range_grammar import LEAST
 from benchlock.registry.versions.semantic_version import Version

@@ -10,17 +10,6 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from benchlock.artifacts.errors import UnknownNameError
-from benchlock.registry.resolution.candidates import (
-    EVERY,
-    Candidate,
-    Need,
-    Offer,
-    Population,
-    Question,
-    Requirement,
-    Resolution,
-    Snapshot,
-)
 from benchlock.registry.resolution.conflicts import (
     SHOWN,
     Code,
@@ -35,6 +24,17 @@ from benchlock.registry.resolution.conflicts import (
     list_rejections,
 )
 from benchlock.registry.resolution.fix_proposals import find_nearest_fixes
+from benchlock.registry.resolution.resolver_types import (
+    EVERY,
+    Candidate,
+    Need,
+    Offer,
+    Population,
+    Question,
+    Requirement,
+    Resolution,
+    Snapshot,
+)
 from benchlock.registry.resolution.version_search import Preferences, Search
 from benchlock.registry.versions.version_ranges import ANY, Constraint, Range
 

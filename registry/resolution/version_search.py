@@ -32,7 +32,8 @@ from typing import Literal
 
 from benchlock.registry.names import Kind
 from benchlock.registry.resolution.availability import Availability, Preferences
-from benchlock.registry.resolution.candidates import (
+from benchlock.registry.resolution.pubgrub import Incompatibility, Solver, UnsolvableError
+from benchlock.registry.resolution.resolver_types import (
     EVERY,
     ORDER,
     RARE,
@@ -47,7 +48,6 @@ from benchlock.registry.resolution.candidates import (
     Snapshot,
     Status,
 )
-from benchlock.registry.resolution.pubgrub import Incompatibility, Solver, UnsolvableError
 from benchlock.registry.resolution.version_sets import AdmittedVersions, Choices, VersionClass
 from benchlock.registry.versions.semantic_version import Version, key, successor, version_of
 from benchlock.registry.versions.version_ranges import Range

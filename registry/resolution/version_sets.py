@@ -20,7 +20,7 @@ from itertools import chain
 from operator import and_, or_
 from typing import Any, ClassVar
 
-from benchlock.registry.resolution.candidates import Status
+from benchlock.registry.resolution.resolver_types import Status
 from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import Constraint, Range
 

@@ -22,8 +22,8 @@ from benchlock.api.local import registry_database
 from benchlock.artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.records.run_document import summarize
-from benchlock.evaluator.records.run_model import Run, RunEnd, RunId
 from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunId
 from benchlock.migrations import upgrade
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.auth.audit_log import AuditLog

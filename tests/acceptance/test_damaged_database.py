@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from benchlock.api.local.registry_database import DATABASE_FILE
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.records.run_model import RunId
+from benchlock.evaluator.records.run_types import RunId
 from benchlock.migrations import upgrade
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.database.engine import open_engine, write_transaction

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from safetensors.numpy import load_file
 
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.harness_archive import build_harness
-from benchlock.evaluator.runner.container import provide_image
-from benchlock.evaluator.runner.engine import Confinement, Engine, Mount
+from benchlock.evaluator.runner.container_engine import Confinement, Engine, Mount
+from benchlock.evaluator.runner.container_run import provide_image
 from benchlock.registry.lock.lockfile import load
 from tests.support.api.commands import Commands
 from tests.support.registry.digits import DIGITS, locked, request, written

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import pytest
 
-from benchlock.api.cli.commands import benchlock
+from benchlock.api.cli.command_group import benchlock
 from benchlock.api.cli.main import run
 from tests.support.api.commands import BENCHLOCK, Answer, Commands
 from tests.support.registry import tiny

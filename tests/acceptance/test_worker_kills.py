@@ -24,11 +24,11 @@ from typing import Any
 
 import pytest
 
-from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import now, open_registry
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.queue.admission import make_job_request
+from benchlock.evaluator.queue.submission_checks import make_job_request
 from benchlock.registry.database.engine import read_transaction
 from tests.support.api.commands import BENCHLOCK, Commands
 from tests.support.evaluator.stub_harness import Span, spans, stubbed

@@ -17,7 +17,7 @@ from benchlock.artifacts.errors import (
     UnavailableError,
     UnknownNameError,
 )
-from benchlock.evaluator.records.run_model import RunEndedError
+from benchlock.evaluator.records.run_types import RunEndedError
 from benchlock.registry.catalogue.catalogue_protocol import VersionTakenError
 from benchlock.registry.resolution.conflicts import Conflict, ConflictError
 

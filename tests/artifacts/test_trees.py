@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
-from benchlock.artifacts.display import Advance
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.trees import (
@@ -33,6 +32,7 @@ from benchlock.artifacts.trees import (
     verify_tree,
     walk_tree,
 )
+from benchlock.artifacts.user_text import Advance
 
 CASES = Path(__file__).parents[1] / "cases" / "trees"
 EMPTY = hashlib.sha256(b"").hexdigest()

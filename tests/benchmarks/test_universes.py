@@ -13,7 +13,7 @@ from benchlock.registry.database.engine import open_engine
 from benchlock.registry.lock.lock_assembly import question_of
 from benchlock.registry.manifests import parse_published
 from benchlock.registry.manifests.manifest_content import content as content_of
-from benchlock.registry.requests.request import parse_request
+from benchlock.registry.requests.evaluation_request import parse_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import Resolution, resolve
 from benchmarks.resolving import index, plain

@@ -13,7 +13,7 @@ from benchlock.registry.database.engine import database_location
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.manifests.manifest_content import reference_of
 from benchlock.registry.names import Name, Reference
-from benchlock.registry.resolution.candidates import EVERY, Population
+from benchlock.registry.resolution.resolver_types import EVERY, Population
 from benchlock.registry.versions.semantic_version import parse_version
 from tests.support.registry.publishing import manifest
 from tests.support.resolution.universe import candidates

@@ -30,7 +30,8 @@ from sqlalchemy import Connection, Engine, func, select, update
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
 from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts
-from benchlock.evaluator.queue.queue_model import (
+from benchlock.evaluator.queue.queue_schema import eligible, job_results, lease_slots, leases, machines
+from benchlock.evaluator.queue.queue_types import (
     Fence,
     FencedError,
     JobId,
@@ -41,10 +42,9 @@ from benchlock.evaluator.queue.queue_model import (
     Queue,
     new_job_id,
 )
-from benchlock.evaluator.queue.queue_schema import eligible, job_results, lease_slots, leases, machines
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.records.run_model import Run, RunEnd, RunEndedError, RunId, new_run_id
 from benchlock.evaluator.records.run_store import Records, record_end
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunEndedError, RunId, new_run_id
 from benchlock.evaluator.records.runs_schema import open_runs
 from benchlock.registry.auth.audit_log import AuditLog
 from benchlock.registry.auth.permissions import Actor, ForbiddenError, Scopes, use_actor
@@ -807,7 +807,7 @@ def test_facts_that_are_large_or_no_plain_text_are_refused(bench: Bench, changes
 
 
 def test_a_token_has_so_many_queued_jobs_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchlock.evaluator.queue.admission.MOST_WAITING", 2)
+    monkeypatch.setattr("benchlock.evaluator.queue.submission_checks.MOST_WAITING", 2)
     with use_actor(MINE):
         bench.enrol(1)
         first = wish()

@@ -15,8 +15,8 @@ from benchlock.api.http.service_settings import VERSION, Settings
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.artifacts.stores.http_store import open_session, parse_server
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence.examination import Examiner
-from benchlock.evaluator.queue.queue_model import Queue
+from benchlock.evaluator.evidence.run_examination import Examiner
+from benchlock.evaluator.queue.queue_types import Queue
 from benchlock.registry.catalogue.catalogue import Catalogue
 from tests.conformance import test_queue as suite
 from tests.conformance.test_queue import Bench

@@ -18,7 +18,7 @@ from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.database.engine import open_engine, read_transaction
 from benchlock.registry.names import KINDS, Kind, Name, Reference
-from benchlock.registry.resolution.candidates import (
+from benchlock.registry.resolution.resolver_types import (
     STATUSES,
     Candidate,
     Environments,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.container_engine import Engine
 from tests.support.system.python_image import PythonImage, make_image
 
 NEEDED = ("numpy*", "pillow*", "PIL", "safetensors*", "mlcommons_loadgen*", "mlperf_loadgen*")

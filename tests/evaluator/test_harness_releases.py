@@ -12,14 +12,14 @@ from msgspec import structs
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.evidence.run_examination import Examiner
 from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
 from benchlock.evaluator.harness_releases import RELEASES, check_version, find_version, is_released
 from benchlock.evaluator.records.run_document import encode_run, remove_marks_of_reading
-from benchlock.evaluator.records.run_model import SELF_REPORTED, Run, mark_calls
+from benchlock.evaluator.records.run_types import SELF_REPORTED, Run, mark_calls
 from benchlock.evaluator.records.verdicts import Sides
-from benchlock.evaluator.runner.self_reported import mark_run
-from benchlock.evaluator.workflows.claims import claims_of
+from benchlock.evaluator.runner.self_reported_times import mark_run
+from benchlock.evaluator.workflows.claim_verdicts import claims_of
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.repeat import repeat
 from benchlock.evaluator.workflows.rerun import judge_rerun

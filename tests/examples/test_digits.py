@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benchlock.registry.manifests import Dataset, Model
 from benchlock.registry.manifests.authored_manifests import read_authored
-from benchlock.registry.requests.request import read_request
+from benchlock.registry.requests.evaluation_request import read_request
 from examples.digits.idx import read_idx, write_idx
 
 ROOT = Path(__file__).resolve().parents[2]

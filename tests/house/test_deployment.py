@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from benchlock.api.cli.commands import benchlock
+from benchlock.api.cli.command_group import benchlock
 from tests.support.system.deployed import NODE, ROOT, TEAM, document, services_of
 
 FILES = (NODE, TEAM)

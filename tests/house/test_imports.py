@@ -31,7 +31,7 @@ NOT_FOR_ANSWERS = {
     *HEAVY,
     "alembic",
     "benchlock.api.http",
-    "benchlock.evaluator.runner.engine",
+    "benchlock.evaluator.runner.container_engine",
     "benchlock.evaluator.statistics.run_metrics",
     "granian",
     "greenlet",

@@ -13,7 +13,7 @@ from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.registry_schema import environments
 from benchlock.registry.database.triggers import find_missing_triggers, list_guards
-from benchlock.registry.resolution.candidates import Environments, Population
+from benchlock.registry.resolution.resolver_types import Environments, Population
 from benchlock.registry.versions.version_ranges import Range
 from tests.support.registry.publishing import rows_of
 from tests.support.resolution.universe import candidates

@@ -10,7 +10,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, select, text
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.records.run_model import RunId
+from benchlock.evaluator.records.run_types import RunId
 from benchlock.evaluator.records.runs_schema import insert_hiding
 from benchlock.migrations import HEAD, configure, find_revision, upgrade
 from benchlock.migrations.schema_check import METADATA

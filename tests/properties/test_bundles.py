@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
+from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.records.run_document import encode_run
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.workflows.bundles import import_bundle

@@ -7,7 +7,7 @@ from litestar import Response, Router, delete, get, post
 from litestar.handlers import BaseRouteHandler
 from litestar.params import Body, Parameter
 
-from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.admission_control import LIST, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ

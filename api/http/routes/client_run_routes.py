@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from litestar import Litestar, Router, post, put
 from litestar.params import Body
 
-from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.admission_control import END, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import RUN
@@ -28,8 +28,8 @@ from benchlock.api.schemas import run_schemas as wire
 from benchlock.api.service_log import log
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.queue.client_runs import ClientRuns
-from benchlock.evaluator.queue.lease_clock import Times
-from benchlock.evaluator.records.run_model import RunStart, parse_run_id
+from benchlock.evaluator.queue.lease_times import Times
+from benchlock.evaluator.records.run_types import RunStart, parse_run_id
 from benchlock.registry.auth.permissions import SERVER, act_as
 from benchlock.registry.publishing.remote_publication import require_blobs
 

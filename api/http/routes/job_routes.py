@@ -13,7 +13,7 @@ from litestar.params import Body, HeaderParameter, Parameter, QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 from msgspec import UNSET
 
-from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.admission_control import ASK, LIST, WATCH
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, RUN
@@ -25,10 +25,10 @@ from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.evaluator.queue.admission import make_job_request
-from benchlock.evaluator.queue.queue_model import TERMINAL, JobId, JobState, Queue, parse_job_id
+from benchlock.evaluator.queue.queue_types import TERMINAL, JobId, JobState, Queue, parse_job_id
+from benchlock.evaluator.queue.submission_checks import make_job_request
 from benchlock.registry.lock.lockfile import Lock, load
-from benchlock.registry.requests.request import parse_request
+from benchlock.registry.requests.evaluation_request import parse_request
 
 _POLL_SECONDS: Final = 0.5
 """Seconds between two reads of a job that is watched."""

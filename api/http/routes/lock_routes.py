@@ -37,7 +37,7 @@ from benchlock.registry.lock.lock_diff import diff
 from benchlock.registry.lock.lockfile import Lock, dump, list_blob_references, load
 from benchlock.registry.names import parse_target
 from benchlock.registry.publishing.remote_publication import require_blobs
-from benchlock.registry.requests.request import Request, parse_request
+from benchlock.registry.requests.evaluation_request import Request, parse_request
 from benchlock.registry.resolution.version_search import Preferences
 
 

@@ -14,7 +14,7 @@ from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas import maintenance_schemas as wire
 from benchlock.artifacts.digest import parse_digest
-from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.user_text import SILENT
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.lock.lockfile import Lock, load
 from benchlock.registry.publishing.remote_publication import require_blobs

@@ -24,7 +24,7 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import PAGE
 from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_document import check_fit, check_recorded
-from benchlock.evaluator.records.run_model import Outcome, Run, RunId, RunStart, check_start, parse_run_id
+from benchlock.evaluator.records.run_types import Outcome, Run, RunId, RunStart, check_start, parse_run_id
 from benchlock.registry.lock.lockfile import load
 
 _AT_ONCE = 101

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from litestar import Router, get, patch, post, put
 from litestar.params import Body, Parameter
 
-from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.admission_control import END, LIST, WAIT, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ, RUN
@@ -22,9 +22,9 @@ from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.matching import MachineFacts
-from benchlock.evaluator.queue.queue_model import Fence, Job, Lease, MachineId, Queue
+from benchlock.evaluator.queue.queue_types import Fence, Job, Lease, MachineId, Queue
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.records.run_model import RunEnd, RunId, RunStart
+from benchlock.evaluator.records.run_types import RunEnd, RunId, RunStart
 
 _POLL_SECONDS: Final = 1.0
 """Seconds between two attempts to find a job for a machine that waits."""

@@ -15,13 +15,13 @@ from .samples import Boxes, Label, Opening, Samples, resolve_inside
 __all__ = ["Boxes", "Label", "Samples", "open_samples"]
 
 _FORMATS: Mapping[str, tuple[str, str]] = {
-    "image-index": ("image_files", "open_csv_index"),
-    "wav-index": ("image_files", "open_csv_index"),
+    "image-index": ("indexed_images", "open_csv_index"),
+    "wav-index": ("indexed_images", "open_csv_index"),
     "idx": ("array_files", "open_idx"),
     "npz": ("array_files", "open_npz"),
     "jsonl": ("table_files", "open_json_lines"),
     "parquet": ("table_files", "open_parquet"),
-    "coco": ("image_files", "open_coco"),
+    "coco": ("indexed_images", "open_coco"),
 }
 """The module and the function that open a split, by format."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.tensor import Source
+from ..steps.step_tensor import Source
 from .labels import Lazy, check_integers, parse_labels
 from .samples import Opening, Samples, read_unpacked, resolve_inside
 

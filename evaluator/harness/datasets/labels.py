@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.environment import POSTSCRIPT, explain_missing_library
 from ..core.failures import classify_errors
+from ..core.phase_environment import POSTSCRIPT, explain_missing_library
 from .samples import Boxes, Label, Names
 
 if TYPE_CHECKING:

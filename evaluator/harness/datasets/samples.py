@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.tensor import Source
+from ..steps.step_tensor import Source
 
 
 def choose_spread(count: int, limit: int) -> list[int]:

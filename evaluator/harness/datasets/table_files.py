@@ -14,8 +14,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.environment import explain_missing_library
-from ..steps.tensor import Source
+from ..core.phase_environment import explain_missing_library
+from ..steps.step_tensor import Source
 from .labels import Lazy, parse_labels, read_mask
 from .samples import Label, Opening, Samples, read_unpacked, resolve_inside
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..core.failures import Failure
 from ..core.job import Detections
-from ..steps.tensor import Geometry
+from ..steps.step_tensor import Geometry
 
 COLUMNS = 6
 """Columns of a detection: class index, score, x1, y1, x2, y2."""

@@ -20,7 +20,7 @@ from ..core.job import Input, Model, Output, Tolerance
 from ..datasets import Samples
 from ..predictors import Predictor, Tensors
 from ..steps import Source
-from .finiteness import FiniteCheck
+from .finite_checks import FiniteCheck
 from .model_session import Session, query
 from .pipeline import Pipeline, Prediction, PreparedSample
 

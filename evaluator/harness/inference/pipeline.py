@@ -17,7 +17,7 @@ from ..core.job import Input, Model, Output
 from ..datasets import Samples
 from ..predictors import Tensors
 from ..steps import BoundStep, Kind, Source, Tensor, bind
-from ..steps.tensor import Geometry
+from ..steps.step_tensor import Geometry
 
 _Result = TypeVar("_Result")
 

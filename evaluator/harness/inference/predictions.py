@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from ..core.failures import Failure, classify_errors
 from ..core.job import Model
 from ..predictors import Tensors
-from ..steps.tensor import UNKNOWN_GEOMETRY, Geometry
+from ..steps.step_tensor import UNKNOWN_GEOMETRY, Geometry
 from .detections import COLUMNS, detect, number_rows
 
 

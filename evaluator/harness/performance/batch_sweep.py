@@ -13,16 +13,16 @@ from ..core.failures import Failure, classify_errors
 from ..core.job import Job
 from ..core.reports import Progress
 from ..core.scenarios import ROUNDS, BatchSweep
-from ..inference.audits import check_answers
+from ..inference.mlperf_audits import check_answers
 from ..inference.pipeline import Prediction
 from ..inference.predictions import PREDICTIONS
+from .call_meter import Columns, Meter, save
+from .loadgen_traces import describe_sweep
 from .measurement_overhead import overhead
-from .meter import Columns, Meter, save
 from .model_timing import SAMPLES, audit_caching
 from .phase_setup import PreparedSamples, Stage, open_stage, warm_up
 from .pipeline_timing import SAMPLES as PIPELINE_SAMPLES
 from .pipeline_timing import PipelineUnits
-from .timing_facts import describe_sweep
 
 # The least number of calls and seconds of a turn, and its greatest number of seconds, which takes precedence.
 _CALLS_A_TURN = 5

@@ -14,12 +14,12 @@ from ..core.reports import Progress
 from ..core.scenarios import ColdStart
 from ..core.supervisor import run_phase
 from ..datasets import open_samples
-from ..inference.audits import check_answers, sum_audits
+from ..inference.mlperf_audits import check_answers, sum_audits
 from ..inference.model_session import Session, query
 from ..inference.pipeline import Pipeline
 from ..inference.predictions import PREDICTIONS, save_tensors
+from .loadgen_traces import describe_starts
 from .model_timing import SAMPLES
-from .timing_facts import describe_starts
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:

@@ -31,9 +31,9 @@ from ..core.failures import Failure, classify_errors
 from ..core.job import Seeds
 from ..core.reports import Progress
 from ..core.scenarios import LoadGenScenario, MultiStream, Offline, Server, SingleStream
-from .meter import Meter
+from .call_meter import Meter
+from .loadgen_traces import Log, read_log
 from .phase_setup import Stage
-from .timing_facts import Log, read_log
 
 DETAIL = "mlperf_log_detail.txt"
 _MILLISECOND = 1000

@@ -14,7 +14,7 @@ from ..core.supervisor import run_phase
 from ..inference.model_session import Session
 from ..predictors import Predictor, Tensors
 from . import loadgen
-from .meter import Meter
+from .call_meter import Meter
 from .phase_setup import PreparedSamples, Stage
 
 _CALLS = 1000

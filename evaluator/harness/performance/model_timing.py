@@ -10,16 +10,16 @@ import numpy as np
 from ..core.failures import Failure, classify_errors
 from ..core.job import Job
 from ..core.scenarios import LoadGenScenario, Server, samples_per_query
-from ..inference.audits import check_answers, check_caching
+from ..inference.mlperf_audits import check_answers, check_caching
 from ..inference.model_session import query
 from ..inference.predictions import PREDICTIONS
 from ..predictors import Tensors
 from . import measurement_overhead
+from .call_meter import Meter, collect_columns, save
 from .loadgen import drive, per_unit
+from .loadgen_traces import describe_account, describe_phase, describe_probe
 from .measurement_overhead import overhead
-from .meter import Meter, collect_columns, save
 from .phase_setup import PreparedSamples, Stage, estimate, open_stage, time_call, warm_up
-from .timing_facts import describe_account, describe_phase, describe_probe
 
 SAMPLES = "samples.safetensors"
 

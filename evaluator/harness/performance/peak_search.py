@@ -11,9 +11,9 @@ from ..core.job import Job
 from ..core.reports import Progress
 from ..core.scenarios import Server
 from ..core.supervisor import run_phase
-from ..inference.audits import sum_audits
+from ..inference.mlperf_audits import sum_audits
 from . import loadgen
-from .timing_facts import SEPARATOR, describe_probe
+from .loadgen_traces import SEPARATOR, describe_probe
 
 RESOLUTION = 1.05
 """The search ends when the lowest failed rate is at most this multiple of the highest sustained rate."""

@@ -16,13 +16,13 @@ import numpy as np
 
 from ..core.job import Job
 from ..core.scenarios import LoadGenScenario, Offline, Server, samples_per_query
-from ..inference.audits import check_answers
+from ..inference.mlperf_audits import check_answers
 from ..inference.pipeline import Prediction, Prefetcher, PreparedSample, count_prefetch_threads
 from ..inference.predictions import PREDICTIONS
+from .call_meter import Meter, collect_columns, save
 from .loadgen import drive, per_unit
-from .meter import Meter, collect_columns, save
+from .loadgen_traces import describe_account, describe_phase
 from .phase_setup import Stage, estimate, open_stage, spread, warm_up
-from .timing_facts import describe_account, describe_phase
 
 SAMPLES = "pipeline-samples.safetensors"
 LOGS = "loadgen-pipeline"

@@ -15,9 +15,9 @@ from ..core.job import Job
 from ..core.reports import Progress, Timings
 from ..core.scenarios import accuracy_batch
 from ..datasets import Samples, open_samples
-from ..inference.audits import UNKEPT_OUTPUTS, UnkeptOutputs
-from ..inference.finiteness import FiniteCheck
+from ..inference.finite_checks import FiniteCheck
 from ..inference.golden_tensors import check_golden
+from ..inference.mlperf_audits import UNKEPT_OUTPUTS, UnkeptOutputs
 from ..inference.model_session import Session, call
 from ..inference.pipeline import Pipeline, Prediction, Prefetcher, PreparedSample, count_prefetch_threads
 from ..inference.predictions import (

@@ -16,7 +16,7 @@ from ..core.job import GoldenTask, Job, Model, Step
 from ..core.reports import Progress, Timings
 from ..datasets import Samples, open_samples
 from ..datasets.samples import choose_spread
-from ..inference.finiteness import FiniteCheck
+from ..inference.finite_checks import FiniteCheck
 from ..inference.golden_tensors import GoldenSample, check_golden, predict_sample, stack_inputs, write_golden
 from ..inference.model_session import Session
 from ..inference.pipeline import Pipeline

@@ -12,13 +12,13 @@ from ..core.job import GoldenTask, Job, Model
 from ..core.reports import Progress, Timings
 from ..datasets import Samples, open_samples
 from ..datasets.samples import choose_spread
-from ..inference.finiteness import FiniteCheck
+from ..inference.finite_checks import FiniteCheck
 from ..inference.pipeline import find_source, trace_geometry
 from ..inference.predictions import DETECTIONS, PREDICTIONS, StoredPredictions, restore_order, save_tensors
 from ..predictors import Tensors
 from ..quality.classification import ClassificationTally
 from ..quality.tally import Tally, open_tally
-from ..steps.tensor import Geometry
+from ..steps.step_tensor import Geometry
 from .unlabelling import ORDER, read_order
 
 MEASURES = "quality.safetensors"

@@ -6,7 +6,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from ..core.job import Model
 from . import Place, find_graph
-from .tflite import TfliteInterpreter, check_tflite
+from .tflite_interpreter import TfliteInterpreter, check_tflite
 
 
 def load(folder: Path, model: Model, place: Place) -> TfliteInterpreter:

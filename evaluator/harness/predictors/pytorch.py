@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from ..core.job import Model
-from ..steps.code import load_function
+from ..steps.python_step import load_function
 from . import CPU, Place, Tensors, check_cuda, find_graph, list_files, map_by_position
 
 _CUDA = "cuda"

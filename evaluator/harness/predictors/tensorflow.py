@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ..core.job import Model
 from . import CPU, Place, Predictor, Tensors, check_cuda, check_names, find_graph, map_by_position
-from .tflite import TfliteInterpreter, check_tflite
+from .tflite_interpreter import TfliteInterpreter, check_tflite
 
 _ACCELERATOR = "GPU"
 _SUFFIXES = {"keras": ".keras", "hdf5": ".h5"}

@@ -11,7 +11,7 @@ from ..core.job import Output
 from ..datasets import Label
 from ..predictors import Tensors
 from ..steps.numeric import ranking
-from ..steps.tensor import Geometry
+from ..steps.step_tensor import Geometry
 
 _RANKS = {"top1": 1, "top5": 5}
 _FEWEST_CLASSES = 2

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.environment import explain_missing_library
 from ..core.failures import Failure
+from ..core.phase_environment import explain_missing_library
 from ..datasets import Boxes, Label
 from ..inference.detections import number_rows
 from ..predictors import Tensors
-from ..steps.tensor import Geometry
+from ..steps.step_tensor import Geometry
 
 # The part of COCOeval's 10 IoU thresholds, 0.5 to 0.95, over which a metric is the mean.
 _THRESHOLDS = {"map": slice(None), "map_50": slice(0, 1)}

@@ -10,7 +10,7 @@ from ..core.failures import Failure
 from ..core.job import Output
 from ..datasets import Label
 from ..predictors import Tensors
-from ..steps.tensor import Geometry
+from ..steps.step_tensor import Geometry
 
 
 class RegressionTally:

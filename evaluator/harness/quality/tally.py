@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ..core.job import Job
 from ..datasets import Label
 from ..predictors import Tensors
-from ..steps.tensor import Geometry
+from ..steps.step_tensor import Geometry
 from .classification import ClassificationTally
 from .detection import DetectionTally, require_metric_library
 from .regression import RegressionTally

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from ..core.failures import Failure, describe_error
 from ..core.job import Step
-from . import audio, code, image, numeric, text
-from .tensor import Source, StepError, Tensor
+from . import audio, image, numeric, python_step, text
+from .step_tensor import Source, StepError, Tensor
 
 __all__ = ["FILE_STEPS", "STEPS", "BoundStep", "Kind", "Source", "StepError", "Tensor", "bind"]
 
@@ -60,7 +60,7 @@ STEPS: Mapping[Kind, Mapping[str, _Step]] = {
 """The function of each step, by target."""
 
 FILE_STEPS: Mapping[str, Callable[..., Callable[[Tensor], Tensor]]] = {
-    "python": code.python,
+    "python": python_step.python,
     "tokenize": text.tokenizer,
 }
 """Steps that need files of the model: a function of the folder and the arguments returns the step."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from .tensor import Source, StepError, Tensor, as_file, floating
+from .step_tensor import Source, StepError, Tensor, as_file, floating
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 # The tail of a subformat's GUID, after the two bytes of the format tag.

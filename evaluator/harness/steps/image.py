@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from ..core.environment import POSTSCRIPT
-from .tensor import Geometry, Source, StepError, Tensor, apply_as_hwc, as_file, axis_of, saturate
+from ..core.phase_environment import POSTSCRIPT
+from .step_tensor import Geometry, Source, StepError, Tensor, apply_as_hwc, as_file, axis_of, saturate
 
 # The parameter of equation 15 in Keys, "Cubic convolution interpolation for digital image processing", 1981.
 _CUBIC = -0.75

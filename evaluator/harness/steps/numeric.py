@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .tensor import StepError, Tensor, axis_of, floating, saturate
+from .step_tensor import StepError, Tensor, axis_of, floating, saturate
 
 
 def cast(tensor: Tensor, *, dtype: str) -> Tensor:

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..core.environment import explain_missing_library
-from .tensor import Source, StepError, Tensor, as_file
+from ..core.phase_environment import explain_missing_library
+from .step_tensor import Source, StepError, Tensor, as_file
 
 _ENTRY = re.compile(r"(.*\S)\s+([0-9]+)")
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import list_artifacts
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.queue_commands import explain, jobs, machines
 from benchlock.api.cli.run_documents import run_document
 from benchlock.api.cli.run_tables import print_outcome, print_run, print_runs
@@ -19,9 +19,9 @@ from benchlock.api.service_log import JsonLines
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.matching import MachineFacts
-from benchlock.evaluator.queue.queue_model import Explanation, Job, Machine, MachineId, MachineMatch, Tally, new_job_id
-from benchlock.evaluator.records.run_model import Run, RunEnd
-from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.queue.queue_types import Explanation, Job, Machine, MachineId, MachineMatch, Tally, new_job_id
+from benchlock.evaluator.records.run_types import Run, RunEnd
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.requests.hardware_requirements import Accelerator, HostFacts
 from tests.support.evaluator.recorded import HOST, LOCK, NOON, recorded
 from tests.support.resolution.variants import variant

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from benchlock.api.cli.job_documents import describe_machine, find_machine_trouble, machine_state, parse_job_argument
+from benchlock.api.cli.job_output import describe_machine, find_machine_trouble, machine_state, parse_job_argument
 from benchlock.api.schemas.job_schemas import decode_machine, encode_machine
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.queue.queue_model import Machine, MachineId
+from benchlock.evaluator.queue.queue_types import Machine, MachineId
 from tests.support.evaluator.queues import facts
 
 ID = "01kam1v3mz4w0q3d5g7h9j2k4m"

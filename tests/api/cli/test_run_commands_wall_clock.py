@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchlock.api.cli import run_commands
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.runner.wall_clock import WallClock, process_start
 from tests.api.cli.test_run_tables import LOCK
 from tests.api.cli.test_run_tables import run as recorded_run

@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 
 from benchlock.api.cli.run_options import complete_run_id
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.run_model import new_run_id
 from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.run_types import new_run_id
 from tests.support.evaluator.recorded import NOON, recorded
 from tests.support.registry.filled import fill
 

@@ -21,11 +21,11 @@ from benchlock.api.cli.run_tables import (
     print_runs,
 )
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.evaluator.records.run_model import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
+from benchlock.evaluator.records.run_types import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
 from benchlock.evaluator.records.timing_validity import KEY, calls_document
-from benchlock.evaluator.statistics.metric_model import Calls, Interval, Metric, format_value
+from benchlock.evaluator.statistics.metric_types import Calls, Interval, Metric, format_value
 from benchlock.evaluator.statistics.paired_tests import PairedTests, compare_decisions
-from benchlock.evaluator.workflows.claims import Conditions, judge_claims
+from benchlock.evaluator.workflows.claim_verdicts import Conditions, judge_claims
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.repeat import repeat
 from benchlock.registry.lock.lockfile import dump

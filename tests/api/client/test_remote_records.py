@@ -9,7 +9,7 @@ from benchlock.api.client import remote_records as client_records
 from benchlock.api.client.remote_records import RemoteRuns
 from benchlock.api.client.remote_registry import connect_server
 from benchlock.api.local.local_registry import open_registry
-from benchlock.evaluator.records.run_model import RunEnd, new_run_id
+from benchlock.evaluator.records.run_types import RunEnd, new_run_id
 from tests.evaluator.queue.test_client_runs import start_of
 from tests.support.api.serving import service
 from tests.support.evaluator.recorded import NOON

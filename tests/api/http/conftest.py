@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.evidence.run_examination import Examiner
 from benchlock.evaluator.records.run_store import Records
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore

@@ -17,10 +17,10 @@ from benchlock.api.http.routes.run_routes import RUN_START_EXAMPLE
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import DISK_RESERVE, UNNAMED_BYTES, LocalRegistry, open_reserve, open_tokens
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.uploads.disk_quotas import DiskReserve, DiskSpace, LowSpaceError
 from benchlock.artifacts.uploads.resumable_uploads import Uploads
+from benchlock.artifacts.user_text import SILENT
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import Authenticator
 from tests.api.http.conftest import Client

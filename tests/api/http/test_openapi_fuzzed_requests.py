@@ -34,7 +34,7 @@ from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.evidence.run_examination import Examiner
 from benchlock.evaluator.records.run_store import Records
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine

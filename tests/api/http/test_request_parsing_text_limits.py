@@ -15,7 +15,7 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.run_schemas import RunOnWire, RunPage, encode_run_end, encode_run_start
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.evaluator.records.run_model import RunId, new_run_id
+from benchlock.evaluator.records.run_types import RunId, new_run_id
 from benchlock.evaluator.records.runs_schema import open_runs, run_ends
 from benchlock.migrations.schema_check import list_text_limits
 from benchlock.registry.database.engine import read_transaction, write_transaction

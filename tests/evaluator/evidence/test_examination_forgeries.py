@@ -21,12 +21,12 @@ from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence import examination
-from benchlock.evaluator.evidence.examination import ExaminedRecords, Examiner
+from benchlock.evaluator.evidence import run_examination
+from benchlock.evaluator.evidence.run_examination import ExaminedRecords, Examiner
 from benchlock.evaluator.records.evidence_status import HOST_FAILURES, REPORTED_FIELDS
 from benchlock.evaluator.records.run_document import decode_run, encode_run
-from benchlock.evaluator.records.run_model import Run, RunEnd, RunStart
 from benchlock.evaluator.records.run_store import _insert_end, _insert_start
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunStart
 from benchlock.evaluator.records.runs_schema import (
     run_batch_metrics,
     run_blobs,
@@ -35,7 +35,7 @@ from benchlock.evaluator.records.runs_schema import (
     run_packages,
     runs,
 )
-from benchlock.evaluator.statistics.metric_model import Metric
+from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.lock.lockfile import Lock, dump
@@ -162,7 +162,7 @@ def test_a_missing_blob_is_said_and_nothing_is_shown(
 ) -> None:
     assert run.end is not None
     store.delete(run.end.blobs[role].digest)
-    monkeypatch.setattr(examination, "_memory", OrderedDict())  # as another process
+    monkeypatch.setattr(run_examination, "_memory", OrderedDict())  # as another process
     examined = examiner.examine(run)
     assert examined.evidence is not None
     assert examined.evidence.state == "unverified"

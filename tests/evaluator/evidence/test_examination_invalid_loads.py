@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence.examination import Examiner
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.evidence.run_examination import Examiner
+from benchlock.evaluator.records.run_types import Run
 from benchlock.registry.lock.lockfile import dump
 from benchlock.registry.manifests.manifest_content import content
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence.examination import Examiner
+from benchlock.evaluator.evidence.run_examination import Examiner
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests.manifest_content import content
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run

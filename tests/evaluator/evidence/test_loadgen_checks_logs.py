@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.evaluator.evidence.loadgen_checks import check_settings, read_detail_log, read_probe_logs
 from benchlock.evaluator.evidence.timed_phases import PERFORMANCE, PhaseReader
-from benchlock.evaluator.harness.performance.timing_facts import (
+from benchlock.evaluator.harness.performance.loadgen_traces import (
     SEPARATOR,
     Log,
     compare_log,

@@ -14,11 +14,11 @@ from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence.examination import Examiner
 from benchlock.evaluator.evidence.loadgen_checks import check_results, check_samples, check_verdict
+from benchlock.evaluator.evidence.run_examination import Examiner
 from benchlock.evaluator.evidence.timed_phases import PERFORMANCE, PhaseReader
-from benchlock.evaluator.harness.performance.timing_facts import SEPARATOR, Log, describe_phase, read_log
-from benchlock.evaluator.runner.self_reported import InvalidLoadError
+from benchlock.evaluator.harness.performance.loadgen_traces import SEPARATOR, Log, describe_phase, read_log
+from benchlock.evaluator.runner.self_reported_times import InvalidLoadError
 from benchlock.registry.lock.lockfile import dump
 from benchlock.registry.manifests.manifest_content import content
 from tests.support.evaluator.evidence import CURRENT, IDX, QUERIES, make_run, single_stream_results

@@ -13,7 +13,7 @@ from benchlock.artifacts.isolation.resource_limits import Limits
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence import prediction_scores
 from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.manifest_content import content

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from benchlock.evaluator.evidence.loadgen_checks import read_probe_logs
-from benchlock.evaluator.harness.performance.timing_facts import describe_probe
+from benchlock.evaluator.harness.performance.loadgen_traces import describe_probe
 from tests.evaluator.harness.conftest import SAMPLES, Finished, mark
 
 Run = Callable[[dict[str, Any]], Finished]

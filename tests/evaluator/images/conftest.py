@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
 from benchlock.evaluator.images.subprocesses import workspace
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.digest import Digest, describe, digest_bytes, to_hex
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.oci.oci_client import RegistryClient
 from benchlock.artifacts.oci.oci_reference import Repository
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.images.base import Base, RemoteBase, parse_base
+from benchlock.artifacts.user_text import SILENT
+from benchlock.evaluator.images.base_image import Base, RemoteBase, parse_base
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
 from benchlock.evaluator.images.wheels import host_target
 from tests.support.artifacts.pushing import configuration, push_image, push_index

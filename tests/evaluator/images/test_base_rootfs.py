@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.images.base import apply_layer
+from benchlock.evaluator.images.base_image import apply_layer
 
 Entry = tuple[str, str]
 """A path, and its text; or ``dir``, ``-> target``, ``= source``, ``fifo`` after a colon."""

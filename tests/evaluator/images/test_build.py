@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.images.base import debian_tarball, open_base
+from benchlock.artifacts.user_text import SILENT
+from benchlock.evaluator.images.base_image import debian_tarball, open_base
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage, layer_path
 from benchlock.evaluator.images.image_format import write_docker_archive
 from benchlock.evaluator.images.wheels import host_target, running_python

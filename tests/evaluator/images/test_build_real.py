@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.digest import from_hex
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
-from benchlock.evaluator.images.environment import Environments
+from benchlock.evaluator.images.virtual_environment import Environments
 from benchlock.registry.manifests import plain
 from tests.support.api.commands import Commands
 

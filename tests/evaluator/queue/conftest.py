@@ -9,15 +9,15 @@ import pytest
 from sqlalchemy import Engine as Database
 
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.queue.admission import make_job_request
+from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.queue.agent import Agent, WorkerEnvironment
-from benchlock.evaluator.queue.lease_clock import Times
-from benchlock.evaluator.queue.queue_model import Job, JobId, MachineId, Queue
+from benchlock.evaluator.queue.lease_times import Times
+from benchlock.evaluator.queue.queue_types import Job, JobId, MachineId, Queue
 from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.queue.submission_checks import make_job_request
 from benchlock.evaluator.records.run_store import Records
-from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.workflows.run import HostTurn, Journal, Runner
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lockfile import Lock, load

@@ -10,8 +10,8 @@ from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnknownNameError
 from benchlock.evaluator.queue.client_runs import ClientRuns
 from benchlock.evaluator.records.run_document import check_fit
-from benchlock.evaluator.records.run_model import Run, RunEnd, RunEndedError, RunId, RunStart, new_run_id
 from benchlock.evaluator.records.run_store import Records, record_end
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunEndedError, RunId, RunStart, new_run_id
 from benchlock.registry.auth.permissions import EVERYTHING, Actor, ForbiddenError, Scopes, use_actor
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lockfile import Lock

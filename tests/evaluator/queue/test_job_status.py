@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlock.evaluator.queue.queue_model import (
+from benchlock.evaluator.queue.queue_types import (
     LONGEST,
     LOST_MACHINES,
     MOST,

@@ -12,11 +12,11 @@ import pytest
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence.examination import Examiner
 from benchlock.evaluator.evidence.recomputation import _Evidence
+from benchlock.evaluator.evidence.run_examination import Examiner
 from benchlock.evaluator.records.evidence_status import EvidenceStatus, UnverifiedError, refuse_unverified
-from benchlock.evaluator.records.run_model import SELF_REPORTED, Run, RunEnd
-from benchlock.evaluator.statistics.intervals import mean_iou_interval, share_interval
+from benchlock.evaluator.records.run_types import SELF_REPORTED, Run, RunEnd
+from benchlock.evaluator.statistics.confidence_intervals import mean_iou_interval, share_interval
 from benchlock.evaluator.statistics.quality_metrics import QualityEstimate, bootstrap_mean_iou, bootstrap_share
 from benchlock.evaluator.statistics.time_metrics import Performance, Phases, Samples
 from benchlock.registry.lock.lockfile import Lock, dump
@@ -123,7 +123,7 @@ def test_figures_without_a_mark_are_marked_on_reading_where_the_harness_is_older
     run, examiner, _ = made(store, tmp_path)
     assert run.end is not None
     assert SELF_REPORTED not in run.end.details
-    monkeypatch.setattr("benchlock.evaluator.runner.self_reported.carries_code", lambda _: True)
+    monkeypatch.setattr("benchlock.evaluator.runner.self_reported_times.carries_code", lambda _: True)
     for module in ("runner.self_reported", "runner.stages", "evidence.discrepancies"):
         monkeypatch.setattr(f"benchlock.evaluator.{module}.has_stages", lambda _: has_stages)
     for _ in range(2):  # compared, and remembered

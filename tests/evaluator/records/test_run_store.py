@@ -11,7 +11,8 @@ from sqlalchemy import Engine, insert, select
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.evaluator.records.run_document import decode_run, encode_run
-from benchlock.evaluator.records.run_model import (
+from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.run_types import (
     HOST_FACTS,
     IncompleteRecordError,
     Run,
@@ -22,10 +23,9 @@ from benchlock.evaluator.records.run_model import (
     new_run_id,
     parse_run_id,
 )
-from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.runs_schema import open_runs, runs
 from benchlock.evaluator.runner.host_platform import this_host
-from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.registry_schema import locks
 from tests.support.registry.plans import sources

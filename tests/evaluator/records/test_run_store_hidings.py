@@ -6,8 +6,8 @@ from sqlalchemy import Engine, insert, select
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.size_limits import REASON
 from benchlock.evaluator.records.run_document import encode_run
-from benchlock.evaluator.records.run_model import RunId, new_run_id
 from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.run_types import RunId, new_run_id
 from benchlock.registry.auth.permissions import Actor, ForbiddenError, Scopes, use_actor
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.registry_schema import actions, locks

@@ -18,10 +18,10 @@ from benchlock.api.schemas.run_schemas import decode_recorded_run, encode_record
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence.examination import Examiner
 from benchlock.evaluator.evidence.recomputation import _digest_latencies
-from benchlock.evaluator.records.run_model import Run, RunEnd, new_run_id
+from benchlock.evaluator.evidence.run_examination import Examiner
 from benchlock.evaluator.records.run_store import Records, keep_imported
+from benchlock.evaluator.records.run_types import Run, RunEnd, new_run_id
 from benchlock.evaluator.records.runs_schema import SAMPLES, ReplayedRunError, drop_replays, is_replay
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.rerun import find_sides, judge_rerun

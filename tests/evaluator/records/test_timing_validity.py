@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import Validity, validity_of
 from tests.support.evaluator.recorded import DONE, recorded
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from benchlock.evaluator.records.run_document import decode_run, encode_run
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import KEY, calls_document, calls_of, flag_of
-from benchlock.evaluator.statistics.metric_model import Calls, Interval, Metric
+from benchlock.evaluator.statistics.metric_types import Calls, Interval, Metric
 from tests.evaluator.records.test_run_store import end, start
 
 P50 = Metric("latency_p50", 0.001, "s", "lower", 90, Interval(0.0009, None), 1)

@@ -8,7 +8,7 @@ import pytest
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.evaluator.records.prediction_agreement import Agreement, PredictionAgreement
-from benchlock.evaluator.records.run_model import Outcome, Run, RunEnd
+from benchlock.evaluator.records.run_types import Outcome, Run, RunEnd
 from benchlock.evaluator.records.timing_validity import KEY, QUIET_HOST, calls_document
 from benchlock.evaluator.records.verdicts import (
     Sides,
@@ -18,7 +18,7 @@ from benchlock.evaluator.records.verdicts import (
     judge,
     list_incomparabilities,
 )
-from benchlock.evaluator.statistics.metric_model import Calls, Metric
+from benchlock.evaluator.statistics.metric_types import Calls, Metric
 from benchlock.registry.lock.lockfile import (
     Lock,
     LockContent,

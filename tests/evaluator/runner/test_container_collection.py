@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.artifacts.display import SILENT
-from benchlock.evaluator.runner.container import OutputCollector, init_arguments
+from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.runner.container_init import MARK
+from benchlock.evaluator.runner.container_run import OutputCollector, init_arguments
 from benchlock.evaluator.runner.output_limits import ConsoleOutput, Quota
 
 QUOTA = Quota(size=1 << 20, entries=10)

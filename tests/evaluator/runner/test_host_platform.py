@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.records.run_model import HOST_FACTS, MAY_BE_NONE
+from benchlock.evaluator.records.run_types import HOST_FACTS, MAY_BE_NONE
 from benchlock.evaluator.runner.host_platform import choose_cpus, parse_cpuinfo, read_governor, this_host
 
 CPUINFO = """\

@@ -9,7 +9,7 @@ import pytest
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.host_platform import (
     Choice,
     carries_code,

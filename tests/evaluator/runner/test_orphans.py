@@ -11,12 +11,12 @@ import sqlalchemy
 from sqlalchemy import insert
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.records.run_model import RunEnd, RunId, RunStart, new_run_id
 from benchlock.evaluator.records.run_store import Records
-from benchlock.evaluator.runner import container, process
+from benchlock.evaluator.records.run_types import RunEnd, RunId, RunStart, new_run_id
+from benchlock.evaluator.runner import container_run, process_run
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.runner.orphans import claim_folder, sweep
-from benchlock.evaluator.runner.process import birth
+from benchlock.evaluator.runner.process_run import birth
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.database.registry_schema import locks
 
@@ -94,7 +94,7 @@ def test_a_claimed_folder_is_there_as_long_as_it_is_held(tmp_path: Path, records
 
 def test_a_folder_whose_container_may_be_left_stays(tmp_path: Path, records: Records) -> None:
     with claim_folder(tmp_path, started(records)) as place:
-        (place.root / container.MARK).touch()
+        (place.root / container_run.MARK).touch()
     assert place.root.exists()
 
 
@@ -134,9 +134,9 @@ def test_a_folder_without_a_run_is_removed(tmp_path: Path, records: Records) -> 
 def test_without_an_engine_what_may_have_a_container_waits_for_one(tmp_path: Path, records: Records) -> None:
     run = started(records)
     folder(tmp_path, run).mkdir(parents=True)
-    (folder(tmp_path, run) / container.MARK).touch()
+    (folder(tmp_path, run) / container_run.MARK).touch()
     assert sweep(records, None, tmp_path, now) == (run,)
-    assert (folder(tmp_path, run) / container.MARK).exists()
+    assert (folder(tmp_path, run) / container_run.MARK).exists()
     assert sweep(records, None, tmp_path, now) == ()
 
 
@@ -144,7 +144,7 @@ def test_the_process_of_an_abandoned_run_is_ended(tmp_path: Path, records: Recor
     run = started(records)
     folder(tmp_path, run).mkdir(parents=True)
     left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-    (folder(tmp_path, run) / process.MARK).write_text(f"{left.pid} {birth(left.pid)}")
+    (folder(tmp_path, run) / process_run.MARK).write_text(f"{left.pid} {birth(left.pid)}")
     assert sweep(records, None, tmp_path, now) == (run,)
     assert left.wait(60) == -9
 

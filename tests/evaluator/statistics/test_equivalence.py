@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED
 from benchlock.evaluator.statistics.equivalence import Ratio, judge, judge_quality, ratio
-from benchlock.evaluator.statistics.intervals import UNBOUNDED
-from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.evaluator.statistics.paired_tests import PairedTest, PairedTests, compare_decisions
 
 QUIET = Ratio(1.001, Interval(0.995, 1.007), Interval(0.996, 1.006), 6, paired=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED
 from benchlock.evaluator.statistics.equivalence import (
     FEWEST,
     centre,
@@ -14,8 +15,7 @@ from benchlock.evaluator.statistics.equivalence import (
     runs_to_decide,
     width,
 )
-from benchlock.evaluator.statistics.intervals import UNBOUNDED
-from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.statistics.metric_types import Interval
 
 A = [1.00, 1.04, 0.98, 1.07, 1.01]
 B = [1.11, 1.12, 1.10, 1.20, 1.09]

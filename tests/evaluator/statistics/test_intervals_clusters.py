@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchlock.evaluator.statistics.intervals import (
+from benchlock.evaluator.statistics.confidence_intervals import (
     FEWEST_SAMPLES,
     UNBOUNDED,
     fraction,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchlock.evaluator.statistics.intervals import (
+from benchlock.evaluator.statistics.confidence_intervals import (
     FEWEST_CALLS,
     UNBOUNDED,
     count_independent,
@@ -11,7 +11,7 @@ from benchlock.evaluator.statistics.intervals import (
     quantile,
     quantile_of_series,
 )
-from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.statistics.metric_types import Interval
 from benchmarks.simulation.processes import Process, autoregressive, constant_queue, exponential_queue
 from benchmarks.simulation.within_runs import estimate_coverage
 

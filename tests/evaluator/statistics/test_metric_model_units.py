@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchlock.evaluator.statistics.metric_model import format_change, format_value
+from benchlock.evaluator.statistics.metric_types import format_change, format_value
 
 
 @pytest.mark.parametrize(

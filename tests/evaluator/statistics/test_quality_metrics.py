@@ -16,8 +16,8 @@ from scipy import stats
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.datasets import Boxes
 from benchlock.evaluator.harness.quality.detection import evaluate
-from benchlock.evaluator.statistics.intervals import UNBOUNDED, mean_iou_interval, share_interval
-from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED, mean_iou_interval, share_interval
+from benchlock.evaluator.statistics.metric_types import Interval
 from benchlock.evaluator.statistics.quality_metrics import (
     _mean_iou,
     balanced_halves,

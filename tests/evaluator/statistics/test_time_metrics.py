@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from benchlock.evaluator.statistics.intervals import quantile
-from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.statistics.confidence_intervals import quantile
+from benchlock.evaluator.statistics.metric_types import Interval
 from benchlock.evaluator.statistics.time_metrics import (
     MetricValue,
     Peak,

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.statistics.metric_model import Calls
+from benchlock.evaluator.statistics.metric_types import Calls
 from benchlock.evaluator.statistics.run_metrics import describe_calls, find_undelayed
 from benchlock.evaluator.statistics.time_metrics import Performance, Phases, Samples, read_samples
 

@@ -15,7 +15,6 @@ from benchlock.artifacts.blob_store import BlobStore, verify
 from benchlock.artifacts.blob_store import read as read_blob
 from benchlock.artifacts.bundles.bundle_format import BundleError
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.oci.oci_client import RegistryClient
@@ -23,13 +22,14 @@ from benchlock.artifacts.stores.cached_store import CachedRepository
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.oci_store import OciStore
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
+from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator import harness_releases
 from benchlock.evaluator.records.evidence_status import REPORTED_FIELDS
 from benchlock.evaluator.records.run_document import decode_run, encode_run
-from benchlock.evaluator.records.run_model import Run
 from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.run_types import Run
+from benchlock.evaluator.workflows.blob_inventory import Inventory, list_damage
 from benchlock.evaluator.workflows.bundles import BundleImport, import_bundle
-from benchlock.evaluator.workflows.inventory import Inventory, list_damage
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Provenance

@@ -9,8 +9,8 @@ from safetensors.numpy import save
 
 from benchlock.api.cli.run_history_commands import answer_document, print_answer
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
-from benchlock.evaluator.records.run_model import Run
-from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.records.run_types import Run
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.evaluator.workflows.chance_level import find_guessing
 from benchlock.registry.manifests import Model
 from benchlock.registry.manifests.manifest_content import content

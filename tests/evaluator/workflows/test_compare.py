@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import QUIET_HOST, calls_document
+from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED
 from benchlock.evaluator.statistics.equivalence import ROUND_DRIFT
-from benchlock.evaluator.statistics.intervals import UNBOUNDED
-from benchlock.evaluator.statistics.metric_model import Calls
+from benchlock.evaluator.statistics.metric_types import Calls
 from benchlock.evaluator.statistics.paired_tests import PairedTests
 from benchlock.evaluator.workflows.compare import (
     Comparison,

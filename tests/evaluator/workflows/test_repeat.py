@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.workflows.repeat import Repetition, check_wanted, repeat
 from tests.support.evaluator.recorded import DONE, metric, recorded
 from tests.support.resolution.variants import variant

@@ -18,13 +18,13 @@ import sqlalchemy
 from sqlalchemy import insert
 
 from benchlock.artifacts.digest import Digest, to_hex
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.records.run_model import Run
+from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import calls_of, validity_of
-from benchlock.evaluator.runner.engine import Engine
+from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.orphans import sweep
 from benchlock.evaluator.statistics.time_metrics import read_samples
 from benchlock.evaluator.workflows.run import Runner
@@ -247,9 +247,9 @@ def test_a_killed_runner_leaves_an_abandoned_run(
         from datetime import UTC, datetime
         from pathlib import Path
         from benchlock.artifacts.stores.local_store import LocalStore
-        from benchlock.artifacts.display import SILENT
+        from benchlock.artifacts.user_text import SILENT
         from benchlock.evaluator.records.run_store import Records
-        from benchlock.evaluator.runner.engine import Engine
+        from benchlock.evaluator.runner.container_engine import Engine
         from benchlock.evaluator.workflows.run import Runner
         from benchlock.registry.database.engine import open_engine
         from benchlock.registry.lock.lockfile import load

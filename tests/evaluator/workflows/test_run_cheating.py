@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from benchlock.evaluator.records.run_model import Run, RunEnd
+from benchlock.evaluator.records.run_types import Run, RunEnd
 from benchlock.evaluator.records.timing_validity import find_observed_times
+from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.container_init import MARK
-from benchlock.evaluator.runner.engine import Engine
 from benchlock.evaluator.runner.stages import GoldenTask
 from tests.evaluator.evaluation import LIMITS, Evaluation
 from tests.evaluator.harness.conftest import CELLS, SAMPLES, WRONG

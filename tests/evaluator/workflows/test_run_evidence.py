@@ -12,10 +12,10 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.evidence.examination import Examiner
-from benchlock.evaluator.evidence.requirements import check_requirements, requirements_of
-from benchlock.evaluator.harness.performance.timing_facts import SEPARATOR
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.evidence.required_evidence import check_requirements, requirements_of
+from benchlock.evaluator.evidence.run_examination import Examiner
+from benchlock.evaluator.harness.performance.loadgen_traces import SEPARATOR
+from benchlock.evaluator.records.run_types import Run
 from benchlock.registry.lock.lockfile import Lock, dump
 from tests.evaluator.evaluation import LIMITS, SCENARIO, Evaluation
 from tests.evaluator.workflows.test_run import Bench, bare, bench  # noqa: F401

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, event
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.database.engine import open_engine, open_server, read_transaction, write_transaction
 from benchlock.registry.names import Kind
-from benchlock.registry.resolution.candidates import (
+from benchlock.registry.resolution.resolver_types import (
     STATUSES,
     Candidate,
     Environments,

@@ -11,8 +11,8 @@ from alembic import command
 from sqlalchemy import JSON, Boolean, Connection, Engine, Table, func, select, text
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.run_model import Run
 from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.run_types import Run
 from benchlock.migrations import configure, upgrade
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.auth.audit_log import AuditLog, record_action

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from benchlock.registry.lock.lockfile import dump, load
 from benchlock.registry.manifests import Image
+from benchlock.registry.requests.evaluation_request import Request, conditions_of, parse_request
 from benchlock.registry.requests.hardware_requirements import (
     AcceleratorCondition,
     Hardware,
     HostConditions,
     parse_drivers,
 )
-from benchlock.registry.requests.request import Request, conditions_of, parse_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.text.quantities import Amount
 from tests.support.resolution.locks import FILES, IMAGE, Shelf, published, request, shelf

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from benchlock.registry.names import Kind
-from benchlock.registry.resolution.candidates import Candidate, Population, Question, Requirement
 from benchlock.registry.resolution.resolver import resolve
+from benchlock.registry.resolution.resolver_types import Candidate, Population, Question, Requirement
 from benchlock.registry.resolution.version_search import DraftSnapshot
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint, Range

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from benchlock.registry.resolution.candidates import EVERY, Need, Population
 from benchlock.registry.resolution.conflicts import LISTED, ConflictError, group_versions
 from benchlock.registry.resolution.resolver import resolve
+from benchlock.registry.resolution.resolver_types import EVERY, Need, Population
 from benchlock.registry.versions.semantic_version import Version, parse_version
 from benchlock.registry.versions.version_ranges import Range
 from tests.support.resolution.universe import Universe, candidates, question

@@ -16,14 +16,14 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
 from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.evaluator.records.run_model import new_run_id
+from benchlock.artifacts.user_text import SILENT
+from benchlock.evaluator.records.run_types import new_run_id
 from benchlock.evaluator.workflows.bundles import create_bundle
 from benchlock.registry.lock.lockfile import dump
 from benchlock.registry.manifests import plain
 from benchlock.registry.names import parse_reference
-from benchlock.registry.requests.request import parse_request, read_request
+from benchlock.registry.requests.evaluation_request import parse_request, read_request
 from tests.support.evaluator.evidence import IDX, make_run
 from tests.support.evaluator.queues import BOOT, facts
 from tests.support.evaluator.recorded import recorded

@@ -12,10 +12,10 @@ from typing import Any
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.harness import VERSION
-from benchlock.evaluator.records.run_model import Run
+from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.workflows.bundles import create_bundle
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
@@ -23,7 +23,7 @@ from benchlock.registry.lock.lock_creation import Harness
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.publishing.publication import Draft, publish
-from benchlock.registry.requests.request import parse_request
+from benchlock.registry.requests.evaluation_request import parse_request
 from tests.support.evaluator.evidence import make_run
 from tests.support.registry import tiny
 from tests.support.registry.digits import model, request, written

@@ -13,11 +13,11 @@ from safetensors.numpy import save_file
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.evaluator.evidence.prediction_scores import lay_labels
-from benchlock.evaluator.evidence.requirements import FIRST_NAMED, is_timed
+from benchlock.evaluator.evidence.required_evidence import FIRST_NAMED, is_timed
 from benchlock.evaluator.harness import VERSION
 from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.datasets import open_samples
-from benchlock.evaluator.harness.performance.timing_facts import (
+from benchlock.evaluator.harness.performance.loadgen_traces import (
     compare_percentiles,
     describe_account,
     describe_phase,
@@ -25,7 +25,7 @@ from benchlock.evaluator.harness.performance.timing_facts import (
 )
 from benchlock.evaluator.harness.phases.scoring import score
 from benchlock.evaluator.records.run_document import decode_run, encode_run
-from benchlock.evaluator.records.run_model import Isolation, Run, RunId, RunStart, new_run_id
+from benchlock.evaluator.records.run_types import Isolation, Run, RunId, RunStart, new_run_id
 from benchlock.evaluator.runner.job_folder import job_document
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles, read_manifests
 from benchlock.evaluator.runner.outcome import Ending

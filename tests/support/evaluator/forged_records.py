@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
-from benchlock.evaluator.records.run_model import Run, RunEnd, RunId, RunStart
-from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunId, RunStart
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 
 Document = dict[str, Any]
 Path = tuple[str | int, ...]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchlock.evaluator.harness.performance.timing_facts import Log, read_log
+from benchlock.evaluator.harness.performance.loadgen_traces import Log, read_log
 from benchlock.registry.lock.lockfile import Lock
 from tests.support.evaluator.evidence import CURRENT
 from tests.support.resolution.variants import variant

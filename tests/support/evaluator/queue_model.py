@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from benchlock.evaluator.queue.job_leases import classify_lease_end
-from benchlock.evaluator.queue.lease_clock import Times
+from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.machines import MAX_FAULTS, MAX_FREE_PROBES
 from benchlock.evaluator.queue.matching import MachineFacts, list_lacks
-from benchlock.evaluator.queue.queue_model import (
+from benchlock.evaluator.queue.queue_types import (
     NEUTRAL,
     OWN_FAULTS,
     Beat,
@@ -21,7 +21,7 @@ from benchlock.evaluator.queue.queue_model import (
     Tally,
     decide_next_state,
 )
-from benchlock.evaluator.records.run_model import RunEnd, RunId
+from benchlock.evaluator.records.run_types import RunEnd, RunId
 
 
 @dataclass

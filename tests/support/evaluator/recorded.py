@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from benchlock.artifacts.digest import Digest, digest_bytes
-from benchlock.evaluator.records.run_model import Isolation, Run, RunEnd, RunStart, new_run_id
-from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.records.run_types import Isolation, Run, RunEnd, RunStart, new_run_id
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

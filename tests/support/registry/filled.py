@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Engine
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.evaluator.queue.queue_schema import classes, job_results, jobs, leases, machines
-from benchlock.evaluator.records.run_model import Run, RunEnd, new_run_id
 from benchlock.evaluator.records.run_store import Records, keep_imported
-from benchlock.evaluator.statistics.metric_model import Interval, Metric
+from benchlock.evaluator.records.run_types import Run, RunEnd, new_run_id
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.catalogue.catalogue import Catalogue

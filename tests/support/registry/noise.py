@@ -8,9 +8,9 @@ from sqlalchemy import Engine
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.display import SILENT
+from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.records.run_store import Records
-from benchlock.evaluator.workflows.inventory import Inventory, list_damage
+from benchlock.evaluator.workflows.blob_inventory import Inventory, list_damage
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.publishing.garbage_collection import collect_garbage
 from tests.support.system.forking import Place, open_place, open_remote

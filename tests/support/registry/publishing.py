@@ -13,7 +13,7 @@ from benchlock.registry.catalogue.version_rows import key_of, rows_of_version
 from benchlock.registry.database.registry_schema import versions
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.manifests.manifest_content import reference_of
-from benchlock.registry.resolution.candidates import Candidate
+from benchlock.registry.resolution.resolver_types import Candidate
 
 BLOB = digest_bytes(b"blob")
 FILE = {"sha256": to_hex(BLOB), "size": 4}

@@ -21,7 +21,7 @@ from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Mo
 from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, parse_published, with_files
 from benchlock.registry.names import Kind
-from benchlock.registry.requests.request import Request, read_request
+from benchlock.registry.requests.evaluation_request import Request, read_request
 from benchlock.registry.resolution.resolver import Candidate, Resolution, resolve
 from benchlock.registry.resolution.version_search import Preferences
 from benchlock.registry.versions.semantic_version import parse_version

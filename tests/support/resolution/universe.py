@@ -8,7 +8,7 @@ from benchlock.artifacts.digest import digest_bytes
 from benchlock.registry.names import Kind, parse_target
 from benchlock.registry.requests.hardware_requirements import Hardware
 from benchlock.registry.resolution.availability import Preferences
-from benchlock.registry.resolution.candidates import (
+from benchlock.registry.resolution.resolver_types import (
     COUNTED,
     Candidate,
     Environments,

@@ -8,9 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.images.base import debian_tarball
+from benchlock.artifacts.user_text import SILENT
+from benchlock.evaluator.images.base_image import debian_tarball
 
 
 def keep_base(tarball: Path, kept: Path) -> None:

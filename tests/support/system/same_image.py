@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchlock.artifacts.display import SILENT
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.images.base import debian_tarball
+from benchlock.artifacts.user_text import SILENT
+from benchlock.evaluator.images.base_image import debian_tarball
 from tests.support.api.commands import BENCHLOCK, Commands
 
 _AS_ANOTHER = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from litestar.testing import TestClient
 
-from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import LocalRegistry
@@ -20,7 +20,7 @@ from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.queue.client_runs import ClientRuns
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.records.run_model import RunEnd, RunId
+from benchlock.evaluator.records.run_types import RunEnd, RunId
 from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.queue.test_client_runs import END, start_of

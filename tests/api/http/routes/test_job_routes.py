@@ -13,9 +13,9 @@ from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.queue.queue_model import Job, Queue, Tally, parse_job_id
+from benchlock.evaluator.queue.queue_types import Job, Queue, Tally, parse_job_id
 from benchlock.registry.lock.lockfile import load
-from benchlock.registry.requests.request import read_request
+from benchlock.registry.requests.evaluation_request import read_request
 from tests.api.http.conftest import Client
 from tests.support.resolution.locks import REQUEST
 from tests.support.resolution.variants import variant

@@ -12,7 +12,7 @@ from benchlock.api.schemas.lock_schemas import KeptLock, Resolved, decode_resolu
 from benchlock.registry.lock.lock_creation import resolve_request
 from benchlock.registry.lock.lockfile import Lock, dump, from_content, load
 from benchlock.registry.names import parse_reference
-from benchlock.registry.requests.request import read_request
+from benchlock.registry.requests.evaluation_request import read_request
 from tests.api.http.conftest import Client
 from tests.support.resolution.locks import REQUEST
 from tests.support.resolution.variants import Variant, variant

@@ -16,10 +16,10 @@ from benchlock.api.http.routes.app import create_app
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.run_schemas import RunOnWire, RunPage, decode_recorded_run, decode_run_entries
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
-from benchlock.evaluator.evidence.examination import ExaminedRecords
-from benchlock.evaluator.records.run_model import DamagedRun, Outcome, Run, RunEnd, new_run_id
+from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.evaluator.records.run_store import Records
-from benchlock.evaluator.statistics.metric_model import Interval
+from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunEnd, new_run_id
+from benchlock.evaluator.statistics.metric_types import Interval
 from benchlock.registry.auth.permissions import Actor, Scopes
 from benchlock.registry.catalogue.version_rows import insert_lock
 from benchlock.registry.database.engine import DamagedDatabaseError

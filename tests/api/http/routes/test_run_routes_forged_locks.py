@@ -10,7 +10,7 @@ import pytest
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
 from benchlock.evaluator import harness_releases
-from benchlock.evaluator.evidence.examination import ExaminedRecords
+from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.registry.lock.lockfile import Lock, dump, read
 from benchlock.registry.manifests.manifest_content import content
 from tests.api.http.conftest import Client

@@ -11,14 +11,14 @@ import httpx
 import msgspec
 import pytest
 
-from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
 from benchlock.evaluator.queue.matching import JobRequirements
-from benchlock.evaluator.queue.queue_model import JobRequest, new_job_id
+from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id
 from benchlock.evaluator.records.evidence_status import REPORTED_FIELDS
 from benchlock.evaluator.records.run_document import encode_run
-from benchlock.evaluator.records.run_model import Run, new_run_id
+from benchlock.evaluator.records.run_types import Run, new_run_id
 from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run

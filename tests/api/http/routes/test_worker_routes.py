@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from litestar.testing import TestClient
 
-from benchlock.api.client.worker_agent import open_queue
+from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
 from benchlock.evaluator.queue.matching import JobRequirements
-from benchlock.evaluator.queue.queue_model import JobRequest, Lease, new_job_id
-from benchlock.evaluator.records.run_model import RunEnd
+from benchlock.evaluator.queue.queue_types import JobRequest, Lease, new_job_id
+from benchlock.evaluator.records.run_types import RunEnd
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import Authenticator, Tokens
 from benchlock.registry.lock.lockfile import Lock

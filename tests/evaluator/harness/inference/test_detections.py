@@ -11,7 +11,7 @@ from pycocotools import mask
 from benchlock.evaluator.harness.core.failures import Failure
 from benchlock.evaluator.harness.core.job import Detections, Suppression
 from benchlock.evaluator.harness.inference.detections import detect, overlaps, suppress
-from benchlock.evaluator.harness.steps.tensor import Geometry
+from benchlock.evaluator.harness.steps.step_tensor import Geometry
 
 Floats = NDArray[np.float64]
 TERMS = Detections("boxes", "scores", None, None, "xyxy-absolute", None, 0, 0.25, None, None)

@@ -18,7 +18,7 @@ from benchlock.evaluator.harness.core.job import Model, Step, Tolerance
 from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.datasets import Samples
 from benchlock.evaluator.harness.datasets.samples import choose_spread
-from benchlock.evaluator.harness.inference.finiteness import FiniteCheck
+from benchlock.evaluator.harness.inference.finite_checks import FiniteCheck
 from benchlock.evaluator.harness.inference.golden_tensors import (
     GoldenSample,
     check_golden,

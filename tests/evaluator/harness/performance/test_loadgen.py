@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchlock.evaluator.harness.performance.timing_facts import read_log
+from benchlock.evaluator.harness.performance.loadgen_traces import read_log
 from tests.evaluator.harness.conftest import Finished
 
 SCRIPT = """

@@ -15,7 +15,7 @@ from benchlock.evaluator.harness.core.failures import Failure
 from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.inference.predictions import PREDICTIONS, PredictionRecorder, StoredPredictions
 from benchlock.evaluator.harness.phases.scoring import score
-from benchlock.evaluator.harness.steps.tensor import Geometry
+from benchlock.evaluator.harness.steps.step_tensor import Geometry
 from tests.evaluator.harness.conftest import Finished
 
 Tensors = dict[str, NDArray[Any]]

@@ -17,7 +17,7 @@ from benchlock.evaluator.harness.inference.predictions import PredictionRecorder
 from benchlock.evaluator.harness.quality.classification import ClassificationTally, decisions
 from benchlock.evaluator.harness.quality.tally import Tally, open_tally
 from benchlock.evaluator.harness.steps.image import decode
-from benchlock.evaluator.harness.steps.tensor import Geometry
+from benchlock.evaluator.harness.steps.step_tensor import Geometry
 
 
 def output(kind: str = "class-scores", offset: int = 0, threshold: float | None = None) -> Output:

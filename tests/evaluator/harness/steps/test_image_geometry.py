@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from benchlock.evaluator.harness.steps import STEPS, Tensor
-from benchlock.evaluator.harness.steps.tensor import Geometry
+from benchlock.evaluator.harness.steps.step_tensor import Geometry
 
 HEIGHT, WIDTH = 120, 200
 SPOT = (130.0, 52.0, 150.0, 64.0)  # x1, y1, x2, y2

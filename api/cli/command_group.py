@@ -1,0 +1,187 @@
+"""The command group ``benchlock``: global options, commands loaded lazily, and the opened registry."""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from benchlock.api.cli.output import Bars, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchlock.api.client.token_admin import Access
+    from benchlock.api.local.local_registry import LocalRegistry as Folder
+    from benchlock.api.registry_protocol import Registry
+
+
+CREATING_COMMANDS = frozenset(
+    {"publish", "run", "image build", "bundle import", "db create", "token create", "serve", "worker"}
+)
+"""The commands that create a registry if there is none."""
+
+
+def _command_name() -> str:
+    """Return the name of the current command and its group, without that of the program."""
+    context = click.get_current_context(silent=True)
+    names = []
+    while context is not None and context.parent is not None:
+        names.append(context.info_name or "")
+        context = context.parent
+    return " ".join(reversed(names))
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One call of ``benchlock``: the registry's location and the output format."""
+
+    registry: str
+    as_json: bool
+
+    @cached_property
+    def opened(self) -> "Registry":
+        """Return the registry, opened once; in a folder, abandoned runs are recorded first."""
+        if "://" in self.registry:
+            from benchlock.api.client.remote_registry import open_remote  # noqa: PLC0415 - used by remote registries only
+
+            return open_remote(self.registry, say, self.progress)
+        from benchlock.api.client.embedded_registry import EmbeddedRegistry  # noqa: PLC0415 - imports SQL code
+
+        return EmbeddedRegistry(self.folder)
+
+    def find_registry(self) -> "Registry | None":
+        """Open the registry without creating one; return None if its folder has none."""
+        if "://" in self.registry:
+            return self.opened
+        from benchlock.api.client.embedded_registry import EmbeddedRegistry  # noqa: PLC0415 - as above
+        from benchlock.api.local.local_registry import open_registry  # noqa: PLC0415 - as above
+        from benchlock.api.local.registry_database import RegistryNotFoundError  # noqa: PLC0415 - as above
+
+        try:
+            return EmbeddedRegistry(open_registry(self.registry, say, self.progress, create=False))
+        except RegistryNotFoundError:
+            return None
+
+    @cached_property
+    def folder(self) -> "Folder":
+        """Return the registry, which must be a folder of this machine; messages go to standard error.
+
+        Raises:
+            UnknownNameError: The folder has no registry, and the command is not one of ``CREATING_COMMANDS``.
+        """
+        return self.open_folder(say)
+
+    def open_folder(self, tell: "Callable[[str], None]") -> "Folder":
+        """Open the registry as ``folder`` does, with messages to ``tell``.
+
+        Raises:
+            UnknownNameError: As for ``folder``.
+        """
+        from benchlock.api.local.local_registry import open_registry  # noqa: PLC0415 - as above
+
+        return open_registry(self.registry, tell, self.progress, create=_command_name() in CREATING_COMMANDS)
+
+    @cached_property
+    def access(self) -> "Access":
+        """Return the access control of the registry: tokens and the audit log."""
+        from benchlock.api.client.remote_registry import RemoteRegistry  # noqa: PLC0415
+        from benchlock.api.client.token_admin import EmbeddedAccess, RemoteAccess  # noqa: PLC0415 - used by few commands
+
+        if "://" not in self.registry:
+            return EmbeddedAccess(self.folder)
+        assert isinstance(self.opened, RemoteRegistry)
+        return RemoteAccess(self.opened.client)
+
+    @property
+    def progress(self) -> Bars:
+        """Return the progress bars of the terminal."""
+        return Bars()
+
+
+COMMANDS = {
+    "publish": "artifacts_commands.publish",
+    "init": "manifest_commands.init",
+    "golden": "golden_command.golden",
+    "list": "artifacts_commands.list_artifacts",
+    "show": "artifacts_commands.show",
+    "runs": "run_history_commands.runs",
+    "hide": "run_history_commands.hide",
+    "get": "artifacts_commands.get",
+    "yank": "artifacts_commands.yank",
+    "resolve": "lock_commands.resolve",
+    "lock": "lock_commands.lock",
+    "diff": "lock_commands.diff",
+    "why": "lock_commands.why",
+    "run": "run_commands.run",
+    "rerun": "run_commands.rerun",
+    "compare": "compare_command.compare",
+    "worker": "queue_commands.worker",
+    "jobs": "queue_commands.jobs",
+    "cancel": "queue_commands.cancel",
+    "explain": "queue_commands.explain",
+    "machines": "queue_commands.machines",
+    "image": "image_commands.image",
+    "bundle": "bundle_commands.bundle",
+    "import": "manifest_commands.import_group",
+    "backup": "maintenance_commands.backup",
+    "restore": "maintenance_commands.restore",
+    "db": "maintenance_commands.db",
+    "verify": "maintenance_commands.verify",
+    "gc": "maintenance_commands.gc",
+    "token": "server_commands.token",
+    "log": "server_commands.log",
+    "doctor": "maintenance_commands.doctor",
+    "serve": "server_commands.serve",
+}
+"""The module in this folder that has the command, and its name there; in the order of the help text."""
+
+
+class CommandGroup(click.Group):
+    """The group of ``COMMANDS``, which loads a module only for its command; the help text loads all."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """List the names of all commands in the order of the help text."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command called ``cmd_name``, None if it is unknown."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(".")
+        command = getattr(import_module(f"benchlock.api.cli.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve the command of ``args``; an unknown one raises with similar names, without loading any module."""
+        if args[0] not in COMMANDS:
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=CommandGroup)
+@click.option(
+    "--registry",
+    envvar="BENCHLOCK_REGISTRY",
+    show_envvar=True,
+    metavar="DIR|URL",
+    default="",
+    help="A registry's folder, or the URL of a server; its token is in BENCHLOCK_TOKEN.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document to standard output.")
+@click.pass_context
+def benchlock(context: click.Context, registry: str, *, as_json: bool) -> None:
+    """A reproducible artifact registry and evaluation store for deep learning."""  # noqa: D401 - the help text of the program
+    context.obj = Invocation(registry=registry or str(default_registry()), as_json=as_json)
+
+
+def default_registry() -> Path:
+    """Return the default folder of the registry, in XDG_DATA_HOME or ``~/.local/share``."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "benchlock"

@@ -1,0 +1,110 @@
+"""JSON documents and text lines of jobs and machines."""
+
+from typing import Any
+
+from benchlock.artifacts.user_text import format_count
+from benchlock.evaluator.queue.queue_types import Explanation, Job, JobId, Machine, parse_job_id
+from benchlock.registry.database.record_values import is_id
+
+_SKEW_SHOWN = 5.0
+"""Minimum difference of clocks in seconds that a table shows."""
+
+
+def parse_job_argument(text: str) -> JobId:
+    """Parse the id of a job, with or without ``job/``.
+
+    Raises:
+        InvalidInputError: It is not the id of a job.
+    """
+    return parse_job_id(f"job/{text}" if is_id(text) else text)
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """Return the JSON document of a job."""
+    return {
+        "job": job.id,
+        "lock": job.lock,
+        "state": "queued" if job.state == "delayed" else job.state,
+        "phase": job.phase,
+        "machine": job.machine,
+        "run": job.run,
+        "failure": job.failure,
+        "reason": job.reason,
+        "again_in": job.due,
+        "cancel_asked": job.cancel_asked,
+        "lost": job.tally.lost,
+        "submitted_at": job.submitted_at.isoformat(),
+    }
+
+
+def explanation_document(explanation: Explanation) -> dict[str, Any]:
+    """Return the JSON document of a job with the obstacles of each machine."""
+    return job_document(explanation.job) | {
+        "blocked": explanation.blocked,
+        "why": explanation.sentence,
+        "ahead": explanation.ahead,
+        "machines": [
+            {"machine": match.machine, "lacks": list(match.lacks), "obstacle": match.obstacle}
+            for match in explanation.machines
+        ],
+    }
+
+
+def machine_document(machine: Machine) -> dict[str, Any]:
+    """Return the JSON document of a machine."""
+    return {
+        "machine": machine.id,
+        "state": machine_state(machine),
+        "job": machine.job,
+        "draining": machine.draining,
+        "gone_because": machine.gone_because,
+        "held": machine.held,
+        "held_for": round(machine.held_for, 1),
+        "clock_skew": machine.skew,
+        "unseen": round(machine.unseen, 1),
+        "facts": machine.facts.document(),
+    }
+
+
+def describe_machine(machine: Machine) -> str:
+    """Describe the platform of a machine, and what its worker runs outside of containers."""
+    facts = machine.facts
+    more = [word for word, allowed in (("processes", facts.processes), ("models' code", facts.code)) if allowed]
+    if machine.skew is not None and abs(machine.skew) >= _SKEW_SHOWN:
+        word = "ahead of" if machine.skew > 0 else "behind"
+        more.append(f"its clock is {describe_seconds(abs(machine.skew))} {word} the queue's")
+    return ", ".join([facts.host.platform, format_count(facts.host.cpus, "CPU"), *more])
+
+
+def find_machine_trouble(machine: Machine) -> str:
+    """Return the reason why a machine gets no jobs, empty if it gets some."""
+    hold = None
+    if machine.held is not None:
+        when = f"for {describe_seconds(machine.held_for)} more" if machine.held_for else "until a job ends well there"
+        hold = f"held back {when}: {machine.held}"
+    return machine.gone_because or machine.draining or hold or ""
+
+
+def describe_seconds(seconds: float) -> str:
+    """Describe a duration in its two largest units."""
+    whole = round(seconds)
+    for name, size, rest, small in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size} {name} {whole % size // small} {rest}"
+    return f"{whole} s"
+
+
+def machine_state(machine: Machine) -> str:
+    """Return the state of a machine in a word."""
+    if machine.gone:
+        return "gone"
+    if machine.draining is not None:
+        return "draining"
+    if machine.held_for:
+        return "held back"
+    return "free" if machine.job is None else "busy"
+
+
+def job_state(job: Job) -> str:
+    """Return the state of a job, with the phase of a leased one."""
+    return f"{job.state} ({job.phase})" if job.phase else "queued" if job.state == "delayed" else job.state

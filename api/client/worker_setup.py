@@ -1,0 +1,173 @@
+"""The job queue of a registry, the worker agent of this machine and their environment variables."""
+
+import hashlib
+import os
+import platform
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchlock.api.local.local_registry import LocalRegistry, connect_engine, now
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.user_text import Progress
+from benchlock.evaluator.queue.agent import Agent, WorkerEnvironment
+from benchlock.evaluator.queue.lease_times import Times
+from benchlock.evaluator.queue.queue_types import MachineId, Queue
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.runner.container_engine import Engine
+from benchlock.evaluator.workflows.run import HostTurn, Journal, Runner
+from benchlock.registry.lock.lockfile import Lock, load
+
+if TYPE_CHECKING:
+    from benchlock.api.client.remote_queue import RemoteQueue
+
+LEASE = "BENCHLOCK_LEASE"
+"""The variable with the duration of a lease in seconds; each lease tells its agent the duration."""
+HOST_LOCK = "BENCHLOCK_HOST_LOCK"
+_MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
+_LOCKS = Path("/run/lock")
+_DIGITS = 12
+
+
+def open_queue(registry: LocalRegistry) -> SqlQueue:
+    """Open the queue in the registry's database.
+
+    Raises:
+        InvalidInputError: BENCHLOCK_LEASE is not a number of seconds.
+    """
+    return SqlQueue(registry.database, now, _read_lease_times())
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPermissions:
+    """Whether a worker may run processes outside of containers, and code of models in such processes."""
+
+    processes: bool = False
+    code: bool = False
+
+
+def build_agent(
+    registry: LocalRegistry, machine: str, permits: WorkerPermissions, progress: Progress, say: Callable[[str], None]
+) -> Agent:
+    """Build the agent of this machine for an embedded registry.
+
+    Args:
+        registry: The registry.
+        machine: The machine's name; empty for the host's id.
+        permits: What the agent may run without a container.
+        progress: Shows transfers and stages.
+        say: Prints a message.
+
+    Raises:
+        InvalidInputError: ``machine`` is not a valid name.
+    """
+
+    def fetch(lock: Digest) -> Lock:
+        return load(registry.catalogue.get_lock(lock), lock)
+
+    def build(journal: Journal, turn: HostTurn, engine: Engine | None) -> Runner:
+        keep = registry.catalogue.put_lock
+        return Runner(registry.home, registry.store, journal, engine, now, progress, say, keep, turn)
+
+    environment = WorkerEnvironment(registry.home, connect_engine, fetch, build, say)
+    return _make_agent(open_queue(registry), machine, environment, permits)
+
+
+def is_remote(location: str) -> bool:
+    """Check whether the location of a registry is a server."""
+    return "://" in location
+
+
+def connect_queue(location: str) -> "RemoteQueue":
+    """Connect to the queue of the registry on a server.
+
+    Raises:
+        InvalidInputError: ``location`` is not the URL of a server.
+    """
+    from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415
+    from benchlock.api.client.remote_registry import connect_server  # noqa: PLC0415 - unused by a registry in a folder
+
+    return RemoteQueue(connect_server(location).client)
+
+
+def build_remote_agent(
+    location: str, machine: str, permits: WorkerPermissions, progress: Progress, say: Callable[[str], None]
+) -> Agent:
+    """Build the agent of this machine for a registry on a server, with a cache folder on this machine.
+
+    Args:
+        location: The URL of the server.
+        machine: The machine's name; empty for the host's id.
+        permits: What the agent may run without a container.
+        progress: Shows transfers and stages.
+        say: Prints a message.
+
+    Raises:
+        InvalidInputError: ``location`` is not the URL of a server, or ``machine`` is not a valid name.
+        UnavailableError: The cache folder cannot be created.
+    """
+    from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415
+    from benchlock.api.client.remote_registry import connect_server  # noqa: PLC0415 - as above
+    from benchlock.artifacts.stores.cached_store import CachedStore  # noqa: PLC0415
+    from benchlock.artifacts.stores.http_store import (  # noqa: PLC0415
+        HttpStore,
+        make_blob_client,
+    )
+    from benchlock.artifacts.stores.local_store import LocalStore  # noqa: PLC0415
+
+    connection = connect_server(location)
+    cache, queue = connection.home(), RemoteQueue(connection.client)
+    home = connection.home("worker")  # commands on this machine end the runs of killed processes in the parent folder
+    client = make_blob_client(connection.session, home / "uploads")
+    store = CachedStore(LocalStore(cache / "blobs"), HttpStore(client), progress)
+
+    def build(journal: Journal, turn: HostTurn, engine: Engine | None) -> Runner:
+        return Runner(home, store, journal, engine, connection.client.clock, progress, say, id, turn)
+
+    environment = WorkerEnvironment(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)
+    return _make_agent(queue, machine, environment, permits)
+
+
+def _make_agent(queue: Queue, machine: str, environment: WorkerEnvironment, permits: WorkerPermissions) -> Agent:
+    return Agent(queue, machine_id(machine), environment, host_lock_path(), permits.processes, permits.code)
+
+
+def machine_id(name: str) -> MachineId:
+    """Return the id of the machine called ``name``; without a name, the id of this host's system.
+
+    Raises:
+        InvalidInputError: ``name`` is not valid.
+    """
+    if name and _MACHINE.fullmatch(name) is None:
+        raise InvalidInputError(
+            f"{name!r} is no name of a machine", where="--machine", next_step="use letters, digits, '.', '_' and '-'"
+        )
+    return MachineId(name or _host_machine_id())
+
+
+def host_lock_path() -> Path:
+    """Return the lock file of measurements on this host, by default the same for all registries."""
+    folder = _LOCKS if os.access(_LOCKS, os.W_OK) else Path(tempfile.gettempdir())
+    return Path(os.environ.get(HOST_LOCK) or folder / "benchlock.measure")
+
+
+def _host_machine_id() -> str:
+    """Return a digest of the host's id, which itself is secret."""
+    host_id = next((path.read_text(encoding="ascii").strip() for path in _IDS if path.is_file()), "")
+    return f"m-{hashlib.sha256(f'benchlock {host_id or platform.node()}'.encode()).hexdigest()[:_DIGITS]}"
+
+
+def _read_lease_times() -> Times:
+    text = os.environ.get(LEASE, "")
+    if not text:
+        return Times()
+    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) is None or not float(text):
+        raise InvalidInputError(
+            f"{LEASE} is {text!r}, no number of seconds", where=LEASE, next_step="write 60, or unset it"
+        )
+    return Times(float(text))

@@ -1,0 +1,374 @@
+"""The interface of the queue: jobs, leases, machines, and the next state of a job after a lease."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, Literal, NewType, Protocol, get_args
+
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.evaluator.queue.lease_times import Times
+from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts
+from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart
+from benchlock.evaluator.runner.outcome import FailureClass
+from benchlock.registry.database.record_values import is_id, new_id
+
+JobState = Literal["queued", "delayed", "leased", "done", "failed", "quarantined", "cancelled"]
+"""``delayed``: queued again, but not before a given time."""
+Phase = Literal["preparing", "measuring", "storing"]
+Trouble = Literal["lost", "integrity", "invalid"]
+"""Ends of a lease without the end of a run. ``lost``: no heartbeat arrived in time. ``integrity``: the machine's
+bytes differ from the locked ones. ``invalid``: no machine can run the lock."""
+LeaseEnd = Literal["done", "cancelled", "returned"] | FailureClass | Trouble
+"""How a lease ended. ``returned``: given back without a fault of the job."""
+
+OWN_FAULTS: Final = ("lost", "engine", "integrity")
+"""Ends that the machine may have caused: after several in a row it is held back."""
+NEUTRAL: Final = ("cancelled", "returned", "crash", "invalid")
+"""Ends that say nothing about the machine."""
+TERMINAL: Final[frozenset[JobState]] = frozenset(("done", "failed", "quarantined", "cancelled"))
+LOST_MACHINES: Final = 3
+"""The number of machines lost during a job after which the job is quarantined."""
+MOST: Final = {"engine": 4, "crash": 2}
+"""The maximum number of tries that end this way; a fault of the machine is retried on another one."""
+FACTOR: Final = 3.0
+LONGEST: Final = 360.0
+"""The delay grows by ``FACTOR`` with every failure, up to ``LONGEST`` times the first delay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The number of leases of a job that ended in each way after which the job is retried."""
+
+    lost: int = 0
+    engine: int = 0
+    crash: int = 0
+
+    @property
+    def total(self) -> int:
+        """The number of failures of every kind."""
+        return self.lost + self.engine + self.crash
+
+
+@dataclass(frozen=True, slots=True)
+class NextState:
+    """The next state of a job after a lease.
+
+    Attributes:
+        state: The next state.
+        tally: The counted failures.
+        delay: The delay before the next try, in multiples of ``Times.wait``.
+        elsewhere: Whether another machine should have the next try.
+        failure: The class of the failure of a job that failed.
+    """
+
+    state: JobState
+    tally: Tally
+    delay: float = 0.0
+    elsewhere: bool = False
+    failure: str | None = None
+
+
+def decide_next_state(lease_end: LeaseEnd, tally: Tally, *, cancel_asked: bool, is_probe: bool = False) -> NextState:
+    """Decide the next state of a leased job. The failed probe of a machine that is held back is not counted.
+
+    A result stands even if the job was cancelled meanwhile; any other end of a cancelled job cancels it.
+
+    Args:
+        lease_end: How the lease ended.
+        tally: The failures so far.
+        cancel_asked: Whether somebody cancelled the job while it was leased.
+        is_probe: Whether the lease was a free probe of its machine.
+    """
+    following = NextState("delayed", tally, delay=1.0, elsewhere=True) if is_probe else _decide(lease_end, tally)
+    if cancel_asked and following.state not in TERMINAL:
+        return NextState("cancelled", following.tally)
+    return following
+
+
+def _decide(lease_end: LeaseEnd, tally: Tally) -> NextState:
+    if lease_end == "done":
+        return NextState("done", tally)
+    if lease_end in ("cancelled", "returned"):
+        return NextState("queued", tally)
+    if lease_end == "lost":
+        counted = replace(tally, lost=tally.lost + 1)
+        return NextState("quarantined", counted, failure="lost") if counted.lost >= LOST_MACHINES else _retry(counted)
+    if lease_end in ("engine", "integrity"):
+        counted = replace(tally, engine=tally.engine + 1)
+        return NextState("failed", counted, failure=lease_end) if counted.engine >= MOST["engine"] else _retry(counted)
+    if lease_end == "crash":
+        counted = replace(tally, crash=tally.crash + 1)
+        return NextState("failed", counted, failure=lease_end) if counted.crash >= MOST["crash"] else _retry(counted)
+    assert lease_end == "invalid" or lease_end in get_args(FailureClass)
+    return NextState("failed", tally, failure=lease_end)
+
+
+def _retry(tally: Tally) -> NextState:
+    return NextState("delayed", tally, delay=min(FACTOR ** (tally.total - 1), LONGEST), elsewhere=True)
+
+
+JobId = NewType("JobId", str)
+MachineId = NewType("MachineId", str)
+Fence = NewType("Fence", int)
+Beat = Literal["keep", "cancel", "lost"]
+"""The response to a heartbeat. ``lost``: the lease is over, and the run under it must end now."""
+
+_PREFIX = "job/"
+
+
+class FencedError(RefusedError):
+    """The refusal of a lease that is no longer valid; the work under it does not count."""
+
+    code = "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """The request to run a lock once. The same id again is the same job, so a repeated request is harmless."""
+
+    id: JobId
+    lock: Digest
+    wants: JobRequirements
+    allow_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job in its current state.
+
+    Attributes:
+        id: The id.
+        lock: The lock to run.
+        state: The state.
+        phase: The phase of the run of a leased job.
+        machine: The machine of the last lease.
+        run: The run that is the result, else the run of the last lease.
+        tally: The counted failures.
+        cancel_asked: Whether somebody cancelled it while it was leased.
+        failure: The class of the failure.
+        reason: The message of the last failure.
+        due: The seconds until it may be retried.
+        submitted_at: The calendar time of its submission.
+    """
+
+    id: JobId
+    lock: Digest
+    state: JobState
+    phase: Phase | None
+    machine: MachineId | None
+    run: RunId | None
+    tally: Tally
+    cancel_asked: bool
+    failure: str | None
+    reason: str | None
+    due: float | None
+    submitted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of a machine to run a job, for ``times.lease`` seconds after the request and after each heartbeat."""
+
+    fence: Fence
+    job: JobId
+    lock: Digest
+    isolation: Isolation | None
+    allow_code: bool
+    queue: str
+    times: Times
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine as the queue knows it.
+
+    Attributes:
+        id: The name.
+        boot: The id of its last known boot.
+        facts: Its facts.
+        draining: Why it gets no more jobs; None if it gets jobs.
+        unseen: The seconds since its last request.
+        gone: Whether it counts as gone.
+        job: The job that it has a lease on.
+        gone_because: The reason why it is gone, unless the reason is silence.
+        held: Why it is held back after faults.
+        held_for: The seconds until it gets one job as a probe.
+        skew: The seconds by which its clock was ahead of the queue's at its enrolment.
+    """
+
+    id: MachineId
+    boot: str
+    facts: MachineFacts
+    draining: str | None
+    unseen: float
+    gone: bool
+    job: JobId | None
+    gone_because: str | None = None
+    held: str | None = None
+    held_for: float = 0.0
+    skew: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineMatch:
+    """A job compared with a machine, which may take it if there are neither ``lacks`` nor an ``obstacle``."""
+
+    machine: MachineId
+    lacks: tuple[str, ...]
+    obstacle: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The reason for the state of a job, in one sentence, with every machine's match, the closest first.
+
+    Attributes:
+        job: The job.
+        blocked: Whether no machine can take it at present.
+        sentence: The reason.
+        machines: The match with each machine.
+        ahead: The number of jobs of its class before it, counted up to ``COUNTED_AHEAD``.
+    """
+
+    job: Job
+    blocked: bool
+    sentence: str
+    machines: tuple[MachineMatch, ...] = ()
+    ahead: int = 0
+
+
+COUNTED_AHEAD = 1000
+
+
+class Queue(Protocol):
+    """The interface of a queue. Every method may be called again after a lost response."""
+
+    def submit(self, request: JobRequest) -> Job:
+        """Queue a job whose lock the registry has; the same request again changes nothing.
+
+        Raises:
+            UnknownNameError: The registry does not have the lock.
+            RefusedError: The token has the maximum number of queued jobs.
+            InvalidInputError: Another job has its id.
+            ForbiddenError: Another token submitted it.
+        """
+
+    def job(self, job: JobId) -> Job:
+        """Return the job.
+
+        Raises:
+            UnknownNameError: There is no job with that id.
+        """
+
+    def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
+        """List the newest jobs, newest first.
+
+        Args:
+            state: Only jobs in this state.
+            before: Only jobs that are older than this one.
+            limit: The maximum number of jobs.
+        """
+
+    def cancel(self, job: JobId) -> Job:
+        """Cancel the job: at once if it is not leased, else with its next heartbeat; an ended job stays as it is."""
+
+    def explain(self, job: JobId) -> Explanation:
+        """Explain why the job is in its state."""
+
+    def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
+        """Register a machine, before its first request for work and whenever its facts have changed.
+
+        Args:
+            machine: The name of the machine.
+            boot: The id of its current boot.
+            facts: Its facts.
+            clock: The time of its clock; the difference from the queue's is shown and decides nothing.
+
+        Raises:
+            ForbiddenError: Another token enrolled it.
+            RefusedError: This token has enrolled the maximum number of machines.
+            InvalidInputError: The facts are too large, or a text in them has control characters.
+        """
+
+    def depart(self, machine: MachineId) -> None:
+        """Announce that the machine requests no more work: it counts as gone until its next request.
+
+        Nothing happens if the machine is not enrolled or has a lease.
+
+        Raises:
+            ForbiddenError: Another token enrolled it.
+        """
+
+    def machines(self, *, after: MachineId | None = None, limit: int | None = None) -> Sequence[Machine]:
+        """List every enrolled machine by name.
+
+        Args:
+            after: Only machines whose names follow this one.
+            limit: The maximum number of machines.
+        """
+
+    def drain(self, machine: MachineId, why: str | None) -> None:
+        """Give the machine no more jobs; with None as ``why`` give it jobs again."""
+
+    def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
+        """Lease a job that the machine may take; return None if there is none or if the machine has one.
+
+        Args:
+            machine: The machine that requests work.
+            boot: The id of its current boot.
+            nonce: Identifies the request. The same nonce again repeats a request whose response was lost, and gets the
+                same lease if that is still valid.
+
+        Raises:
+            UnknownNameError: The machine is not enrolled.
+            ForbiddenError: Another token enrolled it.
+        """
+
+    def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
+        """Record the start of the lease's run and return it as recorded; None if the lease is over.
+
+        Raises:
+            IncompleteRecordError: A field that every record has is missing.
+            InvalidInputError: Its id is of a later time, or another run has its id.
+        """
+
+    def beat(self, fence: Fence, phase: Phase) -> Beat:
+        """Extend the lease by its full length from now."""
+
+    def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
+        """Record the run's end and the job's next state in one transaction.
+
+        Raises:
+            FencedError: The lease is over; its run is recorded as abandoned.
+            RunEndedError: The run already has another end and keeps it.
+            InvalidInputError: The end lacks a required field, or is ``abandoned``.
+            IntegrityError: Over HTTP, the end does not fit the lock.
+        """
+
+    def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:
+        """Give the job back without a result; do nothing if the lease is over."""
+
+    def holds(self, fence: Fence) -> bool:
+        """Return whether the lease is still valid."""
+
+    def name(self) -> str:
+        """Return the queue's own id, which containers carry as a label."""
+
+
+def new_job_id(at: datetime) -> JobId:
+    """Create a new id; later jobs sort after earlier ones."""
+    return JobId(_PREFIX + new_id(at))
+
+
+def parse_job_id(text: str) -> JobId:
+    """Parse a job id.
+
+    Raises:
+        InvalidInputError: The text is not a job id.
+    """
+    if not text.startswith(_PREFIX) or not is_id(text.removeprefix(_PREFIX)):
+        raise InvalidInputError(
+            f"{text!r} is no job", next_step="write job/ and its 26 characters, as `jobs` lists them"
+        )
+    return JobId(text)

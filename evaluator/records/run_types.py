@@ -1,0 +1,425 @@
+"""A run's start and end, checks of a record, and the interfaces of run stores.
+
+An incomplete record is refused, because a number without its conditions is worthless.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final, Literal, NewType, Protocol, get_args
+
+from benchlock.artifacts import size_limits
+from benchlock.artifacts.digest import Descriptor, Digest, parse_digest
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.evaluator.records.evidence_status import EvidenceStatus
+from benchlock.evaluator.statistics.metric_types import Metric, metric_faults
+from benchlock.registry.database.record_values import as_json, is_id, new_id, parse_id_time, to_milliseconds
+from benchlock.registry.manifests.metric_definitions import is_quality
+
+RunId = NewType("RunId", str)
+Isolation = Literal["container", "process"]
+Outcome = Literal["done", "failed", "abandoned", "cancelled"]
+Json = Mapping[str, Any]
+
+PLATFORM_FACTS = ("os", "arch", "device", "python")
+HOST_FACTS = (
+    "cpu_model",
+    "cpu_flags",
+    "cores",
+    "memory",
+    "kernel",
+    "governor",
+    "engine",
+    "accelerator",
+    "driver",
+)
+"""The facts that every fingerprint of a host has; null means that the host has no such thing."""
+MAY_BE_NONE = ("governor", "engine", "accelerator", "driver")
+
+CONTAINER_CPU = "container_cpu"
+"""The timing with the CPU seconds of the model's container, as its control group counted them."""
+SELF_REPORTED = "self_reported"
+"""The key of a record's details that names the metrics that code of the model could have forged."""
+CALLS: Final = "calls"
+"""The key of a record's details with the statistics of disturbed calls."""
+
+_PREFIX = "run/"
+ROLE_PATTERN: Final = "^[a-z0-9]+(-[a-z0-9]+)*$"
+"""The pattern of roles of blobs: words that are not a path on any system."""
+_ROLE: Final = re.compile(ROLE_PATTERN)
+_MOST_PHASES = size_limits.TIMINGS // (size_limits.WORD + 64)
+"""The number of timings that always fits into their size limit, however long their names are."""
+
+
+class RunEndedError(RefusedError):
+    """The refusal to end a run again; it keeps its end."""
+
+    code = "run-ended"
+
+
+class IncompleteRecordError(InvalidInputError):
+    """A record that lacks a field that every record has."""
+
+    code = "incomplete-record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStart:
+    """The start of a run.
+
+    Attributes:
+        id: The id.
+        lock: The digest of the lock.
+        attempt: The number of this run among the runs of its lock, from 1.
+        isolation: Container or process.
+        platform: The facts in ``PLATFORM_FACTS``.
+        host: The facts in ``HOST_FACTS``.
+        process: The process that executes the run, so that an abandoned run can be distinguished from a live one.
+        started_at: The calendar time.
+        image_id: The image of a container; None for a process.
+    """
+
+    id: RunId
+    lock: Digest
+    attempt: int
+    isolation: Isolation
+    platform: Json
+    host: Json
+    process: Json
+    started_at: datetime
+    image_id: Digest | None = None
+
+    @property
+    def platform_name(self) -> str:
+        """The platform as locks write it: ``linux/amd64/cpu``."""
+        return "/".join(str(self.platform[fact]) for fact in ("os", "arch", "device"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """The end of a run. ``packages`` map names to versions, ``timings`` map phases to seconds.
+
+    Metrics that ``details`` name as self-reported are marked. If a metric of time is marked, so are the statistics of
+    single calls in ``details``.
+    """
+
+    outcome: Outcome
+    ended_at: datetime
+    failure_class: str | None = None
+    failure_message: str | None = None
+    metrics: tuple[Metric, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)
+    blobs: Mapping[str, Descriptor] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    details: Json = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Mark self-reported metrics and calls."""
+        names = self.details.get(SELF_REPORTED)
+        if isinstance(names, list | tuple) and names:
+            metrics = tuple(
+                replace(metric, self_reported=True) if metric.name in names else metric for metric in self.metrics
+            )
+            object.__setattr__(self, "metrics", metrics)
+        if self.times_self_reported:
+            object.__setattr__(self, "details", mark_calls(self.details, self_reported=True))
+
+    @property
+    def times_self_reported(self) -> bool:
+        """Whether code of the model ran in the process that times calls and keeps LoadGen's log."""
+        return any(metric.self_reported and not is_quality(metric.name) for metric in self.metrics)
+
+
+def mark_calls(details: Json, *, self_reported: bool) -> Json:
+    """Return the details with a mark on the statistics of single calls, as far as they can be read."""
+    calls = details.get(CALLS)
+    if not isinstance(calls, Mapping):
+        return details
+    marked = {
+        name: [_mark_figure(figure, self_reported=self_reported) for figure in part]
+        for name, part in calls.items()
+        if isinstance(part, list | tuple)
+    }
+    return {**details, CALLS: {**calls, **marked}}
+
+
+def _mark_figure(figure: object, *, self_reported: bool) -> object:
+    if not isinstance(figure, Mapping) or figure.get(SELF_REPORTED, False) == self_reported:
+        return figure
+    return {**figure, SELF_REPORTED: self_reported}
+
+
+@dataclass(frozen=True, slots=True)
+class Hiding:
+    """The reason and the time of the hiding of a record."""
+
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as recorded; without an end it is running, or abandoned and not yet reaped.
+
+    Attributes:
+        start: Its start.
+        end: Its end. Metrics that do not agree with the evidence are withheld.
+        imported_at: When it was imported from a bundle; None if it ran here.
+        hidden: Why it is hidden from everybody but administrators; None if it is not.
+        evidence: Whether the record agrees with its blobs; None if nobody has compared them.
+        position: The position of the end in the chain of records; None without an end, or if the server does not send
+            it.
+    """
+
+    start: RunStart
+    end: RunEnd | None
+    imported_at: datetime | None = None
+    hidden: Hiding | None = None
+    evidence: EvidenceStatus | None = field(default=None, compare=False)
+    position: int | None = field(default=None, compare=False)
+
+    @property
+    def id(self) -> RunId:
+        """The id."""
+        return self.start.id
+
+    @property
+    def order(self) -> tuple[int, RunId]:
+        """A key that sorts ended runs by when this registry recorded their ends; a client chooses id and times."""
+        return self.position or 0, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedRun:
+    """A run in a list whose record is damaged: its id and the damage; no other field of it is shown."""
+
+    id: RunId
+    damage: str
+
+
+def new_run_id(at: datetime, random: bytes | None = None) -> RunId:
+    """Create a new id; later runs sort after earlier ones."""
+    return RunId(_PREFIX + new_id(at, random))
+
+
+def parse_run_id(text: str) -> RunId:
+    """Parse a run id.
+
+    Raises:
+        InvalidInputError: The text is not a run id.
+    """
+    if not text.startswith(_PREFIX) or not is_id(text.removeprefix(_PREFIX)):
+        raise InvalidInputError(
+            f"{text!r} is no run", next_step="write run/ and its 26 characters, as `runs` lists them"
+        )
+    return RunId(text)
+
+
+def replace_nul(text: str) -> str:
+    """Replace the NUL characters of a text, which PostgreSQL cannot store."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def clean_message(end: RunEnd) -> RunEnd:
+    """Return the end without NUL characters in its failure message."""
+    if end.failure_message is None:
+        return end
+    return replace(end, failure_message=replace_nul(end.failure_message))
+
+
+def check_same_end(run: Run, end: RunEnd) -> None:
+    """Raise unless ``run`` has this end. The times may differ, because the first report sets the time.
+
+    Raises:
+        RunEndedError: The run has another end.
+    """
+    assert run.end is not None
+    if _sort_metrics(replace(run.end, ended_at=end.ended_at)) != _sort_metrics(_round_trip(end)):
+        raise RunEndedError(f"{run.id} has ended already: {run.end.outcome}", where=run.id)
+
+
+def _round_trip(end: RunEnd) -> RunEnd:
+    """Return the end as the registry returns it: after a round trip through JSON."""
+    details, timings = (json.loads(as_json(part)) for part in (end.details, end.timings))
+    return replace(clean_message(end), details=details, timings=timings)
+
+
+def _sort_metrics(end: RunEnd) -> RunEnd:
+    """Return the end with sorted metrics, because the registry stores them without an order."""
+    return replace(end, metrics=tuple(sorted(end.metrics, key=lambda metric: metric.key)))
+
+
+def check_start(start: RunStart) -> None:
+    """Raise if a start is incomplete, or its id is of a later time, so that it would sort as a later run.
+
+    Raises:
+        IncompleteRecordError: A field is missing or contradicts another; the message names it.
+    """
+    parse_run_id(start.id)
+    parse_digest(start.lock)
+    gaps = [f"platform.{fact}" for fact in PLATFORM_FACTS if not start.platform.get(fact)]
+    gaps += [f"host.{fact}" for fact in HOST_FACTS if fact not in start.host]
+    gaps += [f"host.{fact}" for fact in HOST_FACTS if start.host.get(fact, 1) in (None, "") and fact not in MAY_BE_NONE]
+    gaps += ["image_id"] if start.isolation == "container" and not start.image_id else []
+    gaps += ["isolation"] if start.isolation not in get_args(Isolation) else []
+    gaps += ["attempt"] if start.attempt < 1 else []
+    gaps += ["process"] if not start.process else []
+    if start.started_at.tzinfo is None:
+        gaps.append("started_at")
+    elif parse_id_time(start.id.removeprefix(_PREFIX)) > to_milliseconds(start.started_at):
+        gaps.append("started_at (before the time of the id)")
+    _refuse(start.id, gaps)
+    size_limits.check_document(start.platform, size_limits.PLATFORM, "platform")
+    size_limits.check_document(start.host, size_limits.HOST, "host")
+    size_limits.check_document(start.process, size_limits.PROCESS, "process")
+
+
+def check_end(start: RunStart, end: RunEnd) -> None:
+    """Raise if an end is incomplete, or contradicts itself or its start.
+
+    Raises:
+        IncompleteRecordError: A field is missing or contradicts another; the message names it.
+    """
+    check_consistency(start, end)
+    _check_limits(end)
+
+
+def check_consistency(start: RunStart, end: RunEnd) -> None:
+    """Raise as ``check_end`` does, without the limits of texts, which old records may exceed."""
+    gaps = ["outcome"] if end.outcome not in get_args(Outcome) else []
+    if end.ended_at.tzinfo is None or end.ended_at.astimezone(UTC) < start.started_at:
+        gaps.append("ended_at (before the start, or without a zone)")
+    failure = (end.failure_class, end.failure_message)
+    if end.outcome == "failed" and not all(failure):
+        gaps.append("failure class and message")
+    if end.outcome != "failed" and any(failure):
+        gaps.append(f"outcome (a failure is given, and {end.outcome!r})")
+    if end.outcome == "done":
+        # A record without metrics is complete: a request may want predictions alone.
+        required = {"packages": end.packages, "blobs": end.blobs, "timings": end.timings}
+        gaps += [name for name, value in required.items() if not value]
+    gaps += metric_faults(end.metrics)
+    gaps += [f"packages.{name}" for name, version in end.packages.items() if not version]
+    gaps += [f"blobs: the role {role!a:.80}" for role in end.blobs if not _ROLE.fullmatch(role)]
+    _refuse(start.id, gaps)
+
+
+def _check_limits(end: RunEnd) -> None:
+    """Raise ``TooLongError`` if a text or a document of the end exceeds its limit."""
+    size_limits.check_count(end.metrics, size_limits.METRICS, "metrics")
+    size_limits.check_count(end.packages, size_limits.PACKAGES, "packages")
+    size_limits.check_count(end.blobs, size_limits.BLOBS, "blobs")
+    size_limits.check_count(end.timings, size_limits.PHASES, "timings")
+    for metric in end.metrics:
+        size_limits.check_text(metric.name, size_limits.WORD, "metrics: name")
+        size_limits.check_text(metric.unit, size_limits.WORD, f"metrics.{metric.name}.unit")
+    for name, version in end.packages.items():
+        size_limits.check_text(name, size_limits.WORD, "packages: name")
+        size_limits.check_text(version, size_limits.WORD, f"packages.{name}")
+    for role in end.blobs:
+        size_limits.check_text(role, size_limits.ROLE, "blobs: role")
+    for phase in end.timings:
+        size_limits.check_text(phase, size_limits.WORD, "timings: phase")
+    size_limits.check_text(end.failure_class or "", size_limits.WORD, "failure_class")
+    size_limits.check_text(end.failure_message or "", size_limits.FAILURE_MESSAGE, "failure_message")
+    size_limits.check_document(end.timings, size_limits.TIMINGS, "timings")
+    size_limits.check_document(end.details, size_limits.DETAILS, "details")
+
+
+def fit_end(end: RunEnd) -> RunEnd:
+    """Return the end with its texts truncated to their limits, each with a visible mark.
+
+    It is for records that benchlock itself makes, so that long output of a model loses no run, and for showing records
+    that are older than the limits.
+    """
+    return replace(
+        end,
+        failure_class=None if end.failure_class is None else size_limits.truncate(end.failure_class, size_limits.WORD),
+        failure_message=(
+            None
+            if end.failure_message is None
+            else size_limits.truncate(end.failure_message, size_limits.FAILURE_MESSAGE)
+        ),
+        packages=dict(islice(_words(end.packages), size_limits.PACKAGES)),
+        timings={
+            size_limits.truncate(phase, size_limits.WORD): spent
+            for phase, spent in islice(end.timings.items(), _MOST_PHASES)
+        },
+        details=_fit_details(end.details),
+    )
+
+
+def _words(packages: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return (
+        (size_limits.truncate(name, size_limits.WORD), size_limits.truncate(text, size_limits.WORD))
+        for name, text in packages.items()
+    )
+
+
+def _fit_details(details: Json) -> Json:
+    """Return the details, the largest parts replaced by a mark until they fit together."""
+    sizes = {name: len(encode_canonical(part)) for name, part in details.items()}
+    fitted = dict(details)
+    for name in sorted(sizes, key=lambda name: sizes[name], reverse=True):
+        if len(encode_canonical(fitted)) <= size_limits.DETAILS:
+            break
+        fitted[name] = f"[truncated: {sizes[name]} bytes]"
+    return fitted
+
+
+def _refuse(run: RunId, gaps: list[str]) -> None:
+    if gaps:
+        raise IncompleteRecordError(
+            f"the record of {run} is not stored: {', '.join(gaps)} missing or invalid", where=run
+        )
+
+
+class RecordedRuns(Protocol):
+    """The interface of recorded runs; ``Records`` documents each method."""
+
+    def start(self, start: RunStart) -> None:
+        """Record the start of a run."""
+
+    def finish(self, run: RunId, end: RunEnd) -> None:
+        """Record the end of a run."""
+
+    def get(self, run: RunId) -> Run:
+        """Return the run."""
+
+    def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
+        """Return summaries of the newest runs, newest first; ``get`` returns a whole run."""
+        ...
+
+    def list_entries(
+        self,
+        *,
+        lock: Digest | None = None,
+        outcome: Outcome | None = None,
+        before: RunId | None = None,
+        limit: int = 100,
+        examine: bool = True,
+    ) -> tuple[Run | DamagedRun, ...]:
+        """Return summaries of the newest runs, with an entry for each damaged one."""
+
+    def count(self, lock: Digest) -> int:
+        """Return the number of runs of a lock."""
+
+    def hide(self, run: RunId, reason: str) -> bool:
+        """Hide a run; return whether that changed anything."""
+
+    def unhide(self, run: RunId) -> bool:
+        """Show a hidden run again; return whether that changed anything."""
+
+
+class OpenRuns(Protocol):
+    """The interface to runs without an end that a machine may have left."""
+
+    def unfinished(self) -> tuple[Run, ...]:
+        """Return the runs without an end."""
+
+    def finish(self, run: RunId, end: RunEnd) -> None:
+        """Record the end of a run."""

@@ -1,0 +1,353 @@
+"""Evaluation requests: reading, validation, and defaults."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import UNSET, UnsetType, inspect
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.size_limits import REQUEST, TooLongError, check_document
+from benchlock.registry.manifests.manifest_content import plain
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS, check_metrics, expand
+from benchlock.registry.names import Kind, parse_name
+from benchlock.registry.requests.hardware_requirements import (
+    CPU,
+    KEYS,
+    AcceleratorCondition,
+    AllowedValues,
+    Hardware,
+    HostConditions,
+    parse_drivers,
+    split_name,
+)
+from benchlock.registry.requests.request_types import (
+    AcceleratorRequirement,
+    AnyScenario,
+    HardwareRequirement,
+    RequestDocument,
+    RequestedLimits,
+)
+from benchlock.registry.text.decoder import convert
+from benchlock.registry.text.document import Document, Place
+from benchlock.registry.text.incomplete_objects import convert_known
+from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.quantities import Amount, parse_bytes, parse_seconds
+from benchlock.registry.text.yaml import read_yaml
+from benchlock.registry.versions.version_ranges import Constraint
+
+_LEAST_MEMORY = 6 << 20
+_LEAST_PROCESSES = 2
+_DEFAULTS: dict[str, dict[str, int]] = {"accuracy": {"batch": 1, "warmup": 0}, "offline": {"batch": 1}}
+_DURATIONS = ("min_duration", "target_latency")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The resources of a run: seconds, bytes of memory, CPUs, processes."""
+
+    time: float
+    memory: int
+    cpus: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A scenario with all of its settings, defaults included; durations are in seconds."""
+
+    name: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """The 32-bit seeds of LoadGen, derived from the seed of the request."""
+
+    qsl: int
+    sample_index: int
+    schedule: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A validated request; ``document`` is the request as written, without defaults.
+
+    ``hardware`` are the admitted platforms, and ``conditions`` are the further requirements on hosts.
+    """
+
+    content: RequestDocument
+    document: dict[str, Any]
+    hardware: Hardware
+    conditions: HostConditions
+    limits: Limits
+    scenario: Scenario
+    seeds: Seeds
+    metrics: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the request."""
+        return self.content.name
+
+    @property
+    def prereleases(self) -> frozenset[Kind]:
+        """The kinds whose pre-releases may be chosen."""
+        return frozenset(() if self.content.prereleases is UNSET else self.content.prereleases)
+
+    @property
+    def equivalence(self) -> dict[str, float]:
+        """The relative margins within which metrics count as equivalent, by metric."""
+        return {} if self.content.equivalence is UNSET else self.content.equivalence
+
+    @property
+    def as_of(self) -> datetime | None:
+        """The time as of which to resolve the request, or ``None`` for now."""
+        return None if self.content.as_of is UNSET else parse_time(self.content.as_of)
+
+
+def read_request(text: bytes | str, name: str) -> Request:
+    """Read a request from YAML 1.2; ``name`` names it in errors.
+
+    Raises:
+        InvalidInputError: The request has problems. The error has the first one with key path and line, and all others.
+    """
+    if len(text) > REQUEST:  # checked before parsing; later, the exact size is checked in bytes
+        raise TooLongError(f"{name} has more than {REQUEST} bytes", where=name, next_step="shorten it")
+    return _validate(read_yaml(text, name))
+
+
+def parse_request(document: dict[str, Any], name: str) -> Request:
+    """Parse a request that a client sent, or one with ``as_of`` added. Raise as ``read_request``."""
+    return _validate(Document(document, name))
+
+
+def parse_locked_request(document: dict[str, Any], name: str) -> Request:
+    """Parse the request of a lock, which may have margins of 1 and more. Raise as ``read_request``."""
+    return _validate(Document(document, name), is_locked=True)
+
+
+def conditions_of(request: Mapping[str, Any]) -> HostConditions:
+    """Return the host conditions of a lock's request, ignoring keys that this version does not know.
+
+    Raises:
+        InvalidInputError: A known key has an invalid value.
+    """
+    hardware = _drop_unknown_keys(request.get("hardware", {}), HardwareRequirement)
+    if isinstance(hardware, dict) and "accelerator" in hardware:
+        hardware["accelerator"] = _drop_unknown_keys(hardware["accelerator"], AcceleratorRequirement)
+    document, problems = Document(hardware, "hardware of the lock's request"), Problems()
+    requirement: HardwareRequirement = convert(document, HardwareRequirement)
+    _check_conditions(requirement, Place(document), problems)
+    problems.refuse()
+    return _conditions(requirement)
+
+
+def parse_time(text: str) -> datetime:
+    """Parse a time in ISO 8601 with its time zone.
+
+    Raises:
+        InvalidInputError: The text has another form.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+        time.astimezone(UTC)  # fails for the first or last day of the calendar
+    except (ValueError, OverflowError):
+        time = None
+    if time is None or time.tzinfo is None:
+        raise InvalidInputError(f"{text!r} is no time with a zone", next_step="write it like 2026-11-20T12:00:00Z")
+    return time
+
+
+def derive_seed(seed: int, purpose: str) -> int:
+    """Return a 32-bit seed: the first 4 bytes, big-endian, of the SHA-256 of ``benchlock SEED PURPOSE``."""
+    return int.from_bytes(hashlib.sha256(f"benchlock {seed} {purpose}".encode()).digest()[:4], "big")
+
+
+def _check_time(text: str) -> None:
+    if not parse_seconds(text):
+        raise InvalidInputError("nothing can run within 0", next_step="write more")
+
+
+def _check_memory(text: str) -> None:
+    memory = parse_bytes(text)
+    if not memory:
+        raise InvalidInputError("nothing can run within 0", next_step="write more")
+    if memory < _LEAST_MEMORY:
+        what = f"nothing can run within {text}: engines start no container with less than 6MiB"
+        raise InvalidInputError(what, next_step="write more; a framework alone takes some hundred MiB")
+
+
+def _check_accelerator_name(text: str) -> None:
+    if not split_name(text):
+        raise InvalidInputError(f"{text!r} has no word of a name", next_step="write one, such as H200")
+
+
+_Parsers = Mapping[tuple[str, ...], Callable[[str], object]]
+_TEXTS: _Parsers = {
+    ("name",): parse_name,
+    **{(key, "name"): parse_name for key in ("model", "dataset", "image")},
+    **{(key, "version"): Constraint.parse for key in ("model", "dataset", "image", "framework")},
+    ("as_of",): parse_time,
+    ("limits", "time"): _check_time,
+    ("limits", "memory"): _check_memory,
+    **{("scenario", key): parse_seconds for key in _DURATIONS},
+}
+"""The parser of each text in a request, by path."""
+_HARDWARE_TEXTS: _Parsers = {
+    ("memory",): parse_bytes,
+    ("accelerator",): _check_accelerator_name,
+    ("accelerator", "name"): _check_accelerator_name,
+    ("accelerator", "memory"): parse_bytes,
+    ("accelerator", "driver"): parse_drivers,
+}
+"""The parser of each text below ``hardware``, by path."""
+
+
+def _validate(document: Document, *, is_locked: bool = False) -> Request:
+    problems, content = Problems(), None
+    with problems.noted():
+        content = convert(document, RequestDocument)
+    with problems.noted():
+        partial = convert_known(document.value, inspect.type_info(RequestDocument)) if content is None else content
+        _check(partial, Place(document), problems)
+        if not is_locked:
+            _check_margins(partial, Place(document).at("equivalence"), problems)
+    with problems.noted():
+        check_document(document.value, REQUEST, document.name)
+    problems.refuse()
+    assert content is not None
+    return Request(
+        content=content,
+        document=document.value,
+        hardware=Hardware(*(_allowed_values(getattr(content.hardware, key)) for key in KEYS)),
+        conditions=_conditions(content.hardware),
+        limits=_limits(content.limits),
+        scenario=_scenario(content.scenario),
+        seeds=Seeds(*(derive_seed(content.seed, purpose) for purpose in ("qsl", "sample_index", "schedule"))),
+        metrics=expand(content.metrics),
+    )
+
+
+def _check(request: RequestDocument, place: Place, problems: Problems) -> None:
+    """Record every rule that a request violates, ignoring unknown values."""
+    _check_texts(request, place, _TEXTS, problems)
+    with problems.noted():
+        _check_metrics(request, place.at("metrics"), problems)
+    with problems.noted():
+        _check_equivalence(request, place.at("equivalence"), problems)
+    with problems.noted():
+        _check_platforms(request.hardware, place.at("hardware"), problems)
+    with problems.noted():
+        _check_conditions(request.hardware, place.at("hardware"), problems)
+    with problems.noted():
+        if request.limits.processes < _LEAST_PROCESSES:
+            what = "nothing can run as 1 process: what measures is a process beside the one that watches it"
+            raise place.at("limits", "processes").error(what, "write more, such as 256; threads count as processes")
+
+
+def _check_texts(part: object, place: Place, parsers: _Parsers, problems: Problems) -> None:
+    """Record the texts that their parsers reject; values that are not texts are skipped."""
+    for path, parse in parsers.items():
+        with problems.noted():
+            value = part
+            for key in path:
+                value = getattr(value, key, UNSET)
+            if isinstance(value, str):
+                place.at(*path).parsed(parse, value)
+
+
+def _check_metrics(request: RequestDocument, place: Place, problems: Problems) -> None:
+    """Record metrics that are unknown or not part of the scenario. The task of the model is checked at lock time."""
+    for index, metric in enumerate(request.metrics):
+        with problems.noted():
+            _check_metric(metric, None, place.at(index))
+            _check_metric(metric, request.scenario.name, place.at(index))
+
+
+def _check_metric(name: str, scenario: str | None, place: Place) -> None:
+    place.parsed(lambda text: check_metrics(None, scenario, [text]), name)
+
+
+def _check_equivalence(request: RequestDocument, place: Place, problems: Problems) -> None:
+    for metric in () if request.equivalence is UNSET else request.equivalence:
+        with problems.noted():
+            metrics = expand(request.metrics) if metric in DEFINITIONS else ()
+            if metric not in metrics and DEFINITIONS.keys() >= set(
+                metrics
+            ):  # an unknown one may have been meant for it
+                what = f"{metric} is none of the metrics that are asked for"
+                raise place.at(metric).error(what, "name one of them, or add it to metrics")
+
+
+def _check_margins(request: RequestDocument, place: Place, problems: Problems) -> None:
+    for metric, margin in () if request.equivalence is UNSET else request.equivalence.items():
+        with problems.noted():
+            if margin >= 1:
+                raise place.at(metric).error(f"{margin:g} is no share below 1 of the value", "write 0.1 for 10 %")
+
+
+def _drop_unknown_keys(value: Any, type_: type[HardwareRequirement | AcceleratorRequirement]) -> Any:  # noqa: ANN401 - unchecked until converted
+    if not isinstance(value, dict):
+        return value
+    return {key: part for key, part in value.items() if key in type_.__struct_fields__}
+
+
+def _check_platforms(hardware: HardwareRequirement, place: Place, problems: Problems) -> None:
+    for key in KEYS:
+        with problems.noted():
+            allowed = _allowed_values(getattr(hardware, key)) or ()
+            for index, text in enumerate(allowed):
+                if text in allowed[:index]:
+                    problems.add(place.at(key, index).error(f"{text!r} stands twice", "leave one of them out"))
+
+
+def _allowed_values(value: str | tuple[str, ...] | UnsetType) -> AllowedValues:
+    if isinstance(value, UnsetType):
+        return None
+    return (value,) if isinstance(value, str) else value
+
+
+def _check_conditions(hardware: HardwareRequirement, place: Place, problems: Problems) -> None:
+    _check_texts(hardware, place, _HARDWARE_TEXTS, problems)
+    if hardware.accelerator == AcceleratorRequirement():
+        step = "write name, count, memory or driver"
+        problems.add(place.at("accelerator").error("nothing is asked of the accelerator", step))
+    if hardware.accelerator is not UNSET and _allowed_values(hardware.device) == (CPU,):
+        what = "an accelerator is asked for, and the only device that will do is cpu"
+        step = "name its device in hardware.device, such as cuda12, or leave the accelerator out"
+        problems.add(place.at("accelerator").error(what, step))
+
+
+def _conditions(hardware: HardwareRequirement) -> HostConditions:
+    return HostConditions(
+        cpus=1 if hardware.cpus is UNSET else hardware.cpus,
+        memory=None if hardware.memory is UNSET else Amount.parse(hardware.memory),
+        accelerator=None if hardware.accelerator is UNSET else _accelerator(hardware.accelerator),
+    )
+
+
+def _accelerator(requirement: str | AcceleratorRequirement) -> AcceleratorCondition:
+    if isinstance(requirement, str):
+        return AcceleratorCondition(requirement)
+    return AcceleratorCondition(
+        name=None if requirement.name is UNSET else requirement.name,
+        count=1 if requirement.count is UNSET else requirement.count,
+        memory=None if requirement.memory is UNSET else Amount.parse(requirement.memory),
+        driver=None if requirement.driver is UNSET else parse_drivers(requirement.driver),
+    )
+
+
+def _limits(limits: RequestedLimits) -> Limits:
+    return Limits(parse_seconds(limits.time), parse_bytes(limits.memory), limits.cpus, limits.processes)
+
+
+def _scenario(scenario: AnyScenario) -> Scenario:
+    settings: dict[str, Any] = plain(scenario)
+    del settings["name"]
+    for key in _DURATIONS:
+        if key in settings:
+            settings[key] = parse_seconds(settings[key])
+    return Scenario(scenario.name, _DEFAULTS.get(scenario.name, {}) | settings)

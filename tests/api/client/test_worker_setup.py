@@ -1,0 +1,69 @@
+"""The queue behind a server, as an agent asks it."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from benchlock.api.client.api_client import ApiClient
+from benchlock.api.client.remote_queue import RemoteQueue
+from benchlock.api.client.remote_registry import connect_server
+from benchlock.api.client.worker_setup import WorkerPermissions, build_remote_agent, connect_queue
+from benchlock.api.schemas import job_schemas as wire
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.net.http_session import ServerResponse, Session, make_timeout
+from benchlock.artifacts.user_text import SILENT
+from benchlock.evaluator.queue.lease_times import Times
+from benchlock.evaluator.queue.queue_types import Fence, MachineId, new_job_id
+from tests.support.evaluator.recorded import NOON
+
+LEASE = wire.LeaseOnWire(
+    fence=7,
+    job=new_job_id(NOON),
+    lock="sha256:" + "0" * 64,
+    isolation=None,
+    allow_code=False,
+    queue="a queue",
+    seconds=6.0,
+)
+
+
+@pytest.mark.parametrize("url", ["http://registry.example", "ftp://registry.example"])
+def test_no_token_is_sent_where_others_could_read_it(url: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"not encrypted|no URL"):
+        connect_queue(url)
+
+
+def test_a_worker_whose_folder_cannot_be_made_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    url = "https://registry.example"
+    (connect_server(url).home() / "worker").write_text("no folder")
+    with pytest.raises(UnavailableError, match="cannot be made"):
+        build_remote_agent(url, "m1", WorkerPermissions(), SILENT, print)
+
+
+class Noted:
+    """A session that answers at once, and keeps how long it might have taken."""
+
+    def __init__(self) -> None:
+        self.patience: dict[str, float] = {}
+
+    def url(self, path: str) -> str:
+        return path
+
+    def ask_once(self, method: str, url: str, *, seconds: float, **_: Any) -> ServerResponse:  # noqa: ANN401
+        self.patience[method] = seconds
+        answer = wire.LeaseAnswer(lease=LEASE) if method == "POST" else wire.Beaten(answer="keep")
+        return ServerResponse(200, {}, msgspec.json.encode(answer), url, cast("Any", None))
+
+
+def test_a_beat_that_stalls_leaves_time_for_others_before_its_lease_ends() -> None:
+    session = Noted()
+    queue = RemoteQueue(ApiClient(cast("Session", session), "1", has_token=True))
+    lease = queue.lease(MachineId("m1"), "a boot")
+    assert lease is not None
+    assert queue.beat(Fence(7), "measuring") == "keep"
+    assert session.patience["PATCH"] == Times(6.0).answer
+    assert max(make_timeout(session.patience["PATCH"])) == Times(6.0).answer
+    assert lease.times.beat + 3 * (lease.times.answer + lease.times.again) <= lease.times.grace

@@ -1,13 +1,14 @@
 """Parsing of request bodies, pagination parameters and pages."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from litestar import Request
+from litestar.di import NamedDependency
 from litestar.exceptions import SerializationException
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
-from litestar.params import Parameter
+from litestar.params import Parameter, SkipValidation
 
 from benchlock.api.http.openapi import encode_example
 from benchlock.api.http.service_settings import Settings
@@ -16,11 +17,20 @@ from benchlock.artifacts.json_codec import decode_untyped
 from benchlock.artifacts.size_limits import PAGE
 from benchlock.artifacts.uploads.upload_file import TooLargeError
 
+T = TypeVar("T")
+Injected: TypeAlias = NamedDependency[SkipValidation[T]]
+"""A parameter of a handler that the application provides under the parameter's name."""
 _JSON: Final = "application/json"
 LONG_BODY: Final = 1 << 18
 """Bodies with more bytes need a slot of their own."""
 _SHORT_BODY: Final = 1 << 13
 """Bodies with at most so many bytes are decoded immediately, longer ones in a thread, one after another."""
+MAX_BODY: Final = 1 << 20
+"""Default limit of bytes in a body that is read into memory."""
+MAX_RECORD: Final = 16 << 20
+"""Limit of bytes in a body with a lock or the end of a run."""
+MAX_PUBLICATION: Final = 8 << 20
+"""Limit of bytes in a publication, a manifest with its text."""
 MAX_VALUES: Final = 100_000
 """Default limit of values in a body (``most_values``); decoded values take forty times their bytes."""
 MAX_LOCK_VALUES: Final = 400_000

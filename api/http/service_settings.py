@@ -48,10 +48,6 @@ class Settings:
     """Limits of the service.
 
     Attributes:
-        usual_body: Bytes of a body that is read into memory.
-        largest_body: Bytes of a body with a lock or the end of a run.
-        largest_publication: Bytes of a publication, a manifest with its text.
-        most_values: Values of a publication.
         rate: Requests a second of one client.
         strangers: Requests a second from one address without a valid token.
         body_seconds: Seconds of silence while a client sends a body or receives a response.
@@ -83,10 +79,6 @@ class Settings:
         usual_page: Items of a page without a ``limit``.
     """
 
-    usual_body: int = 1 << 20
-    largest_body: int = 16 << 20
-    largest_publication: int = 8 << 20
-    most_values: int = 100_000
     rate: float = 10_000.0
     strangers: float = 100.0
     body_seconds: float = 30.0

@@ -7,10 +7,12 @@ from copy import copy
 from typing import Any, Final
 
 from litestar import HttpMethod, Litestar, Router
+from litestar.di import Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, License, SecurityScheme
 from litestar.routes import HTTPRoute
+from litestar.types import ControllerRouterHandler
 
 from benchlock.api.http.admission_control import (
     AnonymousLimiter,
@@ -30,11 +32,10 @@ from benchlock.api.http.request_authorization import (
     check_guarded,
     make_authorization_guard,
 )
-from benchlock.api.http.request_parsing import JsonRequest
+from benchlock.api.http.request_parsing import MAX_BODY, JsonRequest
 from benchlock.api.http.responses import ON_ERRORS
 from benchlock.api.http.routes import (
     access_routes,
-    artifact_routes,
     blob_routes,
     client_run_routes,
     health_routes,
@@ -44,6 +45,7 @@ from benchlock.api.http.routes import (
     run_routes,
     worker_routes,
 )
+from benchlock.api.http.routes.artifact_routes import ArtifactController, PublicationController, VersionReader
 from benchlock.api.http.routes.client_run_routes import reap_abandoned_runs
 from benchlock.api.http.service import GracefulShutdown, LruCache, Service
 from benchlock.api.http.service_settings import VERSION, Settings
@@ -119,11 +121,27 @@ def log_refusal_counts(service: Service, refusals: DenialLog) -> Any:  # noqa: A
     return lifespan
 
 
+def _provide(value: object) -> Provide:
+    """Inject one value into all requests."""
+
+    def get_value() -> Any:  # noqa: ANN401 - of any type
+        return value
+
+    return Provide(get_value, sync_to_thread=False)
+
+
+def _dependencies(service: Service) -> dict[str, Provide]:
+    """Return the values to inject by name; at most one into a handler, because Litestar starts tasks for two."""
+    return {"service": _provide(service), "versions": _provide(VersionReader(service))}
+
+
+CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (ArtifactController, PublicationController)
+"""All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
+
+
 ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     health_routes.routes,
     health_routes.openapi_routes,
-    artifact_routes.routes,
-    artifact_routes.publishing_routes,
     lock_routes.routes,
     run_routes.routes,
     client_run_routes.routes,
@@ -134,7 +152,7 @@ ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     access_routes.routes,
     access_routes.caller_routes,
 )
-"""All routers. A new resource is a line here; each of its routes declares its scope in ``opt``."""
+"""Routers of the resources without a controller."""
 
 
 PREFIX: Final = "/v1"
@@ -202,11 +220,14 @@ def create_app(
     )
 
     app = Litestar(
-        route_handlers=[complete_methods(Router(PREFIX, route_handlers=[make(service) for make in ROUTERS]))],
+        route_handlers=[
+            complete_methods(Router(PREFIX, route_handlers=[*CONTROLLERS, *(make(service) for make in ROUTERS)]))
+        ],
+        dependencies=_dependencies(service),
         before_request=guard,
         request_class=JsonRequest,
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
-        request_max_body_size=settings.usual_body,
+        request_max_body_size=MAX_BODY,
         openapi_config=_openapi_config(),
         lifespan=[reap_abandoned_runs(service), log_refusal_counts(service, refusals)],
         on_shutdown=[end],

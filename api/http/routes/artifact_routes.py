@@ -1,16 +1,25 @@
 """Routes for artifacts and their versions: list, read, publish and yank."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Request, Router, get, post
+from litestar import Controller, get, post
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
 from benchlock.api.http.admission_control import WHILE_FULL, reserve_share
 from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import PUBLISH, READ
-from benchlock.api.http.request_parsing import LONG_BODY, Cursor, JsonRequest, Limit, bound_page_size, fit_page
+from benchlock.api.http.request_parsing import (
+    LONG_BODY,
+    MAX_PUBLICATION,
+    Cursor,
+    Injected,
+    JsonRequest,
+    Limit,
+    bound_page_size,
+    fit_page,
+)
 from benchlock.api.http.responses import JSON, BytesResponse, respond_with_etag
 from benchlock.api.http.service import CommitCache, LruCache, Service
 from benchlock.api.schemas.artifact_schemas import (
@@ -40,7 +49,7 @@ from benchlock.registry.versions.version_ranges import Constraint
 _ENTRY_BYTES = 1024
 """The approximate bytes of an entry in memory."""
 
-_Found = tuple[bytes, str]
+_Version = tuple[bytes, str]
 """The document of a version and its ETag: the digest of the manifest, or another digest if the version is yanked."""
 
 _MAX_CACHED_TARGET = 256
@@ -84,13 +93,58 @@ Namespace = Annotated[
 ]
 
 
-def routes(service: Service) -> Router:
-    """Build the routes that read ``/v1/artifacts``."""
-    catalogue = service.registry.catalogue
-    commits = find_commit_counter(service.registry.database)
-    cache: LruCache[_Found] = LruCache(service.settings.current_bytes)
-    current: CommitCache[_Found] = CommitCache(commits, service.settings.current_bytes)
-    pages: CommitCache[bytes] = CommitCache(commits, service.settings.current_bytes)
+class VersionReader:
+    """Versions and pages of versions as JSON, cached until the next commit."""
+
+    def __init__(self, service: Service) -> None:
+        """Read the catalogue of ``service``."""
+        size, commits = service.settings.current_bytes, find_commit_counter(service.registry.database)
+        self._service = service
+        self._catalogue = service.registry.catalogue
+        self._versions: LruCache[_Version] = LruCache(size)
+        self._current: CommitCache[_Version] = CommitCache(commits, size)
+        self._pages: CommitCache[bytes] = CommitCache(commits, size)
+
+    async def list(self, listing: VersionFilter, limit: int | None) -> bytes:
+        """Return a page of versions; ``limit`` is the client's."""
+        settings, work = self._service.settings, self._service.work
+        page_size = bound_page_size(limit, settings)
+        text, number = self._pages.get((listing, page_size))
+        if text is None:
+            is_usual = page_size <= settings.usual_page
+            look = work.look_up if is_usual else work.do
+            versions = await look(self._catalogue.page, listing, page_size + 1)
+            text = msgspec.json.encode(_page(versions, page_size))
+            if is_usual:
+                self._pages.put((listing, page_size), text, _ENTRY_BYTES + len(text), number)
+        return text
+
+    async def read(self, target: str) -> _Version:
+        """Return the version that ``target`` names."""
+        document, number = self._current.get(target)
+        if document is None:
+            document = await self._service.work.look_up(self._read, target)
+            if len(target) <= _MAX_CACHED_TARGET:
+                self._current.put(target, document, _ENTRY_BYTES + len(document[0]), number)
+        return document
+
+    def _read(self, target: str) -> _Version:
+        reference = _find_reference(self._catalogue, target)
+        cached = self._versions.get(reference)
+        if cached is not None and self._catalogue.why_yanked(reference) is None:
+            return cached
+        entry, manifest, sources = self._catalogue.read(reference)
+        text = version_document(entry, manifest, sources)
+        if entry.yanked is not None:
+            return text, digest_bytes(f"{entry.digest} {entry.yanked}".encode())
+        self._versions.put(reference, (text, entry.digest), _ENTRY_BYTES + len(text))
+        return text, entry.digest
+
+
+class ArtifactController(Controller):
+    """Routes that read ``/v1/artifacts``."""
+
+    tags = ("artifacts",)
 
     @get(
         "/artifacts",
@@ -101,6 +155,8 @@ def routes(service: Service) -> Router:
         ),
     )
     async def list_versions(
+        self,
+        versions: Injected[VersionReader],
         kind: OptionalKind = None,
         name: OptionalName = None,
         namespace: Namespace = None,
@@ -108,23 +164,14 @@ def routes(service: Service) -> Router:
         limit: Limit = None,
     ) -> BytesResponse:
         """List versions by kind, name and version, including yanked ones; all of a name with `kind` and `name`."""
-        page_size = bound_page_size(limit, service.settings)
         after = None if cursor is None else decode_cursor(cursor, 3)
         listing = VersionFilter(
             kind,
             None if name is None else parse_name(name),
-            None if namespace is None else _namespace(namespace),
+            None if namespace is None else _parse_namespace(namespace),
             None if after is None else (after[0], after[1], after[2]),
         )
-        text, number = pages.get((listing, page_size))
-        if text is None:
-            is_usual = page_size <= service.settings.usual_page
-            look = service.work.look_up if is_usual else service.work.do
-            versions = await look(catalogue.page, listing, page_size + 1)
-            text = msgspec.json.encode(_page(versions, page_size))
-            if is_usual:
-                pages.put((listing, page_size), text, _ENTRY_BYTES + len(text), number)
-        return BytesResponse(text, JSON, {})
+        return BytesResponse(await versions.list(listing, limit), JSON, {})
 
     @get(
         "/artifacts/{kind:str}/{name:path}",
@@ -141,18 +188,12 @@ def routes(service: Service) -> Router:
             },
         ),
     )
-    async def read_version(kind: KindIn, name: NameIn, request: Request[Any, Any, Any]) -> BytesResponse:
+    async def read_version(
+        self, versions: Injected[VersionReader], kind: KindIn, name: NameIn, request: JsonRequest
+    ) -> BytesResponse:
         """Read the version after `@` with its manifest, or the newest that satisfies the constraint after `@`."""
-        target = f"{kind}{name}"
-        document, number = current.get(target)
-        if document is None:
-            document = await service.work.look_up(_read, catalogue, cache, target)
-            if len(target) <= _MAX_CACHED_TARGET:
-                current.put(target, document, _ENTRY_BYTES + len(document[0]), number)
-        text, tag = document
+        text, tag = await versions.read(f"{kind}{name}")
         return respond_with_etag(text, tag, request.headers.get("if-none-match"))
-
-    return Router("", route_handlers=[list_versions, read_version], tags=["artifacts"])
 
 
 def _page(versions: tuple[ListedVersion, ...], limit: int) -> VersionPage:
@@ -164,20 +205,6 @@ def _page(versions: tuple[ListedVersion, ...], limit: int) -> VersionPage:
         lambda version: encode_cursor(keys[version.digest]),
     )
     return VersionPage(artifacts=page, next=more)
-
-
-def _read(catalogue: Catalogue, cache: LruCache[_Found], target: str) -> _Found:
-    """Read the version that ``target`` names; ``cache`` keeps versions that are not yanked."""
-    reference = _find_reference(catalogue, target)
-    cached = cache.get(reference)
-    if cached is not None and catalogue.why_yanked(reference) is None:
-        return cached
-    entry, manifest, sources = catalogue.read(reference)
-    text = version_document(entry, manifest, sources)
-    if entry.yanked is not None:
-        return text, digest_bytes(f"{entry.digest} {entry.yanked}".encode())
-    cache.put(reference, (text, entry.digest), _ENTRY_BYTES + len(text))
-    return text, entry.digest
 
 
 def _find_reference(catalogue: Catalogue, target: str) -> Reference:
@@ -201,7 +228,7 @@ def _find_exact(kind: Kind, name: Name, version: str) -> Reference | None:
         return None
 
 
-def _namespace(text: str) -> str:
+def _parse_namespace(text: str) -> str:
     """Parse a namespace, the part of a name before the ``/``."""
     return parse_name(f"{text}/x").partition("/")[0]
 
@@ -231,22 +258,15 @@ PublicationIn = Annotated[Publication, Body(examples=[encode_example(_PUBLICATIO
 YankIn = Annotated[Yank, Body(examples=[encode_example(_YANK)])]
 
 
-def publishing_routes(service: Service) -> Router:
-    """Build the routes ``POST /v1/artifacts`` and ``POST /v1/yanks``."""
-    catalogue, store = service.registry.catalogue, service.registry.store
+class PublicationController(Controller):
+    """Routes that publish and yank versions."""
 
-    def publish(data: Publication) -> PublishedVersion:
-        if not data.dry_run:
-            service.reserve.require(0, reserve_share())
-        warnings: list[str] = []
-        manifest = parse_received_manifest(data.manifest, None if data.digest is UNSET else Digest(data.digest))
-        provenance = Provenance(data.authored, data.sources)
-        result = publish_received(manifest, provenance, store, catalogue, warn=warnings.append, dry_run=data.dry_run)
-        return encode_published_version(result, tuple(warnings))
+    tags = ("artifacts",)
+    request_max_body_size = MAX_PUBLICATION
 
     @post(
         "/artifacts",
-        opt=PUBLISH | WHILE_FULL | {"most_values": service.settings.most_values},
+        opt=PUBLISH | WHILE_FULL,
         status_code=200,
         summary="Publish a version",
         responses=describe_responses(
@@ -262,22 +282,18 @@ def publishing_routes(service: Service) -> Router:
             },
         ),
     )
-    async def publish_version(request: JsonRequest, data: PublicationIn) -> BytesResponse:
+    async def publish_version(
+        self, service: Injected[Service], request: JsonRequest, data: PublicationIn
+    ) -> BytesResponse:
         """Check a manifest and its files and publish the version; 409 with `blobs` names the blobs to upload first.
 
         Files are read by a process with limits: 1.5 GiB of memory, 60 seconds of CPU time, 300 seconds in total.
         """
         long = len(await request.body()) > LONG_BODY
         work = service.inspect if long or data.manifest.get("files") else service.work
-        result = await work.do(publish, data)
-        return BytesResponse(
-            msgspec.json.encode(result), JSON, {}, status=201 if result.changed and not data.dry_run else 200
-        )
-
-    def mark(data: Yank) -> Yanked:
-        reference = parse_reference(data.target)
-        changed = catalogue.unyank(reference) if data.undo else catalogue.yank(reference, data.reason)
-        return Yanked(target=str(reference), yanked=not data.undo, changed=changed)
+        result = await work.do(_publish, service, data)
+        status = 201 if result.changed and not data.dry_run else 200
+        return BytesResponse(msgspec.json.encode(result), JSON, {}, status)
 
     @post(
         "/yanks",
@@ -288,13 +304,24 @@ def publishing_routes(service: Service) -> Router:
             "unknown-name", body=True, success={200: describe_body(Yanked, "So it is.", _YANKED)}
         ),
     )
-    async def yank_version(data: YankIn) -> Yanked:
+    async def yank_version(self, service: Injected[Service], data: YankIn) -> Yanked:
         """Hide a version from new resolutions; locks with it can still be run."""
-        return await service.work.do(mark, data)
+        return await service.work.do(_yank, service.registry.catalogue, data)
 
-    return Router(
-        "",
-        route_handlers=[publish_version, yank_version],
-        tags=["artifacts"],
-        request_max_body_size=service.settings.largest_publication,
+
+def _publish(service: Service, data: Publication) -> PublishedVersion:
+    if not data.dry_run:
+        service.reserve.require(0, reserve_share())
+    warnings: list[str] = []
+    manifest = parse_received_manifest(data.manifest, None if data.digest is UNSET else Digest(data.digest))
+    provenance, registry = Provenance(data.authored, data.sources), service.registry
+    result = publish_received(
+        manifest, provenance, registry.store, registry.catalogue, warn=warnings.append, dry_run=data.dry_run
     )
+    return encode_published_version(result, tuple(warnings))
+
+
+def _yank(catalogue: Catalogue, data: Yank) -> Yanked:
+    reference = parse_reference(data.target)
+    changed = catalogue.unyank(reference) if data.undo else catalogue.yank(reference, data.reason)
+    return Yanked(target=str(reference), yanked=not data.undo, changed=changed)

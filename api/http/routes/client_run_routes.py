@@ -13,7 +13,7 @@ from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.admission_control import END, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import RUN
-from benchlock.api.http.request_parsing import MAX_RUN_VALUES
+from benchlock.api.http.request_parsing import MAX_RECORD, MAX_RUN_VALUES
 from benchlock.api.http.routes.run_routes import (
     RUN_END_EXAMPLE,
     RUN_EXAMPLE,
@@ -97,7 +97,7 @@ def routes(service: Service) -> Router:
         "",
         route_handlers=[begin_run, renew_run, end_run],
         tags=["runs"],
-        request_max_body_size=service.settings.largest_body,
+        request_max_body_size=MAX_RECORD,
     )
 
 

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from benchlock.api.http.admission_control import ASK
 from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, RUN
-from benchlock.api.http.request_parsing import MAX_LOCK_VALUES
+from benchlock.api.http.request_parsing import MAX_LOCK_VALUES, MAX_RECORD
 from benchlock.api.http.responses import CACHE_AND_REVALIDATE, CACHE_FOREVER, BytesResponse, respond_with_etag
 from benchlock.api.http.service import Service
 from benchlock.api.local.image_lookup import make_public_lookup
@@ -146,7 +146,7 @@ def routes(service: Service) -> Router:
         "",
         route_handlers=[resolve_request, create_lock, _read_route(service), *_query_routes(service)],
         tags=["locks"],
-        request_max_body_size=service.settings.largest_body,
+        request_max_body_size=MAX_RECORD,
     )
 
 

@@ -11,7 +11,7 @@ from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.admission_control import END, LIST, WAIT, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ, RUN
-from benchlock.api.http.request_parsing import MAX_RUN_VALUES, Cursor, Limit, bound_page_size, fit_page
+from benchlock.api.http.request_parsing import MAX_RECORD, MAX_RUN_VALUES, Cursor, Limit, bound_page_size, fit_page
 from benchlock.api.http.routes.job_routes import JOB
 from benchlock.api.http.routes.run_routes import RUN_START_EXAMPLE, check_run_end, check_run_start
 from benchlock.api.http.service import Service
@@ -235,12 +235,10 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
 
 
 def _runs(service: Service, queue: SqlQueue) -> list[Any]:
-    largest = service.settings.largest_body
-
     @post(
         "/leases/{fence:str}/run",
         opt=RUN,
-        request_max_body_size=largest,
+        request_max_body_size=MAX_RECORD,
         status_code=200,
         summary="Begin the run of a lease",
         responses=describe_responses(
@@ -263,7 +261,7 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
     @put(
         "/leases/{fence:str}/run",
         opt=RUN | END | WHILE_FULL | {"most_values": MAX_RUN_VALUES},
-        request_max_body_size=largest,
+        request_max_body_size=MAX_RECORD,
         summary="Commit the run of a lease",
         responses=describe_responses(
             "refused",

@@ -1,13 +1,12 @@
 """Shared state of the running service: registry, thread pools, caches, metrics and shutdown."""
 
 import asyncio
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.gc_collector import GCCollector
@@ -23,79 +22,60 @@ from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.uploads.disk_quotas import DiskReserve
 from benchlock.artifacts.uploads.resumable_uploads import Uploads
 
-T = TypeVar("T")
+Document = tuple[bytes, str]
+"""The body of a response, and its ETag."""
+
+_ENTRY_BYTES: Final = 1024
+"""The approximate bytes of a cached document in memory, without its body."""
 
 
-class LruCache(Generic[T]):
-    """A thread-safe LRU cache bounded in bytes. Keys must determine the value."""
+class CommitCache:
+    """An LRU cache of documents read from the database, bounded in bytes and emptied by the next commit.
 
-    def __init__(self, max_bytes: int) -> None:
-        """Keep at most ``max_bytes`` bytes."""
-        self._max_bytes = max_bytes
-        self._size = 0
-        self._entries: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-        self._own = threading.Lock()
-
-    def get(self, key: Hashable) -> T | None:
-        """Return the value of ``key``, None if there is none."""
-        with self._own:
-            entry = self._entries.get(key)
-            if entry is None:
-                return None
-            self._entries.move_to_end(key)
-            return entry[0]
-
-    def put(self, key: Hashable, value: T, size: int) -> None:
-        """Store a value of ``size`` bytes (with its key), unless it exceeds an eighth of the limit."""
-        if size > self._max_bytes // 8:
-            return
-        with self._own:
-            _, before = self._entries.pop(key, (None, 0))
-            self._size += size - before
-            self._entries[key] = (value, size)
-            while self._size > self._max_bytes:
-                self._size -= self._entries.popitem(last=False)[1][1]
-
-    def clear(self) -> None:
-        """Remove all values."""
-        with self._own:
-            self._entries.clear()
-            self._size = 0
-
-
-class CommitCache(Generic[T]):
-    """A cache of results read from the database, emptied by the next commit.
-
-    ``commits`` returns a number that changes with every commit. Without it nothing is cached.
+    It is for the thread of the event loop.
     """
 
     def __init__(self, commits: Callable[[], int] | None, max_bytes: int) -> None:
-        """Keep at most ``max_bytes`` bytes."""
-        self._commits = commits
-        self._number = 0
-        self._cache: LruCache[T] = LruCache(max_bytes)
+        """Create an empty cache.
 
-    def get(self, key: Hashable) -> tuple[T | None, int]:
-        """Return the cached value or None, and the number of commits to pass to ``put`` with a newly read value."""
+        Args:
+            commits: Returns a number that changes with every commit; without it, nothing is cached.
+            max_bytes: The bytes of all documents; one document may have an eighth of them.
+        """
+        self._commits = commits
+        self._max_bytes = max_bytes
+        self._number = 0
+        self._size = 0
+        self._documents: OrderedDict[Hashable, Document] = OrderedDict()
+
+    def get(self, key: Hashable) -> tuple[Document | None, int]:
+        """Return the cached document or None, and the number of commits to pass to ``put`` with a newly read one."""
         if self._commits is None:
             return None, self._number
         number = self._commits()
         if number != self._number:
-            self._cache.clear()
-            self._number = number
-        return self._cache.get(key), number
+            self._number, self._size = number, 0
+            self._documents.clear()
+        document = self._documents.get(key)
+        if document is not None:
+            self._documents.move_to_end(key)
+        return document, number
 
-    def put(self, key: Hashable, value: T, size: int, number: int) -> None:
-        """Store a value read after ``get`` returned ``number``, unless there was a commit since: it may be outdated.
+    def put(self, key: Hashable, document: Document, number: int) -> None:
+        """Store a document, unless there was a commit since it was read: it may be outdated.
 
         Args:
-            key: The key.
-            value: The value.
-            size: The bytes of the value and its key.
-            number: The number of commits that ``get`` returned before the value was read.
+            key: The key, which has determined the document since the last commit.
+            document: The document.
+            number: The number of commits that ``get`` returned before the document was read.
         """
-        if self._commits is not None and number == self._number:
-            self._cache.put(key, value, size)
+        size = _ENTRY_BYTES + len(document[0])
+        if self._commits is None or number != self._number or size > self._max_bytes // 8 or key in self._documents:
+            return
+        self._documents[key] = document
+        self._size += size
+        while self._size > self._max_bytes:
+            self._size -= _ENTRY_BYTES + len(self._documents.popitem(last=False)[1][0])
 
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -216,7 +196,7 @@ class Service:
         send: Threads that read blobs for downloads.
         windows: The memory of downloads.
         whole_answers: The memory of other large responses.
-        response_cache: Encoded responses.
+        reads: The documents of versions, pages and locks.
         grace: The graceful shutdown.
         reserve: The reserve of the disk.
         uploads: The resumable uploads.
@@ -239,7 +219,7 @@ class Service:
     send: FairThreadPool
     windows: SendMemory
     whole_answers: SendMemory
-    response_cache: LruCache[bytes]
+    reads: CommitCache
     grace: GracefulShutdown
     reserve: DiskReserve
     uploads: Uploads

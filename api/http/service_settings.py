@@ -68,8 +68,7 @@ class Settings:
         waiting: Requests that may wait for a thread.
         window_bytes: Memory shared by downloads, beyond the minimum of each.
         answer_bytes: Memory shared by other large responses.
-        kept_bytes: Bytes of cached encoded responses.
-        current_bytes: Bytes of each cache that the next commit empties, and of the cache of versions' states.
+        cache_bytes: Bytes of the cache that the next commit empties.
         lease_seconds: Seconds without a heartbeat after which a client's run counts as abandoned.
         ready_seconds: Seconds for which the readiness of database and store is cached.
         schema_seconds: Seconds for which the check of the schema's revision is cached.
@@ -99,8 +98,7 @@ class Settings:
     waiting: int = 256
     window_bytes: int = 16 << 20
     answer_bytes: int = 64 << 20
-    kept_bytes: int = 64 << 20
-    current_bytes: int = 16 << 20
+    cache_bytes: int = 64 << 20
     lease_seconds: float = 60.0
     ready_seconds: float = 2.0
     schema_seconds: float = 1.0

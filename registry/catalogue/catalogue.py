@@ -25,27 +25,22 @@ from benchlock.registry.catalogue.version_lists import (
     read_version_page,
 )
 from benchlock.registry.catalogue.version_rows import (
-    CONTENT,
-    ENTRY,
-    PUBLISHED,
     READ,
     TEXT,
-    YANK,
     entries,
     entry,
     entry_of,
     insert_lock,
     insert_version,
-    is_same,
+    is_published,
     key_of,
     of_version,
     platforms_here,
     unknown_name,
     unknown_version,
 )
-from benchlock.registry.database.engine import damage_error, read_transaction, report_decode_errors, write_transaction
+from benchlock.registry.database.engine import damage_error, read_transaction, write_transaction
 from benchlock.registry.database.group_commit import GroupCommit
-from benchlock.registry.database.prepared_statements import PreparedSelect
 from benchlock.registry.database.record_chain import check_stored, insert_record, record_kind
 from benchlock.registry.database.registry_schema import files, lock_blobs, locks, manifests, versions, yanks
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, load
@@ -56,8 +51,6 @@ from benchlock.registry.versions.version_ranges import Constraint
 
 Clock = Callable[[], datetime]
 
-_ENTRY, _READ, _CONTENT = PreparedSelect(ENTRY), PreparedSelect(READ), PreparedSelect(CONTENT)
-_PUBLISHED, _TEXT, _YANK = PreparedSelect(PUBLISHED), PreparedSelect(TEXT), PreparedSelect(YANK)
 _VERSIONS, _LOCKS = record_kind(versions), record_kind(locks)
 _LOCK_ID = re.compile(r"sha256:[0-9a-f]{8,64}")
 _SHOWN_LOCKS = 5
@@ -99,8 +92,8 @@ class Catalogue:
             VersionTakenError: The version is published with other content.
         """
         reference, digest = reference_of(manifest), manifest_digest(manifest)
-        row = _PUBLISHED.fetch_one(self._engine, key_of(reference))
-        return PublishResult(reference, digest, changed=not is_same(reference, digest, row))
+        with read_transaction(self._engine) as connection:
+            return PublishResult(reference, digest, changed=not is_published(connection, reference, digest))
 
     def get(self, reference: Reference) -> Entry:
         """Return the entry of a version.
@@ -108,28 +101,26 @@ class Catalogue:
         Raises:
             UnknownNameError: The version is not published. The message suggests similar names and versions.
         """
-        row = _ENTRY.fetch_one(self._engine, key_of(reference))
-        if row is None:
-            with read_transaction(self._engine) as connection:
-                return entry(connection, reference)  # raises the error with suggestions
-        return entry_of(reference, row)
+        with read_transaction(self._engine) as connection:
+            return entry(connection, reference)
 
     def read(self, reference: Reference) -> tuple[Entry, str, Mapping[str, str]]:
-        """Return the results of ``get`` and ``content`` from one state of the database. Raise as ``get``."""
-        row = _READ.fetch_one(self._engine, key_of(reference))
-        if row is None:
-            with read_transaction(self._engine) as connection:
-                raise unknown_version(connection, reference)
-        *entry_columns, text, sources = row
-        with report_decode_errors(self._engine):
-            version_entry = entry_of(reference, entry_columns)
-            _check_content(reference, version_entry.digest, text)
-            return version_entry, text, json.loads(sources)
+        """Return the entry of a version, the text of its manifest as published, and the sources of its files.
 
-    def why_yanked(self, reference: Reference) -> str | None:
-        """Return the reason why a version is yanked, or ``None``. Nothing else of a published version can change."""
-        row = _YANK.fetch_one(self._engine, key_of(reference))
-        return str(row[1]) if row is not None and row[0] else None
+        The text is checked against the digest of the version. Raise as ``get``.
+        """
+        with read_transaction(self._engine) as connection:
+            row = connection.execute(READ, key_of(reference)).first()
+            if row is None:
+                raise unknown_version(connection, reference)
+            *entry_columns, text, sources = row
+            version_entry, actual = entry_of(reference, entry_columns), digest_bytes(text.encode())
+            if actual != version_entry.digest:
+                raise damage_error(
+                    f"the manifest of {reference} has the digest {actual}, and it was published with "
+                    f"{version_entry.digest}"
+                )
+            return version_entry, text, json.loads(sources)
 
     def manifest(self, reference: Reference) -> Manifest:
         """Return the manifest as published. Raise as ``get``."""
@@ -165,7 +156,8 @@ class Catalogue:
 
     def page(self, listing: VersionFilter, limit: int) -> tuple[ListedVersion, ...]:
         """Return at most ``limit`` versions that match ``listing``, by kind, name and version."""
-        return read_version_page(self._engine, listing, limit)
+        with read_transaction(self._engine) as connection:
+            return read_version_page(connection, listing, limit)
 
     def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
         """Return the newest version that ``constraint`` admits, as ``find_newest`` but with a few index seeks.
@@ -177,18 +169,8 @@ class Catalogue:
             return entry(connection, find_newest_published(connection, kind, name, constraint))
 
     def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]:
-        """Return the text of a manifest as published, and the sources of its files. Raise as ``get``.
-
-        The text is checked against the digest of the version.
-        """
-        row = _CONTENT.fetch_one(self._engine, key_of(reference))
-        if row is None:
-            with read_transaction(self._engine) as connection:
-                raise unknown_version(connection, reference)
-        digest, text, sources = row
-        with report_decode_errors(self._engine):
-            _check_content(reference, digest, text)
-            return text, json.loads(sources)
+        """Return the text of a manifest as published, and the sources of its files, as ``read``."""
+        return self.read(reference)[1:]
 
     def check(self, reference: Reference) -> None:
         """Compare everything stored of a version with the digest recorded when it was published.
@@ -201,8 +183,9 @@ class Catalogue:
 
     def text_of(self, digest: Digest) -> str | None:
         """Return the text of the published manifest with this digest, or ``None``."""
-        row = _TEXT.fetch_one(self._engine, {"digest": digest})
-        return None if row is None else str(row[0])
+        with read_transaction(self._engine) as connection:
+            text: str | None = connection.execute(TEXT, {"digest": digest}).scalar()
+            return text
 
     def yank(self, reference: Reference, reason: str) -> bool:
         """Hide a version from new resolutions; return ``False`` if it is already yanked for the same reason.
@@ -328,12 +311,6 @@ class Catalogue:
                 connection, "version.yank" if yanked else "version.unyank", f"{reference} {reason}".rstrip(), at
             )
         return True
-
-
-def _check_content(reference: Reference, digest: str, text: str) -> None:
-    actual = digest_bytes(text.encode())
-    if actual != digest:
-        raise damage_error(f"the manifest of {reference} has the digest {actual}, and it was published with {digest}")
 
 
 def _unknown_lock(text: str) -> UnknownNameError:

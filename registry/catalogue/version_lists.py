@@ -6,13 +6,12 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Column, Connection, Engine, Select, Table, bindparam, select, tuple_
+from sqlalchemy import Column, Connection, Select, Table, bindparam, select, tuple_
 
 from benchlock.artifacts.digest import Digest
 from benchlock.registry.catalogue.catalogue_protocol import no_version_error
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.catalogue.version_rows import SHOWN_VERSIONS, Key, unknown_name
-from benchlock.registry.database.prepared_statements import PreparedSelect
 from benchlock.registry.database.registry_schema import VERSION, versions, yanks
 from benchlock.registry.names import Kind, Name, Reference
 from benchlock.registry.resolution.resolver_types import EVERY, Population, Status
@@ -53,19 +52,15 @@ class ListedVersion(NamedTuple):
         return (self.kind, self.name, self.precedence)
 
 
-def read_version_page(engine: Engine, listing: VersionFilter, limit: int) -> tuple[ListedVersion, ...]:
-    """Read at most ``limit`` versions by kind, name and version. A concurrent yank may be included already.
-
-    Raises:
-        UnavailableError: The database cannot be used.
-    """
+def read_version_page(connection: Connection, listing: VersionFilter, limit: int) -> tuple[ListedVersion, ...]:
+    """Read at most ``limit`` versions by kind, name and version."""
     values = _values(listing)
     shape = frozenset(values)
-    rows = _page(shape).fetch_all(engine, values | {"most": limit})
+    rows = connection.execute(_page(shape), values | {"most": limit}).all()
     if not rows:
         return ()
     last = dict(zip(_LAST, rows[-1][: len(VERSION)], strict=True))
-    marks = _marks(shape).fetch_all(engine, values | last)
+    marks = connection.execute(_marks(shape), values | last)
     reasons = {mark[: len(VERSION)]: mark[-1] if mark[-2] else None for mark in marks}
     return tuple(ListedVersion._make((*row, reasons.get(row[: len(VERSION)]))) for row in rows)
 
@@ -82,18 +77,18 @@ def _values(listing: VersionFilter) -> dict[str, str]:
 
 
 @cache
-def _page(shape: frozenset[str]) -> PreparedSelect:
-    """Return the statement for a shape. It is cached, because compiling it takes longer than executing it."""
+def _page(shape: frozenset[str]) -> Select[Any]:
+    """Return the statement for a shape. It is cached, because building it takes longer than executing it."""
     columns = (versions.c.version, versions.c.digest, versions.c.published_at)
-    return PreparedSelect(_build_query(versions, columns, shape).limit(bindparam("most")))
+    return _build_query(versions, columns, shape).limit(bindparam("most"))
 
 
 @cache
-def _marks(shape: frozenset[str]) -> PreparedSelect:
+def _marks(shape: frozenset[str]) -> Select[Any]:
     """Return the statement for the yank rows of a page, ordered so that the current row of each version comes last."""
     up_to = tuple_(*_key(yanks)) <= tuple_(*map(bindparam, _LAST))
     columns = (yanks.c.yanked, yanks.c.reason)
-    return PreparedSelect(_build_query(yanks, columns, shape).order_by(yanks.c.position).where(up_to))
+    return _build_query(yanks, columns, shape).order_by(yanks.c.position).where(up_to)
 
 
 def _build_query(table: Table, columns: Iterable[Column[Any]], shape: frozenset[str]) -> Select[Any]:

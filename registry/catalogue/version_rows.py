@@ -15,7 +15,6 @@ from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
-from benchlock.registry.database.prepared_statements import PreparedSelect
 from benchlock.registry.database.record_chain import insert_record
 from benchlock.registry.database.registry_schema import (
     VERSION,
@@ -139,24 +138,8 @@ def _read() -> Select[Any]:
     return _entry().add_columns(manifests.c.content, manifests.c.sources).where(_same(manifests, versions))
 
 
-def _yank() -> Select[Any]:
-    conditions = (yanks.c[column] == bindparam(column) for column in VERSION)
-    return select(yanks.c.yanked, yanks.c.reason).where(*conditions).order_by(yanks.c.position.desc()).limit(1)
-
-
 def _same(left: FromClause, right: FromClause) -> ColumnElement[bool]:
     return and_(*(left.c[column] == right.c[column] for column in VERSION))
-
-
-def _content() -> Select[Any]:
-    conditions = (manifests.c[column] == bindparam(column) for column in VERSION)
-    columns = (versions.c.digest, manifests.c.content, manifests.c.sources)
-    return select(*columns).select_from(manifests.join(versions, _same(manifests, versions))).where(*conditions)
-
-
-def _published() -> Select[Any]:
-    conditions = (versions.c[column] == bindparam(column) for column in VERSION)
-    return select(versions.c.version, versions.c.digest).where(*conditions)
 
 
 def _text() -> Select[Any]:
@@ -166,13 +149,8 @@ def _text() -> Select[Any]:
 
 ENTRY = _entry()
 READ = _read()
-YANK = _yank()
-"""Selects the last yank row of a version by its key."""
-CONTENT = _content()
 TEXT = _text()
 """Selects the text of the manifest with a digest; at most one version has it."""
-PUBLISHED = _published()
-"""Selects text and digest of a version by its key."""
 
 
 def of_version(table: Table, reference: Reference) -> ColumnElement[bool]:
@@ -257,9 +235,6 @@ def unknown_version(connection: Connection, reference: Reference) -> UnknownName
     )
 
 
-_PUBLISHED = PreparedSelect(PUBLISHED)
-
-
 def insert_version(connection: Connection, manifest: Manifest, provenance: Provenance, at: datetime) -> PublishResult:
     """Insert a version; inserting the same content again changes nothing.
 
@@ -295,17 +270,10 @@ def is_published(connection: Connection, reference: Reference, digest: Digest) -
     Raises:
         VersionTakenError: The version is published with other content.
     """
-    return is_same(reference, digest, _PUBLISHED.fetch_one_in(connection, key_of(reference)))
-
-
-def is_same(reference: Reference, digest: Digest, row: Sequence[Any] | None) -> bool:
-    """Return whether a row of ``PUBLISHED`` has this digest. Raise as ``is_published``."""
-    if row is None:
-        return False
-    version, published_digest = row
-    if published_digest == digest:
-        return True
-    raise version_taken_error(reference, version, published_digest, digest)
+    row = connection.execute(ENTRY, key_of(reference)).first()
+    if row is None or row.digest == digest:
+        return row is not None
+    raise version_taken_error(reference, row.version, row.digest, digest)
 
 
 def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:

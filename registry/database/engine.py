@@ -78,11 +78,6 @@ def require_expected_revision(connection: Connection) -> None:
 
 
 def _read_version(connection: Connection) -> str | None:
-    if connection.dialect.name == "sqlite":  # without SQLAlchemy, because every write transaction runs it
-        cursor = connection.connection.cursor()
-        cursor.execute(_VERSION)
-        row = cursor.fetchone()
-        return row[0] if row else None
     revision: str | None = connection.exec_driver_sql(_VERSION).scalar()
     return revision
 

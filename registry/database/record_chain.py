@@ -16,13 +16,12 @@ from functools import cache
 from itertools import groupby, islice
 from typing import Any, Final
 
-from sqlalchemy import Connection, MetaData, Select, Table, bindparam, literal_column, select
+from sqlalchemy import Connection, MetaData, Select, Table, bindparam, insert, literal_column, select
 
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import MOST_EXACT, encode_canonical
 from benchlock.registry.database.engine import DamagedDatabaseError, damage_error
-from benchlock.registry.database.prepared_statements import PreparedInsert, PreparedSelect
 from benchlock.registry.database.record_values import format_time
 from benchlock.registry.database.registry_schema import record_chain
 
@@ -46,9 +45,7 @@ def _entries() -> Select[Any]:
 
 
 _ENTRIES: Final = _entries()
-_HEAD: Final = PreparedSelect(
-    select(record_chain.c.seq, record_chain.c.link).order_by(record_chain.c.seq.desc()).limit(1)
-)
+_HEAD: Final = select(record_chain.c.seq, record_chain.c.link).order_by(record_chain.c.seq.desc()).limit(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +124,17 @@ def insert_record(connection: Connection, table: Table, values: Values, parts: P
     """
     parts = [(part, rows) for part, rows in parts if rows]
     for part, rows in parts:
-        _prepare_insert(part).add(connection, rows)
-    _prepare_insert(table).add(connection, [values])
+        connection.execute(insert(part), rows)
+    connection.execute(insert(table), values)
     # Rows before the entry: on PostgreSQL, their triggers make this transaction the only writer if it was not before.
     digest = digest_record({part.name: rows for part, rows in parts} | {table.name: [values]})
     head = read_head(connection)
-    _prepare_insert(record_chain).add(connection, [chain_entry(head, table.name, _key(table, values), digest)])
+    connection.execute(insert(record_chain), chain_entry(head, table.name, _key(table, values), digest))
 
 
 def read_head(connection: Connection) -> Head:
     """Return the head of the chain; the head of an empty chain has no entries."""
-    row = _HEAD.fetch_one_in(connection, {})
+    row = connection.execute(_HEAD).first()
     return Head(0, _ORIGIN) if row is None else Head(*row)
 
 
@@ -344,8 +341,3 @@ def _key(table: Table, values: Values) -> str:
 @cache
 def _key_columns(table: Table) -> tuple[str, ...]:
     return tuple(column.name for column in table.primary_key.columns)
-
-
-@cache
-def _prepare_insert(table: Table) -> PreparedInsert:
-    return PreparedInsert(table)

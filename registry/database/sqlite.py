@@ -116,15 +116,13 @@ class CommitCounter:
     def __init__(self, engine: Engine) -> None:
         """Open a connection of its own for the counter."""
         # SQLite does not count the commits of the connection itself, so this one never writes.
-        self._connection = engine.raw_connection()
-        self._connection.detach()
-        self._cursor = self._connection.cursor()
+        self._connection = sqlite3.connect(str(engine.url.database), check_same_thread=False)
         self._unknown = 0
 
     def __call__(self) -> int:
         """Return the number within microseconds; if it cannot be read, return one that was never returned before."""
         try:
-            number: int = self._cursor.execute("PRAGMA data_version").fetchone()[0]
+            number: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error:
             self._unknown -= 1
             return self._unknown

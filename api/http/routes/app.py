@@ -45,9 +45,9 @@ from benchlock.api.http.routes import (
     run_routes,
     worker_routes,
 )
-from benchlock.api.http.routes.artifact_routes import ArtifactController, PublicationController, VersionReader
+from benchlock.api.http.routes.artifact_routes import ArtifactController, PublicationController
 from benchlock.api.http.routes.client_run_routes import reap_abandoned_runs
-from benchlock.api.http.service import GracefulShutdown, LruCache, Service
+from benchlock.api.http.service import CommitCache, GracefulShutdown, Service
 from benchlock.api.http.service_settings import VERSION, Settings
 from benchlock.api.http.slow_clients import SendMemory
 from benchlock.api.http.thread_pools import FairThreadPool
@@ -56,6 +56,7 @@ from benchlock.api.service_log import log
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.registry.auth.audit_log import DenialLog
 from benchlock.registry.auth.permissions import SERVER, act_as
+from benchlock.registry.database.engine import find_commit_counter
 
 
 def complete_methods(router: Router) -> Router:
@@ -119,20 +120,6 @@ def log_refusal_counts(service: Service, refusals: DenialLog) -> Any:  # noqa: A
             await write(at_once=True)
 
     return lifespan
-
-
-def _provide(value: object) -> Provide:
-    """Inject one value into all requests."""
-
-    def get_value() -> Any:  # noqa: ANN401 - of any type
-        return value
-
-    return Provide(get_value, sync_to_thread=False)
-
-
-def _dependencies(service: Service) -> dict[str, Provide]:
-    """Return the values to inject by name; at most one into a handler, because Litestar starts tasks for two."""
-    return {"service": _provide(service), "versions": _provide(VersionReader(service))}
 
 
 CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (ArtifactController, PublicationController)
@@ -201,7 +188,7 @@ def create_app(
         send=threads(settings.send_threads),
         windows=SendMemory(settings.window_bytes),
         whole_answers=SendMemory(settings.answer_bytes),
-        response_cache=LruCache(settings.kept_bytes),
+        reads=CommitCache(find_commit_counter(registry.database), settings.cache_bytes),
         grace=GracefulShutdown(settings.last_seconds),
         reserve=open_reserve(registry),
         uploads=open_uploads(registry),

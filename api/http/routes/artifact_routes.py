@@ -21,7 +21,7 @@ from benchlock.api.http.request_parsing import (
     fit_page,
 )
 from benchlock.api.http.responses import JSON, BytesResponse, respond_with_etag
-from benchlock.api.http.service import CommitCache, LruCache, Service
+from benchlock.api.http.service import Document, Service
 from benchlock.api.schemas.artifact_schemas import (
     Publication,
     PublishedVersion,
@@ -40,20 +40,10 @@ from benchlock.artifacts.size_limits import TARGET
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.catalogue.version_lists import ListedVersion, VersionFilter
-from benchlock.registry.database.engine import find_commit_counter
-from benchlock.registry.names import Kind, Name, Reference, parse_name, parse_reference, parse_target
+from benchlock.registry.names import Kind, Reference, parse_name, parse_reference, parse_target
 from benchlock.registry.publishing.remote_publication import parse_received_manifest, publish_received
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint
-
-_ENTRY_BYTES = 1024
-"""The approximate bytes of an entry in memory."""
-
-_Version = tuple[bytes, str]
-"""The document of a version and its ETag: the digest of the manifest, or another digest if the version is yanked."""
-
-_MAX_CACHED_TARGET = 256
-"""Longer targets are not cached, because nobody requests them twice."""
 
 LATEST = "latest"
 """Instead of a version: the newest that is neither yanked nor a pre-release, else the newest of all."""
@@ -93,54 +83,6 @@ Namespace = Annotated[
 ]
 
 
-class VersionReader:
-    """Versions and pages of versions as JSON, cached until the next commit."""
-
-    def __init__(self, service: Service) -> None:
-        """Read the catalogue of ``service``."""
-        size, commits = service.settings.current_bytes, find_commit_counter(service.registry.database)
-        self._service = service
-        self._catalogue = service.registry.catalogue
-        self._versions: LruCache[_Version] = LruCache(size)
-        self._current: CommitCache[_Version] = CommitCache(commits, size)
-        self._pages: CommitCache[bytes] = CommitCache(commits, size)
-
-    async def list(self, listing: VersionFilter, limit: int | None) -> bytes:
-        """Return a page of versions; ``limit`` is the client's."""
-        settings, work = self._service.settings, self._service.work
-        page_size = bound_page_size(limit, settings)
-        text, number = self._pages.get((listing, page_size))
-        if text is None:
-            is_usual = page_size <= settings.usual_page
-            look = work.look_up if is_usual else work.do
-            versions = await look(self._catalogue.page, listing, page_size + 1)
-            text = msgspec.json.encode(_page(versions, page_size))
-            if is_usual:
-                self._pages.put((listing, page_size), text, _ENTRY_BYTES + len(text), number)
-        return text
-
-    async def read(self, target: str) -> _Version:
-        """Return the version that ``target`` names."""
-        document, number = self._current.get(target)
-        if document is None:
-            document = await self._service.work.look_up(self._read, target)
-            if len(target) <= _MAX_CACHED_TARGET:
-                self._current.put(target, document, _ENTRY_BYTES + len(document[0]), number)
-        return document
-
-    def _read(self, target: str) -> _Version:
-        reference = _find_reference(self._catalogue, target)
-        cached = self._versions.get(reference)
-        if cached is not None and self._catalogue.why_yanked(reference) is None:
-            return cached
-        entry, manifest, sources = self._catalogue.read(reference)
-        text = version_document(entry, manifest, sources)
-        if entry.yanked is not None:
-            return text, digest_bytes(f"{entry.digest} {entry.yanked}".encode())
-        self._versions.put(reference, (text, entry.digest), _ENTRY_BYTES + len(text))
-        return text, entry.digest
-
-
 class ArtifactController(Controller):
     """Routes that read ``/v1/artifacts``."""
 
@@ -156,7 +98,7 @@ class ArtifactController(Controller):
     )
     async def list_versions(
         self,
-        versions: Injected[VersionReader],
+        service: Injected[Service],
         kind: OptionalKind = None,
         name: OptionalName = None,
         namespace: Namespace = None,
@@ -171,7 +113,7 @@ class ArtifactController(Controller):
             None if namespace is None else _parse_namespace(namespace),
             None if after is None else (after[0], after[1], after[2]),
         )
-        return BytesResponse(await versions.list(listing, limit), JSON, {})
+        return BytesResponse(await _list(service, listing, limit), JSON, {})
 
     @get(
         "/artifacts/{kind:str}/{name:path}",
@@ -189,10 +131,15 @@ class ArtifactController(Controller):
         ),
     )
     async def read_version(
-        self, versions: Injected[VersionReader], kind: KindIn, name: NameIn, request: JsonRequest
+        self, service: Injected[Service], kind: KindIn, name: NameIn, request: JsonRequest
     ) -> BytesResponse:
         """Read the version after `@` with its manifest, or the newest that satisfies the constraint after `@`."""
-        text, tag = await versions.read(f"{kind}{name}")
+        target = f"{kind}{name}"
+        document, number = service.reads.get(target)
+        if document is None:
+            document = await service.work.look_up(_read, service.registry.catalogue, target)
+            service.reads.put(target, document, number)
+        text, tag = document
         return respond_with_etag(text, tag, request.headers.get("if-none-match"))
 
 
@@ -207,7 +154,22 @@ def _page(versions: tuple[ListedVersion, ...], limit: int) -> VersionPage:
     return VersionPage(artifacts=page, next=more)
 
 
-def _find_reference(catalogue: Catalogue, target: str) -> Reference:
+async def _list(service: Service, listing: VersionFilter, limit: int | None) -> bytes:
+    """Return a page of versions; ``limit`` is the client's."""
+    page_size = bound_page_size(limit, service.settings)
+    page, number = service.reads.get((listing, page_size))
+    if page is None:
+        is_usual = page_size <= service.settings.usual_page
+        look = service.work.look_up if is_usual else service.work.do
+        versions = await look(service.registry.catalogue.page, listing, page_size + 1)
+        page = msgspec.json.encode(_page(versions, page_size)), ""
+        if is_usual:
+            service.reads.put((listing, page_size), page, number)
+    return page[0]
+
+
+def _read(catalogue: Catalogue, target: str) -> Document:
+    """Read the version that ``target`` names; its ETag is its digest, or another digest if it is yanked."""
     kind, name, version = parse_target(target)
     if version is None:
         raise InvalidInputError(
@@ -215,17 +177,14 @@ def _find_reference(catalogue: Catalogue, target: str) -> Reference:
             where=target,
             next_step=f"write {target}@VERSION, {target}@{LATEST}, or GET /v1/artifacts?kind={kind}&name={name}",
         )
-    exact = _find_exact(kind, name, version)
-    if exact is not None:
-        return exact
-    return catalogue.newest(kind, name, None if version == LATEST else Constraint.parse(version)).reference
-
-
-def _find_exact(kind: Kind, name: Name, version: str) -> Reference | None:
     try:
-        return Reference(kind, name, parse_version(version))
-    except InvalidInputError:
-        return None
+        reference = Reference(kind, name, parse_version(version))
+    except InvalidInputError:  # a constraint
+        reference = catalogue.newest(kind, name, None if version == LATEST else Constraint.parse(version)).reference
+    entry, manifest, sources = catalogue.read(reference)
+    is_yanked = entry.yanked is not None
+    tag = digest_bytes(f"{entry.digest} {entry.yanked}".encode()) if is_yanked else entry.digest
+    return version_document(entry, manifest, sources), tag
 
 
 def _parse_namespace(text: str) -> str:

@@ -14,8 +14,8 @@ from benchlock.api.http.admission_control import ASK
 from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, RUN
 from benchlock.api.http.request_parsing import MAX_LOCK_VALUES, MAX_RECORD
-from benchlock.api.http.responses import CACHE_AND_REVALIDATE, CACHE_FOREVER, BytesResponse, respond_with_etag
-from benchlock.api.http.service import Service
+from benchlock.api.http.responses import CACHE_AND_REVALIDATE, CACHE_FOREVER, JSON, BytesResponse, respond_with_etag
+from benchlock.api.http.service import Document, Service
 from benchlock.api.local.image_lookup import make_public_lookup
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas import lock_schemas as wire
@@ -58,6 +58,7 @@ def make_lock(registry: LocalRegistry, request: Request, preferences: Preference
 
 
 TOML = "application/toml"
+_TOML_TAG = "-toml"
 _ID = "sha256:"
 _VALUES = {"most_values": MAX_LOCK_VALUES}
 
@@ -168,14 +169,15 @@ def _read_route(service: Service) -> BaseRouteHandler:
     )
     async def read_lock(lock_id: IdIn, request: HttpRequest[Any, Any, Any]) -> BytesResponse:
         """Read a lock by its id, or by the unique beginning of its id."""
-        id_ = await service.work.look_up(registry.catalogue.find_lock, lock_id)
         is_toml = TOML in request.headers.get("accept", "")
-        tag, media_type = (f"{id_}-toml", TOML) if is_toml else (id_, "application/json")
-        text = service.response_cache.get(tag)
-        if text is None:
-            text = await service.work.do(_encode_lock, registry, id_, as_toml=is_toml)
-            service.response_cache.put(tag, text, len(text))
-        caching = CACHE_FOREVER if lock_id == id_ else CACHE_AND_REVALIDATE  # a later lock may have the same beginning
+        media_type = TOML if is_toml else JSON
+        document, number = service.reads.get((lock_id, media_type))
+        if document is None:
+            document = await service.work.do(_read_lock, registry, lock_id, as_toml=is_toml)
+            service.reads.put((lock_id, media_type), document, number)
+        text, tag = document
+        is_whole = tag.removesuffix(_TOML_TAG) == lock_id  # a later lock may have the same beginning
+        caching = CACHE_FOREVER if is_whole else CACHE_AND_REVALIDATE
         return respond_with_etag(text, tag, request.headers.get("if-none-match"), caching, media_type, vary="Accept")
 
     return read_lock
@@ -284,10 +286,12 @@ def _blobs_of_every_run(lock: Lock) -> Mapping[Digest, str]:
     }
 
 
-def _encode_lock(registry: LocalRegistry, id_: Digest, *, as_toml: bool) -> bytes:
+def _read_lock(registry: LocalRegistry, lock_id: str, *, as_toml: bool) -> Document:
+    """Read the lock whose id is ``lock_id`` or begins with it; its ETag begins with its id."""
+    id_ = registry.catalogue.find_lock(lock_id)
     text = registry.catalogue.get_lock(id_)
     lock = load(text, id_)
-    return text.encode() if as_toml else msgspec.json.encode(wire.encode_lock(lock, text))
+    return (text.encode(), id_ + _TOML_TAG) if as_toml else (msgspec.json.encode(wire.encode_lock(lock, text)), id_)
 
 
 def _check_freshness(registry: LocalRegistry, data: wire.Checked) -> wire.FreshnessFound:

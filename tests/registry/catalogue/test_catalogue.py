@@ -3,15 +3,16 @@
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
-from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError, UnknownNameError
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Provenance, PublishResult, VersionTakenError
-from benchlock.registry.database.engine import read_transaction
+from benchlock.registry.database.engine import open_engine, read_transaction
 from benchlock.registry.lock.lockfile import (
     SCHEMA,
     LockContent,
@@ -364,3 +365,12 @@ def test_everything_that_a_lock_or_version_names_is_alive(catalogue: Catalogue, 
     assert list(catalogue.live_trees()) == [digest("images/")]
     published = model("net", "1.0.0")
     assert set(catalogue.live_digests()) == named | {published.digest, BLOB.digest}
+
+
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    path.write_bytes(b"not a database" * 100)
+    engine = open_engine(path)
+    with pytest.raises(UnavailableError, match="the database cannot be used"):
+        Catalogue(engine, lambda: NOON).get(parse_reference("framework/acme/ort@1.0.0"))
+    engine.dispose()

@@ -210,7 +210,7 @@ def create_app(
         route_handlers=[
             complete_methods(Router(PREFIX, route_handlers=[*CONTROLLERS, *(make(service) for make in ROUTERS)]))
         ],
-        dependencies=_dependencies(service),
+        dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
         before_request=guard,
         request_class=JsonRequest,
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key

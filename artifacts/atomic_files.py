@@ -112,7 +112,7 @@ _NAME_BYTES = 16
 class UnfinishedFile:
     """A file that is still being written: a new one, or a resumed one.
 
-    Written bytes are sent to the disk early, so that ``settle`` has little left to wait for.
+    Written bytes are sent to the disk early, so that ``rename`` has little left to wait for.
     """
 
     def __init__(self, path: Path, file: FileIO | None = None) -> None:
@@ -147,13 +147,13 @@ class UnfinishedFile:
         os.posix_fadvise(self.file.fileno(), self._sent, self._size - self._sent, os.POSIX_FADV_DONTNEED)
         self._sent = self._size
 
-    def settle(self) -> None:
-        """Make the file read-only and its bytes durable; its name is not durable yet."""
+    def rename(self, place: Path) -> None:
+        """Make the file read-only and its bytes durable, and rename it to ``place``; ``close`` then keeps it.
+
+        The new name is not durable yet.
+        """
         os.fchmod(self.file.fileno(), BLOB_MODE)
         os.fsync(self.file.fileno())
-
-    def rename(self, place: Path) -> None:
-        """Rename the file to ``place``; ``close`` then keeps it."""
         self._path.replace(place)
         self._named = True
 
@@ -249,15 +249,13 @@ def create_unfinished_file(folder: Path) -> UnfinishedFile:
     while True:
         draft = UnfinishedFile(path := folder / secrets.token_hex(16))
         try:
-            fcntl.flock(draft.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # another process removes it as a leftover
-            draft.close()
-            continue
+            with suppress(BlockingIOError):  # another process removes it as a leftover
+                fcntl.flock(draft.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if is_at(draft.file, path):
+                    return draft
         except BaseException:
             draft.close()
             raise
-        if is_at(draft.file, path):
-            return draft
         draft.close()
 
 
@@ -266,9 +264,10 @@ def remove_dead_files(folder: Path) -> RemovedFiles:
 
     Files of interrupted fetches stay, since they are resumed.
     """
-    return sum(
-        (_remove_dead(folder / name) for name in _list_names(folder) if not name.endswith(PARTIAL)), RemovedFiles()
-    )
+    with suppress(FileNotFoundError):
+        names = [name for name in os.listdir(folder) if not name.endswith(PARTIAL)]  # noqa: PTH208 - names alone
+        return sum((_remove_dead(folder / name) for name in names), RemovedFiles())
+    return RemovedFiles()
 
 
 def remove_all(folder: Path, names: Iterable[str], *, dry_run: bool) -> RemovedFiles:
@@ -288,13 +287,6 @@ def remove_all(folder: Path, names: Iterable[str], *, dry_run: bool) -> RemovedF
         if not dry_run:
             path.unlink()
     return removed
-
-
-def _list_names(folder: Path) -> tuple[str, ...]:
-    try:
-        return tuple(os.listdir(folder))  # noqa: PTH208 - names alone, without a path for each
-    except FileNotFoundError:
-        return ()
 
 
 def _remove_dead(path: Path) -> RemovedFiles:

@@ -1,7 +1,6 @@
 """JSON: the canonical encoding (RFC 8785), and decoders for untrusted text and for threads."""
 
 import math
-from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -43,16 +42,12 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - as above
         low, high = _PLAIN_FLOATS
         return bool(low <= abs(value) < high and value != int(value))
     if kind is dict:
-        return all(map(_is_plain_key, value)) and all(map(_is_plain, _beyond_scalars(value.values())))
-    return (kind is list or kind is tuple) and all(map(_is_plain, _beyond_scalars(value)))
-
-
-def _is_plain_key(key: object) -> bool:
-    return type(key) is str and key.isascii()
-
-
-def _beyond_scalars(values: Iterable[Any]) -> list[Any]:
-    return [value for value in values if type(value) not in _SCALARS]
+        if not all(type(key) is str and key.isascii() for key in value):
+            return False
+        value = value.values()
+    elif kind is not list and kind is not tuple:
+        return False
+    return all(_is_plain(item) for item in value if type(item) not in _SCALARS)
 
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ import stat
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import pairwise
+from os.path import commonprefix
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -111,7 +112,7 @@ def check_collisions(paths: Iterable[str]) -> None:
     """
     ordered = sorted((_fold(path), index, path) for index, path in enumerate(paths))
     for (first, first_index, first_path), (second, second_index, second_path) in pairwise(ordered):
-        shared = _shared_parts(first, second)
+        shared = len(commonprefix([first.split(_FIRST), second.split(_FIRST)]))  # noqa: RUF071 - of lists
         if not shared:
             continue
         spellings = [_spelling(first_path, shared), _spelling(second_path, shared)]
@@ -129,12 +130,6 @@ def _fold(path: str) -> str:
     # The canonical caseless match of the Unicode standard (definition D145).
     folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
     return folded.replace("/", _FIRST)
-
-
-def _shared_parts(first: str, second: str) -> int:
-    """Return the number of leading parts that two folded paths share."""
-    pairs = zip(first.split(_FIRST), second.split(_FIRST), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _spelling(path: str, parts: int) -> str:

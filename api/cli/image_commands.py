@@ -77,12 +77,9 @@ def build(  # noqa: PLR0913 - the options of a command
 def _drafts(built: "BuiltImage") -> "tuple[Draft, Draft]":
     """Return the manifests as drafts whose relative sources start in the build's folder."""
     from benchlock.registry.manifests import plain  # noqa: PLC0415
-    from benchlock.registry.publishing.publication import Draft  # noqa: PLC0415
+    from benchlock.registry.publishing.drafts import read_draft  # noqa: PLC0415
 
-    image, framework = (
-        Draft(
-            manifest, json.dumps(plain(manifest), indent=2, ensure_ascii=False), built.folder / f"{manifest.kind}.yaml"
-        )
-        for manifest in (built.image, built.framework)
-    )
+    paths = [built.folder / f"{manifest.kind}.yaml" for manifest in (built.image, built.framework)]
+    texts = [json.dumps(plain(manifest), indent=2, ensure_ascii=False) for manifest in (built.image, built.framework)]
+    image, framework = (read_draft(text, str(path), path) for text, path in zip(texts, paths, strict=True))
     return image, framework

@@ -26,7 +26,6 @@ from benchlock.artifacts.isolation.resource_limits import Limits
 from benchlock.artifacts.json_codec import decode_untyped
 
 _LENGTH: Final = struct.Struct("!Q")
-_MAX_FILES: Final = 2
 _CHUNK: Final = 1 << 16
 
 
@@ -39,22 +38,23 @@ def send_frame(channel: socket.socket, value: object, files: Sequence[int] = ())
 
     Args:
         channel: A Unix socket.
-        value: The message, which is encoded as JSON.
+        value: The message, which is encoded as JSON unless it is ``msgspec.Raw``.
         files: Descriptors of open files; the receiver gets duplicates.
     """
-    send_encoded(channel, msgspec.json.encode(value), files)
-
-
-def send_encoded(channel: socket.socket, content: bytes, files: Sequence[int] = ()) -> None:
-    """Send a message that is encoded already, as ``send_frame`` does."""
+    content = msgspec.json.encode(value)
     header = _LENGTH.pack(len(content))
     sent = socket.send_fds(channel, [header], list(files)) if files else 0
     channel.sendall(header[sent:])
     channel.sendall(content)
 
 
-def receive_frame(channel: socket.socket, largest: int | None = None) -> tuple[Any, list[int]]:
-    """Receive a message of at most ``largest`` bytes, and the descriptors of the files sent with it.
+def receive_frame(channel: socket.socket, largest: int | None = None, *, most_files: int = 0) -> tuple[Any, list[int]]:
+    """Receive a message, and the descriptors of the files sent with it.
+
+    Args:
+        channel: A Unix socket.
+        largest: The largest message in bytes; ``None`` admits any.
+        most_files: The number of descriptors to receive; the kernel drops further ones.
 
     Raises:
         EOFError: The other side is gone.
@@ -62,36 +62,21 @@ def receive_frame(channel: socket.socket, largest: int | None = None) -> tuple[A
     """
     files: list[int] = []
     try:
-        length = _receive_length(channel, files)
-        _check_length(length, largest)
-        return decode_untyped(_receive(channel, length)), files
+        (length,) = _LENGTH.unpack(_receive(channel, _LENGTH.size, files, most_files))
+        if largest is not None and length > largest:
+            raise OversizedFrameError  # noqa: TRY301 - the files are closed below
+        return decode_untyped(_receive(channel, length, files, 0)), files
     except BaseException:
         for file in files:
             os.close(file)
         raise
 
 
-def _receive_length(channel: socket.socket, files: list[int]) -> int:
-    header = b""
-    while len(header) < _LENGTH.size:
-        chunk, descriptors, _, _ = socket.recv_fds(channel, _LENGTH.size - len(header), _MAX_FILES)
-        files += descriptors
-        if not chunk:
-            raise EOFError
-        header += chunk
-    length: int = _LENGTH.unpack(header)[0]
-    return length
-
-
-def _check_length(length: int, largest: int | None) -> None:
-    if largest is not None and length > largest:
-        raise OversizedFrameError
-
-
-def _receive(channel: socket.socket, length: int) -> bytearray:
+def _receive(channel: socket.socket, length: int, files: list[int], most_files: int) -> bytearray:
     content = bytearray()
     while len(content) < length:
-        chunk = channel.recv(min(_CHUNK, length - len(content)))
+        chunk, descriptors, _, _ = socket.recv_fds(channel, min(_CHUNK, length - len(content)), most_files)
+        files += descriptors
         if not chunk:
             raise EOFError
         content += chunk
@@ -166,7 +151,7 @@ class CallerBlobs:
         """Send a request and wait for the reply; the timer of the call is stopped meanwhile."""
         remaining, _ = signal.setitimer(signal.ITIMER_REAL, 0)
         send_frame(self._channel, request)
-        reply, files = receive_frame(self._channel)
+        reply, files = receive_frame(self._channel, most_files=1)
         signal.setitimer(signal.ITIMER_REAL, max(remaining, 0.001))
         if "error" in reply:
             raise unpack_error(reply["error"])
@@ -194,7 +179,7 @@ class _Server:
                 self._reap()
             if self._control.fileno() in ready:
                 try:
-                    call, files = receive_frame(self._control)
+                    call, files = receive_frame(self._control, most_files=2)
                 except (EOFError, OSError):
                     break
                 self._start(call["module"], msgspec.convert(call["limits"], Limits), *files)
@@ -243,30 +228,28 @@ def _serve_call(channel: socket.socket, limits: Limits) -> NoReturn:
     code = 1
     try:
         _restrict(limits)
-        send_encoded(channel, _perform(channel, limits))
+        send_frame(channel, _perform(channel, limits))
         code = 0
     finally:
         os._exit(code)
 
 
-def _perform(channel: socket.socket, limits: Limits) -> bytes:
-    """Call the function and return the encoded reply."""
-    reply: dict[str, Any]
+def _perform(channel: socket.socket, limits: Limits) -> msgspec.Raw | dict[str, Any]:
+    """Call the function and return the reply."""
     try:
         call, _ = receive_frame(channel)
         module, _, name = call["function"].partition(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
         content = msgspec.json.encode({"value": function(call["arguments"], CallerBlobs(channel))})
         if len(content) <= limits.result:
-            return content
-        reply = {"limit": "result"}
+            return msgspec.Raw(content)
     except MemoryError:
-        reply = {"limit": "memory"}
+        return {"limit": "memory"}
     except BenchlockError as error:
-        reply = {"error": pack_error(error)}
+        return {"error": pack_error(error)}
     except Exception as error:  # noqa: BLE001 - every error goes to the caller
-        reply = {"fault": f"{type(error).__name__}: {error}"[:_MAX_FAULT]}
-    return msgspec.json.encode(reply)
+        return {"fault": f"{type(error).__name__}: {error}"[:_MAX_FAULT]}
+    return {"limit": "result"}
 
 
 def _restrict(limits: Limits) -> None:

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -66,52 +67,51 @@ def run_isolated(
     """
     slots = child_slots()
     limits = msgspec.structs.replace(limits, memory=min(limits.memory, slots.memory))
+    call = _Call(function, arguments, limits, subject, blobs)
     with slots.slot():
-        return _Call(function, arguments, limits, subject, blobs).run()
+        for _ in range(2):  # the template process may have ended in the middle
+            with suppress(_LostError):
+                return call.run()
+    raise UnavailableError(
+        f"{subject} could not be started in a child process",
+        next_step="raise the limit of processes or of memory of this account, then try again",
+    )
 
 
 class _LostError(Exception):
     """The child and the template process both ended, or the template process could not fork."""
 
 
+@dataclass(slots=True)
 class _Call:
-    def __init__(
-        self, function: str, arguments: object, limits: Limits, subject: str, blobs: BlobReader | None
-    ) -> None:
-        self._request = {"function": function, "arguments": arguments}
-        self._module = function.partition(":")[0]
-        self._limits = limits
-        self._subject = subject
-        self._blobs = blobs
-        self._last: Digest | None = None
+    """One call of a function, with the last blob that it opened."""
+
+    function: str
+    arguments: object
+    limits: Limits
+    subject: str
+    blobs: BlobReader | None
+    last_blob: Digest | None = None
 
     def run(self) -> Any:  # noqa: ANN401
-        """Perform the call; retry once if the template process ended in the middle."""
-        try:
-            return self._run()
-        except _LostError:
-            pass
-        try:
-            return self._run()
-        except _LostError:
-            raise UnavailableError(
-                f"{self._subject} could not be started in a child process",
-                next_step="raise the limit of processes or of memory of this account, then try again",
-            ) from None
+        """Perform the call.
 
-    def _run(self) -> Any:  # noqa: ANN401
+        Raises:
+            _LostError: The template process ended meanwhile.
+        """
+        module = self.function.partition(":")[0]
         with ExitStack() as stack:
             channel, child_channel = socket.socketpair()
             stack.enter_context(channel)
             ended, status = os.pipe()
             stack.callback(os.close, ended)
             try:
-                _TEMPLATE.start(self._module, self._limits, (child_channel.fileno(), status))
+                _TEMPLATE.start(module, self.limits, (child_channel.fileno(), status))
             finally:
                 child_channel.close()
                 os.close(status)
             try:
-                send_frame(channel, self._request)
+                send_frame(channel, {"function": self.function, "arguments": self.arguments})
                 return self._result(self._serve_child(channel))
             except OversizedFrameError:
                 raise self._limit_error("result") from None
@@ -123,11 +123,11 @@ class _Call:
 
     def _serve_child(self, channel: socket.socket) -> dict[str, Any]:
         """Serve the child's requests for blobs until it replies with the outcome of the call."""
-        remaining = self._limits.seconds + 5  # the child's own timer comes first
+        remaining = self.limits.seconds + 5  # the child's own timer comes first
         while True:
             channel.settimeout(max(remaining, 0.001))
             start = time.monotonic()
-            message, _ = receive_frame(channel, self._limits.result + _OVERHEAD)
+            message, _ = receive_frame(channel, self.limits.result + _OVERHEAD)
             remaining -= time.monotonic() - start
             channel.settimeout(None)
             if "open" in message:
@@ -139,10 +139,10 @@ class _Call:
                 return reply
 
     def _open(self, channel: socket.socket, digest: Digest) -> None:
-        self._last = digest
+        self.last_blob = digest
         try:
-            assert self._blobs is not None
-            with self._blobs.open(digest) as stream, _as_file(stream) as file:
+            assert self.blobs is not None
+            with self.blobs.open(digest) as stream, _as_file(stream) as file:
                 send_frame(channel, {}, [file.fileno()])
         except BenchlockError as error:
             send_frame(channel, {"error": pack_error(error)})
@@ -156,9 +156,9 @@ class _Call:
             send_frame(channel, {"sizes": sizes})
 
     def _size(self, digest: Digest) -> int | None:
-        assert self._blobs is not None
+        assert self.blobs is not None
         try:
-            return self._blobs.stat(digest).size
+            return self.blobs.stat(digest).size
         except BlobNotFoundError:
             return None
 
@@ -187,20 +187,20 @@ class _Call:
 
     def _limit_error(self, limit: str) -> LimitExceededError:
         amounts = {
-            "memory": f"{self._limits.memory >> 20} MiB of memory",
-            "cpu_seconds": f"{self._limits.cpu_seconds} seconds of processor time",
-            "seconds": f"{self._limits.seconds:g} seconds",
-            "result": f"{self._limits.result >> 10} KiB for its findings",
+            "memory": f"{self.limits.memory >> 20} MiB of memory",
+            "cpu_seconds": f"{self.limits.cpu_seconds} seconds of processor time",
+            "seconds": f"{self.limits.seconds:g} seconds",
+            "result": f"{self.limits.result >> 10} KiB for its findings",
         }
         error = LimitExceededError(
-            f"{self._subject} needs more than its limit of {amounts[limit]}", next_step=_LIMIT_ADVICE
+            f"{self.subject} needs more than its limit of {amounts[limit]}", next_step=_LIMIT_ADVICE
         )
-        error.blob = self._last
+        error.blob = self.last_blob
         return error
 
     def _fault_error(self, reason: str) -> IsolatedFaultError:
-        error = IsolatedFaultError(f"{self._subject} {reason}", next_step="check that the file is intact")
-        error.blob = self._last
+        error = IsolatedFaultError(f"{self.subject} {reason}", next_step="check that the file is intact")
+        error.blob = self.last_blob
         return error
 
 

@@ -152,13 +152,10 @@ class ChildSlots:
         """Return the ticket of the claim that is served next; ``None`` if no claim can be served."""
         if not self._free:
             return None
-        servable = (
-            ticket for ticket, claim in self._claims.items() if self.taken[claim.owner] < self._max_slots(claim)
+        servable = (  # no owner holds all slots
+            ticket for ticket, claim in self._claims.items() if self.taken[claim.owner] < self.count - bool(claim.owner)
         )
         return min(servable, key=lambda ticket: (not self._claims[ticket].urgent, ticket), default=None)
-
-    def _max_slots(self, claim: SlotClaim) -> int:
-        return self.count - 1 if claim.owner else self.count
 
 
 @lru_cache(1)

@@ -54,10 +54,6 @@ BeforePublication = Callable[[FileIO, Descriptor], None]
 """Handle the bytes and their digest before the blob becomes visible; an error prevents that."""
 
 
-def _do_nothing(_create_draft: FileIO, _found: Descriptor) -> None:
-    pass
-
-
 def _split_batches(paths: Iterable[Path]) -> Iterator[list[Path]]:
     batch: list[Path] = []
     size = 0
@@ -79,8 +75,7 @@ class LocalStore:
         """Open the store in the folder ``root``; ``beside`` is held together with its file lock."""
         self._root = root
         self._beside = beside
-        self._durable: set[Path] = set()  # folders whose entry in their parent this store has synced
-        self._folders: dict[tuple[str, ...], Path] = {}
+        self._folders: dict[tuple[str, ...], Path] = {}  # whose names in their parents this store has synced
         # Whether this store has removed leftovers; never with ``beside``: other hosts may not see the file locks.
         self._is_tidy = beside is not None
 
@@ -96,14 +91,13 @@ class LocalStore:
         *,
         name: str = "the content",
         advance: Advance = ignore_progress,
-        first: BeforePublication = _do_nothing,
+        first: BeforePublication | None = None,
     ) -> Descriptor:
         """Store the rest of ``stream``; ``first`` is called before the blob becomes visible."""
         with self.writing(), self._create_draft() as draft:
             blob = self._receive(stream, draft, advance)
             check_digest(name, expected, blob)
-            first(draft.file, blob)
-            self._publish(draft, blob.digest)
+            self._publish(draft, blob, first)
         return blob
 
     def put_file(
@@ -113,14 +107,13 @@ class LocalStore:
         *,
         name: str | None = None,
         advance: Advance = ignore_progress,
-        first: BeforePublication = _do_nothing,
+        first: BeforePublication | None = None,
     ) -> Descriptor:
         """Store a local file; ``first`` is called before the blob becomes visible."""
         with open_regular(path) as source, self.writing(), self._create_draft() as draft:
-            blob = self._receive_file(source, path, draft, advance)
+            blob = self._receive(source, draft, advance, path)
             check_digest(name or str(path), expected, blob)
-            first(draft.file, blob)
-            self._publish(draft, blob.digest)
+            self._publish(draft, blob, first)
         return blob
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
@@ -132,7 +125,9 @@ class LocalStore:
                 blobs = [blob for batch in batches for blob in batch.result()]
             finally:
                 pool.shutdown(cancel_futures=True)
-            self._sync_folders(blob.digest for blob in blobs)
+            with self._convert_errors("be written"):
+                for folder in {self._blob_path(blob.digest).parent for blob in blobs}:
+                    sync_folder(folder)
         return blobs
 
     def fetch(
@@ -142,7 +137,7 @@ class LocalStore:
         *,
         name: str = "the content",
         advance: Advance = ignore_progress,
-        first: BeforePublication = _do_nothing,
+        first: BeforePublication | None = None,
     ) -> Descriptor:
         """Fetch a blob, or resume an interrupted fetch; ``first`` is called before the blob becomes visible."""
         with (
@@ -154,24 +149,22 @@ class LocalStore:
             if existing is not None:
                 return existing
             blob = receive(draft, expected, open_at, name=name, advance=advance)
-            first(draft.file, blob)
-            self._publish(draft, expected)
+            self._publish(draft, blob, first)
         return blob
 
-    def adopt(self, draft: UnfinishedFile, blob: Descriptor, *, first: BeforePublication = _do_nothing) -> None:
+    def adopt(self, draft: UnfinishedFile, blob: Descriptor, *, first: BeforePublication | None = None) -> None:
         """Make an unfinished file a blob without copying it; ``first`` is called before it becomes visible."""
         with self.writing():
-            first(draft.file, blob)
-            self._publish(draft, blob.digest)
+            self._publish(draft, blob, first)
 
     def open(self, digest: Digest) -> BinaryIO:
         """Open a blob, unverified."""
-        with self._convert_errors("be read"), self._convert_missing(digest):
+        with self._convert_errors("be read", digest):
             return self._blob_path(digest).open("rb")
 
     def stat(self, digest: Digest) -> Descriptor:
         """Return the digest and size as stored."""
-        with self._convert_errors("be read"), self._convert_missing(digest):
+        with self._convert_errors("be read", digest):
             return Descriptor(digest, self._blob_path(digest).stat().st_size)
 
     def exists(self, digest: Digest) -> bool:
@@ -246,30 +239,27 @@ class LocalStore:
             for path in paths:
                 draft = stack.enter_context(self._create_draft())
                 with open_regular(path) as source:
-                    received.append((draft, self._receive_file(source, path, draft, advance)))
+                    received.append((draft, self._receive(source, draft, advance, path)))
                 draft.send()
             with self._convert_errors("be written"):
                 for draft, blob in received:
                     self._rename(draft, blob.digest)
         return [blob for _, blob in received]
 
-    def _sync_folders(self, digests: Iterable[Digest]) -> None:
-        """Make the names of blobs durable, including existing blobs, whose writers may not have done so."""
-        with self._convert_errors("be written"):
-            for folder in {self._blob_path(digest).parent for digest in digests}:
-                sync_folder(folder)
+    def _receive(
+        self, stream: BinaryIO, draft: UnfinishedFile, advance: Advance, path: Path | None = None
+    ) -> Descriptor:
+        """Write a stream to a draft; ``path`` is its file, for the error if it cannot be read."""
 
-    def _receive(self, stream: BinaryIO, draft: UnfinishedFile, advance: Advance) -> Descriptor:
         def take(chunk: bytes) -> None:
             with self._convert_errors("be written"):
                 draft.write(chunk)
 
-        return relay(stream, take, advance)  # an error of the stream is not an error of this store
-
-    def _receive_file(self, source: BinaryIO, path: Path, draft: UnfinishedFile, advance: Advance) -> Descriptor:
         try:
-            return self._receive(source, draft, advance)
-        except OSError as error:
+            return relay(stream, take, advance)
+        except OSError as error:  # of the stream
+            if path is None:
+                raise
             raise make_unreadable_error(path, error) from error
 
     @contextmanager
@@ -285,29 +275,34 @@ class LocalStore:
         finally:
             draft.close()
 
-    def _publish(self, draft: UnfinishedFile, digest: Digest) -> None:
+    def _publish(self, draft: UnfinishedFile, blob: Descriptor, first: BeforePublication | None) -> None:
         """Rename the file to its blob, durably; replace a damaged blob and keep an intact one."""
+        if first is not None:
+            first(draft.file, blob)
         with self._convert_errors("be written"):
-            self._rename(draft, digest)
-        self._sync_folders([digest])
+            sync_folder(self._rename(draft, blob.digest))  # an existing blob's, too: its writer may not have done so
 
-    def _rename(self, draft: UnfinishedFile, digest: Digest) -> None:
-        """Rename the file to its blob, as ``_publish`` does, without syncing the folder."""
+    def _rename(self, draft: UnfinishedFile, digest: Digest) -> Path:
+        """Rename the file to its blob, as ``_publish`` does; return its folder, which is not synced."""
         path = self._blob_path(digest)
-        self._folder("sha256", path.parent.name)
+        folder = self._folder("sha256", path.parent.name)
         if not draft.is_at(path):
-            draft.settle()
             draft.rename(path)
+        return folder
 
     def _folder(self, *names: str) -> Path:
         """Return the folder under the root; create it durably and readable to all, whatever the umask."""
-        if names not in self._folders:
-            self._folders[names] = self._create_folder(names)
-        return self._folders[names]
-
-    def _create_folder(self, names: Iterable[str]) -> Path:
-        folder = self._root
-        if folder not in self._durable:
+        if names in self._folders:
+            return self._folders[names]
+        if names:
+            folder = self._folder(*names[:-1]) / names[-1]
+            folder.mkdir(_FOLDER_MODE, exist_ok=True)
+            mode = stat.S_IMODE(folder.stat().st_mode)
+            if mode & _FOLDER_MODE != _FOLDER_MODE:  # new, or left by a process killed right here
+                folder.chmod(mode | _FOLDER_MODE)
+            sync_folder(folder.parent)
+        else:
+            folder = self._root
             try:
                 folder.mkdir(parents=True)
             except FileExistsError:
@@ -317,16 +312,7 @@ class LocalStore:
                 folder.chmod(_FOLDER_MODE)
             with suppress(PermissionError):  # the parent of a home folder may be unreadable
                 sync_folder(folder.parent)
-            self._durable.add(folder)
-        for name in names:
-            parent, folder = folder, folder / name
-            if folder not in self._durable:
-                folder.mkdir(_FOLDER_MODE, exist_ok=True)
-                mode = stat.S_IMODE(folder.stat().st_mode)
-                if mode & _FOLDER_MODE != _FOLDER_MODE:  # new, or left by a process killed right here
-                    folder.chmod(mode | _FOLDER_MODE)
-                sync_folder(parent)
-                self._durable.add(folder)
+        self._folders[names] = folder
         return folder
 
     @contextmanager
@@ -340,18 +326,13 @@ class LocalStore:
             os.close(descriptor)
 
     @contextmanager
-    def _convert_missing(self, digest: Digest) -> Iterator[None]:
-        try:
-            yield
-        except FileNotFoundError as error:
-            raise BlobNotFoundError(f"the store has no blob {digest}", where=str(self._root)) from error
-
-    @contextmanager
-    def _convert_errors(self, verb: str) -> Iterator[None]:
-        """Convert errors of the operating system into ``UnavailableError``."""
+    def _convert_errors(self, verb: str, digest: Digest | None = None) -> Iterator[None]:
+        """Convert errors of the operating system into ``UnavailableError``, or that the blob ``digest`` is absent."""
         try:
             yield
         except OSError as error:
+            if digest is not None and isinstance(error, FileNotFoundError):
+                raise BlobNotFoundError(f"the store has no blob {digest}", where=str(self._root)) from error
             raise UnavailableError(
                 f"the store cannot {verb}: {error.strerror or error}",
                 where=str(self._root),

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import UNSET, UnsetType
 
 from benchlock.artifacts.digest import from_hex
-from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.trees import check_collisions, check_path
 from benchlock.registry.manifests.manifest_types import File
 from benchlock.registry.names import Kind
@@ -37,21 +36,21 @@ def check_files(files: Sequence[File], kind: Kind, place: Place, problems: Probl
     for index, file in enumerate(files):
         here = place.at(index)
         with problems.noted():
-            _check_path(file.path, here.at("path"))
+            here.at("path").parsed(check_path, file.path.removesuffix("/"))
         with problems.noted():
             _check_role(file, kind, here.at("role"))
         with problems.noted():
-            _check_bytes(file, here, published=published)
+            if file.sha256 is not UNSET:
+                here.at("sha256").parsed(from_hex, file.sha256)
+            if published:
+                _check_published(file, here)
+            else:
+                _check_source(file, here)
     paths, problems_before = [file.path for file in files], len(problems.found)
     _check_apart(paths, place, problems)
     if not published and len(problems.found) == problems_before:  # a published manifest must stay readable
         with problems.noted():
-            _check_spellings(paths, place)
-
-
-def contains_path(files: Iterable[File], path: str) -> bool:
-    """Return whether `path` is one of `files`, or lies inside one of their trees."""
-    return any(path == file.path or (file.path.endswith("/") and path.startswith(file.path)) for file in files)
+            place.parsed(check_collisions, paths)
 
 
 def check_file_reference(files: Iterable[File], path: str | UnsetType, place: Place) -> None:
@@ -64,14 +63,9 @@ def check_file_reference(files: Iterable[File], path: str | UnsetType, place: Pl
     """
     if path is UNSET:
         return
-    _check_path(path, place)
-    if not contains_path(files, path):
-        raise place.error(f"{path!r} is none of the files, and in no tree of them", "add it to files")
-
-
-def _check_path(path: str, place: Place) -> None:
-    """Check that a path is valid; a tree ends in a slash."""
     place.parsed(check_path, path.removesuffix("/"))
+    if not any(path == file.path or (file.path.endswith("/") and path.startswith(file.path)) for file in files):
+        raise place.error(f"{path!r} is none of the files, and in no tree of them", "add it to files")
 
 
 def _check_role(file: File, kind: Kind, place: Place) -> None:
@@ -85,16 +79,6 @@ def _check_role(file: File, kind: Kind, place: Place) -> None:
         )
     if file.role not in roles:
         raise place.error(f"no {kind} has files of the role {file.role}", f"write one of {', '.join(roles)}")
-
-
-def _check_bytes(file: File, place: Place, *, published: bool) -> None:
-    """Check the digest and the source of a file."""
-    if file.sha256 is not UNSET:
-        place.at("sha256").parsed(from_hex, file.sha256)
-    if published:
-        _check_published(file, place)
-    else:
-        _check_source(file, place)
 
 
 def _check_published(file: File, place: Place) -> None:
@@ -146,11 +130,3 @@ def find_nested_paths(paths: Sequence[str]) -> Iterator[tuple[int, int]]:
             yield index, outer_index
         elif outer_index < 0 or path != outer:
             outer, outer_index = path, index
-
-
-def _check_spellings(paths: Sequence[str], place: Place) -> None:
-    """Check that no two paths are equal on a file system that ignores case or Unicode form."""
-    try:
-        check_collisions(paths)
-    except InvalidInputError as error:
-        raise place.error(error.what, error.next_step) from error

@@ -38,34 +38,33 @@ def content(manifest: Manifest) -> bytes:
     """Return the RFC 8785 JSON of a manifest whose files all have a digest and a size, and no source.
 
     Raises:
-        InvalidInputError: a file still has a source, or no digest or size; or a number is too large to be parsed again.
+        InvalidInputError: a file still has a source, or no digest or size; or the text could not be parsed again.
     """
-    last, text = _LAST
-    return text if last is manifest else _remember(manifest, encode_canonical(_published(manifest)))
-
-
-def _published(manifest: Manifest) -> Any:  # noqa: ANN401 - JSON
-    """Return the manifest as JSON values. Raises as `content`."""
-    for index, file in enumerate(files_of(manifest)):
-        if file.source is not UNSET or file.sha256 is UNSET or file.size is UNSET:
-            raise InvalidInputError(f"the file {file.path} is not published yet", where=f"files[{index}]")
-    return plain(manifest)
-
-
-def _remember(manifest: Manifest, text: bytes) -> bytes:
-    """Return `text`, the content of `manifest`, after a check that it can be parsed again. Raises as `content`."""
     global _LAST  # noqa: PLW0603 - one assignment, of a pair that is whole
+    last, text = _LAST
+    if last is not manifest:
+        for index, file in enumerate(files_of(manifest)):
+            if file.source is not UNSET or file.sha256 is UNSET or file.size is UNSET:
+                raise InvalidInputError(f"the file {file.path} is not published yet", where=f"files[{index}]")
+        text = encode_canonical(plain(manifest))
+        _require_readable(text, str(reference_of(manifest)))
+        _LAST = (manifest, text)
+    return text
+
+
+def _require_readable(text: bytes, where: str) -> None:
+    """Raise unless the canonical JSON `text` can be parsed as a published manifest."""
+    if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise InvalidInputError(f"the manifest has more than {MOST_VALUES} values", where=where)
     if _may_have_large_number(text):
         try:
             encode_canonical(decode_untyped(text))
         except InvalidInputError as error:  # RFC 8785 writes 1e16 as an integer, but allows none that large
             raise InvalidInputError(
                 f"a number of the manifest is beyond 2**53 - 1, and could not be read again: {error.what}",
-                where=str(reference_of(manifest)),
+                where=where,
                 next_step="write it as a text, or in a larger unit",
             ) from error
-    _LAST = (manifest, text)
-    return text
 
 
 def _may_have_large_number(text: bytes) -> bool:
@@ -126,10 +125,8 @@ def parse_content(value: Mapping[str, Any]) -> Manifest:
             again.
     """
     text = encode_canonical(value)
-    document = Document(decode_untyped(text), digest_bytes(text))
-    manifest = _checked(document)
-    if _published(manifest) == document.value:  # nearly always; the text is then its content
-        _remember(manifest, text)
+    manifest = _checked(Document(decode_untyped(text), digest_bytes(text)))
+    _require_readable(text, str(reference_of(manifest)))
     return manifest
 
 

@@ -27,7 +27,7 @@ from benchlock.artifacts.user_text import Progress
 from benchlock.registry.inspection.image_files import Ask
 from benchlock.registry.manifests import File, Manifest, files_of
 from benchlock.registry.manifests.authored_manifests import examine, files_in
-from benchlock.registry.text.problems import EchoError, Problems
+from benchlock.registry.text.problems import Problems, UnknownValueError
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Draft:
     """An authored manifest with its text, before publishing.
 
     Args:
-        manifest: The manifest.
+        manifest: The manifest, which follows every rule but for ``problems``: publishing does not check it again.
         text: The author's text.
         path: The path of the manifest, for relative sources and errors. Trees exclude it. The file need not exist.
         access: How remote sources are accessed.
@@ -104,12 +104,8 @@ def store_draft_files(draft: Draft, store: BlobStore, progress: Progress, proble
     sources = []
     for index, file in enumerate(files_of(draft.manifest)):  # check all sources before reading files, which is slow
         place = f"files[{index}].source ({draft.path})"
-        with problems.noted():
-            with add_error_place(place):
-                source = _source(file, draft)
-            with add_error_place(f"files[{index}].sha256 ({draft.path})"):
-                _check_digest(file, source)
-            sources.append((place, file, source))
+        with problems.noted(), add_error_place(place):
+            sources.append((place, file, _open_source(file, draft)))
     for place, file, source in sources:
         with problems.noted(), add_error_place(place):
             if isinstance(source, FileSource | FolderSource):
@@ -122,20 +118,18 @@ def store_draft_files(draft: Draft, store: BlobStore, progress: Progress, proble
     return stored
 
 
-def _source(file: File, draft: Draft) -> Source:
+def _open_source(file: File, draft: Draft) -> Source:
+    """Open the source of a file, which must be a folder for a tree and a file otherwise.
+
+    Raises:
+        UnknownValueError: The source is missing, or the digest of a remote file: a problem of the draft.
+        InvalidInputError: The source is invalid, missing or of the wrong kind.
+    """
     if file.source is UNSET:
-        raise InvalidInputError(f"{file.path} has no source", next_step="write where the file comes from")
+        raise UnknownValueError
     source = open_source(file.source, draft.path.parent, draft.access)
-    _check_kind(file, source)
-    return source
-
-
-def _check_digest(file: File, source: Source) -> None:
-    if not isinstance(source, FileSource | FolderSource) and file.sha256 is UNSET:
-        raise EchoError(f"{file.path} is remote and has no sha256", next_step="write the digest that it must have")
-
-
-def _check_kind(file: File, source: Source) -> None:
+    if file.sha256 is UNSET and not isinstance(source, FileSource | FolderSource):
+        raise UnknownValueError
     is_tree = file.path.endswith("/")
     is_folder = isinstance(source, FolderSource) or (isinstance(source, DvcSource) and source.is_folder)
     if is_tree and not is_folder:
@@ -144,6 +138,7 @@ def _check_kind(file: File, source: Source) -> None:
         raise InvalidInputError(
             f"{file.path} is a file, and {file.source} is a folder", next_step=f"write path: {file.path}/ for a tree"
         )
+    return source
 
 
 def _store_local(

@@ -20,7 +20,7 @@ from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol, E
 from benchlock.registry.inspection.inspection_process import InspectionTarget, inspect_version
 from benchlock.registry.manifests import Dataset, Image, Manifest, Model, files_of, manifest_digest
 from benchlock.registry.manifests.manifest_content import content as manifest_content
-from benchlock.registry.manifests.manifest_content import parse_published, reference_of, with_files
+from benchlock.registry.manifests.manifest_content import reference_of, with_files
 from benchlock.registry.names import parse_name
 from benchlock.registry.publishing.artifact_export import name_version
 from benchlock.registry.publishing.drafts import Draft, StoredFiles, store_draft_files
@@ -186,10 +186,12 @@ def _prepare_one(
     for error in file_problems.found:
         if not (isinstance(error, EchoError) and problems.has_place(error.where)):
             problems.add(error)
-    if missing_paths or problems.found:
+    if problems.found:
         return None
     with problems.noted():
-        return _PreparedDraft(draft, parse_published(manifest_content(with_files(draft.manifest, files))), stored)
+        manifest = with_files(draft.manifest, files)
+        manifest_content(manifest)  # raises if its text could not be read again
+        return _PreparedDraft(draft, manifest, stored)
     return None
 
 

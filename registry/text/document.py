@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from benchlock.artifacts.errors import InvalidInputError
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,10 @@ class Place:
         """Make an error for this place, with the file and the line of the nearest value in the text."""
         return InvalidInputError(what, where=self.document.where(self.path), next_step=next_step)
 
-    def parsed(self, parse: Callable[[str], T], text: str) -> T:
-        """Return ``parse(text)``; its error gets the location of this place."""
+    def parsed(self, parse: Callable[[V], T], value: V) -> T:
+        """Return ``parse(value)``; its error gets the location of this place."""
         try:
-            return parse(text)
+            return parse(value)
         except InvalidInputError as error:
             raise self.error(error.what, error.next_step) from error
 

@@ -22,13 +22,12 @@ class UnknownValueError(Exception):
     """A rule reads a value of a manifest that is missing or wrong."""
 
 
+@dataclass(slots=True)
 class Problems:
     """The errors of a check in the order of their discovery, without duplicates."""
 
-    def __init__(self) -> None:
-        """Start without problems."""
-        self.found: list[BenchlockError] = []
-        self._known: set[tuple[str, str | None]] = set()
+    found: list[BenchlockError] = field(default_factory=list)
+    _known: set[tuple[str, str | None]] = field(default_factory=set)
 
     @contextmanager
     def noted(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ from benchlock.api.cli.run_options import complete_run_id
 from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from benchlock.artifacts.blob_store import BlobStore
     from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol, Entry, PublishResult
@@ -47,6 +47,7 @@ TARGET = click.argument(
 @click.pass_obj
 def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -> None:
     """Publish artifacts: every file under its digest, immutable from then on."""
+    from benchlock.api.local.image_lookup import make_lenient_lookup  # noqa: PLC0415
     from benchlock.registry.publishing.publication import dry_run_publish_all, publish_all  # noqa: PLC0415
     from benchlock.registry.text.problems import Problems  # noqa: PLC0415
 
@@ -56,7 +57,8 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
             drafts.append(read_draft(path))
     rehearses = dry_run or bool(problems.found)  # after an error in one manifest, the others are still checked
     with _open_contents(invocation, creates=not rehearses) as (catalogue, store):
-        drafts, progress = _look_up_images(drafts, store), invocation.progress
+        drafts = [replace(draft, ask=make_lenient_lookup(store, output.say)) for draft in drafts]
+        progress = invocation.progress
         with problems.noted():
             if rehearses:
                 results = dry_run_publish_all(drafts, catalogue, store, progress=progress, warn=warnings.append)
@@ -85,12 +87,6 @@ def _open_contents(invocation: Invocation, *, creates: bool) -> "Iterator[tuple[
     output.say(f"no registry in {invocation.registry} yet: checked against an empty one")
     with open_empty_registry() as empty:
         yield empty
-
-
-def _look_up_images(drafts: "Sequence[Draft]", store: "BlobStore") -> "list[Draft]":
-    from benchlock.api.local.image_lookup import make_lenient_lookup  # noqa: PLC0415
-
-    return [replace(draft, ask=make_lenient_lookup(store, output.say)) for draft in drafts]
 
 
 def read_draft(path: Path) -> "Draft":

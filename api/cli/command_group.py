@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
@@ -25,22 +25,13 @@ CREATING_COMMANDS = frozenset(
 """The commands that create a registry if there is none."""
 
 
-def _command_name() -> str:
-    """Return the name of the current command and its group, without that of the program."""
-    context = click.get_current_context(silent=True)
-    names = []
-    while context is not None and context.parent is not None:
-        names.append(context.info_name or "")
-        context = context.parent
-    return " ".join(reversed(names))
-
-
 @dataclass(frozen=True)
 class Invocation:
     """One call of ``benchlock``: the registry's location and the output format."""
 
     registry: str
     as_json: bool
+    progress: ClassVar = Bars()
 
     @cached_property
     def opened(self) -> "Registry":
@@ -83,7 +74,9 @@ class Invocation:
         """
         from benchlock.api.local.local_registry import open_registry  # noqa: PLC0415 - as above
 
-        return open_registry(self.registry, tell, self.progress, create=_command_name() in CREATING_COMMANDS)
+        context = click.get_current_context(silent=True)
+        creates = context is not None and context.command_path.removeprefix("benchlock ") in CREATING_COMMANDS
+        return open_registry(self.registry, tell, self.progress, create=creates)
 
     @cached_property
     def access(self) -> "Access":
@@ -95,11 +88,6 @@ class Invocation:
             return EmbeddedAccess(self.folder)
         assert isinstance(self.opened, RemoteRegistry)
         return RemoteAccess(self.opened.client)
-
-    @property
-    def progress(self) -> Bars:
-        """Return the progress bars of the terminal."""
-        return Bars()
 
 
 COMMANDS = {

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from benchlock.api.local.registry_store import STORE_VARIABLE, open_store
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.user_text import SILENT, Progress
+from benchlock.registry.text.quantities import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine as Database
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from benchlock.registry.auth.audit_log import AuditLog
     from benchlock.registry.auth.tokens import Tokens
     from benchlock.registry.catalogue.catalogue import Catalogue
+
+T = TypeVar("T")
 
 DISK_RESERVE = "BENCHLOCK_DISK_RESERVE"
 UNNAMED_BYTES = "BENCHLOCK_UNNAMED_BYTES"
@@ -66,22 +69,20 @@ def source_access() -> "SourceAccess":
 
     hub = Hub(os.environ.get("HF_ENDPOINT", "").rstrip("/") or Hub().endpoint, os.environ.get("HF_TOKEN") or None)
     network = NetworkPolicy(redirect_hosts=redirect_hosts(), proxies=getproxies())
-    longest = _download_time()
+    longest = _read_setting(DOWNLOAD_TIME, parse_seconds, "30m")
     return SourceAccess(network if longest is None else replace(network, longest=longest), hub)
 
 
-def _download_time() -> float | None:
-    """Return BENCHLOCK_DOWNLOAD_TIME in seconds, None if it is not set."""
-    from benchlock.registry.text.quantities import parse_seconds  # noqa: PLC0415 - as above
-
-    text = os.environ.get(DOWNLOAD_TIME)
+def _read_setting(variable: str, parse: Callable[[str], T], example: str) -> T | None:
+    """Return the parsed value of an environment variable, ``None`` if it is not set."""
+    text = os.environ.get(variable)
     if not text:
         return None
     try:
-        return parse_seconds(text)
+        return parse(text)
     except InvalidInputError as error:
         raise InvalidInputError(
-            f"invalid {DOWNLOAD_TIME} {text[:100]!r}", where=DOWNLOAD_TIME, next_step=f"write {DOWNLOAD_TIME}=30m"
+            f"invalid {variable} {text[:100]!r}", where=variable, next_step=f"write {variable}={example}"
         ) from error
 
 
@@ -139,7 +140,8 @@ def open_registry(
     catalogue = Catalogue(database, now)
     examiner = Examiner(store, home, catalogue.get_lock)
     registry = LocalRegistry(home, store, catalogue, ExaminedRecords(database, examiner), database, examiner)
-    if registry.records.unfinished() or has_run_folders(home):
+    runs = home / "runs"  # a folder outlives its run if its container or the process that cleans up was killed
+    if registry.records.unfinished() or (runs.is_dir() and any(runs.iterdir())):
         from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415 - rarely used
 
         for run in sweep(registry.records, connect_engine(), home, now):
@@ -216,7 +218,7 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
         return find_referenced(digests, registry.store, registry.catalogue, registry.records.live_digests)
 
     reserve = open_reserve(registry)
-    unnamed = _byte_setting(UNNAMED_BYTES)
+    unnamed = _read_setting(UNNAMED_BYTES, _parse_bytes, "8GiB")
     bounds = UploadLimits(unnamed=reserve.measure().size // 2 if unnamed is None else unnamed)
     holds = None if registry.database.dialect.name == "sqlite" else DatabaseHolds(registry.database)
     folder = uploads_folder(registry.home)
@@ -232,22 +234,12 @@ def open_reserve(registry: LocalRegistry) -> "DiskReserve":
     from benchlock.api.local.registry_store import uploads_folder  # noqa: PLC0415 - as above
     from benchlock.artifacts.uploads.disk_quotas import DiskReserve  # noqa: PLC0415
 
-    return DiskReserve(uploads_folder(registry.home), _byte_setting(DISK_RESERVE))
+    return DiskReserve(uploads_folder(registry.home), _read_setting(DISK_RESERVE, _parse_bytes, "8GiB"))
 
 
-def _byte_setting(variable: str) -> int | None:
-    """Return the bytes in an environment variable, None if it is not set."""
-    from benchlock.registry.text.quantities import parse_bytes  # noqa: PLC0415 - as above
-
-    text = os.environ.get(variable)
-    if not text:
-        return None
-    try:
-        return int(text) if text.isascii() and text.isdecimal() else parse_bytes(text)
-    except InvalidInputError as error:
-        raise InvalidInputError(
-            f"invalid {variable} {text[:100]!r}", where=variable, next_step=f"write bytes: {variable}=8GiB"
-        ) from error
+def _parse_bytes(text: str) -> int:
+    """Parse an amount of bytes, such as ``8GiB``, or a plain number of them."""
+    return int(text) if text.isascii() and text.isdecimal() else parse_bytes(text)
 
 
 def open_tokens(registry: LocalRegistry) -> "Tokens":
@@ -278,16 +270,6 @@ def describe_store(registry: LocalRegistry) -> str:
     except BenchlockError as error:
         return f"{remote.repository}: {error.what}"
     return f"{remote.repository}, and in the registry's folder what was read or written here"
-
-
-def has_run_folders(home: Path) -> bool:
-    """Check whether the folder of a run exists, of an active run or one that was not cleaned up.
-
-    A folder outlives its run if the container could not be removed yet, or if the process was killed before the run's
-    record or after its end.
-    """
-    runs = home / "runs"
-    return runs.is_dir() and any(runs.iterdir())
 
 
 def connect_engine() -> "Engine | None":

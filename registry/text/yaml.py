@@ -207,9 +207,12 @@ class _Reader:
             raise self._make_error(path, event, f"nested deeper than {DEEPEST} levels")
         if isinstance(event, MappingStartEvent):
             return self._mapping(path, depth)
-        if isinstance(event, SequenceStartEvent):
-            return self._sequence(path, depth)
-        return self._scalar(event, path)
+        if isinstance(event, ScalarEvent):
+            return self._scalar(event, path)
+        sequence: list[Any] = []
+        while not isinstance(element := next(self._events), SequenceEndEvent):
+            sequence.append(self._value(element, child_path(path, len(sequence)), depth + 1))
+        return sequence
 
     def _mapping(self, path: str, depth: int) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
@@ -240,12 +243,6 @@ class _Reader:
         except UnicodeDecodeError:
             self._add_problem(path, event, "the text holds half a character: a lone surrogate")
             return text.encode("utf-8", "replace").decode("utf-8")
-
-    def _sequence(self, path: str, depth: int) -> list[Any]:
-        sequence: list[Any] = []
-        while not isinstance(event := next(self._events), SequenceEndEvent):
-            sequence.append(self._value(event, child_path(path, len(sequence)), depth + 1))
-        return sequence
 
     def _scalar(self, event: ScalarEvent, path: str) -> str | float | bool | None:
         text = self._characters(event, path)

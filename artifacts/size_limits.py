@@ -133,7 +133,7 @@ def truncate(text: str, limit: int) -> str:
 
     Lone surrogates are replaced, because no database stores them.
     """
-    text = _replace_surrogates(text)
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     whole = text.encode()
     if len(whole) <= limit:
         return text
@@ -145,10 +145,6 @@ def truncate(text: str, limit: int) -> str:
 def shorten(text: str, limit: int) -> str:
     """Shorten ``text`` for a list to at most ``limit`` characters, with an ellipsis if it was longer."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
-
-
-def _replace_surrogates(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _make_length_error(where: str, size: int, limit: int) -> TooLongError:

@@ -29,13 +29,13 @@ def upgrade(engine: "Engine") -> bool:
     Raises:
         UnavailableError: The database cannot be used, or a newer benchlock wrote it.
     """
-    from benchlock.registry.database.engine import read_transaction, write_transaction  # noqa: PLC0415 - HEAD alone needs no SQL
+    from benchlock.registry.database.engine import read_revision, read_transaction, write_transaction  # noqa: PLC0415 - HEAD alone needs no SQL
 
     with read_transaction(engine) as connection:
-        if find_revision(connection) == HEAD:
+        if read_revision(connection) == HEAD:
             return False
     with write_transaction(engine) as connection:
-        if find_revision(connection) == HEAD:
+        if read_revision(connection) == HEAD:
             return False
         upgrade_within(connection)
         return True
@@ -56,24 +56,18 @@ def prepare(engine: "Engine") -> bool:
     from benchlock.registry.database.engine import (  # noqa: PLC0415 - as above
         database_location,
         expect_revision,
+        read_revision,
         read_transaction,
         require_revision,
     )
 
     with read_transaction(engine) as connection:
-        revision = find_revision(connection)
+        revision = read_revision(connection)
     if revision is not None:
         require_revision(revision, HEAD, database_location(engine))
     is_created = revision is None and upgrade(engine)
     expect_revision(engine, HEAD)
     return is_created
-
-
-def find_revision(connection: "Connection") -> str | None:
-    """Read the revision of the database; ``None`` if it is empty."""
-    from benchlock.registry.database.engine import read_revision  # noqa: PLC0415 - as above
-
-    return read_revision(connection)
 
 
 def list_revisions() -> tuple[str, ...]:
@@ -146,10 +140,12 @@ def _settings() -> "Config":
 def _run(connection: "Connection", act: "Callable[[Config], None]") -> None:
     from alembic.util import CommandError  # noqa: PLC0415 - as above
 
+    from benchlock.registry.database.engine import read_revision  # noqa: PLC0415 - as above
+
     try:
         act(configure(connection))
     except CommandError as error:
         raise UnavailableError(
-            f"the database is at revision {find_revision(connection)}, which this benchlock does not know",
+            f"the database is at revision {read_revision(connection)}, which this benchlock does not know",
             next_step="use the benchlock that wrote it, or a newer one",
         ) from error

@@ -12,8 +12,6 @@ import click
 from benchlock.api.cli.output import Bars, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from benchlock.api.client.token_admin import Access
     from benchlock.api.local.local_registry import LocalRegistry as Folder
     from benchlock.api.registry_protocol import Registry
@@ -64,19 +62,11 @@ class Invocation:
         Raises:
             UnknownNameError: The folder has no registry, and the command is not one of ``CREATING_COMMANDS``.
         """
-        return self.open_folder(say)
-
-    def open_folder(self, tell: "Callable[[str], None]") -> "Folder":
-        """Open the registry as ``folder`` does, with messages to ``tell``.
-
-        Raises:
-            UnknownNameError: As for ``folder``.
-        """
         from benchlock.api.local.local_registry import open_registry  # noqa: PLC0415 - as above
 
         context = click.get_current_context(silent=True)
         creates = context is not None and context.command_path.removeprefix("benchlock ") in CREATING_COMMANDS
-        return open_registry(self.registry, tell, self.progress, create=creates)
+        return open_registry(self.registry, say, self.progress, create=creates)
 
     @cached_property
     def access(self) -> "Access":

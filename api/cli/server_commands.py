@@ -26,7 +26,7 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
     from benchlock.api.http.request_authorization import OpenAuthority, is_loopback  # noqa: PLC0415
     from benchlock.api.http.routes.app import create_app  # noqa: PLC0415 - used by `serve` only
     from benchlock.api.http.server_process import serve as serve_app  # noqa: PLC0415
-    from benchlock.api.local.local_registry import now, open_tokens  # noqa: PLC0415
+    from benchlock.api.local.local_registry import now, open_registry, open_tokens  # noqa: PLC0415
     from benchlock.api.local.running_services import running_service  # noqa: PLC0415
     from benchlock.api.service_log import log, log_to_stderr  # noqa: PLC0415
     from benchlock.registry.auth.tokens import Authenticator  # noqa: PLC0415
@@ -44,7 +44,7 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
             where=f"--proxy {proxies[0]}",
             next_step="leave --open out, so that tokens are asked for, or leave --proxy out",
         )
-    registry = invocation.open_folder(log.info)
+    registry = open_registry(invocation.registry, log.info, invocation.progress)
     with running_service(registry.home, registry.database):
         app = create_app(
             registry, authority=OpenAuthority(local=True) if is_open else Authenticator(open_tokens(registry), now)

@@ -21,11 +21,12 @@ from benchlock.api.http.slow_clients import LENGTH_HEADERS, METHODS_WITH_BODY, a
 from benchlock.api.http.thread_pools import FairThreadPool
 from benchlock.artifacts.errors import BusyError, UnavailableError
 from benchlock.artifacts.uploads.disk_quotas import DiskReserve
-from benchlock.migrations import HEAD, find_revision
+from benchlock.migrations import HEAD
 from benchlock.registry.auth.permissions import UnauthorizedError, get_actor
 from benchlock.registry.database.engine import (
     SchemaRevisionError,
     database_location,
+    read_revision,
     read_transaction,
     require_revision,
 )
@@ -301,7 +302,7 @@ class SchemaWatch:
 
     def _compare(self) -> SchemaRevisionError | None:
         with read_transaction(self._database) as connection:
-            revision = find_revision(connection)
+            revision = read_revision(connection)
         try:
             require_revision(revision, HEAD, database_location(self._database))
         except SchemaRevisionError as error:

@@ -16,8 +16,14 @@ from typing import TYPE_CHECKING, Literal
 
 from benchlock.artifacts.atomic_files import create_file, lock_file
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError, UnknownNameError
-from benchlock.migrations import find_revision, prepare
-from benchlock.registry.database.engine import database_location, open_engine, open_server, read_transaction
+from benchlock.migrations import prepare
+from benchlock.registry.database.engine import (
+    database_location,
+    open_engine,
+    open_server,
+    read_revision,
+    read_transaction,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -273,7 +279,7 @@ def _prepare(database: "Engine", home: Path, *, create: bool) -> bool:
     """Require today's schema, or create it in an empty database; return whether this call created it."""
     if not create:
         with read_transaction(database) as connection:
-            if find_revision(connection) is None:
+            if read_revision(connection) is None:
                 raise _missing_registry_error(home)
     return prepare(database)
 

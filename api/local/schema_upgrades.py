@@ -19,12 +19,17 @@ from benchlock.artifacts.errors import InvalidInputError, RefusedError, Unavaila
 from benchlock.migrations import (
     HEAD,
     downgrade_within,
-    find_revision,
     list_revisions,
     record_statements,
     upgrade_within,
 )
-from benchlock.registry.database.engine import database_location, read_transaction, require_revision, write_transaction
+from benchlock.registry.database.engine import (
+    database_location,
+    read_revision,
+    read_transaction,
+    require_revision,
+    write_transaction,
+)
 from benchlock.registry.database.sqlite import copy_into
 
 if TYPE_CHECKING:
@@ -52,7 +57,7 @@ def current_revision(home: Path) -> str | None:
         BenchlockError: As ``open_existing``.
     """
     with _open_database(home) as database, read_transaction(database) as connection:
-        return find_revision(connection)
+        return read_revision(connection)
 
 
 def schema_differences(home: Path) -> list[str]:
@@ -65,7 +70,7 @@ def schema_differences(home: Path) -> list[str]:
     from benchlock.migrations.schema_check import list_differences  # noqa: PLC0415 - alembic takes half a second to import
 
     with _open_database(home) as database, read_transaction(database) as connection:
-        require_revision(find_revision(connection), HEAD, database_location(database))
+        require_revision(read_revision(connection), HEAD, database_location(database))
         return list_differences(connection)
 
 
@@ -76,7 +81,7 @@ def upgrade_statements(home: Path) -> list[str]:
         BenchlockError: As ``upgrade_registry``.
     """
     with _open_database(home) as database, _exclude_services(home, database), write_transaction(database) as connection:
-        _refuse_newer(find_revision(connection), database)
+        _refuse_newer(read_revision(connection), database)
         with record_statements(connection) as statements:
             upgrade_within(connection)
         connection.rollback()
@@ -99,7 +104,7 @@ def upgrade_registry(home: Path, now: Callable[[], datetime], *, backup_made: bo
         BenchlockError: As ``open_existing``.
     """
     with _open_database(home) as database, _exclude_services(home, database), write_transaction(database) as connection:
-        before = find_revision(connection)
+        before = read_revision(connection)
         _refuse_newer(before, database)
         if before == HEAD:
             return SchemaChange(before, HEAD)
@@ -123,7 +128,7 @@ def downgrade_registry(home: Path, target: str, now: Callable[[], datetime], *, 
     """
     revisions = list_revisions()
     with _open_database(home) as database, _exclude_services(home, database), write_transaction(database) as connection:
-        before = find_revision(connection)
+        before = read_revision(connection)
         _refuse_newer(before, database)
         if target not in revisions or before is None or target > before:
             raise InvalidInputError(
@@ -175,7 +180,7 @@ def _back_up(connection: "Connection", home: Path, at: datetime, *, backup_made:
             where=place,
             next_step=f"make one (pg_dump --format=custom --file=FILE {place}), then add --backup-made",
         )
-    copy = home / f"registry-{find_revision(connection)}-{at:%Y%m%dT%H%M%SZ}.sqlite"
+    copy = home / f"registry-{read_revision(connection)}-{at:%Y%m%dT%H%M%SZ}.sqlite"
     if copy.exists():
         raise RefusedError("the backup's file exists already", where=str(copy), next_step="try again in a second")
     try:

@@ -172,18 +172,11 @@ def find_memory(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup"))
         own: The file that names the cgroup of this process.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    with suppress(OSError):  # no Linux
-        for line in own.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            group = cgroups / controllers / path.lstrip("/")
-            for folder in (group, *group.parents):  # in a container the root may be its own cgroup
-                limits += _read_limits(folder)
+    lines = own.read_text().splitlines() if own.exists() else ()  # no Linux
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        group = cgroups / controllers / path.lstrip("/")
+        folders = (group, *group.parents)  # in a container the root may be its own cgroup
+        for file in (folder / name for folder in folders for name in ("memory.max", "memory.limit_in_bytes")):
+            with suppress(OSError, ValueError):  # "max" is no number
+                limits.append(int(file.read_text()))
     return min(limits)
-
-
-def _read_limits(group: Path) -> list[int]:
-    limits = []
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # "max" is no number
-            limits.append(int((group / name).read_text()))
-    return limits

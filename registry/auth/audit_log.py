@@ -38,33 +38,38 @@ class AuditEntry:
     reason: str
 
 
-def record_action(connection: Connection, action: str, target: str, at: datetime) -> None:
-    """Record an action of the current actor, in the transaction that performs it.
-
-    Args:
-        connection: A connection in that write transaction.
-        action: The name of the action, such as ``version.publish``.
-        target: The object of the action, with details as text.
-        at: The time of the action.
-    """
-    _insert(connection, get_actor(), action, target, at, "done", "")
-
-
-def record_denial(
-    connection: Connection, actor: Actor, action: str, target: str, at: datetime, outcome: Outcome, reason: str
+def record_action(
+    connection: Connection,
+    action: str,
+    target: str,
+    at: datetime,
+    actor: Actor | None = None,
+    outcome: Outcome = "done",
+    reason: str = "",
 ) -> None:
-    """Record an action that was denied or that failed.
+    """Record an action in the transaction that performs it, or an attempt.
 
     Args:
         connection: A connection in a write transaction.
-        actor: Who attempted the action.
         action: The name of the action, such as ``version.publish``.
         target: The object of the action, with details as text.
-        at: The time of the attempt.
-        outcome: Whether the action was refused or failed.
-        reason: The error message.
+        at: The time of the action.
+        actor: Who acted; the current actor by default.
+        outcome: Whether the action was done, was refused or failed.
+        reason: The error message of an action that was not done.
     """
-    _insert(connection, actor, action, target, at, outcome, reason)
+    actor = actor or get_actor()
+    row = {
+        "id": new_id(at),
+        "at": at,
+        "actor": actor.id,
+        "action": truncate(mask_tokens(action), AUDIT_TEXT),
+        "target": truncate(mask_tokens(target), AUDIT_TEXT),
+        "request": actor.request and truncate(mask_tokens(actor.request), AUDIT_TEXT),
+        "outcome": outcome,
+        "reason": truncate(mask_tokens(reason), AUDIT_TEXT),
+    }
+    insert_record(connection, actions, row)
 
 
 class AuditLog:
@@ -101,22 +106,6 @@ class AuditLog:
             digests = {(actions.name, id_): digest_record({actions.name: [row]}) for id_, row in rows.items()}
             check_records(connection, (actions.name,), rows, digests)
             return tuple(AuditEntry(**row) for row in rows.values())
-
-
-def _insert(
-    connection: Connection, actor: Actor, action: str, target: str, at: datetime, outcome: Outcome, reason: str
-) -> None:
-    row = {
-        "id": new_id(at),
-        "at": at,
-        "actor": actor.id,
-        "action": truncate(mask_tokens(action), AUDIT_TEXT),
-        "target": truncate(mask_tokens(target), AUDIT_TEXT),
-        "request": actor.request and truncate(mask_tokens(actor.request), AUDIT_TEXT),
-        "outcome": outcome,
-        "reason": truncate(mask_tokens(reason), AUDIT_TEXT),
-    }
-    insert_record(connection, actions, row)
 
 
 def now() -> datetime:
@@ -234,7 +223,7 @@ class DenialLog:
         more = self._suppressed.pop(actor.id, 0)
         text = f"{reason} ({more} more before were not written down)" if more else reason
         with write_transaction(self._engine) as connection:
-            record_denial(connection, actor, action, target, at, outcome, text)
+            record_action(connection, action, target, at, actor, outcome, text)
         return True
 
     def summarise(self, *, at_once: bool = False) -> tuple[RepeatedDenial, ...]:
@@ -243,7 +232,7 @@ class DenialLog:
         if denials:
             with write_transaction(self._engine) as connection:
                 for denial in denials:
-                    record_denial(
-                        connection, denial.actor, denial.action, denial.target, self._clock(), "refused", denial.summary
+                    record_action(
+                        connection, denial.action, denial.target, self._clock(), denial.actor, "refused", denial.summary
                     )
         return denials

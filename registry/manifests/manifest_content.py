@@ -11,7 +11,7 @@ from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import decode_untyped, encode_canonical
 from benchlock.registry.manifests.manifest_checks import check
-from benchlock.registry.manifests.manifest_types import File, Framework, Manifest, files_of
+from benchlock.registry.manifests.manifest_types import Framework, Manifest, files_of
 from benchlock.registry.names import Reference, parse_name
 from benchlock.registry.text.decoder import convert
 from benchlock.registry.text.document import Document
@@ -92,11 +92,17 @@ def with_files(manifest: Manifest, stored: Mapping[str, Descriptor]) -> Manifest
     """
     if isinstance(manifest, Framework) or manifest.files is UNSET:
         return manifest
-    files = tuple(
-        _with_bytes(file, stored[file.path], f"files[{index}]") if file.path in stored else file
-        for index, file in enumerate(manifest.files)
-    )
-    return msgspec.structs.replace(manifest, files=files)
+    files = list(manifest.files)
+    for index, file in enumerate(files):
+        if file.path not in stored:
+            continue
+        blob = stored[file.path]
+        for key, stated, actual in (("sha256", file.sha256, to_hex(blob.digest)), ("size", file.size, blob.size)):
+            if stated not in (UNSET, actual):
+                what = f"{file.path} has the {key} {actual}, not {stated}"
+                raise InvalidInputError(what, where=f"files[{index}].{key}")
+        files[index] = msgspec.structs.replace(file, source=UNSET, sha256=to_hex(blob.digest), size=blob.size)
+    return msgspec.structs.replace(manifest, files=tuple(files))
 
 
 def parse_published(text: bytes) -> Manifest:
@@ -135,11 +141,3 @@ def _checked(document: Document) -> Manifest:
     manifest: Manifest = convert(document, Manifest)
     check(manifest, document, published=True)
     return manifest
-
-
-def _with_bytes(file: File, blob: Descriptor, where: str) -> File:
-    """Replace the source of a file by its digest and size."""
-    for key, stated, actual in (("sha256", file.sha256, to_hex(blob.digest)), ("size", file.size, blob.size)):
-        if stated not in (UNSET, actual):
-            raise InvalidInputError(f"{file.path} has the {key} {actual}, not {stated}", where=f"{where}.{key}")
-    return msgspec.structs.replace(file, source=UNSET, sha256=to_hex(blob.digest), size=blob.size)

@@ -19,11 +19,13 @@ from benchlock.artifacts.user_text import SILENT, Progress
 from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol, Entry, Provenance, PublishResult
 from benchlock.registry.inspection.inspection_process import InspectionTarget, inspect_version
 from benchlock.registry.manifests import Dataset, Image, Manifest, Model, files_of, manifest_digest
+from benchlock.registry.manifests.manifest_checks import check
 from benchlock.registry.manifests.manifest_content import content as manifest_content
 from benchlock.registry.manifests.manifest_content import reference_of, with_files
 from benchlock.registry.names import parse_name
 from benchlock.registry.publishing.artifact_export import name_version
 from benchlock.registry.publishing.drafts import Draft, StoredFiles, store_draft_files
+from benchlock.registry.text.document import Document
 from benchlock.registry.text.problems import EchoError, Problems
 from benchlock.registry.versions.semantic_version import parse_version
 
@@ -190,6 +192,8 @@ def _prepare_one(
         return None
     with problems.noted():
         manifest = with_files(draft.manifest, files)
+        if isinstance(manifest, Image):  # only now the digests are known by which its platforms name files
+            check(manifest, Document(None, str(draft.path)), published=True)
         manifest_content(manifest)  # raises if its text could not be read again
         return _PreparedDraft(draft, manifest, stored)
     return None

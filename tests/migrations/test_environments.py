@@ -7,10 +7,10 @@ from alembic import command
 from sqlalchemy import Engine, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
-from benchlock.migrations import HEAD, configure, find_revision, upgrade
+from benchlock.migrations import HEAD, configure, upgrade
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
-from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.engine import read_revision, read_transaction, write_transaction
 from benchlock.registry.database.registry_schema import environments
 from benchlock.registry.database.triggers import find_missing_triggers, list_guards
 from benchlock.registry.resolution.resolver_types import Environments, Population
@@ -49,7 +49,7 @@ def test_environments_are_made_of_what_is_published(first: Engine) -> None:
     upgrade(first)
     with read_transaction(first) as connection:
         made = sorted(tuple(row) for row in connection.execute(select(environments)))
-        assert find_revision(connection) == HEAD
+        assert read_revision(connection) == HEAD
     expected = [tuple(row.values()) for table, rows in rows_of(ROWS, NOON) if table is environments for row in rows]
     assert made == sorted(expected)
     assert [(row[2], row[4], row[-1]) for row in made] == [

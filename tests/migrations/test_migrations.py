@@ -11,9 +11,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.migrations import HEAD, configure, find_revision, upgrade
+from benchlock.migrations import HEAD, configure, upgrade
 from benchlock.migrations.schema_check import METADATA, check
-from benchlock.registry.database.engine import open_engine, read_transaction, write_transaction
+from benchlock.registry.database.engine import open_engine, read_revision, read_transaction, write_transaction
 from benchlock.registry.database.sqlite import BUSY_TIMEOUT_MS
 from benchlock.registry.database.triggers import find_missing_triggers, list_guards
 from tests.support.servers.postgresql import open_any
@@ -68,7 +68,7 @@ def test_an_upgrade_that_fails_leaves_nothing(empty: Engine) -> None:
         upgrade(empty)
     with read_transaction(empty) as connection:
         assert inspect(connection).get_table_names() == ["run_blobs"]
-        assert find_revision(connection) is None
+        assert read_revision(connection) is None
 
 
 @both
@@ -100,7 +100,7 @@ def test_processes_that_upgrade_at_once_make_one_schema(place: str) -> None:
     assert [(process.returncode, err) for process, (_, err) in zip(started, results, strict=True)] == [(0, b"")] * 4
     engine = open_any(place)
     with read_transaction(engine) as connection:
-        assert find_revision(connection) == HEAD
+        assert read_revision(connection) == HEAD
         assert find_missing_triggers(connection, list_guards(METADATA)) == ()
     engine.dispose()
 

@@ -12,12 +12,12 @@ from sqlalchemy import Connection, Engine, inspect, select, text
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.evaluator.records.run_types import RunId
 from benchlock.evaluator.records.runs_schema import insert_hiding
-from benchlock.migrations import HEAD, configure, find_revision, upgrade
+from benchlock.migrations import HEAD, configure, upgrade
 from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.catalogue.resolver_statements import render_statement
 from benchlock.registry.database.database_checks import check_database
-from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.engine import read_revision, read_transaction, write_transaction
 from benchlock.registry.database.record_chain import Head, chain_entry, record_kinds, walk_chain
 from benchlock.registry.database.registry_schema import record_chain
 from benchlock.registry.database.triggers import find_missing_triggers, list_guards
@@ -79,13 +79,13 @@ def test_down_and_up_again_keeps_what_the_lower_revision_holds(database: Engine)
     for step in steps[1:]:
         with write_transaction(database) as connection:
             command.downgrade(configure(connection), step)
-            assert find_revision(connection) == step
+            assert read_revision(connection) == step
             lower = content(connection)
         assert lower == within(before, lower)
         upgrade(database)
         with read_transaction(database) as connection:
             again = content(connection)
-            assert (find_revision(connection), find_missing_triggers(connection, list_guards(METADATA))) == (HEAD, ())
+            assert (read_revision(connection), find_missing_triggers(connection, list_guards(METADATA))) == (HEAD, ())
             chained = connection.execute(select(record_chain.c.kind).order_by(record_chain.c.seq)).scalars().all()
             assert not list(walk_chain(connection))
         records = {kind.name for kind in record_kinds(METADATA)}

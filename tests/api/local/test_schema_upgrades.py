@@ -14,8 +14,8 @@ from sqlalchemy import Engine, text
 
 from benchlock.api.local.local_registry import open_registry
 from benchlock.api.local.registry_database import open_existing
-from benchlock.migrations import HEAD, find_revision, list_revisions
-from benchlock.registry.database.engine import SchemaRevisionError, read_transaction, write_transaction
+from benchlock.migrations import HEAD, list_revisions
+from benchlock.registry.database.engine import SchemaRevisionError, read_revision, read_transaction, write_transaction
 from tests.support.api.warm import Warm
 from tests.support.registry import tiny
 from tests.support.servers.postgresql import EMPTY, PostgresServer
@@ -89,7 +89,7 @@ def opened(home: Path, act: Callable[[Engine], object]) -> object:
 def found_revision(home: Path) -> object:
     def read(engine: Engine) -> object:
         with read_transaction(engine) as connection:
-            return find_revision(connection)
+            return read_revision(connection)
 
     return opened(home, read)
 

@@ -348,6 +348,12 @@ def test_an_image_is_made_for_what_its_manifest_says(
         assert isinstance(catalogue.manifest(published.reference), Image)
 
 
+def test_an_image_is_published_with_its_layers(author: Author, catalogue: Catalogue) -> None:
+    text, files = image(layers=BASE)
+    text = text.replace("  - {path: layers/base.tar, role: layer, source: base.tar}\n", "")
+    refused(author(text, files), catalogue, "is no file of the image with the role layer", "platforms[0].layers[0]")
+
+
 FINISHED = f"""\
 schema: 1
 kind: image

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 
-from litestar.types import HTTPScope, Message, Receive, Send
+from litestar.types import HTTPResponseStartEvent, HTTPScope, Message, Receive, Send
 
 from benchlock.api.http.service_settings import Settings
 from benchlock.artifacts.errors import BusyError, InvalidInputError
@@ -192,11 +193,22 @@ class TimedSend:
     head of a response is sent with the first message of its body.
     """
 
-    def __init__(self, send: Send, settings: Settings, memory: SendMemory) -> None:
-        """Wrap ``send``."""
-        self._send, self._memory = send, memory
+    def __init__(
+        self, send: Send, settings: Settings, memory: SendMemory, headers: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
+        """Wrap ``send``.
+
+        Args:
+            send: Sends a message to the client.
+            settings: The limits.
+            memory: The memory that large responses share.
+            headers: Headers to add to the response.
+        """
+        self._send, self._memory, self._headers = send, memory, headers
         self._allowance = _TimeAllowance(settings)
-        self._head: Message | None = None
+        self._head: HTTPResponseStartEvent | None = None
+        self.status: int | None = None
+        """The status, once the head has been sent."""
 
     async def __call__(self, message: Message) -> None:
         """Send an ASGI message.
@@ -221,6 +233,7 @@ class TimedSend:
     async def _send_head(self) -> None:
         if self._head is not None:
             head, self._head = self._head, None
+            self.status, head["headers"] = head["status"], [*head["headers"], *self._headers]
             await self._send(head)
 
     async def _send_large(self, body: bytes) -> None:

@@ -184,7 +184,6 @@ class EmbeddedRegistry:
 
     def _target_blobs(self, inventory: "Inventory", target: "str | Lock") -> "Names":
         from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415 - as above
-        from benchlock.registry.catalogue.catalogue_protocol import find_newest  # noqa: PLC0415
         from benchlock.registry.names import parse_target  # noqa: PLC0415
         from benchlock.registry.versions.version_ranges import Constraint  # noqa: PLC0415
 
@@ -193,7 +192,7 @@ class EmbeddedRegistry:
         if target.startswith(RUN_PREFIX):
             return inventory.of_run(self.records.as_recorded(parse_run_id(target)))
         kind, name, text = parse_target(target)
-        entry = find_newest(self.catalogue.versions(kind, name), None if text is None else Constraint.parse(text))
+        entry = self.catalogue.newest(kind, name, None if text is None else Constraint.parse(text))
         self.catalogue.check(entry.reference)
         return inventory.of_version(entry.reference)
 

@@ -43,6 +43,7 @@ from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests import Manifest, manifest_digest, parse_published
 from benchlock.registry.manifests.manifest_content import content, reference_of
 from benchlock.registry.names import Kind, Name, Reference
+from benchlock.registry.versions.version_ranges import Constraint
 
 _LATEST: Final = "latest"
 _VERSION_PAGE: Final = 1000
@@ -112,8 +113,13 @@ class RemoteCatalogue:
         """Fetch all versions of a name."""
         entries = tuple(self._pages(kind=kind, name=name))
         if not entries:  # the request for one version raises an error with similar names
-            self._client.get(f"artifacts/{kind}/{quote(name)}@{_LATEST}", VersionDocument)
+            self.newest(kind, name, None)
         return entries
+
+    def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
+        """Fetch the entry of the newest version that ``constraint`` admits."""
+        version = _LATEST if constraint is None else quote(str(constraint), safe="")
+        return decode_version_entry(self._client.get(f"artifacts/{kind}/{quote(name)}@{version}", VersionDocument))
 
     def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
         """Fetch the versions of all names."""

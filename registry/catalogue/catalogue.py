@@ -21,7 +21,7 @@ from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.catalogue.version_lists import (
     ListedVersion,
     VersionFilter,
-    find_newest_published,
+    find_newest,
     read_version_page,
 )
 from benchlock.registry.catalogue.version_rows import (
@@ -160,13 +160,16 @@ class Catalogue:
             return read_version_page(connection, listing, limit)
 
     def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
-        """Return the newest version that ``constraint`` admits, as ``find_newest`` but with a few index seeks.
+        """Return the newest version that ``constraint`` admits.
+
+        Without a constraint, this is the newest version that is neither yanked nor a pre-release, or else the newest of
+        all. A constraint that pins a version exactly also admits a yanked version.
 
         Raises:
             UnknownNameError: No version of this name is published, or ``constraint`` admits none.
         """
         with read_transaction(self._engine) as connection:
-            return entry(connection, find_newest_published(connection, kind, name, constraint))
+            return entry(connection, find_newest(connection, kind, name, constraint))
 
     def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]:
         """Return the text of a manifest as published, and the sources of its files, as ``read``."""

@@ -1,7 +1,7 @@
 """The protocol of catalogues, their entries, and a blob store that reads manifests from a catalogue."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.names import Kind, Name, Reference
-from benchlock.registry.versions.semantic_version import Version, key
+from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import Constraint
 
 
@@ -101,6 +101,10 @@ class CatalogueProtocol(Protocol):
         """Return every version of a name in SemVer order, yanked versions included."""
         ...
 
+    def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
+        """Return the newest version that ``constraint`` admits."""
+        ...
+
     def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
         """Return every published version, or those of one ``kind``."""
         ...
@@ -124,36 +128,6 @@ class CatalogueProtocol(Protocol):
     def find_lock(self, text: str) -> Digest:
         """Return the id of the only stored lock whose id is ``text`` or begins with it."""
         ...
-
-
-def find_newest(versions: Sequence[Entry], constraint: Constraint | None) -> Entry:
-    """Return the newest of ``versions`` that ``constraint`` admits.
-
-    Without a constraint, this is the newest version that is neither yanked nor a pre-release, or else the newest of
-    all. A constraint that pins a version exactly also admits a yanked version.
-
-    Args:
-        versions: The versions of one name, oldest first; at least one.
-        constraint: The constraint, or ``None``.
-
-    Raises:
-        UnknownNameError: No version is admitted. The message lists the existing versions.
-    """
-    if constraint is None:
-        plain = [entry for entry in versions if entry.yanked is None and not entry.reference.version.prerelease]
-        return (plain or list(versions))[-1]
-    pinned = constraint.pinned is not None
-    admitted = [
-        entry for entry in versions if constraint.admits(entry.reference.version) and (pinned or entry.yanked is None)
-    ]
-    if not admitted:
-        reference = versions[-1].reference
-        existing = ", ".join(str(entry.reference.version) for entry in versions)
-        matching = [entry.reference.version for entry in versions if constraint.admits(entry.reference.version)]
-        raise no_version_error(
-            reference.kind, reference.name, constraint, existing, max(matching, key=key, default=None)
-        )
-    return admitted[-1]
 
 
 def no_version_error(

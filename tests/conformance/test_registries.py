@@ -28,6 +28,7 @@ from benchlock.registry.manifests.manifest_content import content, manifest_dige
 from benchlock.registry.names import parse_name, parse_reference
 from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.versions.version_ranges import Constraint
 from tests.support.api.serving import service
 from tests.support.resolution.locks import request as request_with
 from tests.support.resolution.variants import variant
@@ -81,6 +82,8 @@ def test_what_is_published_is_listed_and_read_as_it_is(registry: Registry) -> No
         assert registry.catalogue.content(reference)[0].encode() == content(manifest)
         assert reference in [one.reference for one in registry.catalogue.versions(reference.kind, reference.name)]
         assert [one.reference.kind for one in registry.catalogue.list(reference.kind)] == [reference.kind]
+        for constraint in (None, Constraint.parse(f"=={reference.version}"), Constraint.parse(">=0.1, <99")):
+            assert registry.catalogue.newest(reference.kind, reference.name, constraint) == listed[reference]
 
 
 def test_the_same_again_changes_nothing_and_other_content_is_refused(registry: Registry) -> None:
@@ -103,6 +106,9 @@ def test_an_unknown_name_is_told_what_is_near(registry: Registry) -> None:
     for ask in (registry.catalogue.get, registry.catalogue.manifest, registry.catalogue.content):
         with pytest.raises(UnknownNameError, match=r"model/digits@9\.0\.0 is not published"):
             ask(parse_reference("model/digits@9.0.0"))
+    with pytest.raises(UnknownNameError, match="model/digits has no version that fits \\^9") as refused:
+        registry.catalogue.newest("model", parse_name("digits"), Constraint.parse("^9"))
+    assert "there are: 1.0.0" in str(refused.value.next_step)
 
 
 def test_a_yank_is_seen_by_the_next_question_and_undone(registry: Registry, asked: Request) -> None:

@@ -10,7 +10,6 @@ from msgspec import UNSET, UnsetType
 from benchlock.api.client.api_client import ApiClient
 from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.lock_schemas import KeptLock
-from benchlock.api.schemas.run_schemas import RunBegun, decode_run_start, encode_run_end, encode_run_start
 from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.net.http_session import SILENCE_SECONDS
@@ -31,7 +30,7 @@ from benchlock.evaluator.queue.queue_types import (
     Phase,
     new_job_id,
 )
-from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart
+from benchlock.evaluator.records.run_model import Isolation, RunEnd, RunId, RunStart, fit_end
 
 _T = TypeVar("_T")
 _PAGE: Final = 1000
@@ -133,9 +132,7 @@ class RemoteQueue:
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         """Record the start of the run of a lease."""
-        body: RunBegun = encode_run_start(start)
-        recorded_start = self._request("POST", f"leases/{fence}/run", wire.Began, body).start
-        return None if recorded_start is None else decode_run_start(recorded_start)
+        return self._request("POST", f"leases/{fence}/run", wire.Began, start).start
 
     def beat(self, fence: Fence, phase: Phase) -> Beat:
         """Send a heartbeat."""
@@ -144,7 +141,7 @@ class RemoteQueue:
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
         """Record the end of the run of a lease."""
-        body = wire.Committed(run=run, end=encode_run_end(end))
+        body = wire.Committed(run=run, end=fit_end(end))
         return wire.decode_job(self._request("PUT", f"leases/{fence}/run", wire.JobOnWire, body))
 
     def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:

@@ -6,12 +6,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from benchlock.api.schemas.artifact_schemas import DigestText
-from benchlock.api.schemas.run_schemas import Moment, RunBegun, RunOver, RunText
-from benchlock.api.schemas.shared_fields import limit_document, limit_text
 from benchlock.artifacts import size_limits
-from benchlock.artifacts.digest import Digest
-from benchlock.evaluator.queue.lease_times import Times
+from benchlock.artifacts.digest import Digest, DigestText
+from benchlock.evaluator.queue.lease_clock import Times
 from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_types import (
     Beat,
@@ -27,13 +24,13 @@ from benchlock.evaluator.queue.queue_types import (
     Phase,
     Tally,
 )
-from benchlock.evaluator.records.run_types import Isolation, RunId
+from benchlock.evaluator.records.run_model import Isolation, Moment, RunEnd, RunId, RunStart, RunText
 
 JobText = Annotated[str, Meta(pattern=r"^job/[0-9a-hjkmnp-tv-z]{26}$", examples=["job/01kam1v3mz4w0q3d5g7h9j2k4m"])]
 MachineText = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["m-5f0c3a9d1b22"])]
-Boot = Annotated[str, Meta(min_length=1), limit_text(size_limits.MACHINE)]
+Boot = Annotated[str, Meta(min_length=1), size_limits.limit_text(size_limits.MACHINE)]
 Nonce = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
-Reason = Annotated[str, limit_text(size_limits.REASON)]
+Reason = Annotated[str, size_limits.limit_text(size_limits.REASON)]
 FenceNumber = Annotated[int, Meta(ge=1, lt=1 << 62)]
 Released = Literal["cancelled", "returned", "engine", "integrity", "invalid"]
 """Why an agent gives back a lease without a run. Only the queue decides that an agent is lost."""
@@ -48,7 +45,7 @@ class JobAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     lock: DigestText | UnsetType = UNSET
-    request: Annotated[dict[str, Any], limit_document(size_limits.REQUEST)] | UnsetType = UNSET
+    request: Annotated[dict[str, Any], size_limits.limit_document(size_limits.REQUEST)] | UnsetType = UNSET
     isolation: Isolation | None = None
     allow_code: bool = False
     job: JobText | UnsetType = UNSET
@@ -102,7 +99,7 @@ class Enrolment(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The facts of a machine in its current boot; ``clock`` is shown only, and has no effect."""
 
     boot: Boot
-    facts: Annotated[dict[str, Any], limit_document(size_limits.MACHINE_FACTS)]
+    facts: Annotated[dict[str, Any], size_limits.limit_document(size_limits.MACHINE_FACTS)]
     clock: Moment | None = None
 
 
@@ -136,7 +133,7 @@ class MachinePage(Struct, frozen=True, kw_only=True):
 class Draining(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The reason why a machine gets no more jobs; null ends the draining."""
 
-    draining: Annotated[str, Meta(min_length=1), limit_text(size_limits.REASON)] | None
+    draining: Annotated[str, Meta(min_length=1), size_limits.limit_text(size_limits.REASON)] | None
 
 
 class LeaseAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,14 +193,14 @@ class QueueTold(Struct, frozen=True, kw_only=True):
 class Began(Struct, frozen=True, kw_only=True):
     """The recorded start of a run, or null if the lease is no longer held."""
 
-    start: RunBegun | None
+    start: RunStart | None
 
 
 class Committed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The end of the run of a lease."""
 
     run: RunText
-    end: RunOver
+    end: RunEnd
 
 
 class Release(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

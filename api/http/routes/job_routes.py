@@ -25,10 +25,10 @@ from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.evaluator.queue.queue_types import TERMINAL, JobId, JobState, Queue, parse_job_id
-from benchlock.evaluator.queue.submission_checks import make_job_request
-from benchlock.registry.lock.lockfile import Lock, load
-from benchlock.registry.requests.evaluation_request import parse_request
+from benchlock.evaluator.queue.admission import make_job_request
+from benchlock.evaluator.queue.queue_model import TERMINAL, JobId, JobState, Queue, parse_job_id
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.requests.request import parse_request
 
 _POLL_SECONDS: Final = 0.5
 """Seconds between two reads of a job that is watched."""
@@ -246,13 +246,12 @@ def _load_lock(registry: LocalRegistry, queue: Queue, data: wire.JobAsked, job: 
     if (data.lock is UNSET) == (data.request is UNSET):
         raise InvalidInputError("a job is of a lock, or of a request", next_step="send one of the two")
     if data.lock is not UNSET:
-        return load(registry.catalogue.get_lock(parse_digest(data.lock)), data.lock)
+        return registry.read_lock(parse_digest(data.lock))
     assert data.request is not UNSET
     request = parse_request(data.request, "request")
     if job is not None:
         with suppress(UnknownNameError):
-            lock_id = queue.job(job).lock
-            before = load(registry.catalogue.get_lock(lock_id), lock_id)
+            before = registry.read_lock(queue.job(job).lock)
             if before.request == request.document:
                 return before
     return make_lock(registry, request, {})[0]

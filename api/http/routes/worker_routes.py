@@ -17,7 +17,6 @@ from benchlock.api.http.routes.run_routes import RUN_START_EXAMPLE, check_run_en
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas import job_schemas as wire
-from benchlock.api.schemas.run_schemas import RunBegun, decode_run_end, decode_run_start, encode_run_start
 from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import InvalidInputError
@@ -87,7 +86,7 @@ EnrolIn = Annotated[wire.Enrolment, Body(examples=[encode_example({"boot": _BOOT
 DrainIn = Annotated[wire.Draining, Body(examples=[encode_example({"draining": "its owner wants it"})])]
 LeaseIn = Annotated[wire.LeaseAsked, Body(examples=[encode_example({"machine": _MACHINE, "boot": _BOOT, "wait": 0})])]
 BeatIn = Annotated[wire.Beating, Body(examples=[encode_example({"phase": "measuring"})])]
-BeginIn = Annotated[RunBegun, Body(examples=[encode_example(RUN_START_EXAMPLE)])]
+BeginIn = Annotated[RunStart, Body(examples=[encode_example(RUN_START_EXAMPLE)])]
 CommitIn = Annotated[wire.Committed, Body(examples=[encode_example({"run": JOB["run"], "end": _END})])]
 ReleaseIn = Annotated[wire.Release, Body(examples=[encode_example({"ended": "returned", "reason": "asked to end"})])]
 
@@ -255,8 +254,8 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
     )
     async def begin_lease_run(fence: FenceIn, data: BeginIn) -> wire.Began:
         """Record the start of the run; its `attempt` is counted here. Repeating the request has no effect."""
-        start = await service.prompt.do(_start_run, service.registry, queue, _fence(fence), decode_run_start(data))
-        return wire.Began(start=None if start is None else encode_run_start(start))
+        start = await service.prompt.do(_start_run, service.registry, queue, _fence(fence), data)
+        return wire.Began(start=start)
 
     @put(
         "/leases/{fence:str}/run",
@@ -276,8 +275,7 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
 
         Blobs are uploaded before (`/v1/blobs`). A repeated request has the same response.
         """
-        end = decode_run_end(data.end)
-        arguments = (service.registry, queue, _fence(fence), RunId(data.run), end)
+        arguments = (service.registry, queue, _fence(fence), data.run, data.end)
         return wire.encode_job(await service.ends.do(_commit_run, *arguments))
 
     return [begin_lease_run, commit_lease_run]

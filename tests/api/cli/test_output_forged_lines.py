@@ -1,11 +1,11 @@
 """Whatever text a client had recorded: what the command line prints of it has no line of the client's making."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import list_artifacts
@@ -83,7 +83,7 @@ def test_no_text_of_a_run_forges_a_line(outcome: str, capsys: pytest.CaptureFixt
     print_outcome(run, lock)
     print_run(run, lock, f"{EVIL}\n{FORGED}\n" if outcome == "failed" else None)
     print_runs([run], {run.start.lock: None})
-    output.print_json(run_document(run, full=True))
+    output.print_json(run_document(run))
     check_lines(capsys.readouterr().out)
 
 

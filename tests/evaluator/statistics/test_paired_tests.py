@@ -12,9 +12,9 @@ from scipy import stats
 
 from benchlock.evaluator.harness.quality.detection import evaluate
 from benchlock.evaluator.statistics import paired_tests
-from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED
-from benchlock.evaluator.statistics.metric_types import Interval
-from benchlock.evaluator.statistics.paired_tests import PairedTest, adjust, compare_decisions, compare_measures
+from benchlock.evaluator.statistics.intervals import UNBOUNDED
+from benchlock.evaluator.statistics.metric_model import Interval, PairedTest
+from benchlock.evaluator.statistics.paired_tests import adjust, compare_decisions, compare_measures
 from benchlock.evaluator.statistics.quality_metrics import estimate_quality
 from tests.support.evaluator.boxes import Drawn, detections_of
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import sqlalchemy
+from msgspec import structs
 from sqlalchemy import insert
 
 from benchlock.artifacts.digest import Digest, to_hex
@@ -319,7 +320,7 @@ def test_a_run_needs_its_own_platform_alone(bench: Bench, bare: Evaluation) -> N
     assert (run.start.platform_name, bench.said) == ("linux/amd64/cpu", [])
     bench.runner(None).run(lock, isolation="process", original=run)
     assert bench.said == []
-    start = dataclasses.replace(run.start, platform={**run.start.platform, "arch": "arm64"})
+    start = structs.replace(run.start, platform={**run.start.platform, "arch": "arm64"})
     bench.runner(None).run(lock, isolation="process", original=Run(start, run.end))
     assert bench.said == [
         "running on linux/amd64/cpu; the lock also has\n  linux/arm64/cpu: this host is linux/amd64",

@@ -1,12 +1,12 @@
 """Jobs over HTTP: who watches one hears of what changes."""
 
 import asyncio
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.http.routes import job_routes
 from benchlock.api.http.routes.app import create_app

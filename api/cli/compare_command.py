@@ -32,8 +32,8 @@ from benchlock.evaluator.statistics.metric_types import format_value
 
 if TYPE_CHECKING:
     from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
-    from benchlock.evaluator.records.run_model import Run
-    from benchlock.evaluator.statistics.metric_model import Finding, Interval
+    from benchlock.evaluator.records.run_types import Run
+    from benchlock.evaluator.statistics.metric_types import Finding, Interval
     from benchlock.evaluator.workflows.compare import Arm, Comparison
     from benchlock.registry.lock.lockfile import Lock
 
@@ -220,7 +220,7 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _C
         InvalidInputError: A target is not a run, or an option applies to new runs only.
         RefusedError: The runs are not comparable, and ``--force`` is not set.
     """
-    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
     from benchlock.evaluator.workflows.compare import compare_recorded_runs  # noqa: PLC0415
 
     if settings.rounds is not None or settings.margin or settings.isolation or settings.allow_code:

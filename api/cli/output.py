@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from benchlock.artifacts.display import Advance, escape_json, escape_line
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.artifacts.user_text import Advance, escape_json, escape_line
 

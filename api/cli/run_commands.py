@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import RUN_PREFIX
-from benchlock.api.cli.commands import Invocation
+from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import read_lock
 from benchlock.api.cli.output import say
 from benchlock.api.cli.run_documents import claim_document, repetition_document, validity_document, wall_document
@@ -28,9 +28,9 @@ from benchlock.artifacts.errors import InvalidInputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from benchlock.evaluator.records.run_model import Run
-    from benchlock.evaluator.records.verdict_model import Verdict
-    from benchlock.evaluator.workflows.claims import ClaimVerdict
+    from benchlock.evaluator.records.run_types import Run
+    from benchlock.evaluator.records.verdict_types import Verdict
+    from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
     from benchlock.registry.lock.lockfile import Lock
 
 
@@ -203,7 +203,7 @@ def rerun(
 
 def _find_original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock, tuple[str, ...]]":
     """Return the run to compare with, the lock to run again, and notes on later runs that cannot be compared with."""
-    from benchlock.evaluator.records.run_model import parse_run_id  # noqa: PLC0415
+    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
     from benchlock.evaluator.workflows.rerun import find_original  # noqa: PLC0415
 
     records = invocation.opened.records

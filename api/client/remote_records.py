@@ -32,7 +32,7 @@ from benchlock.api.schemas.run_schemas import (
 from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, UnavailableError, UnknownNameError
-from benchlock.evaluator.records.run_model import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart, fit_end
+from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart, fit_end
 from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests import Manifest, manifest_digest, parse_published

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchlock.api.local.local_registry import LocalRegistry, connect_engine, now
-from benchlock.artifacts.display import Progress
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.queue.agent import Agent, WorkerEnvironment

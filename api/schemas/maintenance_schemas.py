@@ -15,7 +15,7 @@ from benchlock.api.schemas.artifact_schemas import (
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.atomic_files import RemovedFiles
 from benchlock.artifacts.digest import Digest, DigestText
-from benchlock.evaluator.records.run_model import RunId, RunText
+from benchlock.evaluator.records.run_types import RunId, RunText
 from benchlock.registry.names import Kind, Reference, parse_name
 from benchlock.registry.versions.semantic_version import parse_version
 

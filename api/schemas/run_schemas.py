@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from benchlock.artifacts import size_limits
-from benchlock.evaluator.records.run_model import DamagedRun, Run, RunText
+from benchlock.evaluator.records.run_types import DamagedRun, Run, RunText
 
 
 class HideRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

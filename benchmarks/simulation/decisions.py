@@ -14,7 +14,7 @@ from benchlock.evaluator.statistics.equivalence import (
     judge,
     ratio,
 )
-from benchlock.evaluator.statistics.metric_model import Answer
+from benchlock.evaluator.statistics.metric_types import Answer
 from benchlock.evaluator.workflows.compare import balanced_orders
 from benchlock.evaluator.workflows.rerun import REPEATS
 from benchmarks.simulation.processes import autoregressive

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from msgspec import structs
+
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import (
     BenchlockError,
@@ -274,7 +276,7 @@ class Agent:
     def _changes(self, engine: Engine | None) -> tuple[str, ...]:
         """Enrol the machine if its facts or its clock changed; return the changed facts in words."""
         host = facts_of(this_host(), None if engine is None else engine.version)
-        facts = replace(host, processes=self.processes, code=self.processes and self.code)
+        facts = structs.replace(host, processes=self.processes, code=self.processes and self.code)
         clock = self.clock()
         offset = clock.timestamp() - since_boot()
         before, self._facts = self._facts, facts

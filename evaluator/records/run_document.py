@@ -23,7 +23,7 @@ from benchlock.evaluator.records.run_types import (
     check_start,
     mark_calls,
 )
-from benchlock.evaluator.statistics.metric_model import Metric
+from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.database.record_values import format_time, parse_id_time
 from benchlock.registry.lock.lockfile import Lock
 

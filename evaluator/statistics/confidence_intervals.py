@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from benchlock.evaluator.statistics.metric_model import LEVEL, Interval
+from benchlock.evaluator.statistics.metric_types import LEVEL, Interval
 
 Tensor = npt.NDArray[Any]
 

@@ -14,8 +14,8 @@ import numpy as np
 from msgspec.structs import replace
 from scipy import special
 
-from benchlock.evaluator.statistics.intervals import UNBOUNDED, quantile_ranks
-from benchlock.evaluator.statistics.metric_model import (
+from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED, quantile_ranks
+from benchlock.evaluator.statistics.metric_types import (
     LEVEL,
     SIGNIFICANT,
     Answer,

@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from scipy import special
 
-from benchlock.evaluator.statistics.intervals import UNBOUNDED, Tensor, series
-from benchlock.evaluator.statistics.metric_model import LEVEL, Interval, PairedTest
+from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED, Tensor, series
+from benchlock.evaluator.statistics.metric_types import LEVEL, Interval, PairedTest
 from benchlock.evaluator.statistics.quality_metrics import THRESHOLDS, precisions, ranks
 
 Floats = npt.NDArray[np.float64]

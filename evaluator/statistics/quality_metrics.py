@@ -11,8 +11,14 @@ from safetensors import SafetensorError, safe_open
 from scipy import special
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.statistics.intervals import UNBOUNDED, Tensor, mean_iou_interval, series, share_interval
-from benchlock.evaluator.statistics.metric_model import LEVEL, Interval
+from benchlock.evaluator.statistics.confidence_intervals import (
+    UNBOUNDED,
+    Tensor,
+    mean_iou_interval,
+    series,
+    share_interval,
+)
+from benchlock.evaluator.statistics.metric_types import LEVEL, Interval
 
 Floats = npt.NDArray[np.float64]
 

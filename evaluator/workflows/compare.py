@@ -16,10 +16,10 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.records.evidence_status import refuse_unverified
-from benchlock.evaluator.records.run_model import RecordedRuns, Run, RunId
+from benchlock.evaluator.records.run_types import RecordedRuns, Run, RunId
 from benchlock.evaluator.records.runs_schema import drop_replays
 from benchlock.evaluator.records.timing_validity import QUIET_HOST, describe_unusable_times, explain_unusable_times
-from benchlock.evaluator.records.verdict_model import ArmFinding, ArmReport, ComparisonReport
+from benchlock.evaluator.records.verdict_types import ArmFinding, ArmReport, ComparisonReport
 from benchlock.evaluator.records.verdicts import describe_offered, list_incomparabilities, question_differences
 from benchlock.evaluator.statistics.equivalence import (
     ROUND_DRIFT,
@@ -32,7 +32,7 @@ from benchlock.evaluator.statistics.equivalence import (
     ratio,
     runs_to_decide,
 )
-from benchlock.evaluator.statistics.metric_model import Finding, Metric, PairedTest, format_change
+from benchlock.evaluator.statistics.metric_types import Finding, Metric, PairedTest, format_change
 from benchlock.evaluator.statistics.paired_tests import PairedTests, adjust
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality

@@ -19,7 +19,7 @@ from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement, Terms, compare_predictions
 from benchlock.evaluator.records.run_types import DamagedRun, RecordedRuns, Run, RunId
 from benchlock.evaluator.records.runs_schema import drop_replays, is_replay
-from benchlock.evaluator.records.verdict_model import Verdict
+from benchlock.evaluator.records.verdict_types import Verdict
 from benchlock.evaluator.records.verdicts import Sides, differing_processors, host_differences, judge
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.self_reported_times import mark_run

@@ -138,7 +138,7 @@ def test_a_request_that_is_left_to_a_worker_is_measured_in_a_container_and_watch
     desk: Desk, runs: tuple[dict[str, Any], dict[str, Any]]
 ) -> None:
     """The worker has a token of its own that can run and nothing more, and its machine fetches all that it needs."""
-    left = desk.remote.commands.done("run", "--submit", desk.request)
+    left = desk.remote.commands.done("run", "--submit", desk.request)["job"]
     assert left["lock"] == desk.remote.commands.done("lock", desk.request, "-o", desk.remote.lock)["lock"]
     worker = at(desk.url, desk.remote.folder / "worker", engine=desk.engine, BENCHLOCK_TOKEN=desk.running)
     assert worker.done("worker", "--once", "--machine", "m1") == {"machine": "m1", "jobs": 1}

@@ -28,8 +28,8 @@ from benchlock.api.schemas import run_schemas as wire
 from benchlock.api.service_log import log
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.queue.client_runs import ClientRuns
-from benchlock.evaluator.queue.lease_clock import Times
-from benchlock.evaluator.records.run_model import Run, RunEnd, RunStart, fit_run, parse_run_id
+from benchlock.evaluator.queue.lease_times import Times
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunStart, fit_run, parse_run_id
 from benchlock.registry.auth.permissions import SERVER, act_as
 from benchlock.registry.publishing.remote_publication import require_blobs
 

@@ -21,7 +21,7 @@ from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.size_limits import PAGE
 from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_document import check_fit, check_recorded
-from benchlock.evaluator.records.run_model import (
+from benchlock.evaluator.records.run_types import (
     DamagedRun,
     Outcome,
     Run,
@@ -31,7 +31,7 @@ from benchlock.evaluator.records.run_model import (
     fit_run,
     parse_run_id,
 )
-from benchlock.evaluator.records.verdict_model import ComparisonReport, Verdict
+from benchlock.evaluator.records.verdict_types import ComparisonReport, Verdict
 
 _AT_ONCE = 101
 """Number of runs that are read together."""

@@ -19,7 +19,7 @@ from benchlock.api.service_log import JsonLines
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.matching import MachineFacts
-from benchlock.evaluator.queue.queue_types import Explanation, Job, Machine, MachineId, MachineMatch, Tally, new_job_id
+from benchlock.evaluator.queue.queue_types import Explanation, Job, Machine, MachineId, MachineMatch, new_job_id
 from benchlock.evaluator.records.run_types import Run, RunEnd
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.requests.hardware_requirements import Accelerator, HostFacts
@@ -89,7 +89,22 @@ def test_no_text_of_a_run_forges_a_line(outcome: str, capsys: pytest.CaptureFixt
 
 def evil_job() -> Job:
     job_id = new_job_id(NOON)
-    return Job(job_id, LOCK, "failed", None, MachineId(EVIL), None, Tally(0, 0, 0), False, EVIL, EVIL, None, NOON)
+    return Job(
+        id=job_id,
+        lock=LOCK,
+        state="failed",
+        phase=None,
+        machine=MachineId(EVIL),
+        run=None,
+        lost=0,
+        engine=0,
+        crash=0,
+        cancel_asked=False,
+        failure=EVIL,
+        reason=EVIL,
+        due=None,
+        submitted_at=NOON,
+    )
 
 
 def evil_machine() -> Machine:

@@ -15,7 +15,7 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.run_schemas import RunPage
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.evaluator.records.run_model import Run, RunId, new_run_id
+from benchlock.evaluator.records.run_types import Run, RunId, new_run_id
 from benchlock.evaluator.records.runs_schema import open_runs, run_ends
 from benchlock.migrations.schema_check import list_text_limits
 from benchlock.registry.database.engine import read_transaction, write_transaction
@@ -85,7 +85,7 @@ def test_every_object_of_a_request_has_a_stated_limit(client: Client) -> None:
         ("RunEnd", "details"),
         ("RunStart", "host"),
         ("Publication", "manifest"),
-        ("JobAsked", "request"),
+        ("JobSubmission", "request"),
         ("Enrolment", "facts"),
         ("Question", "request"),
     ):

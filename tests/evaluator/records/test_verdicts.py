@@ -8,9 +8,9 @@ from msgspec import structs
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement
-from benchlock.evaluator.records.run_model import Outcome, Run, RunEnd
+from benchlock.evaluator.records.run_types import Outcome, Run, RunEnd
 from benchlock.evaluator.records.timing_validity import KEY, QUIET_HOST, calls_document
-from benchlock.evaluator.records.verdict_model import Agreement, Verdict
+from benchlock.evaluator.records.verdict_types import Agreement, Verdict
 from benchlock.evaluator.records.verdicts import (
     Sides,
     differing_processors,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED
 from benchlock.evaluator.statistics.equivalence import judge, judge_quality, ratio
-from benchlock.evaluator.statistics.intervals import UNBOUNDED
-from benchlock.evaluator.statistics.metric_model import Interval, Metric, PairedTest, Ratio
+from benchlock.evaluator.statistics.metric_types import Interval, Metric, PairedTest, Ratio
 from benchlock.evaluator.statistics.paired_tests import PairedTests, compare_decisions
 
 QUIET = Ratio(1.001, Interval(0.995, 1.007), Interval(0.996, 1.006), 6, paired=True)

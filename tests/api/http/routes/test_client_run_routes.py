@@ -19,7 +19,7 @@ from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.queue.client_runs import ClientRuns
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.records.run_model import Run, RunEnd, RunId
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunId
 from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.queue.test_client_runs import END, start_of

@@ -5,8 +5,8 @@ from typing import Literal
 from msgspec import Struct
 
 from benchlock.artifacts.digest import DigestText
-from benchlock.evaluator.records.run_model import RunText
-from benchlock.evaluator.statistics.metric_model import Finding
+from benchlock.evaluator.records.run_types import RunText
+from benchlock.evaluator.statistics.metric_types import Finding
 
 Agreement = Literal["bit-equal", "within tolerance", "same decisions", "different"]
 Conclusion = Literal["reproduced", "not reproduced", "undecided"]

@@ -126,7 +126,7 @@ def test_a_run_of_this_machine_is_shown_there_with_all_that_was_recorded(desk: D
     newest = desk.remote.done("runs")["runs"][0]
     served = Commands(desk.folder / "served").done("show", newest["run"])
     assert desk.remote.done("show", newest["run"]) == served
-    assert served["outcome"] == "failed"
+    assert served["end"]["outcome"] == "failed"
 
 
 def test_a_run_whose_client_dies_is_recorded_as_abandoned_by_the_next_one(desk: Desk) -> None:
@@ -140,7 +140,7 @@ def test_a_run_whose_client_dies_is_recorded_as_abandoned_by_the_next_one(desk: 
     code = cut(desk.remote, "run", desk.folder / "dying.lock", "--isolation", "process", when=begun)
     assert code in (-signal.SIGKILL, 2)
     found = desk.remote.done("runs")["runs"][0]
-    assert found["outcome"] in ("abandoned", "failed")
+    assert found["end"]["outcome"] in ("abandoned", "failed")
     assert not begun()
 
 

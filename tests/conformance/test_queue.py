@@ -803,7 +803,7 @@ def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: 
 )
 def test_facts_that_are_large_or_no_plain_text_are_refused(bench: Bench, changes: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
-        bench.enrol(1, what=structs.replace(facts(), **changes))  # type: ignore[arg-type]
+        bench.enrol(1, what=structs.replace(facts(), **changes))
     assert bench.queue.machines() == []
 
 

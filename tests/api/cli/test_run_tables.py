@@ -164,7 +164,7 @@ def test_a_damaged_run_is_listed_without_figures_and_the_command_fails(*, as_jso
     if as_json:
         document = json.loads(result.stdout)
         assert [one["run"] for one in document["runs"]] == [sound.id]
-        assert document["damaged"] == [{"run": damaged.id, "damage": damaged.damage}]
+        assert document["damaged"] == [{"id": damaged.id, "damage": damaged.damage}]
     else:
         (line,) = (line for line in result.stdout.splitlines() if damaged.id in line)
         assert " damaged " in line

@@ -255,32 +255,19 @@ class RemoteRuns:
         """Show a hidden run again; return whether this changed it."""
         return self._client.send("POST", "hidings", HideRequest(target=run, undo=True), HideResult).changed
 
+    def find_unfinished(self, folder: Path) -> tuple[Run, ...]:
+        """Fetch the runs without an end of this machine: each has a folder in ``folder``, the rest of its id."""
+        runs: list[Run] = []
+        for root in sorted(folder.iterdir()) if folder.is_dir() else ():
+            with suppress(UnknownNameError):
+                runs.append(self.get(RunId(f"run/{root.name}")))
+        return tuple(run for run in runs if run.end is None)
+
     def _renew(self, run: RunId, pause: float, over: Event) -> None:
         """Renew the hold of a run until ``over``. Errors are ignored here, because recording the end repeats them."""
         while not over.wait(pause):
             with suppress(BenchlockError):
                 self._client.send("PUT", f"{_run_path(run)}/hold", {}, Hold)
-
-
-class LocalRuns:
-    """The unfinished runs whose folders are on this machine."""
-
-    def __init__(self, runs: RemoteRuns, folder: Path) -> None:
-        """Find runs by the names of the folders in ``folder``: each is the rest of a run's id."""
-        self._runs = runs
-        self._folder = folder
-
-    def unfinished(self) -> tuple[Run, ...]:
-        """Fetch the runs with a folder here that have no end."""
-        runs: list[Run] = []
-        for root in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
-            with suppress(UnknownNameError):
-                runs.append(self._runs.get(RunId(f"run/{root.name}")))
-        return tuple(run for run in runs if run.end is None)
-
-    def finish(self, run: RunId, end: RunEnd) -> None:
-        """Record the end of a run on the server."""
-        self._runs.finish(run, end)
 
 
 def _run_path(run: RunId) -> str:

@@ -17,8 +17,9 @@ from benchlock.evaluator.queue.agent import Agent, WorkerEnvironment
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.queue_types import MachineId, Queue
 from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
-from benchlock.evaluator.workflows.run import HostTurn, Journal, Runner
+from benchlock.evaluator.workflows.run import HostTurn, Runner
 from benchlock.registry.lock.lockfile import load
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def build_agent(
         InvalidInputError: ``machine`` is not a valid name.
     """
 
-    def build(journal: Journal, turn: HostTurn, engine: Engine | None) -> Runner:
+    def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> Runner:
         keep = registry.catalogue.put_lock
         return Runner(registry.home, registry.store, journal, engine, now, progress, say, keep, turn)
 
@@ -122,7 +123,7 @@ def build_remote_agent(
     client = make_blob_client(connection.session, home / "uploads")
     store = CachedStore(LocalStore(cache / "blobs"), HttpStore(client), progress)
 
-    def build(journal: Journal, turn: HostTurn, engine: Engine | None) -> Runner:
+    def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> Runner:
         return Runner(home, store, journal, engine, connection.client.clock, progress, say, id, turn)
 
     environment = WorkerEnvironment(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)

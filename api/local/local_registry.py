@@ -151,7 +151,7 @@ def open_registry(
     if registry.records.unfinished() or (runs.is_dir() and any(runs.iterdir())):
         from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415 - rarely used
 
-        for run in sweep(registry.records, connect_engine(), home, now):
+        for run in sweep(registry.records.unfinished(), registry.records.finish, connect_engine(), home, now):
             say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
     return registry
 

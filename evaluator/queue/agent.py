@@ -28,11 +28,11 @@ from benchlock.evaluator.queue.lease_heartbeats import Heartbeat, LeasedJournal
 from benchlock.evaluator.queue.lease_times import boot_id, since_boot
 from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_types import FencedError, Lease, LeaseEnd, MachineId, Queue
-from benchlock.evaluator.records.run_types import Isolation, RunId
+from benchlock.evaluator.records.run_types import Isolation, RunId, RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.host_platform import Host, this_host
 from benchlock.evaluator.runner.orphans import clear, halt
-from benchlock.evaluator.workflows.run import HostTurn, Journal, Runner
+from benchlock.evaluator.workflows.run import HostTurn, Runner
 from benchlock.registry.auth.permissions import (
     ForbiddenError,
     MachineRefusedError,
@@ -73,7 +73,7 @@ class WorkerEnvironment:
     home: Path
     connect: Callable[[], Engine | None]
     fetch: Callable[[Digest], Lock]
-    build: Callable[[Journal, HostTurn, Engine | None], Runner]
+    build: Callable[[RunJournal, HostTurn, Engine | None], Runner]
     say: Callable[[str], None]
 
 

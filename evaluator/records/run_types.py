@@ -389,17 +389,24 @@ def _refuse(run: RunId, gaps: list[str]) -> None:
         )
 
 
-class RecordedRuns(Protocol):
-    """The interface of recorded runs; ``Records`` documents each method."""
+class RunJournal(Protocol):
+    """The interface of the place where a run is recorded: the runs of a registry, or the lease of a job."""
 
     def start(self, start: RunStart) -> None:
-        """Record the start of a run."""
+        """Record the start of a run. Raises as ``Records.start``."""
 
     def finish(self, run: RunId, end: RunEnd) -> None:
-        """Record the end of a run."""
+        """Record the end of a run. Raises as ``Records.finish``."""
 
     def get(self, run: RunId) -> Run:
-        """Return the run."""
+        """Return the run as recorded."""
+
+    def count(self, lock: Digest) -> int:
+        """Return the number of runs of a lock."""
+
+
+class RecordedRuns(RunJournal, Protocol):
+    """The interface of the runs of a registry; ``Records`` documents each method."""
 
     def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
         """Return summaries of the newest runs, newest first; ``get`` returns a whole run."""
@@ -416,21 +423,8 @@ class RecordedRuns(Protocol):
     ) -> tuple[Run | DamagedRun, ...]:
         """Return summaries of the newest runs, with an entry for each damaged one."""
 
-    def count(self, lock: Digest) -> int:
-        """Return the number of runs of a lock."""
-
     def hide(self, run: RunId, reason: str) -> bool:
         """Hide a run; return whether that changed anything."""
 
     def unhide(self, run: RunId) -> bool:
         """Show a hidden run again; return whether that changed anything."""
-
-
-class OpenRuns(Protocol):
-    """The interface to runs without an end that a machine may have left."""
-
-    def unfinished(self) -> tuple[Run, ...]:
-        """Return the runs without an end."""
-
-    def finish(self, run: RunId, end: RunEnd) -> None:
-        """Record the end of a run."""

@@ -264,17 +264,17 @@ def test_a_killed_runner_leaves_an_abandoned_run(
     runner = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
     name = _wait_for(lambda: bench.leftovers() and (bench.home / "runs" / bench.leftovers()[0] / "container").exists())
     assert name
-    assert sweep(bench.records, engine, bench.home, now) == ()  # it lives
+    assert sweep(bench.records.unfinished(), bench.records.finish, engine, bench.home, now) == ()  # it lives
     runner.kill()
     runner.wait()
     (found,) = bench.records.unfinished()
-    assert sweep(bench.records, engine, bench.home, now) == (found.id,)
+    assert sweep(bench.records.unfinished(), bench.records.finish, engine, bench.home, now) == (found.id,)
     run = bench.only()
     assert run.end is not None
     assert run.end.outcome == "abandoned"
     assert engine.remove(run.id) == 0
     assert bench.leftovers() == []
-    assert sweep(bench.records, engine, bench.home, now) == ()
+    assert sweep(bench.records.unfinished(), bench.records.finish, engine, bench.home, now) == ()
 
 
 def _wait_for(holds: Callable[[], object]) -> bool:

@@ -93,7 +93,7 @@ def test_a_run_is_read_as_it_was_written(records: Records) -> None:
     records.start(begun)
     assert records.get(begun.id) == Run(begun, None)
     records.finish(begun.id, end())
-    assert records.get(begun.id) == Run(begun, end(), position=3)
+    assert records.get(begun.id) == Run(begun, end())
 
 
 def test_a_metric_of_several_batches_is_kept_by_batch(records: Records) -> None:
@@ -102,7 +102,7 @@ def test_a_metric_of_several_batches_is_kept_by_batch(records: Records) -> None:
     optimal = Metric("optimal_batch", 2, "samples", "none", 3, Interval(1, None), 1)
     records.start(begun)
     records.finish(begun.id, end(metrics=(optimal, *swept)))
-    assert records.get(begun.id) == Run(begun, end(metrics=(optimal, *swept)), position=3)
+    assert records.get(begun.id) == Run(begun, end(metrics=(optimal, *swept)))
     run = records.get(begun.id)
     assert decode_run(encode_run(run), "record").end == replace(end(), metrics=(optimal, *swept))
 

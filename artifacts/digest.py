@@ -5,13 +5,16 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import BinaryIO, NewType
+from typing import Annotated, BinaryIO, Final, NewType
+
+from msgspec import Meta, Struct
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_text import Advance, ignore_progress
 
 Digest = NewType("Digest", str)
+DIGEST_PATTERN: Final = "^sha256:[0-9a-f]{64}$"
+DigestText = Annotated[Digest, Meta(pattern=DIGEST_PATTERN)]
 
 CHUNK = 1 << 20
 _MAX_WAITING = 4  # chunks that may wait for the hash thread: bounds the memory
@@ -19,12 +22,11 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptor:
+class Descriptor(Struct, frozen=True, forbid_unknown_fields=True):
     """The identity of a blob: its digest and its size in bytes."""
 
-    digest: Digest
-    size: int
+    digest: DigestText
+    size: Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
 def parse_digest(text: str) -> Digest:

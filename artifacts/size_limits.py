@@ -5,7 +5,9 @@ is rejected. Longer texts of benchlock itself are truncated (``truncate``), so t
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import encode_canonical
@@ -69,6 +71,30 @@ class TooLongError(InvalidInputError):
     """A text or a document exceeds its limit."""
 
     code = "too-long"
+
+
+def limit_text(limit: int, example: str | None = None, pattern: str | None = None) -> Meta:
+    """Limit a text to ``limit`` bytes of UTF-8, and so to as many characters.
+
+    Args:
+        limit: Bytes of UTF-8.
+        example: An example for the OpenAPI document.
+        pattern: A regular expression that the text has to match.
+    """
+    return Meta(
+        max_length=limit,
+        pattern=pattern,
+        description=f"At most {limit} bytes of UTF-8.",
+        examples=None if example is None else [example],
+    )
+
+
+def limit_document(limit: int) -> Meta:
+    """Limit an object to ``limit`` bytes of JSON."""
+    return Meta(description=f"At most {limit} bytes as JSON.")
+
+
+Word = Annotated[str, limit_text(WORD)]
 
 
 def check_text(text: str, limit: int, where: str) -> None:

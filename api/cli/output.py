@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.artifacts.user_text import Advance, escape_json, escape_line
 
@@ -21,8 +23,8 @@ _GUTTER: Final = "  | "
 
 
 def print_json(document: object) -> None:
-    """Print one JSON document on standard output."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    """Print one JSON document on standard output; Structs in it are printed as over HTTP."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=msgspec.to_builtins)
     sys.stdout.write(escape_json(text) + "\n")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchlock.api.client.api_client import ApiClient
-from benchlock.api.client.remote_records import LocalRuns, RemoteCatalogue, RemoteRuns
+from benchlock.api.client.remote_records import RemoteCatalogue, RemoteRuns
 from benchlock.api.registry_protocol import (
     ChoiceExplanation,
     GcReport,
@@ -299,7 +299,9 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
         from benchlock.api.local.local_registry import connect_engine, now  # noqa: PLC0415 - rarely used
         from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415
 
-        for run in sweep(LocalRuns(registry.records, home / _RUNS), connect_engine(), home, now):
+        records = registry.records
+        unfinished = records.find_unfinished(home / _RUNS)
+        for run in sweep(unfinished, records.finish, connect_engine(), home, now):
             say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
     return registry
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from benchlock.registry.auth.audit_log import AuditLog
     from benchlock.registry.auth.tokens import Tokens
     from benchlock.registry.catalogue.catalogue import Catalogue
+    from benchlock.registry.lock.lockfile import Lock
 
 T = TypeVar("T")
 
@@ -50,6 +51,12 @@ class LocalRegistry:
     records: "Records"
     database: "Database"
     examiner: "Examiner"
+
+    def read_lock(self, lock: "Digest") -> "Lock":
+        """Return the lock with that id."""
+        from benchlock.registry.lock.lockfile import load  # noqa: PLC0415 - many commands read no lock
+
+        return load(self.catalogue.get_lock(lock), lock)
 
 
 def source_access() -> "SourceAccess":
@@ -144,7 +151,7 @@ def open_registry(
     if registry.records.unfinished() or (runs.is_dir() and any(runs.iterdir())):
         from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415 - rarely used
 
-        for run in sweep(registry.records, connect_engine(), home, now):
+        for run in sweep(registry.records.unfinished(), registry.records.finish, connect_engine(), home, now):
             say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
     return registry
 

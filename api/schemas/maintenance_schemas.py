@@ -6,18 +6,16 @@ from msgspec import Meta, Struct
 
 from benchlock.api.registry_protocol import GcReport, ImportReport, VerificationReport
 from benchlock.api.schemas.artifact_schemas import (
-    DigestText,
     Name,
     PublishedVersion,
     Version,
     decode_published_version,
     encode_published_version,
 )
-from benchlock.api.schemas.run_schemas import RunText
-from benchlock.api.schemas.shared_fields import limit_text
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.atomic_files import RemovedFiles
-from benchlock.evaluator.records.run_types import RunId
+from benchlock.artifacts.digest import Digest, DigestText
+from benchlock.evaluator.records.run_types import RunId, RunText
 from benchlock.registry.names import Kind, Reference, parse_name
 from benchlock.registry.versions.semantic_version import parse_version
 
@@ -64,7 +62,7 @@ class ToVerify(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     records that was noted before, and must still be part of the chain.
     """
 
-    targets: Annotated[tuple[Annotated[str, limit_text(size_limits.LOCK)], ...], Meta(max_length=1000)] = ()
+    targets: Annotated[tuple[Annotated[str, size_limits.limit_text(size_limits.LOCK)], ...], Meta(max_length=1000)] = ()
     remote: bool = False
     head: Annotated[str, Meta(max_length=100)] | None = None
 
@@ -111,7 +109,7 @@ class CollectedTold(Struct, frozen=True, kw_only=True):
 def encode_import_report(report: ImportReport) -> BundleTold:
     """Encode the result of a bundle import."""
     return BundleTold(
-        lock=report.lock,
+        lock=Digest(report.lock),
         changed=report.changed,
         runs=tuple(RunBrought(run=run, changed=is_new) for run, is_new in report.runs.items()),
         platforms=report.platforms,

@@ -77,8 +77,8 @@ def test_the_platform_of_this_host_is_run_and_the_choice_is_said(bare: Commands,
         in answer.stderr
     )
     last = bare.done("show", bare.done("runs", "--limit", "1")["runs"][0]["run"])
-    assert spelled([last["platform"]]) == [CPU]
-    assert (last["host"]["accelerator"], last["host"]["no_accelerator"]) == (None, NO_DRIVER_SAID)
+    assert spelled([last["start"]["platform"]]) == [CPU]
+    assert (last["start"]["host"]["accelerator"], last["start"]["host"]["no_accelerator"]) == (None, NO_DRIVER_SAID)
 
 
 def test_an_accelerator_comes_first_and_is_recorded(bare: Commands, tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_an_accelerator_comes_first_and_is_recorded(bare: Commands, tmp_path: Pa
     answer = fast.call("run", lock_on(bare, tmp_path), "--isolation", "process")
     assert f"running on {CUDA}; the lock also has\n  |   {CPU}: fits too" in answer.stderr
     last = fast.done("show", fast.done("runs", "--limit", "1")["runs"][0]["run"])
-    assert (last["platform"]["device"], last["host"]["accelerator"]) == ("cuda12", "NVIDIA H200 NVL")
-    assert last["host"]["accelerator_memory"] == [143771 << 20]
+    assert (last["start"]["platform"]["device"], last["start"]["host"]["accelerator"]) == ("cuda12", "NVIDIA H200 NVL")
+    assert last["start"]["host"]["accelerator_memory"] == [143771 << 20]
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,10 @@ def test_a_figure_of_a_cpu_is_never_called_one_of_an_accelerator(registry: Comma
     fast = with_accelerators(fresh, tmp_path, H200)
     lock = lock_on(fresh, tmp_path, device="cuda12", accelerator="H200")
     answer = fast.call("run", lock, "--isolation", "process")
-    assert (answer.code, answer.document["outcome"], answer.document["metrics"]) == (1, "failed", [])
-    assert answer.document["failure"]["class"] == "load"
-    assert "cuda12 was asked for, and this framework is built for CPUs alone" in answer.document["failure"]["message"]
+    assert (answer.code, answer.document["end"]["outcome"], answer.document["end"]["metrics"]) == (1, "failed", [])
+    assert answer.document["end"]["failure_class"] == "load"
+    assert (
+        "cuda12 was asked for, and this framework is built for CPUs alone" in answer.document["end"]["failure_message"]
+    )
     shown = fast.done("show", answer.document["run"])
-    assert shown["platform"]["device"] == "cuda12"
+    assert shown["start"]["platform"]["device"] == "cuda12"

@@ -208,7 +208,7 @@ def test_a_run_neither_checks_nor_resolves(tmp_path: Path) -> None:
         "unknown-name"
     )
     assert "cannot be installed: File is not a zip file" in bare.error(2, "run", lock)["message"]
-    assert [one["outcome"] for one in bare.done("runs")["runs"]] == ["failed"]
+    assert [one["end"]["outcome"] for one in bare.done("runs")["runs"]] == ["failed"]
 
 
 # Yanks: kept where locked, never newly chosen, but where it is asked for exactly

@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec import structs
 from sqlalchemy import Connection, Engine, func, select, update
 
 from benchlock.artifacts.digest import Digest, digest_bytes
@@ -309,7 +310,7 @@ def test_an_answer_that_was_lost_is_given_again(bench: Bench) -> None:
     first = bench.queue.begin(lease.fence, asked)
     assert bench.queue.begin(lease.fence, asked) == first
     assert bench.queue.begin(lease.fence, start()) is None
-    said = replace(end(), details={"calls": {"of": (1, None), "most": 2.0**60}}, timings={"run": 0.1 + 0.2})
+    said = structs.replace(end(), details={"calls": {"of": (1, None), "most": 2.0**60}}, timings={"run": 0.1 + 0.2})
     done = bench.queue.commit(lease.fence, asked.id, said)
     assert bench.queue.commit(lease.fence, asked.id, said) == done
     with pytest.raises(RunEndedError, match=f"{asked.id} has ended already: done"):
@@ -340,7 +341,7 @@ def test_an_end_of_which_not_every_byte_is_text_is_the_same_again(bench: Bench) 
     bench.submit()
     lease = bench.lease(1)
     run = bench.begun(lease)
-    said = replace(end("failed", "timeout"), failure_message="it said \0 last")
+    said = structs.replace(end("failed", "timeout"), failure_message="it said \0 last")
     failed = bench.queue.commit(lease.fence, run, said)
     assert bench.queue.commit(lease.fence, run, said) == failed
     bench.submit()
@@ -490,7 +491,7 @@ def test_times_that_a_machine_reports_never_refuse_its_run_and_are_bounded_by_th
     assert begun is not None
     assert begun.started_at <= datetime.now(UTC)
     assert bench.queue.begin(lease.fence, start(begun.id, started_at=future)) == begun
-    said = replace(end(), ended_at=future)
+    said = structs.replace(end(), ended_at=future)
     assert bench.queue.commit(lease.fence, begun.id, said).state == "done"
     assert bench.queue.commit(lease.fence, begun.id, said).state == "done"
     ended = bench.records.get(begun.id).end
@@ -802,7 +803,7 @@ def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: 
 )
 def test_facts_that_are_large_or_no_plain_text_are_refused(bench: Bench, changes: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
-        bench.enrol(1, what=replace(facts(), **changes))  # type: ignore[arg-type]
+        bench.enrol(1, what=structs.replace(facts(), **changes))
     assert bench.queue.machines() == []
 
 

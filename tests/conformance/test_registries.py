@@ -2,12 +2,13 @@
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.remote_registry import open_remote

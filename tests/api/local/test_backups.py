@@ -6,12 +6,12 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.cli.main import run
 from benchlock.artifacts.blob_store import read

@@ -1,9 +1,9 @@
 """Runs that somebody elsewhere holds: begun and ended once, renewed by whoever began them, abandoned by silence."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Connection, Engine
 
 from benchlock.artifacts.digest import Descriptor, digest_bytes

@@ -1,11 +1,11 @@
 """Runs are written at their start and at their end, completely or not at all, and never change."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, insert, select
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes

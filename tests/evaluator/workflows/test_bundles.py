@@ -1,14 +1,15 @@
 """What a bundle brings is checked before anything of it is visible; it changes nothing that is here."""
 
+import dataclasses
 import io
 import json
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, select
 
 from benchlock.artifacts.blob_store import BlobStore, verify
@@ -373,7 +374,7 @@ def test_a_run_of_this_registry_is_not_imported(
 
 def test_a_run_without_an_end_is_no_bundle(original: Bundled, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="has not ended"):
-        replace(original, run=Run(original.run.start, None)).create(tmp_path / "bundle.tar")
+        dataclasses.replace(original, run=Run(original.run.start, None)).create(tmp_path / "bundle.tar")
 
 
 # What is refused

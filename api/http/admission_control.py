@@ -94,7 +94,7 @@ class AnonymousLimiter:
         if digest not in self._accepted and not self._buckets.is_left(address, self._rate, time.monotonic()):
             raise TooManyRequestsError(
                 f"more than {self._rate:g} requests a second without a valid token",
-                next_step="wait a second, then ask with a token that is valid",
+                next_step="wait a second, then try again with a valid token",
             )
         try:
             yield
@@ -155,7 +155,9 @@ def make_rate_guard(usual: float) -> Any:  # noqa: ANN401 - Litestar's own type 
         rate = min(usual, float(route.opt.get("rate", usual)))
         who = f"{get_actor().id} {client_address(connection)}"
         if not buckets.take(who, rate, time.monotonic()):
-            raise TooManyRequestsError(f"more than {rate:g} requests a second", next_step="wait a second, then go on")
+            raise TooManyRequestsError(
+                f"more than {rate:g} requests a second", next_step="wait a second, then try again"
+            )
 
     return guard
 
@@ -193,10 +195,13 @@ class ConcurrencyLimiter:
         bound, key = self._bounds[sort], (sort, who)
         if self._each[key] >= bound.each:
             raise TooManyRequestsError(
-                f"{bound.each} such requests are under way already", next_step="wait until one is over, then ask again"
+                f"{bound.each} such requests are already in progress",
+                next_step="wait until one has finished, then try again",
             )
         if self._all[sort] >= bound.together:
-            raise BusyError("the service has too much of this under way", next_step="try again in a few seconds")
+            raise BusyError(
+                "the service has too many such requests in progress", next_step="try again in a few seconds"
+            )
         self._each[key] += 1
         self._all[sort] += 1
 

@@ -45,10 +45,10 @@ class RatioTold(Struct, frozen=True, kw_only=True):
 class PairedTestTold(Struct, frozen=True, kw_only=True):
     """A paired test of the quality of two locks on the same samples.
 
-    `mcnemar` is exact, for samples that are correct or incorrect: `only_first` and `only_second` count the samples that
-    one lock alone predicts correctly. `resampling` exchanges predictions for `p` and draws samples for `ci`.
-    `difference` is the second value minus the first, `ci` its interval at 95 %. `adjusted` is `p` adjusted by Holm's
-    method for `comparisons` comparisons.
+    ``mcnemar`` is exact, for samples that are correct or incorrect: ``only_first`` and ``only_second`` count the
+    samples that one lock alone predicts correctly. ``resampling`` exchanges predictions for ``p`` and draws samples for
+    ``ci``. ``difference`` is the second value minus the first, ``ci`` its interval at 95 %. ``adjusted`` is ``p``
+    adjusted by Holm's method for ``comparisons`` comparisons.
     """
 
     method: Literal["mcnemar", "resampling"]

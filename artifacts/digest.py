@@ -36,7 +36,7 @@ def parse_digest(text: str) -> Digest:
         InvalidInputError: The text is not ``sha256:`` and 64 lower-case hex digits.
     """
     if not _DIGEST.fullmatch(text):
-        raise InvalidInputError(f"{text!r} is no digest", next_step="write sha256: and 64 lower-case hex digits")
+        raise InvalidInputError(f"invalid digest {text!r}", next_step="write sha256: and 64 lower-case hex digits")
     return Digest(text)
 
 
@@ -47,7 +47,7 @@ def from_hex(text: str) -> Digest:
         InvalidInputError: The text has any other form.
     """
     if not _HEX.fullmatch(text):
-        raise InvalidInputError(f"{text!r} is no SHA-256", next_step="write 64 lower-case hex digits")
+        raise InvalidInputError(f"invalid SHA-256 {text!r}", next_step="write 64 lower-case hex digits")
     return Digest(f"sha256:{text}")
 
 

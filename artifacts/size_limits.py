@@ -115,7 +115,7 @@ def check_text(text: str, limit: int, where: str) -> None:
         raise InvalidInputError(
             f"{where} is not valid Unicode: lone surrogate at character {error.start}",
             where=where,
-            next_step="leave it out",
+            next_step="remove it",
         ) from None
     if size > limit:
         raise _make_length_error(where, size, limit)
@@ -149,9 +149,7 @@ def check_count(items: "Mapping[str, object] | tuple[object, ...]", limit: int, 
         TooLongError: There are more items.
     """
     if len(items) > limit:
-        raise TooLongError(
-            f"{where} has {len(items)} items, and the limit is {limit}", where=where, next_step="send fewer"
-        )
+        raise TooLongError(f"{where} has {len(items)} items; the limit is {limit}", where=where, next_step="send fewer")
 
 
 def truncate(text: str, limit: int) -> str:
@@ -174,4 +172,4 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _make_length_error(where: str, size: int, limit: int) -> TooLongError:
-    return TooLongError(f"{where} has {size} bytes, and the limit is {limit}", where=where, next_step="shorten it")
+    return TooLongError(f"{where} has {size} bytes; the limit is {limit}", where=where, next_step="shorten it")

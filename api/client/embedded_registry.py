@@ -263,12 +263,12 @@ class EmbeddedRegistry:
         from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - unused by a registry in a folder
 
         if not isinstance(self.store, CachedRepository):
-            what = f"{option} is for registries whose blobs are in an OCI repository: this one has none"
+            what = f"{option} requires a registry with its blobs in an OCI repository"
             raise InvalidInputError(what)
         return self.store
 
 
-_UNCHECKED = "records and blobs are not checked here (`benchlock verify` does)"
+_UNCHECKED = "records and blobs not checked (run `benchlock verify`)"
 
 
 def _is_run_target(target: "str | Lock") -> bool:

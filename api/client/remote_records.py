@@ -151,9 +151,9 @@ class RemoteCatalogue:
             document = self._client.get(_version_path(reference), VersionDocument)
             if digest_bytes(bytes(document.manifest)) != document.digest:
                 raise IntegrityError(
-                    f"the manifest of {reference} is not what its digest says: {document.digest}",
+                    f"the manifest of {reference} does not match its digest: {document.digest}",
                     where=self._client.where,
-                    next_step="have who runs the server look at it with `benchlock verify`",
+                    next_step="ask the operator of the server to run `benchlock verify`",
                 )
             self._documents[reference] = document
         return self._documents[reference]

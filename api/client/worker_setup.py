@@ -142,7 +142,7 @@ def machine_id(name: str) -> MachineId:
     """
     if name and _MACHINE.fullmatch(name) is None:
         raise InvalidInputError(
-            f"{name!r} is no name of a machine", where="--machine", next_step="use letters, digits, '.', '_' and '-'"
+            f"invalid machine name {name!r}", where="--machine", next_step="use letters, digits, '.', '_' and '-'"
         )
     return MachineId(name or _host_machine_id())
 
@@ -165,6 +165,6 @@ def _read_lease_times() -> Times:
         return Times()
     if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) is None or not float(text):
         raise InvalidInputError(
-            f"{LEASE} is {text!r}, no number of seconds", where=LEASE, next_step="write 60, or unset it"
+            f"{LEASE} is {text!r}, not a number of seconds", where=LEASE, next_step="write 60, or unset it"
         )
     return Times(float(text))

@@ -91,7 +91,7 @@ class AnonymousLimiter:
         if digest not in self._accepted and not self._buckets.take(address, self._rate, time.monotonic(), 0):
             raise TooManyRequestsError(
                 f"more than {self._rate:g} requests a second without a valid token",
-                next_step="wait a second, then ask with a token that is valid",
+                next_step="wait a second, then try again with a valid token",
             )
         try:
             yield
@@ -176,11 +176,13 @@ class ConcurrencyLimiter:
             bound = self._bounds[sort]
             if self._each[sort, who] >= bound.each:
                 raise TooManyRequestsError(
-                    f"{bound.each} such requests are under way already",
-                    next_step="wait until one is over, then ask again",
+                    f"{bound.each} such requests are already in progress",
+                    next_step="wait until one has finished, then try again",
                 )
             if self._all[sort] >= bound.together:
-                raise BusyError("the service has too much of this under way", next_step="try again in a few seconds")
+                raise BusyError(
+                    "the service has too many such requests in progress", next_step="try again in a few seconds"
+                )
         for sort in sorts:
             self._each[sort, who] += 1
             self._all[sort] += 1

@@ -199,7 +199,7 @@ class RequestMiddleware:
             if not self._grace.is_over:
                 raise
             if began():
-                FAILURE_REASON.set("cut: the service ended")
+                FAILURE_REASON.set("cut: the service stopped")
                 close_connection()
             else:
                 await send_error(send, SHUTDOWN_ERROR)
@@ -211,7 +211,7 @@ class RequestMiddleware:
             FAILURE_REASON.set(f"cut: {cause}")
             close_connection()
             if not isinstance(cause, SlowReaderError | ClientLeftError):
-                log.error("an answer was cut", exc_info=cause)
+                log.error("a response was cut off", exc_info=cause)
                 raise
             self._metrics.count_broken(cause.reason)
             # Raised anew, outside of this block: its traceback and context would keep the response body in a cycle.
@@ -230,7 +230,7 @@ class RequestMiddleware:
         try:
             await self._work.do(self._refusals.note, get_actor(), action, target, outcome, FAILURE_REASON.get())
         except BenchlockError as error:  # the response has been sent already
-            log.error("a refusal is not written down: %s", error.what)
+            log.error("cannot write a refusal to the audit log: %s", error.what)
 
     def _log_response(self, scope: HTTPScope, status: int, seconds: float, *, is_repeated: bool) -> None:
         route = scope.get("path_template") or UNROUTED
@@ -247,7 +247,7 @@ class RequestMiddleware:
             "seconds": round(seconds, 6),
             "caller": get_actor().id,
             "client": None if client is None else client[0],
-        } | ({"told": reason} if reason else {})
+        } | ({"reason": reason} if reason else {})
         log.info("answered", extra={"fields": fields})
 
 

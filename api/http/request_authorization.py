@@ -100,8 +100,8 @@ class OpenAuthority:
         urls = [f"//{headers.get('host', '')}", *headers.getall("origin", [])]
         if self._local and not all(is_loopback(_host(url)) for url in urls):
             raise ForbiddenError(
-                "this service is open to this machine alone, and a page of another host asks",
-                next_step="ask for it as 127.0.0.1 or localhost, or serve it with tokens",
+                "this service accepts requests only from this machine; the request has another host or origin",
+                next_step="use 127.0.0.1 or localhost as host, or start the service with tokens",
             )
 
     def known(self, authorization: str | None, request: str | None) -> Actor:  # noqa: ARG002 - tokens are ignored
@@ -157,7 +157,7 @@ def _lookup_error(error: UnavailableError) -> UnavailableError:
     if isinstance(error, BusyError):
         return error
     log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
-    return UnavailableError("who asks cannot be looked up now", next_step="the log of the service says why")
+    return UnavailableError("the token cannot be verified now", next_step="the log of the service has the reason")
 
 
 RequestCheck = Callable[[Request[Any, Any, Any]], Awaitable[None]]
@@ -196,7 +196,9 @@ def make_request_check(
         actor.require(need)
         client, rate = f"{actor.id} {client_address(request)}", min(settings.rate, options.get("rate", settings.rate))
         if not buckets.take(client, rate, time.monotonic()):
-            raise TooManyRequestsError(f"more than {rate:g} requests a second", next_step="wait a second, then go on")
+            raise TooManyRequestsError(
+                f"more than {rate:g} requests a second", next_step="wait a second, then try again"
+            )
         is_changing = request.method in METHODS_WITH_BODY
         if RELEASE_SLOTS.get() is None:
             sorts = [options["at_once"]] if "at_once" in options else []

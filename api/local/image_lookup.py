@@ -1,4 +1,4 @@
-"""Lookup of foreign images in OCI registries, with the credentials of `docker login`."""
+"""Lookup of foreign images in OCI registries, with the credentials of ``docker login``."""
 
 import base64
 import binascii
@@ -50,7 +50,9 @@ def credentials_for(repository: Repository) -> Credentials | None:
         return None
     except (msgspec.MsgspecError, binascii.Error, UnicodeDecodeError) as error:
         raise InvalidInputError(
-            f"{path} is not what Docker writes: {error}", where=str(path), next_step="log in again with `docker login`"
+            f"{path} is not a Docker configuration: {error}",
+            where=str(path),
+            next_step="log in again with `docker login`",
         ) from error
     return Credentials(username, password)
 
@@ -90,7 +92,7 @@ def make_lenient_lookup(store: "BlobStore", say: Callable[[str], None]) -> Calla
         try:
             return make_image_lookup(store)(reference, os, arch)
         except UnavailableError as error:
-            say(f"warning: {reference} could not be looked at, and is taken as the manifest says: {error.what}")
+            say(f"warning: {reference} could not be looked up; its manifest is trusted: {error.what}")
             return None
 
     return look_up
@@ -124,9 +126,9 @@ def _connect_in_public(repository: "Repository") -> "RegistryClient":
             raise UnavailableError(f"{host} has no address: {error}", where=str(repository)) from error
         if private:
             raise InvalidInputError(
-                f"{repository} is at {private[0]}, which is not public: this service does not ask there",
+                f"{repository} is at {private[0]}, which is not public; this service does not connect to it",
                 where=str(repository),
-                next_step="make the lock on a machine of that network, or have its operator admit the host: "
+                next_step="create the lock on a machine of that network, or ask the operator to permit it: "
                 "BENCHLOCK_REDIRECT_HOSTS",
             )
         return RegistryClient(repository, None, redirect_hosts=admitted, public_only=True)

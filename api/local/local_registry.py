@@ -152,7 +152,7 @@ def open_registry(
         from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415 - rarely used
 
         for run in sweep(registry.records.unfinished(), registry.records.finish, connect_engine(), home, now):
-            say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
+            say(f"{run} was recorded as abandoned: its process no longer exists")
     return registry
 
 
@@ -186,9 +186,9 @@ def home_of(location: str) -> Path:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(
-            f"the registry's folder cannot be made: {error.strerror}",
+            f"cannot create the registry's folder: {error.strerror}",
             where=str(home),
-            next_step="name another folder with --registry or BENCHLOCK_REGISTRY",
+            next_step="choose another folder with --registry or BENCHLOCK_REGISTRY",
         ) from error
     return home
 
@@ -201,9 +201,9 @@ def folder_of(location: str) -> Path:
     """
     if "://" in location:
         raise InvalidInputError(
-            f"{location} is a server, and this is for the registry in a folder of this machine",
+            f"{location} is a server; this command needs a registry in a local folder",
             where=location,
-            next_step="do it on the server, in the folder that it serves: --registry DIR",
+            next_step="run it on the server, with the folder that it serves: --registry DIR",
         )
     return Path(location).absolute()
 
@@ -276,7 +276,7 @@ def describe_store(registry: LocalRegistry) -> str:
         remote.claim()
     except BenchlockError as error:
         return f"{remote.repository}: {error.what}"
-    return f"{remote.repository}, and in the registry's folder what was read or written here"
+    return f"{remote.repository}, and a cache in the registry's folder"
 
 
 def connect_engine() -> "Engine | None":

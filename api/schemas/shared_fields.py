@@ -28,6 +28,6 @@ def decode_cursor(cursor: str, parts: int) -> tuple[str, ...]:
         key = ()
     if len(key) != parts or any("\0" in part for part in key):
         raise InvalidInputError(
-            "this is no cursor", where="cursor", next_step="take `next` of the page before, or leave it out"
+            "invalid cursor", where="cursor", next_step="use the `next` of the previous page, or omit the cursor"
         )
     return key

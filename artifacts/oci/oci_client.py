@@ -45,7 +45,7 @@ _SCHEME = re.compile(r"(?:^|,\s*)(Bearer|Basic)\s+", re.IGNORECASE)
 _PARAMETER = re.compile(r'([A-Za-z_]+)="([^"]*)"')
 _LONGEST_TOKEN = 1 << 20  # bytes of the response with the token
 _OK, _SERVER_ERROR = 200, 500
-LOGIN_ADVICE = "log in with `docker login` as somebody who may, or ask who runs the registry"
+LOGIN_ADVICE = "log in with `docker login` as a user with access, or ask the operator of the registry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def authorize(
         return f"Bearer {_request_token(client, challenges['bearer'], credentials, where, loopback_http=loopback_http)}"
     if "basic" in challenges and credentials is not None:
         return credentials.basic
-    reason = "it wants a user name and password" if "basic" in challenges else "it does not say how to ask"
+    reason = "it requires a user name and password" if "basic" in challenges else "it does not name a token server"
     raise _make_denied_error(where, reason)
 
 
@@ -113,9 +113,7 @@ def _request_token(
     try:
         check_url(realm, loopback_http=loopback_http)
     except InvalidInputError as error:
-        raise InvalidInputError(
-            f"{where} sends for a token to where none is fetched: {error.what}", where=where
-        ) from error
+        raise InvalidInputError(f"{where} names an unusable token server: {error.what}", where=where) from error
     query = urlencode([(key, challenge[key]) for key in ("service", "scope") if key in challenge])
     headers = {} if credentials is None else {"Authorization": credentials.basic}
     url = f"{realm}{'&' if '?' in realm else '?'}{query}"
@@ -129,17 +127,17 @@ def _request_token(
     if status >= _SERVER_ERROR:
         raise TransientError(f"{redact_url(realm)} answers {status}", where=where, next_step="try again later")
     if status != _OK:
-        raise _make_denied_error(where, f"{redact_url(realm)}, which gives its tokens, answers {status}")
+        raise _make_denied_error(where, f"its token server {redact_url(realm)} answers {status}")
     try:
         document = msgspec.json.decode(content, type=_Token)
     except msgspec.MsgspecError as error:
-        raise UnavailableError(f"{redact_url(realm)} gives no token: {error}", where=where) from error
+        raise UnavailableError(f"{redact_url(realm)} returned no token: {error}", where=where) from error
     return document.token or document.access_token
 
 
 DAMAGE_ADVICE: Final = (
-    "have who runs the registry remove the blob from its storage, then publish it again: a registry does not replace "
-    "a blob that it thinks it has"
+    "ask the operator of the registry to remove the blob from its storage, then publish it again: a registry does not "
+    "replace a blob that it has"
 )
 REGISTRY_ERROR_POLICY: Final = ErrorPolicy(LOGIN_ADVICE, DAMAGE_ADVICE)
 _ACCEPTED_TYPES: Final = f"{MANIFEST}, {INDEX}, {DOCKER_MANIFEST}, {DOCKER_INDEX}"
@@ -232,7 +230,7 @@ class RegistryClient(BlobClient):
             pause(number)
             response = self._session.ask("PUT", path, headers=headers, content=content)
         if response.status not in (OK, CREATED, ACCEPTED):
-            raise response.make_error(f"{self.repository} takes no manifest {tag or digest}")
+            raise response.make_error(f"{self.repository} rejects the manifest {tag or digest}")
         return digest
 
     def delete_manifest(self, digest: Digest) -> None:
@@ -259,7 +257,8 @@ class RegistryClient(BlobClient):
         while url is not None:
             if url in visited or not self._session.is_home(url):
                 raise UnavailableError(
-                    f"{self.repository} lists no tags: {redact_url(url)} is no next page", where=str(self.repository)
+                    f"{self.repository} cannot list tags: {redact_url(url)} is not a next page",
+                    where=str(self.repository),
                 )
             visited.add(url)
             response = self._session.ask("GET", url)
@@ -271,7 +270,7 @@ class RegistryClient(BlobClient):
                 yield from msgspec.json.decode(response.content, type=_Tags).tags or ()
             except msgspec.MsgspecError as error:
                 raise UnavailableError(
-                    f"{self.repository} lists no tags: {error}", where=str(self.repository)
+                    f"{self.repository} cannot list tags: {error}", where=str(self.repository)
                 ) from error
             url = _next_page(response.headers.get("Link", ""), url)
 
@@ -279,9 +278,9 @@ class RegistryClient(BlobClient):
         response = self._session.ask("DELETE", url)
         if response.status == NOT_ALLOWED or (response.status == _BAD_REQUEST and "UNSUPPORTED" in response.faults):
             raise DeletionRefusedError(
-                f"{self.repository} lets nothing be deleted ({response.status} {response.faults})",
+                f"{self.repository} does not permit deletion ({response.status} {response.faults})",
                 where=str(self.repository),
-                next_step="have who runs it allow that: docker-registry's configuration has storage.delete.enabled",
+                next_step="ask its operator to permit it; in docker-registry: storage.delete.enabled",
             )
         if response.status not in (OK, ACCEPTED, NO_CONTENT, NOT_FOUND):
             raise response.make_error(f"{subject} of {self.repository} cannot be deleted")

@@ -64,10 +64,10 @@ def version_taken_error(
         new_digest: The digest of the content that was to be published.
     """
     return VersionTakenError(
-        f"{reference.kind}/{reference.name}@{version} is published with other content: "
+        f"{reference.kind}/{reference.name}@{version} is already published with different content: "
         f"{published_digest}, not {new_digest}",
         where=str(reference),
-        next_step="give the new content a new version",
+        next_step="publish the new content under a new version",
     )
 
 
@@ -142,12 +142,12 @@ def no_version_error(
         existing: The existing versions, as text for the message.
         yanked: The newest version that would be admitted if it were not yanked.
     """
-    what = f"{kind}/{name} has no version that fits {constraint}"
+    what = f"no version of {kind}/{name} satisfies {constraint}"
     if yanked is None:
-        return UnknownNameError(what, next_step=f"there are: {existing}")
+        return UnknownNameError(what, next_step=f"available: {existing}")
     return UnknownNameError(
-        f"{what} but yanked ones: {yanked} is the newest of them",
-        next_step=f"name it exactly, {kind}/{name}@{yanked}, if you want it all the same; there are: {existing}",
+        f"{what}, except yanked ones (newest: {yanked})",
+        next_step=f"to use it anyway, write {kind}/{name}@{yanked}; available: {existing}",
     )
 
 

@@ -137,7 +137,7 @@ def find_newest(connection: Connection, kind: Kind, name: Name, constraint: Cons
             for version in _newest(snapshot, kind, name, constraint.range, "yanked")
             if constraint.admits(version)
         ]
-        existing = f"{', '.join(map(str, newest))} as the newest"
+        existing = f"{', '.join(map(str, newest))} (newest first)"
         raise no_version_error(kind, name, constraint, existing, max(yanked, key=key, default=None))
     return Reference(kind, name, max(candidates, key=key))
 

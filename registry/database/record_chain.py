@@ -224,7 +224,7 @@ def find_differences(
             if place not in digests:
                 yield damage_error("a record is missing", name(*place))
             elif digests[place] != row.digest:
-                what = f"a record has the digest {digests[place]}, and it was recorded with {row.digest}"
+                what = f"a record has the digest {digests[place]}, but was recorded with {row.digest}"
                 yield damage_error(what, name(*place))
     for place in digests.keys() - chained:
         yield damage_error("a record is not in the chain of records", name(*place))
@@ -256,7 +256,7 @@ def walk_chain(connection: Connection, noted: Head | None = None) -> Iterator[Da
             if noted is not None and noted.seq == head.seq and noted.link != head.link:
                 yield damage_error(f"entry {head.seq} of the chain has the link {head.link}, not {noted.link} as noted")
     if noted is not None and noted.seq > head.seq:
-        yield damage_error(f"the chain of records has {head.seq} entries, and {noted.seq} were noted")
+        yield damage_error(f"the chain of records has {head.seq} entries, but {noted.seq} were noted")
 
 
 def find_missing(connection: Connection, kind: RecordKind) -> Iterator[DamagedDatabaseError]:

@@ -73,7 +73,7 @@ def test_the_platform_of_this_host_is_run_and_the_choice_is_said(bare: Commands,
     """The tiny image runs nothing, but what was chosen is recorded."""
     answer = bare.call("run", lock_on(bare, tmp_path), "--isolation", "process")
     assert (
-        f"running on {CPU}; the lock also has\n  |   {CUDA}: needs an NVIDIA accelerator, none found ({NO_DRIVER_SAID})"
+        f"running on {CPU}; the lock also has\n  |   {CUDA}: needs an NVIDIA accelerator; none found ({NO_DRIVER_SAID})"
         in answer.stderr
     )
     last = bare.done("show", bare.done("runs", "--limit", "1")["runs"][0]["run"])
@@ -96,22 +96,22 @@ def test_an_accelerator_comes_first_and_is_recorded(bare: Commands, tmp_path: Pa
         (
             {"memory": "900TiB"},
             [],
-            (f"{CPU}: asks for 900TiB of memory, this host has ", f"{OTHER}: this host is linux/{HERE}"),
+            (f"{CPU}: requires 900TiB of memory; this host has ", f"{OTHER}: this host is linux/{HERE}"),
         ),
         ({"arch": ELSEWHERE}, [], (f"host:\n  {OTHER}: this host is linux/{HERE}",)),
-        ({"device": "cuda12"}, [], (f"{CUDA}: needs an NVIDIA accelerator, none found (nvidia-smi lists none)",)),
+        ({"device": "cuda12"}, [], (f"{CUDA}: needs an NVIDIA accelerator; none found (nvidia-smi lists none)",)),
         (
             {"device": "cuda12", "accelerator": {"name": "H200", "driver": ">=550"}},
             [A100],
             (
-                "asks for an accelerator named H200, this host has NVIDIA A100-SXM4-40GB (40GiB)",
-                "; asks for the driver >=550, this host has 535.104.05",
+                "requires an accelerator named H200; this host has NVIDIA A100-SXM4-40GB (40GiB)",
+                "; requires the driver >=550; this host has 535.104.05",
             ),
         ),
         (
             {"device": "cuda12"},
             ["NVIDIA T4, 15360, 470.256.02"],
-            ("needs NVIDIA's driver 525.60.13 or newer, this host has 470.256.02",),
+            ("needs NVIDIA's driver 525.60.13 or newer; this host has 470.256.02",),
         ),
     ],
 )

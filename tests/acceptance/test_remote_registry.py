@@ -184,8 +184,8 @@ HEALTH = b'{"status": "ok", "version": "9.9.9"}'
 @pytest.mark.parametrize(
     ("pages", "code", "says"),
     [
-        ({"/": status(200, b"<html>")}, 2, "is no registry of benchlock: it answers 404"),
-        ({"/v1/artifacts": status(200, b"<html>")}, 2, "is no registry of benchlock"),
+        ({"/": status(200, b"<html>")}, 2, "is not a benchlock registry: it answers 404"),
+        ({"/v1/artifacts": status(200, b"<html>")}, 2, "is not a benchlock registry"),
         ({"/v1/health": status(200, HEALTH)}, 5, "is benchlock 9.9.9, and this is"),
         (
             {"/v1/artifacts": status(200, b'{"versions": 1}'), "/v1/health": status(200, HEALTH)},
@@ -218,8 +218,8 @@ def test_no_server_a_wrong_one_and_an_open_line_are_each_said_in_one_message(tmp
     nobody = at(f"http://127.0.0.1:{free_port()}", tmp_path).error(5, "list")
     assert "cannot be reached" in nobody["message"]
     for url, code, says in (
-        ("http://example.org", 2, "is not encrypted: whoever is in between could read the token"),
-        ("ftp://example.org", 2, "is no URL of a server, and no folder"),
+        ("http://example.org", 2, "is not encrypted: the token could be read"),
+        ("ftp://example.org", 2, "is neither a server URL nor a folder"),
         ("https://user:secret@example.org", 2, "holds a user name or password"),
     ):
         told = at(url, tmp_path, BENCHLOCK_TOKEN="benchlock_secret").error(code, "list")
@@ -229,7 +229,7 @@ def test_no_server_a_wrong_one_and_an_open_line_are_each_said_in_one_message(tmp
 
 def test_what_needs_the_folder_says_so(desk: Desk) -> None:
     told = desk.remote.error(2, "serve", "--open")
-    assert "this is for the registry in a folder of this machine" in told["message"]
+    assert "this command needs a registry in a local folder" in told["message"]
 
 
 def test_a_doctor_says_who_asks_and_who_answers(desk: Desk) -> None:

@@ -132,7 +132,7 @@ def test_exit_codes(desk: Commands, hub: HubServer, web: Web, tmp_path: Path) ->
     refused(desk, 2, manifest(tmp_path, ("x", f"dvc://{tmp_path}/nothing@main/x", WEIGHTS)))
     hub.storage.pages[f"/lfs/{to_hex(digest_bytes(WEIGHTS))}"] = File(WEIGHTS[:-1] + b"?")
     error = refused(desk, 4, manifest(tmp_path, ("net.onnx", "hf://org/net@main/net.onnx", WEIGHTS)))
-    assert "net.onnx is not what its digest says" in error["message"]
+    assert "net.onnx does not match its digest" in error["message"]
     hub.web.otherwise = status(500)
     refused(desk, 5, manifest(tmp_path, ("x", "hf://org/net@main/net.onnx", WEIGHTS)))
 

@@ -168,7 +168,7 @@ def test_jobs_come_by_pages_newest_first(bench: Bench) -> None:
 
 
 def test_a_lock_that_is_not_stored_is_refused(bench: Bench) -> None:
-    with pytest.raises(UnknownNameError, match="no lock"):
+    with pytest.raises(UnknownNameError, match="unknown lock"):
         bench.queue.submit(JobRequest(new_job_id(NOON), digest_bytes(b"another lock"), ANY))
 
 
@@ -439,7 +439,7 @@ def test_a_job_that_no_machine_can_take_says_at_once_what_is_missing(bench: Benc
     bench.enrol(2, what=facts(cpus=16))
     found = bench.queue.explain(job)
     assert found.blocked
-    assert found.sentence.endswith("the nearest is m2, and it lacks: asks for 64GiB of memory, this host has 8GiB")
+    assert found.sentence.endswith("the nearest is m2, and it lacks: requires 64GiB of memory; this host has 8GiB")
     assert [len(one.lacks) for one in found.machines] == [1, 2]
     assert bench.none(1)
     assert bench.none(2)
@@ -794,7 +794,7 @@ def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"cpu_model": "x" * (1 << 15)}, "has [0-9]+ bytes, and the limit is 16384|bytes, and at most 16384 are kept"),
+        ({"cpu_model": "x" * (1 << 15)}, "has [0-9]+ bytes; the limit is 16384|bytes, and at most 16384 are kept"),
         ({"kernel": "Linux\nm2  free  another line"}, "kernel of m1 has control characters"),
         ({"host": replace(facts().host, os="linux\x1b[2J")}, "host.os of m1 has control characters"),
         ({"host": replace(facts().host, cpus=10**30)}, "canonical JSON"),

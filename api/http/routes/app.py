@@ -90,7 +90,7 @@ def log_refusal_counts(service: Service, refusals: DenialLog) -> Any:  # noqa: A
             log.error("cannot write refusals to the audit log: %s", error.what)
             return
         for refusal in repeated:
-            fields = {"caller": refusal.actor.id, "count": refusal.count, "told": refusal.reason}
+            fields = {"caller": refusal.actor.id, "count": refusal.count, "reason": refusal.reason}
             log.info("refused again", extra={"fields": fields})
 
     async def write_regularly() -> None:

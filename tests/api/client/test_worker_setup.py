@@ -40,7 +40,7 @@ def test_a_worker_whose_folder_cannot_be_made_says_so(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     url = "https://registry.example"
     (connect_server(url).home() / "worker").write_text("no folder")
-    with pytest.raises(UnavailableError, match="cannot be made"):
+    with pytest.raises(UnavailableError, match="cannot create the cache folder"):
         build_remote_agent(url, "m1", WorkerPermissions(), SILENT, print)
 
 

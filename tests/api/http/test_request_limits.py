@@ -109,7 +109,7 @@ def test_an_end_waits_for_what_is_being_done_so_long_and_no_longer() -> None:
             await work.do(gate.is_set)
         gate.set()
         assert await long
-        with pytest.raises(BusyError, match="about to end"):
+        with pytest.raises(BusyError, match="the service is stopping"):
             await waiting
         await work.end(60)
         assert not work.is_busy

@@ -88,7 +88,7 @@ def test_the_newest_is_the_last_of_all_that_are_admitted(shelf: Catalogue) -> No
         if expected:
             assert shelf.newest("framework", parse_name(name), constraint) == expected[-1], (name, text)
         else:
-            with pytest.raises(UnknownNameError, match="no version that fits"):
+            with pytest.raises(UnknownNameError, match="no version of"):
                 shelf.newest("framework", parse_name(name), constraint)
 
 
@@ -98,7 +98,7 @@ def test_what_fits_and_is_yanked_is_named_when_nothing_else_fits(catalogue: Cata
     for version in ("1.0.0", "1.1.0"):
         catalogue.yank(parse_reference(f"framework/x@{version}"), "wrong")
     name, constraint = parse_name("x"), Constraint.parse("^1.0")
-    said = "no version that fits .* but yanked ones: 1.1.0 is the newest of them"
+    said = r"no version of .*, except yanked ones \(newest: 1.1.0\)"
     with pytest.raises(UnknownNameError, match=said) as caught:
         catalogue.newest("framework", name, constraint)
     assert "framework/x@1.1.0" in str(caught.value.next_step)
@@ -114,5 +114,5 @@ def test_where_all_are_yanked_or_pre_releases_the_newest_of_all_is_shown(
 
 
 def test_a_name_of_which_nothing_is_published_is_unknown(shelf: Catalogue) -> None:
-    with pytest.raises(UnknownNameError, match="no framework of the name 'c'"):
+    with pytest.raises(UnknownNameError, match="unknown framework 'c'"):
         shelf.newest("framework", parse_name("c"), None)

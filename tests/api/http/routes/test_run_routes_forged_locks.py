@@ -59,7 +59,7 @@ def test_a_lock_of_another_dataset_under_a_published_name_is_refused(client: Cli
         registry.store.put(io.BytesIO(content(manifest)))
     refused = client.post("/v1/locks", json={"text": dump(forged.lock)})
     assert refused.status_code == 409, refused.text
-    assert "dataset/digits@1.0.0 is published with other content" in refused.json()["detail"]
+    assert "dataset/digits@1.0.0 is already published with different content" in refused.json()["detail"]
 
 
 def test_a_lock_that_names_a_released_harness_under_a_false_version_is_refused(

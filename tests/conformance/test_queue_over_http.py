@@ -68,3 +68,4 @@ def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         session._connections._clients["", None] = client
         made.queue = Reached(ApiClient(session, VERSION, has_token=False), behind)
         yield made
+        session._connections._clients.clear()  # the test's own client, which is closed here

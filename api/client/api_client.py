@@ -14,13 +14,13 @@ from benchlock.api.schemas.problem_details import MEDIA_TYPE, NOTHING_SERVED, Pr
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.net.http_session import (
     ATTEMPTS,
-    SILENCE_SECONDS,
     ServerResponse,
     Session,
     TransientError,
     pause,
     retry_attempts,
 )
+from benchlock.artifacts.net.network_policy import SILENCE_SECONDS
 
 _TOLERANCE: Final = timedelta(seconds=2)
 """``Date`` has whole seconds, so a smaller difference between the clocks is not significant."""
@@ -107,7 +107,7 @@ class ApiClient:
     @property
     def where(self) -> str:
         """Return the server's URL."""
-        return str(self._session.home)
+        return self._session.name
 
     def get(self, path: str, answer: type[Document], /, **query: str | int | None) -> Document:
         """Fetch the document at ``path``; query parameters that are None are left out.

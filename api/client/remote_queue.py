@@ -12,7 +12,7 @@ from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.lock_schemas import KeptLock
 from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.net.http_session import SILENCE_SECONDS
+from benchlock.artifacts.net.network_policy import SILENCE_SECONDS
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_types import (

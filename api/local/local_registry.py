@@ -62,20 +62,17 @@ class LocalRegistry:
 def source_access() -> "SourceAccess":
     """Return how remote sources are accessed, as configured in the environment.
 
-    HF_TOKEN and HF_ENDPOINT are the Hub's own variables. BENCHLOCK_REDIRECT_HOSTS lists the hosts to which redirects
-    may lead whatever their addresses. HTTPS_PROXY, NO_PROXY and the like have their usual meaning.
-    BENCHLOCK_DOWNLOAD_TIME limits the time of one download.
+    HF_TOKEN and HF_ENDPOINT are the Hub's own variables, BENCHLOCK_DOWNLOAD_TIME limits the time of one download, and
+    ``read_network_policy`` reads the rest.
 
     Raises:
         InvalidInputError: BENCHLOCK_DOWNLOAD_TIME is not a duration.
     """
-    from urllib.request import getproxies  # noqa: PLC0415 - used by publishing only
-
-    from benchlock.api.local.image_lookup import redirect_hosts  # noqa: PLC0415
-    from benchlock.artifacts.sources import Hub, NetworkPolicy, SourceAccess  # noqa: PLC0415
+    from benchlock.api.local.image_lookup import read_network_policy  # noqa: PLC0415 - used by publishing only
+    from benchlock.artifacts.sources import Hub, SourceAccess  # noqa: PLC0415
 
     hub = Hub(os.environ.get("HF_ENDPOINT", "").rstrip("/") or Hub().endpoint, os.environ.get("HF_TOKEN") or None)
-    network = NetworkPolicy(redirect_hosts=redirect_hosts(), proxies=getproxies())
+    network = read_network_policy()
     longest = _read_setting(DOWNLOAD_TIME, parse_seconds, "30m")
     return SourceAccess(network if longest is None else replace(network, longest=longest), hub)
 

@@ -7,9 +7,9 @@ and for the scope in the challenge, with the user's name and password if there a
 import base64
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlencode, urljoin
 
 import msgspec
@@ -27,24 +27,19 @@ from benchlock.artifacts.net.http_session import (
     NOT_ALLOWED,
     NOT_FOUND,
     OK,
+    SERVER_ERROR,
     ErrorPolicy,
     Session,
     TransientError,
-    convert_network_errors,
     pause,
 )
+from benchlock.artifacts.net.network_policy import NetworkPolicy
 from benchlock.artifacts.net.urls import check_url, redact_url
 from benchlock.artifacts.oci.oci_documents import DOCKER_INDEX, DOCKER_MANIFEST, INDEX, LARGEST_MANIFEST, MANIFEST
 from benchlock.artifacts.oci.oci_reference import Repository
 
-if TYPE_CHECKING:
-    from benchlock.artifacts.net.http_session import Client
-
-
 _SCHEME = re.compile(r"(?:^|,\s*)(Bearer|Basic)\s+", re.IGNORECASE)
 _PARAMETER = re.compile(r'([A-Za-z_]+)="([^"]*)"')
-_LONGEST_TOKEN = 1 << 20  # bytes of the response with the token
-_OK, _SERVER_ERROR = 200, 500
 LOGIN_ADVICE = "log in with `docker login` as a user with access, or ask the operator of the registry"
 
 
@@ -67,17 +62,13 @@ class _Token(msgspec.Struct, frozen=True):
     access_token: str = ""
 
 
-def authorize(
-    client: "Client", challenge: str, credentials: Credentials | None, where: str, *, loopback_http: bool
-) -> str:
-    """Return the ``Authorization`` header that answers the challenge ``WWW-Authenticate`` of ``where``.
+def authorize(credentials: Credentials | None, session: Session, challenge: str) -> str:
+    """Return the ``Authorization`` header that answers the challenge in ``WWW-Authenticate``.
 
     Args:
-        client: The connections.
-        challenge: The value of ``WWW-Authenticate``.
         credentials: The user's credentials, if any.
-        where: The name of the registry in error messages.
-        loopback_http: Permit a realm without TLS on this machine.
+        session: The session with the registry.
+        challenge: The value of ``WWW-Authenticate``.
 
     Raises:
         InvalidInputError: The realm is a URL that no password may be sent to.
@@ -85,11 +76,11 @@ def authorize(
     """
     challenges = _parse_challenges(challenge)
     if "bearer" in challenges:
-        return f"Bearer {_request_token(client, challenges['bearer'], credentials, where, loopback_http=loopback_http)}"
+        return f"Bearer {_request_token(credentials, session, challenges['bearer'])}"
     if "basic" in challenges and credentials is not None:
         return credentials.basic
     reason = "it requires a user name and password" if "basic" in challenges else "it does not name a token server"
-    raise _make_denied_error(where, reason)
+    raise _make_denied_error(session.name, reason)
 
 
 def _make_denied_error(where: str, reason: str) -> UnavailableError:
@@ -106,30 +97,21 @@ def _parse_challenges(header: str) -> Mapping[str, Mapping[str, str]]:
     }
 
 
-def _request_token(
-    client: "Client", challenge: Mapping[str, str], credentials: Credentials | None, where: str, *, loopback_http: bool
-) -> str:
-    realm = challenge.get("realm", "")
+def _request_token(credentials: Credentials | None, session: Session, challenge: Mapping[str, str]) -> str:
+    realm, where = challenge.get("realm", ""), session.name
     try:
-        check_url(realm, loopback_http=loopback_http)
+        check_url(realm, loopback_http=session.policy.loopback_http)
     except InvalidInputError as error:
         raise InvalidInputError(f"{where} names an unusable token server: {error.what}", where=where) from error
     query = urlencode([(key, challenge[key]) for key in ("service", "scope") if key in challenge])
     headers = {} if credentials is None else {"Authorization": credentials.basic}
-    url = f"{realm}{'&' if '?' in realm else '?'}{query}"
-    with convert_network_errors(realm), client.stream("GET", url, headers=headers) as response:
-        content = b""
-        for chunk in response.iter_raw():
-            content += chunk
-            if len(content) > _LONGEST_TOKEN:
-                break
-        status = response.status_code
-    if status >= _SERVER_ERROR:
-        raise TransientError(f"{redact_url(realm)} answers {status}", where=where, next_step="try again later")
-    if status != _OK:
-        raise _make_denied_error(where, f"its token server {redact_url(realm)} answers {status}")
+    response = session.ask_token_service(f"{realm}{'&' if '?' in realm else '?'}{query}", headers)
+    if response.status >= SERVER_ERROR:
+        raise TransientError(f"{redact_url(realm)} answers {response.status}", where=where, next_step="try again later")
+    if response.status != OK:
+        raise _make_denied_error(where, f"its token server {redact_url(realm)} answers {response.status}")
     try:
-        document = msgspec.json.decode(content, type=_Token)
+        document = msgspec.json.decode(response.content, type=_Token)
     except msgspec.MsgspecError as error:
         raise UnavailableError(f"{redact_url(realm)} returned no token: {error}", where=where) from error
     return document.token or document.access_token
@@ -163,9 +145,8 @@ class RegistryClient(BlobClient):
         self,
         repository: Repository,
         credentials: Credentials | None = None,
+        policy: NetworkPolicy | None = None,
         *,
-        redirect_hosts: frozenset[str] = frozenset(),
-        public_only: bool = False,
         piece: int = UPLOAD_CHUNK,
     ) -> None:
         """Prepare the session.
@@ -173,19 +154,13 @@ class RegistryClient(BlobClient):
         Args:
             repository: The repository.
             credentials: The user's credentials, if any.
-            redirect_hosts: Hosts that the registry may redirect to whatever their addresses; others need public ones.
-            public_only: The registry and its token service need public addresses too.
+            policy: The network policy; the repository decides whether the connection is encrypted.
             piece: Bytes of a blob that one request sends, unless the registry demands more.
         """
         self._repository = repository
-        authorize = partial(_authorize_for, repository, credentials)
-        session = Session(
-            repository,
-            REGISTRY_ERROR_POLICY,
-            authorize=authorize,
-            redirect_hosts=redirect_hosts,
-            public_only=public_only,
-        )
+        policy = replace(policy or NetworkPolicy(), loopback_http=repository.plain)
+        answer = partial(authorize, credentials)
+        session = Session(repository.url, str(repository), REGISTRY_ERROR_POLICY, policy, authorize=answer)
         super().__init__(session, piece=piece)
 
     @property
@@ -287,10 +262,6 @@ class RegistryClient(BlobClient):
 
     def _manifest(self, reference: str) -> str:
         return self._session.url(f"manifests/{reference}")
-
-
-def _authorize_for(repository: Repository, credentials: Credentials | None, client: "Client", challenge: str) -> str:
-    return authorize(client, challenge, credentials, str(repository), loopback_http=repository.plain)
 
 
 def _next_page(link: str, url: str) -> str | None:

@@ -127,7 +127,7 @@ def test_exit_codes(desk: Commands, hub: HubServer, web: Web, tmp_path: Path) ->
     refused(desk, 2, manifest(tmp_path, ("x", "https://user:secret@localhost/x", WEIGHTS)))
     web.pages["/private"] = redirect("https://169.254.169.254/latest?token=secret")
     error = refused(desk, 2, manifest(tmp_path, ("x", f"{web.origin}/private?token=secret", WEIGHTS)))
-    assert "169.254.169.254 is not public" in error["message"]
+    assert "169.254.169.254, which is not public" in error["message"]
     refused(desk, 5, manifest(tmp_path, ("x", f"{web.origin}/missing", WEIGHTS)))
     refused(desk, 2, manifest(tmp_path, ("x", f"dvc://{tmp_path}/nothing@main/x", WEIGHTS)))
     hub.storage.pages[f"/lfs/{to_hex(digest_bytes(WEIGHTS))}"] = File(WEIGHTS[:-1] + b"?")

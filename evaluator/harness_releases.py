@@ -52,9 +52,9 @@ def check_version(harness: "LockedHarness") -> None:
     version = find_version(harness.digest)
     if version not in (None, harness.version):
         raise IntegrityError(
-            f"the lock names harness {harness.version} with the digest of harness {version}",
+            f"the lock has harness {harness.version} with the digest of harness {version}",
             where=f"harness {harness.version}",
-            next_step="lock the request again; this lock was made by hand",
+            next_step="lock the request again; this lock was edited by hand",
         )
 
 

@@ -30,7 +30,7 @@ _HEAD_BYTES = 4096
 
 
 TARGET = click.argument(
-    "target", metavar="KIND/NAME[@CONSTRAINT]|RUN", callback=complete_run_id, help="An artifact, or run/ID."
+    "target", metavar="KIND/NAME[@CONSTRAINT]|RUN", callback=complete_run_id, help="Artifact or run."
 )
 
 
@@ -43,10 +43,15 @@ TARGET = click.argument(
     type=click.Path(path_type=Path),
     help="Manifests, or folders with a manifest.yaml.",
 )
-@click.option("--dry-run", is_flag=True, help="Check everything, publish nothing.")
+@click.option("--dry-run", is_flag=True, help="Check everything without publishing.")
 @click.pass_obj
 def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -> None:
-    """Publish artifacts: every file under its digest, immutable from then on."""
+    """Publish artifacts to the registry.
+
+    Files are stored under their digests; a published version never changes.
+
+    Example: benchlock publish models/digits/manifest.yaml
+    """
     from benchlock.api.local.image_lookup import make_lenient_lookup  # noqa: PLC0415
     from benchlock.registry.publishing.publication import dry_run_publish_all, publish_all  # noqa: PLC0415
     from benchlock.registry.text.problems import Problems  # noqa: PLC0415
@@ -84,7 +89,7 @@ def _open_contents(invocation: Invocation, *, creates: bool) -> "Iterator[tuple[
     if registry is not None:
         yield registry.catalogue, registry.store
         return
-    output.say(f"no registry in {invocation.registry} yet: checked against an empty one")
+    output.say(f"no registry in {invocation.registry} yet: checking against an empty one")
     with open_empty_registry() as empty:
         yield empty
 
@@ -98,8 +103,8 @@ def read_draft(path: Path) -> "Draft":
     others = [] if file.exists() else _find_manifests(path)
     text = output.read_text(
         file,
-        next_step=f"name {', '.join(others) or f'a manifest, or a folder with a {MANIFEST}'}",
-        recode=f"save it as UTF-8; of a model's file, benchlock init model {file} writes the manifest",
+        next_step=f"use {', '.join(others) or f'a manifest, or a folder with a {MANIFEST}'}",
+        recode=f"save it as UTF-8; to create a manifest of a model file, run benchlock init model {file}",
     )
     return drafts.read_draft(text, str(file), file.absolute(), source_access())
 
@@ -118,7 +123,7 @@ def _find_manifests(folder: Path) -> list[str]:
 def published_line(published: "PublishResult", *, dry_run: bool = False) -> str:
     """Describe the result of a publication in one line."""
     verb = {(True, False): "published", (True, True): "would publish"}.get(
-        (published.changed, dry_run), "already there:"
+        (published.changed, dry_run), "already published:"
     )
     return f"{verb} {published.reference}  {published.digest}"
 
@@ -136,10 +141,13 @@ def published_document(published: "PublishResult") -> dict[str, Any]:
 
 
 @click.command("list")
-@click.argument("kind", metavar="[KIND]", default="", help="model, framework, dataset or image.")
+@click.argument("kind", metavar="[KIND]", default="", help="Only this kind: model, framework, dataset or image.")
 @click.pass_obj
 def list_artifacts(invocation: Invocation, kind: str) -> None:
-    """List what is published."""
+    """List published artifacts.
+
+    Example: benchlock list model
+    """
     from benchlock.registry.names import parse_kind  # noqa: PLC0415
 
     entries = invocation.opened.catalogue.list(parse_kind(kind) if kind else None)
@@ -174,7 +182,10 @@ def entry_document(entry: "Entry") -> dict[str, Any]:
 @TARGET
 @click.pass_obj
 def show(invocation: Invocation, target: str) -> None:
-    """Show an artifact's manifest, or a run with everything that was recorded."""
+    """Show an artifact or a run.
+
+    Example: benchlock show model/digits@1.0.0
+    """
     if target.startswith(RUN_PREFIX):
         from benchlock.api.cli.run_history_commands import show_run  # noqa: PLC0415
 
@@ -188,11 +199,11 @@ def _refuse_lock(target: str) -> None:
     from benchlock.api.cli.lock_commands import ID_PREFIX  # noqa: PLC0415
 
     if target.startswith(ID_PREFIX) or (target.endswith(".lock") and Path(target).is_file()):
-        step = f"benchlock runs --lock {target} lists its runs, and show says of a run what was locked"
+        step = f"benchlock runs --lock {target} lists its runs"
         raise InvalidInputError(
-            f"{target} is a lock, no artifact",
+            f"{target} is a lock, not an artifact",
             where=target,
-            next_step=step if target.startswith(ID_PREFIX) else f"read it, it is text; {step}",
+            next_step=step if target.startswith(ID_PREFIX) else f"open it in a text editor; {step}",
         )
 
 
@@ -217,7 +228,7 @@ def _show_artifact(invocation: Invocation, target: str) -> None:
     output.print_fields({"artifact": str(entry.reference), **fields, "versions": ", ".join(document["versions"])})
     if document["sources"]:
         output.echo()
-        output.echo("from")
+        output.echo("sources")
         output.print_fields({f"  {path}": source for path, source in document["sources"].items()})
     output.echo()
     output.print_json(document["manifest"])
@@ -228,7 +239,7 @@ def _show_artifact(invocation: Invocation, target: str) -> None:
         output.echo()
         output.echo_quoted(card.text.split("\n"))
         if card.cut:
-            output.echo(f"… {card.cut} characters more: benchlock get {target}")
+            output.echo(f"… {card.cut} more characters: benchlock get {target}")
 
 
 def find_artifact(invocation: Invocation, target: str) -> "Entry":
@@ -243,11 +254,21 @@ def find_artifact(invocation: Invocation, target: str) -> "Entry":
 @click.command()
 @TARGET
 @click.option(
-    "-o", "--output", "out", metavar="DIR", type=click.Path(path_type=Path), help="Where to; default: its name."
+    "-o",
+    "--output",
+    "out",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Output folder; default: the name of the target.",
 )
 @click.pass_obj
 def get(invocation: Invocation, target: str, out: Path | None) -> None:
-    """Write an artifact's files, or a run's predictions and samples, each verified."""
+    """Write the files of an artifact or a run to a folder.
+
+    Files of a run are its predictions, samples and logs. Every file is verified.
+
+    Example: benchlock get model/digits@1.0.0 -o digits
+    """
     from benchlock.registry.publishing.artifact_export import export  # noqa: PLC0415
 
     if target.startswith(RUN_PREFIX):
@@ -261,7 +282,7 @@ def get(invocation: Invocation, target: str, out: Path | None) -> None:
         reference = find_artifact(invocation, target).reference
         folder = out or Path(f"{reference.name.replace('/', '-')}-{reference.version}")
         manifest = invocation.opened.catalogue.manifest(reference)
-        count, more = export(manifest, invocation.opened.store, folder, invocation.progress), " and a manifest of them"
+        count, more = export(manifest, invocation.opened.store, folder, invocation.progress), " and their manifest"
     if invocation.as_json:
         output.print_json({"target": target, "folder": str(folder), "files": count})
     else:
@@ -269,12 +290,17 @@ def get(invocation: Invocation, target: str, out: Path | None) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="KIND/NAME@VERSION", help="One version.")
-@click.option("--reason", default="", help="Why nobody should choose it any more.")
-@click.option("--undo", is_flag=True, help="Admit it to new resolutions again.")
+@click.argument("target", metavar="KIND/NAME@VERSION", help="Version to yank.")
+@click.option("--reason", default="", help="Why the version should not be used.")
+@click.option("--undo", is_flag=True, help="Undo the yank.")
 @click.pass_obj
 def yank(invocation: Invocation, target: str, reason: str, *, undo: bool) -> None:
-    """Hide a version from new resolutions; locks that name it still run."""
+    """Exclude a version from new resolutions.
+
+    Existing locks keep the version.
+
+    Example: benchlock yank model/digits@1.0.0 --reason "wrong labels"
+    """
     from benchlock.registry.names import parse_reference  # noqa: PLC0415
 
     reference = parse_reference(target)
@@ -283,4 +309,4 @@ def yank(invocation: Invocation, target: str, reason: str, *, undo: bool) -> Non
     if invocation.as_json:
         output.print_json({"target": str(reference), "yanked": not undo, "changed": changed})
     else:
-        output.echo(f"{reference} is {'admitted again' if undo else 'yanked'}{'' if changed else ' already'}")
+        output.echo(f"{reference} is {'no longer yanked' if undo else 'yanked'}{'' if changed else ' already'}")

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @click.group(no_args_is_help=False)
 def bundle() -> None:
-    """Bundles: a lock, and a run of it, with every byte in one file."""
+    """Export and import locks and runs as single files."""
 
 
 @bundle.command()
-@click.argument("target", metavar="LOCK|RUN", callback=complete_run_id, help="A lockfile, a lock's id, or run/ID.")
+@click.argument("target", metavar="LOCK|RUN", callback=complete_run_id, help="Lockfile, lock id or run id.")
 @click.option(
     "-o",
     "--output",
@@ -32,12 +32,17 @@ def bundle() -> None:
     metavar="FILE",
     type=click.Path(path_type=Path),
     required=True,
-    help="The bundle's file.",
+    help="Bundle file.",
 )
-@click.option("--platform", metavar="OS/ARCH/DEVICE", default="", help="Only what this platform needs; default: all.")
+@click.option(
+    "--platform", metavar="OS/ARCH/DEVICE", default="", help="Only blobs that this platform needs; default: all."
+)
 @click.pass_obj
 def create(invocation: Invocation, target: str, out: Path, platform: str) -> None:
-    """Write a lock, and a run with its record, with every blob that they name."""
+    """Write a lock or a run with all its blobs to a file.
+
+    Example: benchlock bundle create run/01kam1v3mz4w0q3d5g7h9j2k4m -o digits.bundle
+    """
     from benchlock.evaluator.workflows.bundles import create_bundle  # noqa: PLC0415
     from benchlock.registry.publishing.lock_bundle import describe_absent_parts  # noqa: PLC0415
 
@@ -63,7 +68,7 @@ def create(invocation: Invocation, target: str, out: Path, platform: str) -> Non
     output.print_fields(
         {
             "lock": lock.id,
-            "runs": ", ".join(runs) or "none: what imports it has nothing to compare a rerun with",
+            "runs": ", ".join(runs) or "none, so an importer cannot compare a rerun",
             "platforms": ", ".join(str(target_platform) for target_platform in created.platforms),
             "blobs": created.blobs,
         }
@@ -81,10 +86,15 @@ def _find_lock_and_run(invocation: Invocation, target: str) -> "tuple[Lock, Run 
 
 
 @bundle.command("import")
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path), help="What `bundle create` wrote.")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path), help="Bundle file.")
 @click.pass_obj
 def import_(invocation: Invocation, file: Path) -> None:
-    """Check a bundle as a whole, and take in its blobs, lock and runs; no name that is here changes."""
+    """Verify a bundle and import its blobs, lock and runs.
+
+    Existing names in the registry do not change.
+
+    Example: benchlock bundle import digits.bundle
+    """
     from benchlock.artifacts.bundles.bundle_reader import open_bundle  # noqa: PLC0415
 
     with open_bundle(file):  # an invalid bundle must not create a registry
@@ -93,7 +103,7 @@ def import_(invocation: Invocation, file: Path) -> None:
     for warning in report.warnings:
         say(f"warning: {warning}")
     for reference, reason in report.kept_out.items():
-        say(f"{reference} is not in the catalogue, and the lock runs without: {reason}")
+        say(f"{reference} was not added to the catalogue, but the lock can run: {reason}")
     if invocation.as_json:
         output.print_json(_import_document(report))
         return

@@ -80,42 +80,56 @@ class Invocation:
         return RemoteAccess(self.opened.client)
 
 
-COMMANDS = {
-    "publish": "artifacts_commands.publish",
-    "init": "manifest_commands.init",
-    "golden": "golden_command.golden",
-    "list": "artifacts_commands.list_artifacts",
-    "show": "artifacts_commands.show",
-    "runs": "run_history_commands.runs",
-    "hide": "run_history_commands.hide",
-    "get": "artifacts_commands.get",
-    "yank": "artifacts_commands.yank",
-    "resolve": "lock_commands.resolve",
-    "lock": "lock_commands.lock",
-    "diff": "lock_commands.diff",
-    "why": "lock_commands.why",
-    "run": "run_commands.run",
-    "rerun": "run_commands.rerun",
-    "compare": "compare_command.compare",
-    "worker": "queue_commands.worker",
-    "jobs": "queue_commands.jobs",
-    "cancel": "queue_commands.cancel",
-    "explain": "queue_commands.explain",
-    "machines": "queue_commands.machines",
-    "image": "image_commands.image",
-    "bundle": "bundle_commands.bundle",
-    "import": "manifest_commands.import_group",
-    "backup": "maintenance_commands.backup",
-    "restore": "maintenance_commands.restore",
-    "db": "maintenance_commands.db",
-    "verify": "maintenance_commands.verify",
-    "gc": "maintenance_commands.gc",
-    "token": "server_commands.token",
-    "log": "server_commands.log",
-    "doctor": "maintenance_commands.doctor",
-    "serve": "server_commands.serve",
+COMMAND_GROUPS = {
+    "Artifacts": {
+        "publish": "artifacts_commands.publish",
+        "init": "manifest_commands.init",
+        "golden": "golden_command.golden",
+        "list": "artifacts_commands.list_artifacts",
+        "show": "artifacts_commands.show",
+        "get": "artifacts_commands.get",
+        "yank": "artifacts_commands.yank",
+        "image": "image_commands.image",
+        "import": "manifest_commands.import_group",
+    },
+    "Locks": {
+        "resolve": "lock_commands.resolve",
+        "lock": "lock_commands.lock",
+        "diff": "lock_commands.diff",
+        "why": "lock_commands.why",
+    },
+    "Runs": {
+        "run": "run_commands.run",
+        "rerun": "run_commands.rerun",
+        "compare": "compare_command.compare",
+        "runs": "run_history_commands.runs",
+        "hide": "run_history_commands.hide",
+        "bundle": "bundle_commands.bundle",
+    },
+    "Queue": {
+        "worker": "queue_commands.worker",
+        "jobs": "queue_commands.jobs",
+        "cancel": "queue_commands.cancel",
+        "explain": "queue_commands.explain",
+        "machines": "queue_commands.machines",
+    },
+    "Administration": {
+        "db": "maintenance_commands.db",
+        "backup": "maintenance_commands.backup",
+        "restore": "maintenance_commands.restore",
+        "verify": "maintenance_commands.verify",
+        "gc": "maintenance_commands.gc",
+        "serve": "server_commands.serve",
+        "token": "server_commands.token",
+        "log": "server_commands.log",
+        "doctor": "maintenance_commands.doctor",
+    },
 }
-"""The module in this folder that has the command, and its name there; in the order of the help text."""
+"""The commands by the heading of the help text: each with its module in this folder and its name there."""
+COMMANDS = {name: place for group in COMMAND_GROUPS.values() for name, place in group.items()}
+MAX_SUMMARY = 60
+"""The maximum length of a command's summary, so that it fits its line of the help text."""
+_NAMES_WIDTH = max(map(len, COMMANDS))
 
 
 class CommandGroup(click.Group):
@@ -124,6 +138,13 @@ class CommandGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """List the names of all commands in the order of the help text."""
         return list(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section of the help text per group of commands."""
+        for heading, names in COMMAND_GROUPS.items():
+            commands = {name.ljust(_NAMES_WIDTH): self.get_command(ctx, name) for name in names}
+            with formatter.section(heading):
+                formatter.write_dl([(name, c.get_short_help_str(MAX_SUMMARY)) for name, c in commands.items() if c])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import the command called ``cmd_name``, None if it is unknown."""
@@ -150,9 +171,9 @@ class CommandGroup(click.Group):
     show_envvar=True,
     metavar="DIR|URL",
     default="",
-    help="A registry's folder, or the URL of a server; its token is in BENCHLOCK_TOKEN.",
+    help="Folder of a registry, or URL of a server (token in BENCHLOCK_TOKEN).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document to standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 @click.pass_context
 def benchlock(context: click.Context, registry: str, *, as_json: bool) -> None:
     """A reproducible artifact registry and evaluation store for deep learning."""  # noqa: D401 - the help text of the program

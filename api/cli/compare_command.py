@@ -24,7 +24,7 @@ from benchlock.api.cli.run_options import (
     parse_isolation,
     parse_shares,
 )
-from benchlock.api.cli.run_tables import format_figure, format_interval, format_mark
+from benchlock.api.cli.run_tables import format_interval, format_mark, format_metric
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
@@ -53,9 +53,9 @@ def print_comparison(comparison: "Comparison") -> None:
     for sentence in (*(f"not comparable: {reason}" for reason in comparison.reasons), *comparison.replays):
         output.echo_wrapped(sentence)
     for arm, findings in comparison.findings:
-        how = f"{len(arm.runs)} rounds" if comparison.interleaved else "runs that did not take turns"
+        how = f"{len(arm.runs)} interleaved rounds" if comparison.interleaved else "not interleaved"
         output.echo()
-        output.echo(f"{_arm_name(arm)} against {_arm_name(arms[0])}, in {how}")
+        output.echo(f"{_arm_name(arm)} against {_arm_name(arms[0])}, {how}")
         rows = [
             (
                 finding.metric,
@@ -113,11 +113,11 @@ def _arm_cells(arm: "Arm") -> dict[str, str]:
         metric = replace(first, self_reported=arm.is_self_reported(first.key))
         values = arm.values(metric.key)
         if len(values) == 1 or is_exact(metric.name, values):
-            cells[metric.key] = f"{format_figure(metric)} {format_interval(metric)}"
+            cells[metric.key] = f"{format_metric(metric)} {format_interval(metric)}"
         else:
             ci = find_interval_over_runs(values)
             ends = f"[{format_value(ci.low, metric.unit)}, {format_value(ci.high, metric.unit)}]"
-            cells[metric.key] = f"{format_figure(replace(metric, value=centre(values)))} {ends}"
+            cells[metric.key] = f"{format_metric(replace(metric, value=centre(values)))} {ends}"
     return cells
 
 
@@ -160,22 +160,27 @@ class _CompareOptions:
     nargs=-1,
     required=True,
     callback=complete_run_ids,
-    help="Two or more.",
+    help="Two or more runs or locks.",
 )
-@click.option("--force", is_flag=True, help="Show figures side by side that are not comparable.")
-@click.option("--interleave", is_flag=True, help="Run LOCKs by turns, the first one twice a round, and compare.")
-@click.option("--rounds", type=click.IntRange(min=3), help="With --interleave: so many; default: 6 to 10.")
+@click.option("--force", is_flag=True, help="Show the metrics even if the runs are not comparable.")
+@click.option("--interleave", is_flag=True, help="Run locks interleaved, with an A/A control of the first.")
+@click.option("--rounds", type=click.IntRange(min=3), help="Number of rounds with --interleave; default: 6 to 10.")
 @click.option(
     "--margin",
     metavar="METRIC=SHARE",
     multiple=True,
-    help="With --interleave: relative difference that counts as equivalent.",
+    help="Relative difference that counts as equivalent, with --interleave.",
 )
 @ISOLATION
 @ALLOW_CODE
 @click.pass_obj
 def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - the fields of _CompareOptions
-    """Put runs side by side, or run locks by turns; refuse what is not comparable."""
+    """Compare runs, or run locks interleaved and compare them.
+
+    Runs under different conditions are refused.
+
+    Example: benchlock compare --interleave old.lock new.lock
+    """
     settings = _CompareOptions(**options)
     margins = parse_shares("--margin", settings.margin)
     comparison = (
@@ -205,7 +210,7 @@ def _all_equivalent(comparison: "Comparison", margins: Mapping[str, float]) -> b
         if not any(_is_equivalent(name, finding.metric) for finding in group)
     }
     for name in sorted(missing):
-        say(f"warning: {name} cannot be compared: not every run has it")
+        say(f"warning: cannot compare {name}: not every run has it")
     return not missing and all(finding.answer == "equivalent" for group in several for finding in group)
 
 
@@ -225,20 +230,20 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _C
 
     if settings.rounds is not None or settings.margin or settings.isolation or settings.allow_code:
         raise InvalidInputError(
-            "--rounds, --margin, --isolation and --allow-code are for runs that are yet to be made",
-            next_step="name locks with --interleave; a request's `equivalence` states margins beforehand too",
+            "--rounds, --margin, --isolation and --allow-code need --interleave",
+            next_step="give locks with --interleave; `equivalence` in a request also states margins in advance",
         )
     for text in targets:
         if not text.startswith(RUN_PREFIX):
-            step = "write run/ and its 26 characters, as `runs` lists them; locks are compared with --interleave"
-            raise InvalidInputError(f"{text!r} is no run", where=text, next_step=step)
+            step = "use a run id as listed by `runs`; to compare locks, add --interleave"
+            raise InvalidInputError(f"invalid run id {text!r}", where=text, next_step=step)
     ids = [parse_run_id(text) for text in targets]
     pair = _open_prediction_pairs(invocation).compare
     comparison = compare_recorded_runs(invocation.opened.records, partial(read_lock, invocation), ids, pair)
     if comparison.reasons and not settings.force:
         raise RefusedError(
             f"these runs are not comparable with {ids[0]}: {'; '.join(comparison.reasons)}",
-            next_step="compare runs of equal conditions, or see them side by side with --force",
+            next_step="compare runs with equal conditions, or show them anyway with --force",
         )
     return comparison
 
@@ -282,4 +287,4 @@ def _warn(run: "Run") -> None:
         say(f"warning: {reason}")
     validity = validity_of(run)
     if validity is not None and not validity.valid:
-        say(f"warning: LoadGen calls {run.id} {validity.words}")
+        say(f"warning: LoadGen result of {run.id}: {validity.words}")

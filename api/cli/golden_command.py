@@ -29,37 +29,43 @@ _MAX_LISTED = 5
 
 
 @click.command()
-@click.argument("manifest", metavar="MANIFEST", type=click.Path(path_type=Path), help="A model's, published or not.")
+@click.argument(
+    "manifest", metavar="MANIFEST", type=click.Path(path_type=Path), help="Manifest of a model, published or not."
+)
 @click.option(
     "--sample",
     "files",
     metavar="FILE",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A picture, sound, text or tensor (.npy).",
+    help="Sample file: a picture, audio, text or tensor (.npy).",
 )
 @click.option(
     "--from",
     "dataset",
     metavar="NAME[@CONSTRAINT]",
     default="",
-    help="A published dataset to take samples of; default: that of a claim.",
+    help="Published dataset to take samples from; default: that of the first claim.",
 )
-@click.option("--split", default="", help="Of the dataset; default: its only one.")
-@click.option("--samples", "count", type=click.IntRange(1, 256), default=_SAMPLES, show_default=True, help="How many.")
-@click.option("--index", "numbers", type=click.IntRange(0), multiple=True, help="This sample of the split.")
+@click.option("--split", default="", help="Split of the dataset; default: its only split.")
+@click.option(
+    "--samples", "count", type=click.IntRange(1, 256), default=_SAMPLES, show_default=True, help="Number of samples."
+)
+@click.option("--index", "numbers", type=click.IntRange(0), multiple=True, help="Number of a sample in the split.")
 @click.option(
     "-o",
     "--output",
     "out",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Default: the manifest's golden file.",
+    help="Output file; default: the golden file of the manifest.",
 )
-@click.option("--check", is_flag=True, help="Check the golden file that the manifest lists; write nothing.")
-@click.option("--force", is_flag=True, help="Write what is no better than guessing, or over a file.")
-@click.option("--image", default="", metavar="NAME[@CONSTRAINT]", help="Default: as a lock would choose.")
-@click.option("--device", default="cpu", show_default=True, help="What the model runs on.")
+@click.option("--check", is_flag=True, help="Check the golden file of the manifest; write nothing.")
+@click.option("--force", is_flag=True, help="Overwrite the file; write even if the model is no better than chance.")
+@click.option(
+    "--image", default="", metavar="NAME[@CONSTRAINT]", help="Image to run in; default: as a lock would choose."
+)
+@click.option("--device", default="cpu", show_default=True, help="Device to run the model on.")
 @click.option("--memory", default="4GiB", show_default=True, help="The limit of the trial.")
 @click.option("--time", default="10m", show_default=True, help="The limit of the trial.")
 @ISOLATION
@@ -73,7 +79,10 @@ def golden(
     out: Path | None,
     **options: Any,  # noqa: ANN401 - of several types
 ) -> None:
-    """Make a model's golden tensors, or check them."""
+    """Create or check the golden tensors of a model.
+
+    Example: benchlock golden models/digits/manifest.yaml --from digits
+    """
     from benchlock.api.local.golden_runs import GoldenRequest, golden_source, require_model  # noqa: PLC0415
 
     draft = read_draft(manifest)
@@ -90,15 +99,17 @@ def golden(
     )
     source = golden_source(draft)
     if files and options["dataset"]:
-        raise InvalidInputError("samples come from files or from a dataset", next_step="leave out --sample or --from")
+        raise InvalidInputError("--sample and --from exclude each other", next_step="omit --sample or --from")
     if not options["dataset"] and (options["split"] or options["numbers"]):
-        raise InvalidInputError("--split and --index are of a dataset", next_step="name it with --from")
+        raise InvalidInputError("--split and --index need a dataset", next_step="give the dataset with --from")
     if not (files or options["dataset"] or options["check"] or (source is not None and _is_there(draft.path, source))):
         options |= _claim_options(require_model(draft))
     if not files and not options["dataset"]:
         _check(invocation, request, source)
     elif options["check"]:
-        raise InvalidInputError("--check looks at the golden file that is there", next_step="leave out the samples")
+        raise InvalidInputError(
+            "--check reads the existing golden file and takes no samples", next_step="omit --sample and --from"
+        )
     else:
         _make(invocation, request, out, options)
 
@@ -121,11 +132,11 @@ def _check(invocation: Invocation, request: "GoldenRequest", source: str | None)
     path = request.draft.path
     if source is None or not _is_there(path, source):
         datasets = sorted({str(entry.reference.name) for entry in invocation.opened.catalogue.list("dataset")})
-        published = f" (published are {', '.join(datasets[:_MAX_LISTED])})" if datasets else ""
+        published = f" (published: {', '.join(datasets[:_MAX_LISTED])})" if datasets else ""
         raise InvalidInputError(
-            f"{path} lists no golden file" if source is None else f"the golden file {source} is not there",
+            f"{path} lists no golden file" if source is None else f"the golden file {source} does not exist",
             where=f"files ({path})",
-            next_step=f"make it: benchlock golden {path} --from DATASET{published}, or --sample FILE",
+            next_step=f"create it: benchlock golden {path} --from DATASET{published}, or --sample FILE",
         )
     trial = try_golden(invocation.opened, request, None, invocation.progress, output.say)
     _refuse_failed(trial, path)
@@ -149,8 +160,8 @@ def _make(invocation: Invocation, request: "GoldenRequest", out: Path | None, op
     model, claims = require_model(draft), tuple[float, ...]()
     target = _target(draft.path, golden_source(draft), out)
     if target.exists() and not force:
-        step = f"check it with benchlock golden {draft.path}; or remove it, or write over it with --force"
-        raise InvalidInputError(f"{target} is there already", where=str(target), next_step=step)
+        step = f"check it with benchlock golden {draft.path}, or overwrite it with --force"
+        raise InvalidInputError(f"{target} already exists", where=str(target), next_step=step)
     making = GoldenTask(len(request.files) or options["count"], options["numbers"], _SCORED_SAMPLES)
     of = f"{len(request.files)} files"
     if options["dataset"]:
@@ -169,7 +180,7 @@ def _make(invocation: Invocation, request: "GoldenRequest", out: Path | None, op
         raise RefusedError(
             f"{why}; nothing was written",
             where=str(draft.path),
-            next_step="look at the steps (scale, color, layout, crop), the labels and label_offset; or --force",
+            next_step="check the steps (scale, color, layout, crop), the labels and label_offset, or use --force",
         )
     _write(target, trial.golden or b"")
     if why:
@@ -183,9 +194,9 @@ def _target(manifest: Path, source: str | None, out: Path | None) -> Path:
         return out.absolute()
     if source is not None and ":" in source.removeprefix("file:"):
         raise InvalidInputError(
-            f"the golden file of the manifest is elsewhere: {source}",
+            f"the golden file of the manifest is not local: {source}",
             where=str(manifest),
-            next_step="write it with -o FILE",
+            next_step="choose an output file with -o FILE",
         )
     return manifest.parent / (source or GOLDEN).removeprefix("file:")
 
@@ -196,13 +207,13 @@ def _write(target: Path, content: bytes) -> None:
             file.write(content)
     except OSError as error:
         raise UnavailableError(
-            f"{target} cannot be written: {error.strerror}", where=str(target), next_step="write elsewhere with -o FILE"
+            f"cannot write {target}: {error.strerror}", where=str(target), next_step="choose another file with -o FILE"
         ) from error
 
 
 def _refuse_failed(trial: "Trial", path: Path) -> None:
     if trial.failure is not None:
-        step = "correct the manifest; or, if what is expected is wrong, make the golden file anew"
+        step = "correct the manifest, or create the golden file again if its values are wrong"
         raise RefusedError(
             f"{trial.failure.kind}: {trial.failure.message}",
             where=str(path),
@@ -242,9 +253,9 @@ def _print_made(
             f"  {count.right} of {format_count(count.n, 'sample')} {'is' if count.n == 1 else 'are'} answered right"
         )
     for word in trial.report["unnoticed"]:
-        output.echo(f"  no sample would show a fault of {word}")
+        output.echo(f"  no sample can detect an error in {word}")
     if lacking or not is_listed:
-        output.echo(f"to add to {manifest}, once you know that the figures are right:")
+        output.echo(f"add to {manifest} after checking the values:")
     if not is_listed:
         output.echo(f"  files: {{path: {GOLDEN}, role: golden, source: ./{target.name}}}")
     for place, tolerance in lacking.items():

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @click.group(no_args_is_help=False)
 def image() -> None:
-    """Images: environments of frameworks."""
+    """Build images: the environments of frameworks."""
 
 
 @image.command()
-@click.argument("framework", metavar="NAME==VERSION", help="Such as onnxruntime==1.31.1.")
-@click.option("--device", default="cpu", show_default=True, help="What the wheels are for.")
-@click.option("--requirement", metavar="REQ", multiple=True, help="A further requirement.")
-@click.option("--find-links", metavar="DIR", multiple=True, help="A further folder of wheels.")
-@click.option("--index-url", metavar="URL", help="The index, in place of pip's own.")
+@click.argument("framework", metavar="NAME==VERSION", help="Framework and version, such as onnxruntime==1.31.1.")
+@click.option("--device", default="cpu", show_default=True, help="Device that the wheels are for.")
+@click.option("--requirement", metavar="REQ", multiple=True, help="Additional requirement; may be repeated.")
+@click.option("--find-links", metavar="DIR", multiple=True, help="Additional folder of wheels; may be repeated.")
+@click.option("--index-url", metavar="URL", help="Package index to use instead of pip's default.")
 @click.option(
-    "--base", metavar="TAR|IMAGE", help="A root file system, or HOST/NAME@sha256:… in a registry; default: Debian's."
+    "--base", metavar="TAR|IMAGE", help="Base: a root file-system tarball or HOST/NAME@sha256:…; default: Debian."
 )
-@click.option("--no-layers", is_flag=True, help="Wheels alone: the image runs as processes.")
+@click.option("--no-layers", is_flag=True, help="Build wheels only; the image then runs only as processes.")
 @click.pass_obj
 def build(  # noqa: PLR0913 - the options of a command
     invocation: Invocation,
@@ -41,7 +41,12 @@ def build(  # noqa: PLR0913 - the options of a command
     *,
     no_layers: bool,
 ) -> None:
-    """Resolve the wheels, assemble the layers, publish the image and, if missing, its framework."""
+    """Build and publish an image of a framework.
+
+    Resolves the wheels, assembles the layers, and publishes the framework, too, if it is missing.
+
+    Example: benchlock image build onnxruntime==1.31.1
+    """
     from benchlock.api.local.image_lookup import connect_repository  # noqa: PLC0415
     from benchlock.evaluator.images.base_image import parse_base  # noqa: PLC0415
     from benchlock.evaluator.images.build import Builder, BuildOptions  # noqa: PLC0415

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 ID_PREFIX = "sha256:"
 _YAML_KEY = re.compile(r"""^\s*\{?\s*["']?[a-z_]+["']?\s*:""", re.MULTILINE)
 _LOCK_ID = re.compile(rf'^id = "{ID_PREFIX}[0-9a-f]{{64}}"$', re.MULTILINE)
-REQUEST = click.argument("request", metavar="REQUEST", type=click.Path(path_type=Path), help="A request file.")
+REQUEST = click.argument("request", metavar="REQUEST", type=click.Path(path_type=Path), help="Request file.")
 AS_OF = click.option(
-    "--as-of", metavar="TIME", default="", help="As the catalogue was then, such as 2026-11-20T12:00:00Z."
+    "--as-of", metavar="TIME", default="", help="Use the catalogue at this time, such as 2026-11-20T12:00:00Z."
 )
 
 
@@ -34,7 +34,12 @@ AS_OF = click.option(
 @AS_OF
 @click.pass_obj
 def resolve(invocation: Invocation, request: Path, as_of: str) -> None:
-    """Say which versions answer a request, or why none do; writes nothing."""
+    """Show the versions that satisfy a request.
+
+    Explains the conflict if there are none. Writes nothing.
+
+    Example: benchlock resolve digits.yaml
+    """
     resolution = invocation.opened.resolve(read_request(request, as_of), {})
     document = resolution_document(resolution)
     if invocation.as_json:
@@ -60,10 +65,12 @@ def read_request(path: Path, as_of: str) -> "Request":
     from benchlock.registry.requests.evaluation_request import parse_request  # noqa: PLC0415
     from benchlock.registry.requests.evaluation_request import read_request as read  # noqa: PLC0415
 
-    text = read_text(path, next_step="name a request file")
+    text = read_text(path, next_step="give a request file")
     if _LOCK_ID.search(text):
         raise InvalidInputError(
-            f"{path} is a lockfile, no request", where=str(path), next_step=f"benchlock run {path}, or name its request"
+            f"{path} is a lockfile, not a request",
+            where=str(path),
+            next_step=f"benchlock run {path}, or give its request",
         )
     request = read(text, str(path))
     return parse_request({**request.document, "as_of": as_of}, str(path)) if as_of else request
@@ -72,16 +79,24 @@ def read_request(path: Path, as_of: str) -> "Request":
 @click.command()
 @REQUEST
 @click.option(
-    "-o", "--output", "out", metavar="LOCK", type=click.Path(path_type=Path), help="Default: NAME.lock beside it."
+    "-o",
+    "--output",
+    "out",
+    metavar="LOCK",
+    type=click.Path(path_type=Path),
+    help="Lockfile; default: NAME.lock beside the request.",
 )
-@click.option("--upgrade", metavar="KIND/NAME", multiple=True, help="Move this one to its newest.")
+@click.option("--upgrade", metavar="KIND/NAME", multiple=True, help="Upgrade this artifact; may be repeated.")
 @AS_OF
-@click.option("--check", is_flag=True, help="Say whether the lock answers its request; write nothing.")
+@click.option("--check", is_flag=True, help="Check whether the lock satisfies the request; write nothing.")
 @click.pass_obj
 def lock(
     invocation: Invocation, request: Path, out: Path | None, upgrade: tuple[str, ...], as_of: str, *, check: bool
 ) -> None:
-    """Answer a request with exact versions and digests, written to a lockfile."""
+    """Resolve a request and write a lockfile.
+
+    Example: benchlock lock digits.yaml
+    """
     from benchlock.registry.lock.lock_assembly import preferences_of  # noqa: PLC0415
     from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
@@ -124,14 +139,14 @@ def _parse_upgrades(targets: tuple[str, ...], path: Path, replaced: "Lock | None
             raise InvalidInputError(
                 f"--upgrade takes no constraint: {target}",
                 where=f"--upgrade {target}",
-                next_step=f"write {constraint} into the request, and upgrade {kind}/{name}",
+                next_step=f"write {constraint} in the request and use --upgrade {kind}/{name}",
             )
         moved.append((kind, name))
     if moved and replaced is None:
         raise InvalidInputError(
-            f"there is no lock to upgrade: {path} does not exist",
+            f"no lock to upgrade: {path} does not exist",
             where=str(path),
-            next_step="leave --upgrade out (a new lock takes the newest versions), or name the lock with -o",
+            next_step="omit --upgrade (a new lock gets the newest versions), or give the lock with -o",
         )
     return moved
 
@@ -139,7 +154,7 @@ def _parse_upgrades(targets: tuple[str, ...], path: Path, replaced: "Lock | None
 def _tell_changes(invocation: Invocation, replaced: "Lock", new_lock: "Lock") -> list[dict[str, Any]]:
     """Print what moved and what stayed; return the changes as JSON."""
     if new_lock.id == replaced.id:
-        say("nothing changed")
+        say("no changes")
         return []
     from benchlock.registry.lock.lock_creation import known_manifests  # noqa: PLC0415
     from benchlock.registry.lock.lock_diff import diff as difference  # noqa: PLC0415
@@ -151,7 +166,7 @@ def _tell_changes(invocation: Invocation, replaced: "Lock", new_lock: "Lock") ->
         for kind, artifact in new_lock.artifacts().items()
         if artifact == before[kind]
     ]
-    for line in (*map(str, changes), *([f"the same: {', '.join(unchanged)}"] if unchanged else [])):
+    for line in (*map(str, changes), *([f"unchanged: {', '.join(unchanged)}"] if unchanged else [])):
         say_lines(line)
     return [change.document() for change in changes]
 
@@ -170,18 +185,18 @@ def write_text(path: Path, text: str) -> None:
             file.write(text.encode())
     except OSError as error:
         raise UnavailableError(
-            f"{path} cannot be written: {error.strerror or error}",
+            f"cannot write {path}: {error.strerror or error}",
             where=str(path),
-            next_step="name a file in a folder that exists and that you may write in",
+            next_step="choose a file in a writable folder",
         ) from error
 
 
 def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tuple[str, ...]) -> None:
     if upgrade:
         raise InvalidInputError(
-            "--check writes nothing, so that there is nothing to upgrade",
+            "--check and --upgrade exclude each other",
             where=f"--upgrade {upgrade[0]}",
-            next_step="leave one of them out",
+            next_step="omit one of them",
         )
     lock = read_lock(invocation, str(path))
     freshness = invocation.opened.check(lock, request)
@@ -198,7 +213,7 @@ def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tupl
         for reason in freshness.reasons:
             output.echo(f"stale: {reason}")
         if not freshness.reasons:
-            output.echo(f"{path} answers its request")
+            output.echo(f"{path} satisfies its request")
     if freshness.reasons:
         raise click.exceptions.Exit(EXIT_REFUSED)
 
@@ -211,7 +226,7 @@ def read_lock(invocation: Invocation, text: str) -> "Lock":
         catalogue = invocation.opened.catalogue
         lock = load(catalogue.get_lock(catalogue.find_lock(text)), text)
     else:
-        lock = load(read_text(Path(text), next_step="name a lockfile, or a lock's id"), text)
+        lock = load(read_text(Path(text), next_step="give a lockfile or a lock id"), text)
     for warning in lock.warnings:
         say(f"warning: {warning}")
     return lock
@@ -220,18 +235,21 @@ def read_lock(invocation: Invocation, text: str) -> "Lock":
 def read_question(invocation: Invocation, text: str) -> "Lock | Request":
     """Load the lock that ``text`` names, or the request in the file of that name."""
     if not text.startswith(ID_PREFIX):
-        content = read_text(Path(text), next_step="name a lockfile, a lock's id, or a request file")
+        content = read_text(Path(text), next_step="give a lockfile, a lock id or a request file")
         if _YAML_KEY.search(content) and not _LOCK_ID.search(content):
             return read_request(Path(text), "")
     return read_lock(invocation, text)
 
 
 @click.command()
-@click.argument("before", metavar="LOCK", help="A lockfile, or a lock's id.")
-@click.argument("after", metavar="LOCK", help="The one to compare it with.")
+@click.argument("before", metavar="LOCK", help="Lockfile or lock id.")
+@click.argument("after", metavar="LOCK", help="Lock to compare with.")
 @click.pass_obj
 def diff(invocation: Invocation, before: str, after: str) -> None:
-    """Say what changed from one lock to another, by artifact."""
+    """Show the differences between two locks.
+
+    Example: benchlock diff old.lock new.lock
+    """
     from benchlock.registry.lock.lock_creation import known_manifests  # noqa: PLC0415
     from benchlock.registry.lock.lock_diff import diff as difference  # noqa: PLC0415
 
@@ -243,21 +261,24 @@ def diff(invocation: Invocation, before: str, after: str) -> None:
         for change in changes:
             output.echo_lines(str(change))
         if not changes:
-            output.echo("the same lock")
+            output.echo("no differences")
 
 
 @click.command()
-@click.argument("target", metavar="KIND/NAME", help="An artifact of the lock.")
-@click.argument("lock", metavar="LOCK", help="A lockfile, or a lock's id.")
+@click.argument("target", metavar="KIND/NAME", help="Artifact of the lock.")
+@click.argument("lock", metavar="LOCK", help="Lockfile or lock id.")
 @click.pass_obj
 def why(invocation: Invocation, target: str, lock: str) -> None:
-    """Say why a lock has this version of an artifact, and why no newer one."""
+    """Explain why a lock has this version of an artifact.
+
+    Example: benchlock why model/digits digits.lock
+    """
     from benchlock.registry.names import parse_target  # noqa: PLC0415
 
     kind, name, constraint = parse_target(target)
     if constraint is not None:
         raise InvalidInputError(
-            f"{target} has a constraint", where=target, next_step=f"name {kind}/{name}: a lock has one version of it"
+            f"{target} has a constraint", where=target, next_step=f"use {kind}/{name}: a lock has one version of it"
         )
     answer = invocation.opened.why(read_lock(invocation, lock), kind, name)
     if invocation.as_json:

@@ -78,12 +78,12 @@ def explain_error(error: Exception) -> BenchlockError:
         return InvalidInputError(error.format_message(), next_step=_help_step(error))
     if isinstance(error, OSError):
         where = str(error.filename) if error.filename else None
-        return UnavailableError(f"the system refused: {error.strerror or error}", where=where)
+        return UnavailableError(f"system error: {error.strerror or error}", where=where)
     if os.environ.get("BENCHLOCK_DEBUG"):
         traceback.print_exception(error)
     return UnavailableError(
-        f"a fault in benchlock itself: {type(error).__name__}: {error}",
-        next_step="set BENCHLOCK_DEBUG=1, run it again, and report what it prints",
+        f"internal error: {type(error).__name__}: {error}",
+        next_step="run the command again with BENCHLOCK_DEBUG=1 and report its output",
     )
 
 

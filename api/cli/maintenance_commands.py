@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from benchlock.registry.requests.hardware_requirements import HostFacts
 
 
-_BACKUP_MADE = "Confirm that you have a backup, and make none. Required for a database on a server."
+_BACKUP_MADE = "Confirm that a backup exists and skip making one. Required for a database on a server."
 
-_REPAIR = "run `benchlock verify` to check the records too, then restore the registry from a backup"
+_REPAIR = "run `benchlock verify` to check the records, too, then restore the registry from a backup"
 
 
 @click.group(no_args_is_help=False)
@@ -36,9 +36,9 @@ def db() -> None:
 @db.command()
 @click.pass_obj
 def create(invocation: Invocation) -> None:
-    """Create an empty registry, unless there is one.
+    """Create an empty registry unless one exists.
 
-    BENCHLOCK_DATABASE and BENCHLOCK_STORE say where its database and its blobs are.
+    BENCHLOCK_DATABASE and BENCHLOCK_STORE locate its database and its blobs.
 
     Example: benchlock --registry /srv/registry db create
     """
@@ -97,7 +97,7 @@ def check(invocation: Invocation) -> None:
 
 
 @db.command()
-@click.option("--dry-run", is_flag=True, help="Print the SQL and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the SQL without running it.")
 @click.option("--backup-made", is_flag=True, help=_BACKUP_MADE)
 @click.pass_obj
 def upgrade(invocation: Invocation, *, dry_run: bool, backup_made: bool) -> None:
@@ -121,11 +121,11 @@ def upgrade(invocation: Invocation, *, dry_run: bool, backup_made: bool) -> None
 
 
 @db.command()
-@click.option("--to", "target", metavar="REVISION", required=True, help="Revision that the older build needs.")
+@click.option("--to", "target", metavar="REVISION", required=True, help="Schema revision of the older build.")
 @click.option("--backup-made", is_flag=True, help=_BACKUP_MADE)
 @click.pass_obj
 def downgrade(invocation: Invocation, target: str, *, backup_made: bool) -> None:
-    """Downgrade the schema for an older build; back up SQLite first.
+    """Downgrade the schema for an older build; back up SQLite.
 
     Rows and columns that the older schema has no place for are lost.
 
@@ -151,12 +151,15 @@ def _print_change(invocation: Invocation, change: "SchemaChange") -> None:
 
 
 @click.command()
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path), help="Where the backup is, or is made.")
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path), help="Backup folder; created if missing.")
 @click.pass_obj
 def backup(invocation: Invocation, folder: Path) -> None:
-    """Copy the database and every blob that it names; what the folder has already is not copied again.
+    """Back up the database and all blobs that it references.
 
-    Others may publish, run and serve meanwhile. A database on a server is dumped before, by pg_dump.
+    Blobs that the folder already has are not copied again. The registry stays usable meanwhile. Dump a database on a
+    server with pg_dump before.
+
+    Example: benchlock backup /backup/registry
     """
     from benchlock.api.local.backups import back_up  # noqa: PLC0415 - rarely used
 
@@ -164,13 +167,15 @@ def backup(invocation: Invocation, folder: Path) -> None:
 
 
 @click.command()
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path), help="What `backup` made.")
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path), help="Folder written by `backup`.")
 @click.pass_obj
 def restore(invocation: Invocation, folder: Path) -> None:
-    """Make a new registry, which --registry names, of a backup.
+    """Restore a registry from a backup.
 
-    BENCHLOCK_DATABASE and BENCHLOCK_STORE say where its rows and blobs are; a database on a server must
-    have its dump already.
+    The new registry is the one in --registry. BENCHLOCK_DATABASE and BENCHLOCK_STORE locate its database and its blobs;
+    restore a database on a server from its dump before.
+
+    Example: benchlock --registry /srv/registry restore /backup/registry
     """
     from benchlock.api.local.backups import restore as restored  # noqa: PLC0415 - as above
     from benchlock.registry.database.engine import SchemaRevisionError  # noqa: PLC0415
@@ -199,9 +204,7 @@ def _print_backup_report(invocation: Invocation, folder: Path, result: "BackupRe
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
-_NO_ENGINE = (
-    "none answers (start Docker, or set DOCKER_HOST): `run` runs processes, `worker` takes jobs with --processes alone"
-)
+_NO_ENGINE = "none (start Docker, or set DOCKER_HOST): `run` uses processes, `worker` needs --processes"
 
 
 @click.command()
@@ -210,25 +213,23 @@ _NO_ENGINE = (
     metavar="[TARGET]...",
     nargs=-1,
     callback=complete_run_ids,
-    help="KIND/NAME[@CONSTRAINT], run/ID or LOCK; default: everything.",
+    help="KIND/NAME[@CONSTRAINT], run id or lock; default: everything.",
 )
-@click.option("--remote", is_flag=True, help="Read the blobs from the OCI repository, not from the local copies.")
-@click.option(
-    "--head", metavar="SEQ:DIGEST", help="Require that the chain of records contains this head, noted earlier."
-)
+@click.option("--remote", is_flag=True, help="Read blobs from the OCI repository instead of local copies.")
+@click.option("--head", metavar="SEQ:DIGEST", help="Require that the chain of records contains this earlier head.")
 @click.pass_obj
 def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, head: str | None) -> None:
-    """Verify blob checksums, the figures of runs and the database.
+    """Verify blob checksums, metrics of runs and the database.
 
-    The figures of runs are recomputed from their blobs. The database is checked if no TARGET is given.
+    Metrics are recomputed from the blobs of runs. Without TARGET, the database is checked, too.
 
-    The last line is the head of the chain of records. Note it elsewhere: ``benchlock verify --head 1204:sha256:…``
+    The last line is the head of the chain of records. Note it elsewhere: `benchlock verify --head 1204:sha256:…`
     detects records that were rewritten since.
 
     Example: benchlock verify run/01kam1v3mz4w0q3d5g7h9j2k4m
     """
     if head is not None and targets:
-        raise click.UsageError("--head checks the whole database; leave out the targets")
+        raise click.UsageError("--head checks the whole database and takes no targets")
     parsed_targets = [_parse_target(invocation, target) for target in targets]
     report = invocation.opened.verify(parsed_targets, invocation.progress, remote=remote, head=head)
     if invocation.as_json:
@@ -260,14 +261,16 @@ def _parse_target(invocation: Invocation, target: str) -> "str | Lock":
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Say what would be freed, free nothing.")
-@click.option("--local", is_flag=True, help="Free also what is kept here of blobs that the OCI repository has intact.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted.")
+@click.option("--local", is_flag=True, help="Also delete local copies of blobs that are intact in the OCI repository.")
 @click.pass_obj
 def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
-    """Free the blobs that no version, no lock and no run names.
+    """Delete unreferenced blobs.
 
-    What was sent to a service within the last day stays: whoever sent it may have still to publish it. Unfinished
-    files of commands that were killed, and of interrupted downloads, are removed too.
+    Blobs uploaded to a service within the last day remain, because they may not be published yet. Leftover files of
+    killed commands and interrupted downloads are deleted, too.
+
+    Example: benchlock gc --dry-run
     """
     report = invocation.opened.collect(dry_run=dry_run, local=local)
     if invocation.as_json:
@@ -280,27 +283,30 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
         }
         output.print_json(document if report.local is None else document | {"local": report.local})
         return
-    verb = "would free" if dry_run else "freed"
+    verb = "would delete" if dry_run else "deleted"
     output.echo(f"{verb} {format_count(report.blobs, 'blob')}, {output.byte_count(report.size)}")
     if (unfinished := report.leftovers).files:
-        removed = "would remove" if dry_run else "removed"
+        removed = "would delete" if dry_run else "deleted"
         output.echo(
             f"{removed} {format_count(unfinished.files, 'unfinished file')}, {output.byte_count(unfinished.size)}"
         )
     if (cache := report.local) is not None:
         output.echo(
-            f"{verb} what is kept here of {format_count(cache['blobs'], 'blob')}, {output.byte_count(cache['bytes'])}"
+            f"{verb} local copies of {format_count(cache['blobs'], 'blob')}, {output.byte_count(cache['bytes'])}"
         )
         if cache["kept"]:
             output.say(
-                f"warning: the repository lost or damaged {len(cache['kept'])} blobs, which stay: verify --remote"
+                f"warning: kept {len(cache['kept'])} blobs that the repository lost or damaged: see verify --remote"
             )
 
 
 @click.command()
 @click.pass_obj
 def doctor(invocation: Invocation) -> None:
-    """Say what this machine has and lacks."""
+    """Check the local environment.
+
+    Example: benchlock doctor
+    """
     from benchlock.api.build_info import this_build  # noqa: PLC0415
     from benchlock.api.local.local_registry import connect_engine  # noqa: PLC0415
     from benchlock.evaluator.runner.host_platform import this_host  # noqa: PLC0415
@@ -330,7 +336,7 @@ def doctor(invocation: Invocation) -> None:
 def _describe_missing(registry: str) -> "Json":
     from benchlock.api.local.local_registry import folder_of  # noqa: PLC0415
 
-    return {"registry": f"none in {folder_of(registry)} yet: `benchlock db create` makes one"}
+    return {"registry": f"none in {folder_of(registry)}; create one with `benchlock db create`"}
 
 
 def _print_machine(description: "Json", document: dict[str, Any], host: "Host") -> None:
@@ -353,5 +359,5 @@ def _print_machine(description: "Json", document: dict[str, Any], host: "Host") 
 
 def _accelerators(host: "HostFacts") -> str:
     if not host.accelerators:
-        return f"none found: {host.without}"
+        return f"none ({host.without})"
     return ", ".join(f"{accelerator}, driver {accelerator.driver}" for accelerator in host.accelerators)

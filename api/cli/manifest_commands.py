@@ -24,7 +24,11 @@ MANIFEST = "manifest.yaml"
 @click.command()
 @click.argument("kind", metavar="KIND", help="model, dataset, framework or image.")
 @click.argument(
-    "file", metavar="[FILE]", required=False, type=click.Path(path_type=Path), help="What it is of, a file or folder."
+    "file",
+    metavar="[FILE]",
+    required=False,
+    type=click.Path(path_type=Path),
+    help="File or folder that the manifest describes.",
 )
 @click.option(
     "-o",
@@ -32,11 +36,14 @@ MANIFEST = "manifest.yaml"
     "out",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="Where to; default: manifest.yaml beside FILE.",
+    help="Output file; default: manifest.yaml beside FILE.",
 )
 @click.pass_obj
 def init(invocation: Invocation, kind: str, file: Path | None, out: Path | None) -> None:
-    """Write a commented manifest from what can be read in a file."""
+    """Generate a commented manifest from a file.
+
+    Example: benchlock init model digits.onnx
+    """
     from benchlock.registry.names import parse_kind  # noqa: PLC0415
     from benchlock.registry.scaffold.manifest_outline import outline_manifest  # noqa: PLC0415
 
@@ -63,13 +70,13 @@ def _write_new_manifest(target: Path, text: str) -> None:
             file.write(text)
     except FileExistsError as error:
         raise InvalidInputError(
-            f"{target} is there already; nothing was written",
+            f"{target} already exists; nothing was written",
             where=str(target),
-            next_step="write elsewhere with -o PATH",
+            next_step="choose another path with -o PATH",
         ) from error
     except OSError as error:
         raise UnavailableError(
-            f"{target} cannot be written: {error.strerror}", where=str(target), next_step="write elsewhere with -o PATH"
+            f"cannot write {target}: {error.strerror}", where=str(target), next_step="choose another path with -o PATH"
         ) from error
 
 
@@ -78,7 +85,7 @@ def _print_manifest_todos(target: Path, outline: "ManifestOutline") -> None:
     for finding in outline.findings:
         mark = "TODO" if finding.todo else "    "
         output.echo(f"  {mark} {finding.path}: {finding.what}; {finding.done}")
-    output.echo(f"{todo_lines(outline.todos)} to finish; then benchlock publish --dry-run {target}")
+    output.echo(f"{todo_lines(outline.todos)} to complete; then run benchlock publish --dry-run {target}")
 
 
 ENDINGS = (".yml", ".yaml")
@@ -91,23 +98,30 @@ LARGEST = 1 << 20
 
 @click.group("import", no_args_is_help=False)
 def import_group() -> None:
-    """Write the manifests of others in the native form."""
+    """Import manifests of other tools."""
 
 
 @import_group.command()
-@click.argument("path", metavar="FILE|FOLDER", type=click.Path(path_type=Path), help="A manifest, or a folder of them.")
+@click.argument(
+    "path", metavar="FILE|FOLDER", type=click.Path(path_type=Path), help="Manifest, or folder of manifests."
+)
 @click.option(
     "-o",
     "--output",
     "out",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Where to; default: beside each original.",
+    help="Output folder; default: beside each original.",
 )
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.pass_obj
 def mlmodelscope(invocation: Invocation, path: Path, out: Path | None, *, force: bool) -> None:
-    """Write MLModelScope manifests in the native form, and list per file what an author must finish."""
+    """Convert MLModelScope manifests.
+
+    Lists for each file what its author must complete.
+
+    Example: benchlock import mlmodelscope models/ -o converted/
+    """
     from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure, import_all  # noqa: PLC0415
 
     files = [path] if not path.is_dir() else list(_find_originals(path))
@@ -135,12 +149,12 @@ def _find_originals(folder: Path) -> Iterator[Path]:
 
 def _read_original(file: Path) -> bytes | InvalidInputError:
     """Read a file; return an error if it cannot be read or is too large."""
-    ask = "name a manifest, or a folder of manifests"
+    ask = "give a manifest or a folder of manifests"
     try:
         with file.open("rb") as stream:
             text = stream.read(LARGEST + 1)
     except OSError as error:
-        what = f"{file} cannot be read: {error.strerror or error}"
+        what = f"cannot read {file}: {error.strerror or error}"
         return InvalidInputError(what, where=str(file), next_step=ask)
     if len(text) > LARGEST:
         return InvalidInputError(f"{file} has more than {LARGEST} bytes", where=str(file), next_step=ask)
@@ -154,9 +168,9 @@ def _nothing_written_error(path: Path, results: "Results") -> InvalidInputError:
     errors = [result.error for result in results.values() if isinstance(result, ImportFailure)]
     if len(errors) == 1 and not path.is_dir():
         return errors[0]
-    what = f"none of the {len(errors)} YAML files in {path} is a readable model manifest of MLModelScope's"
-    first = f"{errors[0].what} ({errors[0].where})" if errors else "there is no .yml or .yaml file"
-    return InvalidInputError(what, where=str(path), next_step=f"name another folder; the first: {first}")
+    what = f"none of the {len(errors)} YAML files in {path} is a readable MLModelScope model manifest"
+    first = f"{errors[0].what} ({errors[0].where})" if errors else "no .yml or .yaml file"
+    return InvalidInputError(what, where=str(path), next_step=f"choose another folder; first error: {first}")
 
 
 def _choose_targets(manifests: "dict[Path, ImportedManifest]", out: Path | None) -> dict[Path, Path]:
@@ -186,9 +200,9 @@ def _write_imported(texts: dict[Path, str], *, force: bool) -> None:
     if present and not force:
         more = f", and {len(present) - 1} others" if len(present) > 1 else ""
         raise InvalidInputError(
-            f"{present[0]} is there already{more}; nothing was written",
+            f"{present[0]} already exists{more}; nothing was written",
             where=str(present[0]),
-            next_step="write elsewhere with -o DIR, or replace what is there with --force",
+            next_step="choose another folder with -o DIR, or overwrite with --force",
         )
     for target, text in texts.items():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -240,4 +254,4 @@ def _print_import_results(results: "Results", targets: dict[Path, Path]) -> None
         output.echo()
     counts = ", ".join(f"{outcomes.count(kind)} {kind}" for kind in dict.fromkeys(outcomes))
     todos = sum(result.todos for result in results.values() if isinstance(result, ImportedManifest))
-    output.echo(f"{counts}; {todo_lines(todos)} to finish before publishing")
+    output.echo(f"{counts}; {todo_lines(todos)} to complete before publishing")

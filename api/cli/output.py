@@ -179,7 +179,7 @@ def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -
         ) from error
     except OSError as error:
         raise InvalidInputError(
-            f"{path} cannot be read: {error.strerror or error}", where=str(path), next_step=next_step
+            f"cannot read {path}: {error.strerror or error}", where=str(path), next_step=next_step
         ) from error
 
 

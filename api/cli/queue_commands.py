@@ -16,24 +16,31 @@ if TYPE_CHECKING:
     from benchlock.evaluator.records.run_types import Isolation
 
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
-JOB = click.argument("job", metavar="JOB", help="job/ID, as `jobs` lists them, or the ID alone.")
+JOB = click.argument("job", metavar="JOB", help="Job id, as listed by `jobs`.")
 
 
 @click.command()
-@click.option("--machine", metavar="NAME", default="", help="What this machine is called; default: by its system's id.")
-@click.option("--once", is_flag=True, help="End when one job is over.")
-@click.option("--processes", is_flag=True, help="Run jobs as processes too: as you, with nothing kept from them.")
-@click.option("--allow-code", is_flag=True, help="Run code of models too in those processes.")
+@click.option(
+    "--machine", metavar="NAME", default="", help="Name of this machine; default: derived from its system id."
+)
+@click.option("--once", is_flag=True, help="Exit after one job.")
+@click.option("--processes", is_flag=True, help="Also run jobs as processes: as your user, without isolation.")
+@click.option("--allow-code", is_flag=True, help="Also run code of models in those processes.")
 @click.pass_obj
 def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool, allow_code: bool) -> None:
-    """Take jobs from the registry's queue and measure them here, one at a time, in containers."""
+    """Run jobs from the queue on this machine.
+
+    Jobs run one at a time, in containers.
+
+    Example: benchlock --registry https://bench.example worker
+    """
     from benchlock.api.client.worker_setup import WorkerPermissions, build_agent, build_remote_agent, is_remote  # noqa: PLC0415
 
     if allow_code and not processes:
         raise InvalidInputError(
-            "--allow-code is of processes, and this worker runs none",
+            "--allow-code needs --processes",
             where="worker",
-            next_step="use --processes as well, or leave it out: in containers code may run always",
+            next_step="use --processes as well, or omit --allow-code: containers always allow code",
         )
     permits = WorkerPermissions(processes, allow_code)
     if is_remote(invocation.registry):
@@ -46,14 +53,15 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
 
 
 @click.command()
-@click.argument("job", metavar="[JOB]", default="", help="One of them; default: the newest.")
-@click.option("--state", type=click.Choice(STATES), default=None, help="Only those in this state.")
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many, newest first."
-)
+@click.argument("job", metavar="[JOB]", default="", help="Job id; default: list the newest jobs.")
+@click.option("--state", type=click.Choice(STATES), default=None, help="Only jobs in this state.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of jobs.")
 @click.pass_obj
 def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int) -> None:
-    """List the jobs of the queue, newest first, or show one."""
+    """List jobs, newest first, or show one.
+
+    Example: benchlock jobs --state queued
+    """
     from benchlock.api.cli.job_output import job_state, parse_job_argument  # noqa: PLC0415
 
     queue = open_queue(invocation)
@@ -65,21 +73,26 @@ def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int)
         [entry.id, job_state(entry), entry.machine or "-", entry.run or "-", entry.failure or "-", entry.reason or ""]
         for entry in job_list
     ]
-    output.print_table(["job", "state", "machine", "run", "failure", "last trouble"], rows)
+    output.print_table(["job", "state", "machine", "run", "failure", "last problem"], rows)
 
 
 @click.command()
 @JOB
 @click.pass_obj
 def cancel(invocation: Invocation, job: str) -> None:
-    """End a job: at once where no machine has it, else as soon as its worker hears of it."""
+    """Cancel a job.
+
+    A queued job ends at once, a running one at the next heartbeat of its worker.
+
+    Example: benchlock cancel job/01kam1v3mz4w0q3d5g7h9j2k4m
+    """
     from benchlock.api.cli.job_output import job_state, parse_job_argument  # noqa: PLC0415
 
     result = open_queue(invocation).cancel(parse_job_argument(job))
     if invocation.as_json:
         output.print_json(result)
     else:
-        note = ", its worker is asked to end it" if result.state == "leased" else ""
+        note = ", waiting for its worker to stop it" if result.state == "leased" else ""
         output.echo(f"{result.id} {job_state(result)}{note}")
     if result.state not in ("cancelled", "leased"):
         raise click.exceptions.Exit(EXIT_REFUSED)
@@ -89,7 +102,10 @@ def cancel(invocation: Invocation, job: str) -> None:
 @JOB
 @click.pass_obj
 def explain(invocation: Invocation, job: str) -> None:
-    """Say why a job is where it is, and what each machine lacks for it."""
+    """Explain the state of a job and what each machine lacks.
+
+    Example: benchlock explain job/01kam1v3mz4w0q3d5g7h9j2k4m
+    """
     from benchlock.api.cli.job_output import parse_job_argument  # noqa: PLC0415
 
     explanation = open_queue(invocation).explain(parse_job_argument(job))
@@ -98,22 +114,25 @@ def explain(invocation: Invocation, job: str) -> None:
         return
     output.echo(f"{explanation.job.id}: {explanation.sentence}")
     for match in explanation.machines:
-        output.echo(f"  {match.machine}: {'; '.join(match.lacks) or match.obstacle or 'may take it'}")
+        output.echo(f"  {match.machine}: {'; '.join(match.lacks) or match.obstacle or 'can run it'}")
 
 
 @click.command()
-@click.argument("machine", metavar="[MACHINE]", default="", help="One to drain or to resume.")
-@click.option("--drain", metavar="WHY", default="", help="Give it no more jobs.")
-@click.option("--resume", is_flag=True, help="Give it jobs again.")
+@click.argument("machine", metavar="[MACHINE]", default="", help="Machine to drain or to resume.")
+@click.option("--drain", metavar="WHY", default="", help="Stop giving jobs to the machine.")
+@click.option("--resume", is_flag=True, help="Give jobs to the machine again.")
 @click.pass_obj
 def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) -> None:
-    """List the machines of the queue; drain one, or resume it."""
+    """List machines, or drain or resume one.
+
+    Example: benchlock machines m1 --drain "new GPU"
+    """
     from benchlock.api.cli.job_output import describe_machine, find_machine_trouble, machine_document, machine_state  # noqa: PLC0415
     from benchlock.evaluator.queue.queue_types import MachineId  # noqa: PLC0415
 
     queue = open_queue(invocation)
     if bool(machine) != (bool(drain) != resume):
-        raise InvalidInputError("name a machine and one of --drain and --resume, or none of them", where="machines")
+        raise InvalidInputError("give a machine with --drain or --resume, or none of the three", where="machines")
     if machine:
         queue.drain(MachineId(machine), drain or None)
     machine_list = [entry for entry in queue.machines() if machine in ("", entry.id)]
@@ -123,7 +142,7 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
     rows = [
         [entry.id, machine_state(entry), describe_machine(entry), find_machine_trouble(entry)] for entry in machine_list
     ]
-    output.print_table(["machine", "state", "what", "why no jobs"], rows)
+    output.print_table(["machine", "state", "hardware", "why no jobs"], rows)
 
 
 def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *, allow_code: bool) -> None:
@@ -144,7 +163,7 @@ def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *
         return
     output.echo(explanation.job.id)
     if isinstance(question, Request):
-        say(f"its lock, made and kept: {explanation.job.lock}")
+        say(f"lock: {explanation.job.lock}")
     say(f"warning: {explanation.sentence}" if explanation.blocked else explanation.sentence)
 
 

@@ -35,14 +35,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("lock", metavar="LOCK", help="A lockfile, or a lock's id.")
+@click.argument("lock", metavar="LOCK", help="Lockfile or lock id.")
 @ISOLATION
 @ALLOW_CODE
-@click.option("--repeat", metavar="N", type=click.IntRange(min=1), default=None, help="Run it so many times at most.")
+@click.option("--repeat", metavar="N", type=click.IntRange(min=1), default=None, help="Maximum number of runs.")
 @click.option(
-    "--until", metavar="METRIC=SHARE", multiple=True, help="Stop once its interval over runs is as narrow: 2%."
+    "--until",
+    metavar="METRIC=SHARE",
+    multiple=True,
+    help="Stop when the confidence interval is within ±SHARE, such as latency_p50=2%.",
 )
-@click.option("--submit", "is_left", is_flag=True, help="Leave it to workers, or a request; prints the job.")
+@click.option("--submit", "is_left", is_flag=True, help="Queue the lock or request for workers, and print the job.")
 @click.pass_obj
 def run(
     invocation: Invocation,
@@ -54,16 +57,21 @@ def run(
     allow_code: bool,
     is_left: bool,
 ) -> None:
-    """Verify every digest that the lock names, run it, record the run."""
+    """Run a lock and record the run.
+
+    Every digest in the lock is verified first.
+
+    Example: benchlock run digits.lock --repeat 20 --until latency_p50=2%
+    """
     parsed_isolation, shares = parse_isolation(isolation), parse_shares("--until", until)
     if shares and repeat is None:
-        raise InvalidInputError("--until needs a most of runs", where="--until", next_step="add --repeat 20")
+        raise InvalidInputError("--until needs --repeat", where="--until", next_step="add --repeat 20")
     if is_left:
         from benchlock.api.cli.queue_commands import submit  # noqa: PLC0415
 
         if repeat is not None:
             raise InvalidInputError(
-                "--submit leaves one run to the workers", where="--repeat", next_step="submit again"
+                "--submit queues a single run", where="--repeat", next_step="omit --repeat, and submit several times"
             )
         submit(invocation, lock, parsed_isolation, allow_code=allow_code)
         return
@@ -144,20 +152,17 @@ def _warn_of_reported(run: "Run", widths: dict[str, float], limit: int) -> None:
         metric.key for metric in (run.end.metrics if run.end else ()) if metric.self_reported and metric.name in widths
     }
     if reported:
-        say(
-            f"warning: {', '.join(sorted(reported))}: self-reported, so --until cannot end "
-            f"after fewer than {limit} runs"
-        )
+        say(f"warning: {', '.join(sorted(reported))}: self-reported, so --until cannot stop before {limit} runs")
 
 
 @click.command()
-@click.argument("target", metavar="RUN|LOCK", callback=complete_run_id, help="run/ID, a lockfile, or a lock's id.")
+@click.argument("target", metavar="RUN|LOCK", callback=complete_run_id, help="Run id, lockfile or lock id.")
 @click.option(
     "--against",
     metavar="RUN",
     default="",
     callback=complete_run_id,
-    help="The run to compare with; default: the latest.",
+    help="Run to compare with; default: the latest.",
 )
 @click.option(
     "--repeat",
@@ -171,7 +176,10 @@ def _warn_of_reported(run: "Run", widths: dict[str, float], limit: int) -> None:
 def rerun(
     invocation: Invocation, target: str, against: str, repeat: int | None, isolation: str, *, allow_code: bool
 ) -> None:
-    """Run a lock again and say whether the claim holds."""
+    """Run a lock again and compare with an earlier run.
+
+    Example: benchlock rerun digits.lock
+    """
     from benchlock.evaluator.workflows.rerun import REPEATS, find_sides, judge_reruns, margins_of, repeat_rerun  # noqa: PLC0415
 
     original, lock, skipped = _find_original(invocation, target, against)
@@ -231,4 +239,4 @@ def _print_verdict(verdict: "Verdict") -> None:
     for reason in verdict.reasons:
         output.echo_wrapped(f"  {reason}")
     for fact in verdict.reported:
-        output.echo_wrapped(f"  (decides nothing) {fact}")
+        output.echo_wrapped(f"  (informational) {fact}")

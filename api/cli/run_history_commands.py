@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--lock", metavar="LOCK", default="", help="Only the runs of this lock.")
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many, newest first."
-)
+@click.option("--lock", metavar="LOCK", default="", help="Only runs of this lock.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of runs.")
 @click.pass_obj
 def runs(invocation: Invocation, lock: str, limit: int) -> None:
     """List runs, newest first.
 
-    A run whose record is damaged is listed without its figures, and the command exits with 4.
+    A run whose record is damaged is listed without metrics, and the command exits with 4.
+
+    Example: benchlock runs --limit 5
     """
     from benchlock.evaluator.records.run_types import DamagedRun, Run  # noqa: PLC0415
 
@@ -53,14 +53,14 @@ def runs(invocation: Invocation, lock: str, limit: int) -> None:
 
 
 @click.command()
-@click.argument("run", metavar="RUN", callback=complete_run_id, help="run/ID, as `runs` lists them.")
-@click.option("--reason", default="", help="Why the run is hidden; shown to administrators.")
+@click.argument("run", metavar="RUN", callback=complete_run_id, help="Run id, as listed by `runs`.")
+@click.option("--reason", default="", help="Why the run is hidden; visible to administrators.")
 @click.option("--undo", is_flag=True, help="Show the run again.")
 @click.pass_obj
 def hide(invocation: Invocation, run: str, reason: str, *, undo: bool) -> None:
     """Hide a run from lists, comparisons and verdicts.
 
-    Its record and its blobs stay.
+    Its record and blobs remain.
 
     Example: benchlock hide run/01kam1v3mz4w0q3d5g7h9j2k4m --reason "ran on a throttled host"
     """
@@ -145,7 +145,7 @@ def judge_claims(
     try:
         return claims_of(lock, run, invocation.opened.store, metrics, among)
     except BenchlockError as error:
-        say(f"warning: the model's claims cannot be judged: {error.what}")
+        say(f"warning: cannot judge the model's claims: {error.what}")
         return ()
 
 
@@ -156,7 +156,7 @@ def find_warnings(invocation: Invocation, lock: "Lock", run: "Run") -> tuple[str
     try:
         reason = find_guessing(lock, run, invocation.opened.store)
     except BenchlockError as error:
-        say(f"warning: the predictions cannot be looked at: {error.what}")
+        say(f"warning: cannot read the predictions: {error.what}")
         return ()
     return () if reason is None else (reason,)
 

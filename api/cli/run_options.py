@@ -48,9 +48,12 @@ def complete_run_ids(context: click.Context, parameter: click.Parameter, values:
 
 
 ISOLATION = click.option(
-    "--isolation", metavar="container|process", default="", help="Default: a container where one can be had."
+    "--isolation",
+    metavar="container|process",
+    default="",
+    help="How to isolate the run; default: a container if possible.",
 )
-ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Let a model's own code run in a process.")
+ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Allow code of the model to run without a container.")
 _SHARE = re.compile(r"(?P<metric>[a-z0-9_]+)=(?P<number>[0-9]+(\.[0-9]+)?)(?P<percent> ?%)?")
 
 
@@ -66,7 +69,7 @@ def parse_isolation(text: str) -> "Isolation | None":
         return "container"
     if text == "process":
         return "process"
-    raise InvalidInputError(f"{text!r} is no isolation", next_step="write container or process")
+    raise InvalidInputError(f"unknown isolation {text!r}", next_step="use container or process")
 
 
 def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
@@ -81,9 +84,9 @@ def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
         share = 0.0 if match is None else float(match["number"]) / (100 if match["percent"] else 1)
         if match is None or not 0 < share < 1 or match["metric"] in shares:
             raise InvalidInputError(
-                f"{text!r} is no metric and a share below 1 of its value, or stands twice",
+                f"invalid or repeated value {text!r}: expected METRIC=SHARE with a share below 100%",
                 where=f"{option} {text}",
-                next_step=f"write {option} latency_p50=2%",
+                next_step=f"use {option} latency_p50=2%",
             )
         shares[match["metric"]] = share
     return shares

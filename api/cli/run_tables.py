@@ -42,7 +42,7 @@ def golden_lines(report: Mapping[str, object]) -> Iterator[str]:
         ports = report.get(f"{kind}s")
         for name, port in ports.items() if isinstance(ports, dict) else ():
             if isinstance(port, dict) and isinstance(port.get("largest"), int | float):
-                yield f"{kind} {name}: differs by {port['largest']:.6g} at most{_format_tolerance(port)}"
+                yield f"{kind} {name}: maximum difference {port['largest']:.6g}{_format_tolerance(port)}"
 
 
 def _format_tolerance(port: Mapping[str, object]) -> str:
@@ -67,7 +67,7 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
     where = f"{run.start.isolation} on {run.start.platform_name}"
     output.echo(f"{run.id}  {'running' if end is None else end.outcome}  {where}")
     if run.hidden is not None:
-        output.echo(f"  hidden from everybody but administrators since {run.hidden.at:%Y-%m-%d}: {run.hidden.reason}")
+        output.echo(f"  hidden from all but administrators since {run.hidden.at:%Y-%m-%d}: {run.hidden.reason}")
     if lock is not None:
         output.echo(f"  {describe_subject(lock)}")
     if end is None:
@@ -76,21 +76,23 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
         output.echo(f"  {end.failure_class}: {end.failure_message}")
     print_evidence(run)
     if lock is not None and not is_released(lock.harness):
-        output.echo_wrapped(f"  harness {lock.harness.version} is not a released one: all figures are self-reported")
+        output.echo_wrapped(
+            f"  harness {lock.harness.version} is not a released harness: all metrics are self-reported"
+        )
     validity = validity_of(run)
     if validity is not None:
-        output.echo_wrapped(f"  LoadGen calls it {validity.words}")
-    _print_figures(run, end, lock)
+        output.echo_wrapped(f"  LoadGen result: {validity.words}")
+    _print_metrics_and_notes(run, end, lock)
     _print_observed(find_observed_times(run))
     calls = calls_of(run)
     if calls is not None:
         print_calls(calls, flag_of(run))
 
 
-def _print_figures(run: Run, end: RunEnd, lock: "Lock | None") -> None:
+def _print_metrics_and_notes(run: Run, end: RunEnd, lock: "Lock | None") -> None:
     """Print all metrics, and why times are unusable."""
     if clocks_disagree(run):
-        output.echo_wrapped(f"  its times are unusable: {CLOCKS_DISAGREE}")
+        output.echo_wrapped(f"  times are unusable: {CLOCKS_DISAGREE}")
     if end.metrics:
         output.echo()
         print_metrics("metric", end.metrics)
@@ -102,11 +104,11 @@ def _notes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[str]:
     """Iterate over the footnotes of a table of metrics."""
     names = {metric.name for metric in metrics}
     if "peak_qps" in names:
-        yield "of peak_qps: the greatest rate answered and the least that was not; no confidence interval"
+        yield "peak_qps: highest rate sustained and lowest rate not sustained; not a confidence interval"
     if is_server and names & {"throughput", "pipeline_throughput"}:
-        yield "of throughput: the rate at which queries arrive, as long as the model keeps up; no property of the model"
+        yield "throughput: the arrival rate of queries as long as the model keeps up; not a property of the model"
     if any(None in (metric.ci.low, metric.ci.high) for metric in metrics if not is_quality(metric.name)):
-        yield "-: the run is too short, or its calls depend too much on each other, to tell; see docs/comparing.md"
+        yield "-: the run is too short, or its calls are too correlated; see docs/comparing.md"
 
 
 def _print_observed(observed: ObservedTimes | None) -> None:
@@ -117,7 +119,7 @@ def _print_observed(observed: ObservedTimes | None) -> None:
     line = f"observed by the runner: {format_duration(observed.seconds)}{cpu}, model start included"
     if observed.queries is not None and observed.seconds_a_query is not None:
         each = format_duration(observed.seconds_a_query)
-        line += f"; {observed.queries} queries (self-reported), so {each} a query at most"
+        line += f"; {observed.queries} queries (self-reported), so at most {each} per query"
     output.echo()
     output.echo_wrapped(line)
 
@@ -125,7 +127,7 @@ def _print_observed(observed: ObservedTimes | None) -> None:
 def print_evidence(run: Run) -> None:
     """Print why metrics are withheld, if the record differs from its evidence."""
     if (evidence := run.evidence) is not None and evidence.state != "verified":
-        output.echo_wrapped(f"  figures withheld: the record {evidence.words}")
+        output.echo_wrapped(f"  metrics withheld: the record {evidence.words}")
         for reason in evidence.reasons:
             output.echo_wrapped(f"    {reason}")
 
@@ -140,17 +142,17 @@ def describe_subject(lock: "Lock") -> str:
 def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
     """Print one row per metric."""
     rows = [
-        (metric.key, format_figure(metric), format_interval(metric), _extent(metric), str(metric.n))
+        (metric.key, format_metric(metric), format_interval(metric), _extent(metric), str(metric.n))
         for metric in metrics
     ]
-    output.print_table((title, "value", "95 % interval", "of", "n"), rows)
+    output.print_table((title, "value", "95 % interval", "over", "n"), rows)
 
 
 def _extent(metric: Metric) -> str:
     """Return what the interval of a single run's metric covers."""
     if is_bracketed(metric.name):
-        return "its search"
-    return "samples of the kind" if is_quality(metric.name) else "within this run"
+        return "peak search"
+    return "sampling" if is_quality(metric.name) else "within this run"
 
 
 def print_calls(calls: Calls, flag: str | None) -> None:
@@ -158,22 +160,22 @@ def print_calls(calls: Calls, flag: str | None) -> None:
     reported = format_mark(is_reported=any(metric.self_reported for metric in (*calls.undisturbed, *calls.cpu_time)))
     disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%}){reported}"
     if calls.without_cpu is not None:
-        disturbed += f", {calls.without_cpu:.1%} of the time in calls was without the CPU"
+        disturbed += f", off-CPU for {calls.without_cpu:.1%} of call time"
     output.echo()
-    output.echo(f"{disturbed}; the others, and the CPU time of all:")
-    print_metrics(f"of a call, by {calls.scope}", (*calls.undisturbed, *calls.cpu_time))
+    output.echo(f"{disturbed}; undisturbed calls, and CPU time of all calls:")
+    print_metrics(f"per call, by {calls.scope}", (*calls.undisturbed, *calls.cpu_time))
     if calls.undelayed:
         print_metrics("without the host's delay", calls.undelayed)
     if flag:
-        output.echo_wrapped(f"flagged: {flag}: {_cause(calls)}, and its times say little of the model")
+        output.echo_wrapped(f"flagged: {flag}: {_cause(calls)}, so timings are unreliable")
 
 
 def _cause(calls: Calls) -> str:
     """Return what disturbed the calls of a flagged run."""
     if not calls.flagged:
         return "the host issued queries late"
-    others = "others used this run's CPUs"
-    return others if calls.share > DISTURBED_AT_MOST else f"{others}, or it waited for something else"
+    others = "other processes used its CPUs"
+    return others if calls.share > DISTURBED_AT_MOST else f"{others}, or the calls waited for something else"
 
 
 def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
@@ -184,16 +186,16 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
     rows = [
         (
             entry.metric.key,
-            format_figure(entry.metric),
+            format_metric(entry.metric),
             format_interval(entry.metric),
             f"{entry.width:.2%}" if math.isfinite(entry.width) else "-",
             "-" if entry.wanted is None else f"{entry.wanted:.2%}",
         )
         for entry in repetition.metrics
     ]
-    output.print_table(("metric", "over runs", "95 % interval", "±", "asked for"), rows)
+    output.print_table(("metric", "over runs", "95 % interval", "±", "requested"), rows)
     if any(entry.metric.ci.low is None and math.isinf(entry.width) for entry in repetition.metrics):
-        output.echo("-: too few runs to tell how much runs differ; 6 are the fewest (--repeat 6)")
+        output.echo("-: too few runs to estimate the spread; at least 6 are needed (--repeat 6)")
     for run in repetition.runs:
         if flag := flag_of(run):
             output.echo_wrapped(f"flagged: {run.id}: {flag}")
@@ -201,10 +203,10 @@ def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
             output.echo_wrapped(f"times unusable: {run.id}: {CLOCKS_DISAGREE}")
         validity = validity_of(run)
         if validity is not None and not validity.valid:
-            output.echo_wrapped(f"LoadGen calls {run.id} {validity.words}")
+            output.echo_wrapped(f"LoadGen result of {run.id}: {validity.words}")
 
 
-def format_figure(metric: Metric) -> str:
+def format_metric(metric: Metric) -> str:
     """Format the value of a metric with its unit and mark."""
     return format_value(metric.value, metric.unit) + format_mark(is_reported=metric.self_reported)
 
@@ -232,23 +234,23 @@ def print_run(run: Run, lock: "Lock", log: str | None) -> None:
     end = run.end
     if log is not None:
         output.echo()
-        output.echo(f"its last lines of output (all of it: benchlock get {run.id})")
+        output.echo(f"last lines of its log (complete log: benchlock get {run.id})")
         output.echo_quoted(log.splitlines()[-_LAST_LINES:])
-    _fields("asked", _question(lock))
-    _fields("ran", _surroundings(run))
+    _fields("request", _question(lock))
+    _fields("environment", _surroundings(run))
     if end is None:
         return
     if run.evidence is not None and run.evidence.state == "verified":
         reported = ", ".join(run.evidence.reported)
-        _section("figures recomputed from the blobs below; reported, not recomputed", _wrap_text(reported))
-    title = "took; phases that the harness timed are self-reported" if end.times_self_reported else "took"
+        _section("metrics were recomputed from the blobs below; reported, not recomputed:", _wrap_text(reported))
+    title = "durations; phases timed by the harness are self-reported" if end.times_self_reported else "durations"
     _fields(title, {name.replace("_", " "): format_duration(spent) for name, spent in end.timings.items()})
-    _fields("measured by", _measured_by(run, end))
+    _fields("load generation", _measured_by(run, end))
     golden = end.details.get("golden")
     if isinstance(golden, dict) and isinstance(golden.get("samples"), int):
         _section(f"golden tensors: {golden_summary(golden)}", tuple(golden_lines(golden)))
     blobs = {role: f"{output.byte_count(blob.size)}  {blob.digest}" for role, blob in end.blobs.items()}
-    _fields(f"left (benchlock get {run.id} writes it)", blobs)
+    _fields(f"blobs (to write them to files: benchlock get {run.id})", blobs)
     packages = ", ".join(f"{name} {version}" for name, version in sorted(end.packages.items()))
     _section("packages", _wrap_text(" ".join(escape_line(packages).split())))
 
@@ -283,8 +285,10 @@ def _surroundings(run: Run) -> dict[str, str]:
     fields = {
         "started": f"{start.started_at:%Y-%m-%d %H:%M:%S} UTC, attempt {start.attempt} of this lock",
         "ended": "" if run.end is None else f"{run.end.ended_at:%Y-%m-%d %H:%M:%S} UTC",
-        "imported": "" if run.imported_at is None else f"{run.imported_at:%Y-%m-%d %H:%M:%S} UTC: it ran elsewhere",
-        "in": f"a {start.isolation} on {start.platform_name}, Python {start.platform.get('python')}",
+        "imported": ""
+        if run.imported_at is None
+        else f"{run.imported_at:%Y-%m-%d %H:%M:%S} UTC, from another registry",
+        "isolation": f"{start.isolation} on {start.platform_name}, Python {start.platform.get('python')}",
         "image": start.image_id or "",
         "CPU": f"{host.get('cores')} of {host.get('cpu_model')}",
         "flags": f"{len(flags)} of the CPU (--json lists them)" if isinstance(flags, list) else "",
@@ -295,7 +299,7 @@ def _surroundings(run: Run) -> dict[str, str]:
     }
     if run.end is not None:
         cpus, missing = run.end.details.get("cpus"), run.end.details.get("not_enforced")
-        fields |= {"bound to": f"CPU {', '.join(map(str, cpus))}" if isinstance(cpus, list) else ""}
+        fields |= {"pinned to": f"CPU {', '.join(map(str, cpus))}" if isinstance(cpus, list) else ""}
         fields |= {"not enforced": ", ".join(map(str, missing)) if isinstance(missing, list) else ""}
     return {name: text for name, text in fields.items() if text}
 
@@ -309,7 +313,7 @@ def _measured_by(run: Run, end: RunEnd) -> dict[str, str]:
     loadgen, fields = end.details.get("loadgen"), dict[str, str]()
     validity = validity_of(run)
     if isinstance(loadgen, dict):
-        verdict = ", no readable verdict" if validity is None else f", {validity.mark}"
+        verdict = ", no readable result" if validity is None else f", {validity.mark}"
         fields["LoadGen"] = f"{loadgen.get('version')}{verdict if end.outcome == 'done' else ''}"
         fields["sequence"] = str(loadgen.get("sequence_sha256", ""))
     threads = end.details.get("threads")
@@ -317,7 +321,7 @@ def _measured_by(run: Run, end: RunEnd) -> dict[str, str]:
         counts = threads.get("predictor")
         thread_counts = counts if isinstance(counts, dict) else {}
         fields["threads"] = ", ".join(
-            (f"{threads.get('requested')} asked for", *(f"{key} {thread_counts[key]}" for key in thread_counts))
+            (f"{threads.get('requested')} requested", *(f"{key} {thread_counts[key]}" for key in thread_counts))
         )
     return {name: text for name, text in fields.items() if text}
 
@@ -355,7 +359,7 @@ def print_runs(runs: Sequence[Run | DamagedRun], locks: "Mapping[Digest, Lock | 
             ", ".join(_headline(run)),
             "; ".join(_remarks(run)),
         ))  # fmt: skip
-    output.print_table(("run", "started (UTC)", "model", "dataset", "lock", "outcome", "figures", "remarks"), rows)
+    output.print_table(("run", "started (UTC)", "model", "dataset", "lock", "outcome", "metrics", "remarks"), rows)
 
 
 def _short_flag(calls: Calls) -> str:
@@ -363,8 +367,8 @@ def _short_flag(calls: Calls) -> str:
     if not calls.flagged:
         return "queries issued late"
     if calls.share > DISTURBED_AT_MOST or calls.without_cpu is None:
-        return f"{calls.share:.0%} of the calls pre-empted"
-    return f"{calls.without_cpu:.0%} of the time without the CPU"
+        return f"{calls.share:.0%} of calls pre-empted"
+    return f"off-CPU for {calls.without_cpu:.0%} of call time"
 
 
 def _headline(run: Run) -> list[str]:
@@ -377,7 +381,7 @@ def _headline(run: Run) -> list[str]:
         rank = 0 if is_quality(metric.name) else 1 if metric.name in _FIRST else 2
         return rank, metric.name
 
-    return [f"{metric.key} {format_figure(metric)}" for metric in sorted(metrics, key=place)[:_HEADLINE]]
+    return [f"{metric.key} {format_metric(metric)}" for metric in sorted(metrics, key=place)[:_HEADLINE]]
 
 
 def _remarks(run: Run) -> Iterator[str]:
@@ -410,7 +414,7 @@ def print_claims(claim_verdicts: "Sequence[ClaimVerdict]") -> None:
     )
     if possible:
         output.print_table(
-            ("claim", "stated", "measured", "the claim"), [_claim_row(claim_verdict) for claim_verdict in possible]
+            ("claim", "stated", "measured", "verdict"), [_claim_row(claim_verdict) for claim_verdict in possible]
         )
     reasons: dict[tuple[str, str], list[str]] = {}
     for claim_verdict in possible:
@@ -420,12 +424,12 @@ def print_claims(claim_verdicts: "Sequence[ClaimVerdict]") -> None:
         output.echo_wrapped(f"  {', '.join(dict.fromkeys(metrics))}: {answer}: {reason}")
     if impossible:
         names = ", ".join(dict.fromkeys(claim_verdict.claim.metric for claim_verdict in impossible))
-        output.echo_wrapped(f"  can't be said of runs of this scenario, which does not give them: {names}")
+        output.echo_wrapped(f"  not measured by this scenario: {names}")
 
 
 def _claim_row(claim_verdict: "ClaimVerdict") -> tuple[str, str, str, str]:
     claim, measured = claim_verdict.claim, claim_verdict.measured
     unit = DEFINITIONS[claim.metric].unit if claim.metric in DEFINITIONS else ""
     stated = f"{format_value(claim.value, unit)} ± {format_value(claim.tolerance, unit)}"
-    value = "-" if measured is None else f"{format_figure(measured)} {format_interval(measured)}"
+    value = "-" if measured is None else f"{format_metric(measured)} {format_interval(measured)}"
     return claim.metric, stated, value, claim_verdict.answer

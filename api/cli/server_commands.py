@@ -13,17 +13,22 @@ if TYPE_CHECKING:
     from benchlock.api.schemas.access_schemas import LogEntry, NewToken, TokenDocument
 
 
-_PROXY = "A proxy in front, or the network where it is: X-Forwarded-For of such a one says who asks. May be repeated."
+_PROXY = "Address or network of a trusted proxy, whose X-Forwarded-For gives the client's address; may be repeated."
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
-@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True, help="The port.")
-@click.option("--open", "is_open", is_flag=True, help="Let in whoever reaches it, without a token: on loopback alone.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True, help="Port to listen on.")
+@click.option("--open", "is_open", is_flag=True, help="Accept requests without a token; on loopback only.")
 @click.option("--proxy", "proxies", multiple=True, help=_PROXY, metavar="ADDRESS")
 @click.pass_obj
 def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...], *, is_open: bool) -> None:
-    """Serve the registry over HTTP; the OpenAPI document is at /v1/openapi.json."""
+    """Serve the registry over HTTP.
+
+    The OpenAPI document is at /v1/openapi.json.
+
+    Example: benchlock serve --port 8080
+    """
     from benchlock.api.http.request_authorization import OpenAuthority, is_loopback  # noqa: PLC0415
     from benchlock.api.http.routes.app import create_app  # noqa: PLC0415 - used by `serve` only
     from benchlock.api.http.server_process import serve as serve_app  # noqa: PLC0415
@@ -35,15 +40,15 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
     log_to_stderr()
     if is_open and not is_loopback(host):
         raise InvalidInputError(
-            f"--open lets in whoever reaches {host}, and that may be anyone",
+            f"--open would give everyone who can reach {host} access without a token",
             where=f"--host {host}",
-            next_step="leave --open out, so that tokens are asked for, or listen at 127.0.0.1",
+            next_step="omit --open to require tokens, or listen on 127.0.0.1",
         )
     if is_open and proxies:
         raise InvalidInputError(
-            "--open lets in whoever the proxy sends on, and that may be anyone",
+            "--open would give every client of the proxy access without a token",
             where=f"--proxy {proxies[0]}",
-            next_step="leave --open out, so that tokens are asked for, or leave --proxy out",
+            next_step="omit --open to require tokens, or omit --proxy",
         )
     registry = open_registry(invocation.registry, log.info, invocation.progress)
     with running_service(registry.home, registry.database):
@@ -61,29 +66,34 @@ _TIME = "%Y-%m-%d %H:%M"
 
 @click.group(no_args_is_help=False)
 def token() -> None:
-    """Tokens: who may read, publish and run in a registry that is served."""
+    """Manage the access tokens of a served registry."""
 
 
 @token.command()
-@click.argument("name", metavar="NAME", help="Whose it is, or what for, such as ci.")
+@click.argument("name", metavar="NAME", help="Owner or purpose, such as ci.")
 @click.option(
     "--scope",
     "scopes",
     metavar="SCOPE",
     multiple=True,
     required=True,
-    help="read, run, admin, publish:NAMESPACE, or publish:* for every name. May be given several times.",
+    help="read, run, admin, publish:NAMESPACE, or publish:* for every name. May be repeated.",
 )
 @click.option(
     "--expires",
     metavar="TIME",
     default=f"{DEFAULT_LIFETIME_DAYS}d",
     show_default=True,
-    help="When it ends: 30d, 12h; 365d at most.",
+    help="Lifetime, such as 30d or 12h; at most 365d.",
 )
 @click.pass_obj
 def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: str) -> None:
-    """Make a token and print it: once, on standard output, alone."""
+    """Create a token and print its secret once.
+
+    Standard output contains only the secret.
+
+    Example: benchlock token create ci --scope read --scope publish:digits
+    """
     from benchlock.registry.auth.permissions import Scopes  # noqa: PLC0415 - unused by the help text
     from benchlock.registry.auth.tokens import parse_lifetime  # noqa: PLC0415
 
@@ -99,14 +109,16 @@ def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: 
     metavar="TIME",
     default=f"{DEFAULT_LIFETIME_DAYS}d",
     show_default=True,
-    help="When the token expires; 365d at most.",
+    help="Lifetime; at most 365d.",
 )
 @click.option(
     "--grace", metavar="TIME", default="1h", show_default=True, help="How long the old secret stays valid; 0 to 7d."
 )
 @click.pass_obj
 def rotate(invocation: Invocation, token: str, expires: str, grace: str) -> None:
-    """Give a token a new secret; its id, machines, jobs and runs stay.
+    """Give a token a new secret.
+
+    Its id, machines, jobs and runs remain.
 
     Example: benchlock token rotate token/01m7zpsb9cmkr23pzwhqxxkrge > worker.token
     """
@@ -121,7 +133,10 @@ def rotate(invocation: Invocation, token: str, expires: str, grace: str) -> None
 @token.command("list")
 @click.pass_obj
 def list_tokens(invocation: Invocation) -> None:
-    """List tokens, also those that are of no use any more."""
+    """List tokens, including expired and revoked ones.
+
+    Example: benchlock token list
+    """
     tokens = invocation.access.tokens()
     if invocation.as_json:
         output.print_json({"tokens": [token_document(token) for token in tokens]})
@@ -134,10 +149,13 @@ def list_tokens(invocation: Invocation) -> None:
 
 
 @token.command()
-@click.argument("token", metavar="ID", help="token/…, as `token list` lists it.")
+@click.argument("token", metavar="ID", help="Token id, as listed by `token list`.")
 @click.pass_obj
 def revoke(invocation: Invocation, token: str) -> None:
-    """End a token before its time."""
+    """Revoke a token.
+
+    Example: benchlock token revoke token/01m7zpsb9cmkr23pzwhqxxkrge
+    """
     from benchlock.registry.auth.tokens import parse_token_id  # noqa: PLC0415
 
     id_ = parse_token_id(token)
@@ -145,18 +163,21 @@ def revoke(invocation: Invocation, token: str) -> None:
     if invocation.as_json:
         output.print_json({"token": id_, "revoked": True, "changed": changed})
     else:
-        output.echo(f"{id_} is revoked{'' if changed else ' already'}")
+        output.echo(f"{id_} {'revoked' if changed else 'was already revoked'}")
 
 
 @click.command()
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many, newest first."
-)
-@click.option("--before", metavar="ENTRY", default=None, help="Only those before this entry, by its id.")
-@click.option("--actor", metavar="ACTOR", default=None, help="Only those of this token, or of embedded.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of entries.")
+@click.option("--before", metavar="ENTRY", default=None, help="Only entries before this entry id.")
+@click.option("--actor", metavar="ACTOR", default=None, help="Only entries of this token, or of `embedded`.")
 @click.pass_obj
 def log(invocation: Invocation, limit: int, before: str | None, actor: str | None) -> None:
-    """Say who did what, newest first; what was refused to somebody too."""
+    """Show the audit log, newest first.
+
+    It contains denied requests, too.
+
+    Example: benchlock log --limit 20
+    """
     entries = invocation.access.log(limit, before, actor)
     if invocation.as_json:
         output.print_json({"log": [log_entry_document(entry) for entry in entries]})
@@ -171,7 +192,7 @@ def log(invocation: Invocation, limit: int, before: str | None, actor: str | Non
         )
         for entry in entries
     ]
-    output.print_table(("when", "who", "what", "on", ""), rows)
+    output.print_table(("time", "actor", "action", "target", ""), rows)
 
 
 def _show_secret(invocation: Invocation, new: "NewToken") -> None:
@@ -180,8 +201,10 @@ def _show_secret(invocation: Invocation, new: "NewToken") -> None:
     if invocation.as_json:
         output.print_json({"token": token_document(token), "secret": new.secret})
         return
-    output.say(f"{token.id} of {token.name} may {' '.join(token.scopes)}, until {token.expires_at.strftime(_TIME)} UTC")
-    output.say("it is shown this once: set BENCHLOCK_TOKEN to it, or keep it in the file of BENCHLOCK_TOKEN_FILE")
+    output.say(
+        f"{token.id} ({token.name}): scopes {' '.join(token.scopes)}, expires {token.expires_at.strftime(_TIME)} UTC"
+    )
+    output.say("the secret is not shown again: set BENCHLOCK_TOKEN, or save it to the file in BENCHLOCK_TOKEN_FILE")
     output.echo(new.secret)
 
 

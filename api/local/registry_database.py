@@ -244,7 +244,7 @@ def describe_database(database: "Engine", home: Path) -> str:
     if database.dialect.name == "sqlite":
         return f"{DATABASE_FILE} in the registry's folder (a new registry can have one on a server: {DATABASE_VARIABLE}=postgresql://…)"
     version = ".".join(map(str, getattr(database.dialect, "server_version_info", ())))
-    return f"PostgreSQL {version} at {database_location(database)}; {home / _DECISION} says so"
+    return f"PostgreSQL {version} at {database_location(database)} (set in {home / _DECISION})"
 
 
 def _open_first(home: Path, address: str, now: Callable[[], datetime], *, create: bool) -> "tuple[Engine, bool]":

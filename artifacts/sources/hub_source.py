@@ -210,7 +210,7 @@ def _convert_failures(source: HubSource) -> Iterator[None]:
 
 def _make_error(source: HubSource, reason: str) -> UnavailableError:
     return UnavailableError(
-        f"the Hub says nothing of {source}: {reason}",
+        f"no answer from the Hub about {source}: {reason}",
         where=redact_url(source.hub.endpoint),
         next_step="look at the network, and at HF_ENDPOINT if it is set, and do it again",
     )

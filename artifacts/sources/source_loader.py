@@ -130,7 +130,7 @@ def _check_stated(source: RemoteSource, expected: Digest, name: str) -> None:
     digest = source.find_digest()
     if digest is not None and digest != expected:
         raise IntegrityError(
-            f"{name} is not what its digest says: expected {expected}, and {source} states {digest}",
+            f"digest mismatch of {name}: expected {expected}, but {source} states {digest}",
             where=str(source),
             next_step="verify the file, and correct its sha256 or its source",
         )

@@ -54,7 +54,7 @@ def parse_server(text: str) -> Server:
 
 
 SERVER_ERROR_POLICY: Final = ErrorPolicy(
-    "hand in a token that may do this: whoever runs the server makes one with `benchlock token create`",
+    "use a token with the needed scope: the server's administrator creates one with `benchlock token create`",
     "have who runs the server publish the file again with `--registry DIR`, in the folder that it serves, which "
     "repairs it: publishing over HTTP sends nothing that the server has already, damaged or not",
     rejection=InvalidInputError,
@@ -206,7 +206,7 @@ class HttpStore:
 
     def _make_refusal(self, action: str) -> RefusedError:
         return RefusedError(
-            f"{self.where} {action} for nobody but whoever runs it",
+            f"{self.where} {action} only for its administrator",
             where=self.where,
             next_step="run `benchlock gc` on the server, in the folder that it serves",
         )

@@ -69,18 +69,19 @@ def check_verdict(role: str, log: Log, name: str) -> None:
     verdict = "VALID" if all(met.values()) else "INVALID"
     if log.results["result_validity"] != verdict:
         failed = ", ".join(key for key, value in met.items() if not value) or "every condition is met"
-        raise _error(role, f"LoadGen's result_validity is {log.results['result_validity']!r:.20}; in the log: {failed}")
+        raise _error(
+            role,
+            f"LoadGen's result_validity is {log.results['result_validity']!r:.20}, which contradicts the log: {failed}",
+        )
     if ("result_invalid_reason" in log.results) != (verdict == "INVALID"):
-        raise _error(role, f"LoadGen gives a result_invalid_reason where a run is invalid, and the log is {verdict}")
+        raise _error(role, f"result_invalid_reason of LoadGen contradicts the log, which is {verdict}")
 
 
 def check_summary(role: str, path: Path, log: Log) -> None:
     """Raise unless LoadGen's summary has the verdict of its detail log."""
     verdicts = [match.decode() for match in _VERDICT.findall(path.read_bytes())]
     if verdicts != ["VALID" if log.valid else "INVALID"]:
-        raise _error(
-            role, f"LoadGen's summary says {verdicts[:2]}, and its detail log {log.results['result_validity']}"
-        )
+        raise _error(role, f"LoadGen's summary states {verdicts[:2]}, its detail log {log.results['result_validity']}")
 
 
 def check_results(role: str, log: Log, scenario: Mapping[str, Any], rate: float | None = None) -> None:
@@ -116,7 +117,7 @@ def _check_early_stopping(role: str, results: Results, name: str) -> None:
             return
         is_met = risk < _RISK
     if results["early_stopping_met"] != is_met:
-        raise _error(role, f"LoadGen's early_stopping_met is {not is_met}, which {queries} queries contradict")
+        raise _error(role, f"LoadGen's early_stopping_met is {not is_met}, which contradicts {queries} queries")
 
 
 def _risk(queries: int, over: int, share: float) -> float:
@@ -139,7 +140,7 @@ def _check_overlatency(role: str, results: Results, target: int) -> None:
             )
         before = value
     if not results["result_min_latency_ns"] <= results["result_mean_latency_ns"] <= before:
-        raise _error(role, "LoadGen's result_mean_latency_ns is not between the least and the greatest latency")
+        raise _error(role, "LoadGen's result_mean_latency_ns is not between the minimum and maximum latency")
     if results["result_perf_constraints_met"] != (results["result_99.00_percentile_latency_ns"] <= target):
         raise _error(role, f"LoadGen's result_perf_constraints_met contradicts its 99.00 percentile and {target} ns")
 
@@ -150,7 +151,7 @@ def _check_rates(role: str, results: Results, target: float) -> None:
     scheduled, completed = results["result_scheduled_samples_per_sec"], results["result_completed_samples_per_sec"]
     # The bound on a chi-squared deviate by Laurent and Massart (2000), lemma 1.
     if abs(target / scheduled - 1) > math.sqrt(2 * _RARE / intervals) + _RARE / intervals:
-        raise _error(role, f"LoadGen's result_scheduled_samples_per_sec is {scheduled}, and its target {target:.6g}")
+        raise _error(role, f"LoadGen's result_scheduled_samples_per_sec is {scheduled}, but its target is {target:.6g}")
     last = (intervals / completed - intervals / scheduled) * 1e9
     error = _DIGITS * intervals / completed * 1e9
     if not results["result_min_latency_ns"] - error <= last <= results["result_max_latency_ns"] + error:
@@ -177,7 +178,7 @@ def check_samples(role: str, log: Log, scenario: Mapping[str, Any], columns: Col
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
             raise _error(
                 role,
-                f"LoadGen's {key} is {value!r:.40}, and the samples of its queries say {least:.15g} to {most:.15g}",
+                f"LoadGen's {key} is {value!r:.40}, but its queries give {least:.15g} to {most:.15g}",
             )
 
 
@@ -279,7 +280,7 @@ def _about(value: float) -> Range:
 
 
 def _error(role: str, what: str) -> InvalidLoadError:
-    next_step = "run the lock again; a system clock that is set during a run has this effect, too"
+    next_step = "run the lock again; adjusting the system clock during a run has this effect, too"
     return InvalidLoadError(f"{role}: {what}", where=role, next_step=next_step)
 
 
@@ -357,7 +358,7 @@ def _parse_log(role: str, content: bytes) -> Log:
         entries.append(entry)
         if entry.key.startswith(_COUNTING):
             if entry.key in keys:
-                raise _malformed(role, number, f"{entry.key:.80} is there twice")
+                raise _malformed(role, number, f"duplicate key {entry.key:.80}")
             keys.add(entry.key)
     try:
         return summarize_log(entries)
@@ -427,7 +428,7 @@ def check_settings(role: str, log: Log, scenario: Mapping[str, Any], rate: float
         actual = log.settings.get(name)
         if not _is_same(actual, value):
             raise InvalidInputError(
-                f"{role}: LoadGen ran with {name} {actual!r:.80}, and the lock says {value!r}",
+                f"{role}: LoadGen ran with {name} {actual!r:.80}, but the lock has {value!r}",
                 where=role,
                 next_step=_NEXT,
             )

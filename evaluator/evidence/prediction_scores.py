@@ -114,7 +114,7 @@ def score_predictions(
     if not any(map(is_quality, lock.metrics)):
         return {}, {}
     if "predictions" not in files:
-        raise InvalidInputError("the harness left no predictions")
+        raise InvalidInputError("the harness wrote no predictions")
     scores = score_samples(lock, manifests, files["predictions"], folder)
     return scores.quality, scores.measures
 
@@ -190,7 +190,7 @@ LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=300.0, files=64,
 """The limits of the comparison of two runs."""
 _PREDICTIONS: Final = "predictions"
 _SIDES: Final = ("first", "second")
-_NEXT: Final = "compare fewer runs, or on a machine with more time and memory"
+_NEXT: Final = "compare fewer runs, or use a faster machine with more memory"
 
 
 class PredictionPairs:
@@ -233,13 +233,13 @@ class PredictionPairs:
     def _find_obstacle(self, first: tuple[Lock, Run], second: tuple[Lock, Run]) -> str | None:
         """Return why two runs have no pairs of samples; None if they have."""
         if self._seconds_left() <= 0:
-            return f"the {self._seconds:g} seconds for comparisons sample by sample are used up"
+            return f"time limit of {self._seconds:g} seconds for sample-by-sample comparisons exceeded"
         locks = (first[0], second[0])
         datasets = {(lock.dataset.digest, lock.dataset.split) for lock in locks}
         if len(datasets) > 1:
-            return "the runs are of different samples"
+            return "the runs have different samples"
         if not _shared_metrics(*locks):
-            return "the runs share no metric of quality"
+            return "the runs have no quality metric in common"
         return next(filter(None, (self._find_gap(run) for _, run in (first, second))), None)
 
     def _find_gap(self, run: Run) -> str | None:
@@ -248,7 +248,7 @@ class PredictionPairs:
         if blob is None:
             return f"{run.id} has no stored predictions"
         if blob.size > LARGEST_PREDICTIONS:
-            return f"the predictions of {run.id} have {blob.size} bytes, and at most {LARGEST_PREDICTIONS} are read"
+            return f"the predictions of {run.id} have {blob.size} bytes; the maximum is {LARGEST_PREDICTIONS}"
         return None if self._store.exists(blob.digest) else f"the predictions of {run.id} are missing"
 
     def _compare(self, first: tuple[Lock, Run], second: tuple[Lock, Run], comparisons: int) -> PairedTests:
@@ -273,7 +273,7 @@ class PredictionPairs:
         return self._deadline - time.monotonic()
 
     def _isolate(self, arguments: Mapping[str, Any]) -> dict[str, PairedTest]:
-        task = "the comparison sample by sample"
+        task = "the sample-by-sample comparison"
         used_up = LimitExceededError(f"{task} needs more than {self._seconds:g} seconds", next_step=_NEXT)
         if (remaining := self._seconds_left()) <= 0:
             raise used_up
@@ -284,7 +284,7 @@ class PredictionPairs:
                 run_isolated(function, arguments, limits=limits, subject=task, blobs=self._store), dict[str, PairedTest]
             )
         except msgspec.ValidationError as error:
-            raise IsolatedFaultError(f"{task} gave malformed values: {error}", next_step=_NEXT) from error
+            raise IsolatedFaultError(f"{task} returned malformed values: {error}", next_step=_NEXT) from error
 
 
 def compare_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa: ANN401 - plain values
@@ -301,7 +301,7 @@ def compare_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa
             n = _count_samples(locks[0], blobs)
             tests[metric] = compare_measures(metric, first.samples, second.samples, n, arguments["comparisons"])
         except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise InvalidInputError(f"the measures of {metric} cannot be compared: {error}") from error
+            raise InvalidInputError(f"cannot compare the measures of {metric}: {error}") from error
     return msgspec.to_builtins(tests)
 
 

@@ -90,7 +90,7 @@ LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=900.0, files=64,
 """The limits of the recomputation of one run: 50,000 predictions of 1,000 classes need a fifth of the memory."""
 _FEWEST_LATENCIES: Final = 16
 """The minimum number of latencies; fewer may be equal in two measurements by chance."""
-_NEXT: Final = "compare the record on a machine with the version of benchlock that made it"
+_NEXT: Final = "verify the record with the version of benchlock that created it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def _check_size(role: str, blob: Descriptor) -> None:
     limit = _LARGEST.get(role)
     if limit is not None and blob.size > limit:
         raise LimitExceededError(
-            f"the blob {role} has {blob.size} bytes, and at most {limit} are read",
+            f"the blob {role} has {blob.size} bytes; the maximum is {limit}",
             where=str(blob.digest),
             next_step=_NEXT,
         )
@@ -196,7 +196,7 @@ def _lay_labels(
 
 
 def _isolate(arguments: Mapping[str, Any], store: BlobStore) -> Recomputation:
-    task = "the recomputation of the figures"
+    task = "the recomputation of metrics"
     try:
         values = run_isolated(f"{__name__}:recompute_files", arguments, limits=LIMITS, subject=task, blobs=store)
         return msgspec.convert(values, Recomputation)
@@ -204,7 +204,7 @@ def _isolate(arguments: Mapping[str, Any], store: BlobStore) -> Recomputation:
         error.next_step = _NEXT
         raise
     except msgspec.ValidationError as error:
-        raise IsolatedFaultError(f"{task} gave values that are none: {error}", next_step=_NEXT) from error
+        raise IsolatedFaultError(f"{task} returned malformed values: {error}", next_step=_NEXT) from error
 
 
 def recompute_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa: ANN401 - plain values
@@ -335,7 +335,7 @@ class _Evidence:
         for name in sorted(stated.keys() | scores.keys()):
             if not is_equal(stated.get(name), scores.get(name)):
                 raise InvalidInputError(
-                    f"the harness says {name} is {shorten_value(stated.get(name))}, and its predictions say "
+                    f"the harness reports {name} {shorten_value(stated.get(name))}, but its predictions give "
                     f"{shorten_value(scores.get(name))}"
                 )
         versions = self.subject.lock.metrics
@@ -364,13 +364,17 @@ class _Evidence:
         except (KeyError, TypeError) as error:
             raise InvalidInputError(f"the probes of the peak are malformed: {error}") from error
         if rates != (peak.qps, peak.failed_qps):
-            raise InvalidInputError(f"the harness says the peak is {peak.qps} queries/s, and its probes say {rates[0]}")
+            raise InvalidInputError(
+                f"the harness reports a peak of {peak.qps} queries/s, but its probes give {rates[0]}"
+            )
         if not peak.qps < peak.failed_qps <= peak.qps * _RESOLUTION:
-            raise InvalidInputError(f"the harness says the peak is between {peak.qps} and {peak.failed_qps} queries/s")
+            raise InvalidInputError(f"the harness reports a peak between {peak.qps} and {peak.failed_qps} queries/s")
         timed = [probe for probe in peak.probes if probe.get("phase") == PERFORMANCE.name]
         searched = [probe for probe in peak.probes if probe.get("phase") != PERFORMANCE.name]
         if len(timed) != 1:
-            raise InvalidInputError(f"the harness says that {len(timed)} probes of the peak are the performance phase")
+            raise InvalidInputError(
+                f"the harness reports {len(timed)} probes of the peak as the performance phase, expected 1"
+            )
         _check_probe(timed[0], reader.read_first_probe(self.subject.lock.scenario["target_qps"]))
         logged = reader.read_probes([probe["qps"] for probe in searched])
         for probe, found_probe in zip(searched, logged or (), strict=logged is not None):
@@ -390,6 +394,4 @@ def _estimate(
 def _check_probe(stated: Mapping[str, Any], logged: Mapping[str, Any]) -> None:
     for name, value in logged.items():
         if not is_equal(stated.get(name), value):
-            raise InvalidInputError(
-                f"the harness says a probe's {name} is {stated.get(name)}, and LoadGen says {value}"
-            )
+            raise InvalidInputError(f"the harness reports {name} {stated.get(name)} of a probe, but LoadGen {value}")

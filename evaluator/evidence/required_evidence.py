@@ -220,8 +220,8 @@ def check_requirements(lock: Lock, document: Mapping[str, Any], files: Mapping[s
     if missing:
         more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
         raise InvalidInputError(
-            f"the evidence lacks {', '.join(missing[:_MOST_NAMED])}{more}, which every run of this lock by the harness "
-            f"{lock.harness.version} leaves",
+            f"the evidence lacks {', '.join(missing[:_MOST_NAMED])}{more}, which harness "
+            f"{lock.harness.version} writes for every run of this lock",
             next_step="run the lock again",
         )
     if is_complete(lock):
@@ -253,13 +253,13 @@ def _check_parts(lock: Lock, document: Mapping[str, Any]) -> None:
     """Raise if the result has a part that no run of the lock has, or comes from another harness."""
     if document["harness"] != lock.harness.version:
         raise InvalidInputError(
-            f"the lock names the harness {lock.harness.version}, and {document['harness']!r:.80} made the result",
+            f"the lock has harness {lock.harness.version}, but {document['harness']!r:.80} wrote the result",
             next_step="run the lock again",
         )
     for name, applies in _EXCLUSIVE.items():
         if document.get(name) is not None and not applies(lock):
             raise InvalidInputError(
-                f"the harness says {name}, which no run of the scenario and the metrics of this lock has",
+                f"the harness reports {name}, which no run with this scenario and these metrics has",
                 next_step="run the lock again",
             )
 
@@ -275,9 +275,9 @@ def _check_names(lock: Lock, document: Mapping[str, Any], files: Mapping[str, Pa
     }
     for source, fingerprint in fingerprints.items():
         if fingerprint != expected and (is_named or fingerprint is not None):
-            problem = "names no lock" if fingerprint is None else "names another lock"
+            problem = "references no lock" if fingerprint is None else "references another lock"
             raise InvalidInputError(
-                f"{source} {problem}: it is of another run than one of this lock", next_step="run the lock again"
+                f"{source} {problem}, so it does not belong to a run of this lock", next_step="run the lock again"
             )
 
 

@@ -98,7 +98,7 @@ class Examiner:
             assert run.end is not None
             size = sum(blob.size for blob in run.end.blobs.values())
             if size > remaining < _BYTES_A_LIST:
-                reason = f"not compared with its {size} bytes of evidence yet: benchlock show {run.id} does that"
+                reason = f"not yet compared with its {size} bytes of evidence; use benchlock show {run.id}"
                 status = EvidenceStatus("unverified", (reason,))
             else:
                 remaining -= size
@@ -262,14 +262,14 @@ def _subject(run: Run, lock: Lock, store: BlobStore) -> "Subject":
             with _as_contradiction():
                 check_agreement(lock, platform, manifests)
             return Subject(lock, platform, manifests)
-    raise ContradictionError(f"{run.id} ran on a platform that its lock does not have", where=run.id)
+    raise ContradictionError(f"{run.id} ran on a platform that is not in its lock", where=run.id)
 
 
 def _log(blob: Descriptor | None, store: BlobStore) -> bytes:
     if blob is None:
         return b""
     if blob.size > _LARGEST_LOG:
-        raise InvalidInputError(f"the log is larger than {_LARGEST_LOG} bytes, which is the most that is read")
+        raise InvalidInputError(f"the log is larger than {_LARGEST_LOG} bytes, the maximum that is read")
     return read(store, blob.digest, name="the log")
 
 

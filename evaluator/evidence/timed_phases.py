@@ -69,11 +69,11 @@ def check_columns(role: str, columns: SampleColumns, scenario: Mapping[str, Any]
         _demand(role, np.array_equal(columns["latency_ns"], parts), "the phases of a start do not add up to latency_ns")
         return
     index, samples = columns["index"], columns["samples"]
-    _demand(role, int(samples.sum()) == len(index), f"samples adds up to {samples.sum()}, and index has {len(index)}")
-    _demand(role, bool((index < total).all()), f"index names a sample beyond the {total} of the split")
+    _demand(role, int(samples.sum()) == len(index), f"samples adds up to {samples.sum()}, but index has {len(index)}")
+    _demand(role, bool((index < total).all()), f"index has a sample number out of range: the split has {total}")
     expected = _samples_of_query(scenario, columns)
     if expected is not None:
-        _demand(role, bool((samples == expected).all()), "samples is not what the lock says of a query")
+        _demand(role, bool((samples == expected).all()), "samples differs from the samples per query of the lock")
     _check_times(role, columns, name)
 
 
@@ -90,7 +90,7 @@ def _check_shapes(role: str, columns: SampleColumns) -> None:
         if name.endswith("_ns") and name not in ("start_ns", "end_ns"):
             _demand(role, float(column.sum(dtype=np.float64)) < _GREATEST, f"the sum of {name} is out of range")
         if name not in ("index", "warmup_ns"):
-            _demand(role, len(column) == rows, f"{name} has {len(column)} values, and latency_ns {rows}")
+            _demand(role, len(column) == rows, f"{name} has {len(column)} values, but latency_ns {rows}")
     if "samples" in columns:
         total = float(columns["samples"].sum(dtype=np.float64))
         _demand(role, total < _GREATEST, "the sum of samples is out of range")
@@ -108,20 +108,20 @@ def _check_times(role: str, columns: SampleColumns, name: str) -> None:
     start, before, latency, end = (columns[f"{part}_ns"] for part in ("start", "before", "latency", "end"))
     if name == "server":
         served = columns["service_ns"]
-        _demand(role, np.array_equal(end, start + latency), "end_ns is not start_ns and latency_ns together")
+        _demand(role, np.array_equal(end, start + latency), "end_ns is not the sum of start_ns and latency_ns")
         within = float(served.sum()) <= float(latency.sum()) * _SLACK
-        _demand(role, within, "service_ns is longer than the latency of the same queries")
+        _demand(role, within, "service_ns exceeds the latency of the same query")
     else:
         served = latency
         whole = np.array_equal(end, start + before + latency)
-        _demand(role, whole, "end_ns is not start_ns, before_ns and latency_ns together")
+        _demand(role, whole, "end_ns is not the sum of start_ns, before_ns and latency_ns")
     if name in _SEQUENTIAL:
-        _demand(role, bool((start[1:] >= end[:-1]).all()), "a query starts before the one before it has ended")
+        _demand(role, bool((start[1:] >= end[:-1]).all()), "a query starts before the end of the previous one")
     if all(stage in columns for stage in _STAGES):
         # Samples of an offline run are prepared before the clock of their call starts.
         stages = _STAGES[1:] if name == "offline" else _STAGES
         spent = sum(columns[stage] for stage in stages)
-        _demand(role, bool((spent <= served).all()), f"{', '.join(stages)} together are longer than the call")
+        _demand(role, bool((spent <= served).all()), f"the sum of {', '.join(stages)} exceeds the call")
 
 
 def _demand(role: str, is_true: bool, reason: str) -> None:
@@ -230,7 +230,7 @@ class PhaseReader:
             return None
         logs = read_probe_logs(PEAK_LOGS, self.files[PEAK_LOGS])
         if len(logs) != len(rates):
-            raise InvalidInputError(f"the harness says that it made {len(rates)} probes, and left {len(logs)} logs")
+            raise InvalidInputError(f"the harness reports {len(rates)} probes, but wrote {len(logs)} logs")
         probes = []
         for number, (rate, log) in enumerate(zip(rates, logs, strict=True), start=1):
             place = f"{PEAK_LOGS}, log {number}"
@@ -247,19 +247,19 @@ class PhaseReader:
     def _read_columns(self, phase: Phase, stated: Table) -> Columns:
         if phase.samples not in self.files:
             raise InvalidInputError(
-                f"the harness timed {stated['queries']} queries and left no {phase.samples} of them"
+                f"the harness reports {stated['queries']} timed queries, but wrote no {phase.samples}"
             )
         columns = read_columns(self.files[phase.samples])
         if len(columns["latency_ns"]) != stated["queries"]:
             raise InvalidInputError(
-                f"the harness counted {stated['queries']} queries and left {len(columns['latency_ns'])} samples"
+                f"the harness reports {stated['queries']} queries, but wrote {len(columns['latency_ns'])} samples"
             )
         if is_complete(self.lock):
             check_columns(phase.samples, columns, self.lock.scenario, self.total)
             if len(columns["warmup_ns"]) != stated["warmup_calls"]:
                 raise InvalidInputError(
-                    f"the harness says {phase.name} warmup_calls is {shorten_value(stated['warmup_calls'])}, "
-                    f"and its samples say {len(columns['warmup_ns'])}"
+                    f"the harness reports {phase.name} warmup_calls {shorten_value(stated['warmup_calls'])}, "
+                    f"but its samples give {len(columns['warmup_ns'])}"
                 )
         return columns
 
@@ -267,7 +267,7 @@ class PhaseReader:
         if account is None:
             return None
         if phase.log not in self.files:
-            raise InvalidInputError(f"the harness tells of LoadGen in the {phase.name} phase and left no {phase.log}")
+            raise InvalidInputError(f"the harness reports LoadGen in the {phase.name} phase, but wrote no {phase.log}")
         log = read_detail_log(phase.log, self.files[phase.log])
         if is_complete(self.lock):
             check_settings(phase.log, log, self.lock.scenario)
@@ -311,7 +311,7 @@ def _check_size(phase: Phase, document: Table | None) -> None:
     """Raise if the result states more about a phase than a list of runs can show."""
     if (size := len(json.dumps(document))) > LARGEST_ACCOUNT:
         raise InvalidInputError(
-            f"the harness states {size} bytes about the {phase.name} phase, and at most {LARGEST_ACCOUNT} are read",
+            f"the harness reports {size} bytes about the {phase.name} phase; the maximum is {LARGEST_ACCOUNT}",
             where=phase.name,
             next_step="run the lock again",
         )
@@ -322,8 +322,8 @@ def _check_equal(where: str, stated: Table, expected: Table) -> None:
     for name, value in expected.items():
         if name in stated and not is_equal(stated[name], value):
             raise InvalidInputError(
-                f"the harness says {where} {name} is {shorten_value(stated[name])}, "
-                f"and its samples and logs say {shorten_value(value)}"
+                f"the harness reports {where} {name} {shorten_value(stated[name])}, "
+                f"but its samples and logs give {shorten_value(value)}"
             )
 
 

@@ -28,7 +28,7 @@ from benchlock.registry.inspection.formats.image_documents import Configuration,
 _SUITES = {"3.11": "bookworm", "3.13": "trixie"}
 """The Debian release whose Python has that minor version."""
 _EPOCH = "1700000000"
-_ALTERNATIVES = "give a root file-system tarball as --base, or use --no-layers for an image that runs as processes"
+_ALTERNATIVES = "give a root file-system tarball as --base, or use --no-layers to run the image as processes"
 _EXCLUDE_OPTIONS = [f"--exclude={start}{folder}/*" for start in ("", "./") for folder in ("dev", "usr/share", "var")]
 """Folders that no interpreter needs for compiling: devices, which only root can make, and most system files."""
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
@@ -89,7 +89,7 @@ def debian_tarball(tarball: Path, cache: Path, store: BlobStore, progress: Progr
             copy(stream, tarball)
         check_file(tarball, digest)
         return
-    with progress.task(f"making the Debian {suite} base"):
+    with progress.task(f"creating the Debian {suite} base"):
         _bootstrap([*recipe, str(tarball)])
     with tarball.open("rb") as stream:
         descriptor = store.put(stream)
@@ -109,7 +109,7 @@ def open_base(tarball: Path, folder: Path) -> Base:
     _check_tar(tarball)
     folder.mkdir()
     unpack = ["tar", "-xf", str(tarball), "-C", str(folder), "--no-same-owner", "--anchored", *_EXCLUDE_OPTIONS]
-    run_tool(unpack, what=f"unpacking {tarball.name}", next_step="give another --base")
+    run_tool(unpack, what=f"unpacking {tarball.name}", next_step="choose another --base")
     with tarball.open("rb") as stream:
         descriptor = describe(stream)
     return enter_base(((tarball, descriptor),), folder)
@@ -124,13 +124,13 @@ def enter_base(layers: tuple[tuple[Path, Descriptor], ...], root: Path, settings
     answer = run_tool(
         [*_enter(root), "python3", "-I", "-S", "-c", _PROBE],
         what="running the base's python3 by chroot",
-        next_step=f"run as root or allow user namespaces, with a base that has python3 and glibc; or {_ALTERNATIVES}",
+        next_step=f"run as root or allow user namespaces, and use a base with python3 and glibc; or {_ALTERNATIVES}",
         environment=_environment(settings),
     )
     report = json.loads(answer)
     if report["implementation"] != "cpython":
         raise UnavailableError(
-            f"the base's python3 is {report['implementation']}", next_step="give a --base with CPython"
+            f"python3 of the base is {report['implementation']}, not CPython", next_step="choose a --base with CPython"
         )
     target = read_target(report["python"], report["machine"], report["libc"])
     return Base(layers, root, target, report["executable"], settings)
@@ -153,7 +153,7 @@ def _recipe(suite: str) -> list[str]:
 def _bootstrap(command: list[str]) -> None:
     run_tool(
         command,
-        what="making the Debian base",
+        what="creating the Debian base",
         next_step=f"install mmdebstrap (Debian: apt-get install mmdebstrap), check the network, or {_ALTERNATIVES}",
         environment={**os.environ, "SOURCE_DATE_EPOCH": _EPOCH},
     )
@@ -174,8 +174,8 @@ def _check_tar(tarball: Path) -> None:
             archive.next()
     except (tarfile.TarError, OSError) as error:
         raise InvalidInputError(
-            f"{tarball} is no uncompressed tar archive: {error}",
-            next_step="give a root file system as an uncompressed tar; its bytes become the lowest layer",
+            f"{tarball} is not an uncompressed tar archive: {error}",
+            next_step="give a root file system as an uncompressed tar; it becomes the lowest layer",
         ) from error
 
 
@@ -209,7 +209,7 @@ def apply_layer(layer: Path, root: Path) -> None:
             for entry, parts in used:
                 _apply(archive, entry, parts, root)
     except tarfile.TarError as error:
-        raise InvalidInputError(f"{layer.name} is no tar: {error}", where=layer.name) from error
+        raise InvalidInputError(f"{layer.name} is not a tar archive: {error}", where=layer.name) from error
 
 
 def _is_unused(parts: list[str]) -> bool:
@@ -248,7 +248,7 @@ def _parts(name: str) -> list[str]:
 
 def _part(part: str, name: str) -> str:
     if part in ("", ".", "..") or "/" in part or "\0" in part:
-        raise InvalidInputError(f"the layer has an entry {name!r}, which leaves the root file system", where=name)
+        raise InvalidInputError(f"entry {name!r} of the layer is outside the root file system", where=name)
     return part
 
 
@@ -306,10 +306,10 @@ def parse_base(text: str, connect: Connect) -> "Path | RemoteBase":
     if "/" not in text or text.startswith((".", "/")) or text.endswith(".tar") or Path(text).exists():
         return Path(text)
     try:
-        named = f"write {find_tag(text, connect)}, which is what it names now"
+        named = f"use {find_tag(text, connect)}, the current digest of the tag"
     except UnavailableError as error:
-        named = f"write HOST/NAME@sha256:… ({error.what})"
-    raise InvalidInputError(f"{text} names an image by tag, and tags move", where="--base", next_step=named)
+        named = f"use HOST/NAME@sha256:… ({error.what})"
+    raise InvalidInputError(f"{text} references an image by tag, and tags can change", where="--base", next_step=named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,12 +360,12 @@ class RemoteBase:
     def _check(self, described: Configuration, layers: int, arch: str) -> None:
         if (described.os, described.arch) != (_LINUX, arch):
             raise InvalidInputError(
-                f"{self.reference} is made for {described.os}/{described.arch}, and this machine is {_LINUX}/{arch}",
-                next_step="choose an image of this machine's platform: byte code is compiled by the base's own Python",
+                f"{self.reference} is built for {described.os}/{described.arch}, but this machine is {_LINUX}/{arch}",
+                next_step="choose an image for this machine's platform: the base's Python compiles the byte code",
             )
         if layers != len(described.layers):
             raise InvalidInputError(
-                f"{self.reference} has {layers} layers, and {len(described.layers)} by its configuration",
+                f"{self.reference} has {layers} layers, but its configuration lists {len(described.layers)}",
                 next_step="choose another image",
             )
 
@@ -385,8 +385,8 @@ class RemoteBase:
                 written.write(piece)
         if state.hexdigest() != to_hex(diff_id):
             raise IntegrityError(
-                f"{name} holds sha256:{state.hexdigest()}, and its image's configuration says {diff_id}",
+                f"{name} contains sha256:{state.hexdigest()}, but the image's configuration states {diff_id}",
                 where=name,
-                next_step="choose another image, and tell its maker: the image contradicts itself",
+                next_step="choose another image, and report this one to its author",
             )
         return Descriptor(diff_id, size)

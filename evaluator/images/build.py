@@ -111,9 +111,9 @@ def assemble(base: Base, wheels: Mapping[Digest, Path], workspace: Path, progres
     """
     if len(base.layers) + len(wheels) > _MOST_LAYERS:
         raise InvalidInputError(
-            f"{len(base.layers)} layers of the base and {len(wheels)} wheels, each a layer, are more than engines take "
+            f"{len(base.layers)} layers of the base and {len(wheels)} of wheels exceed the limit of engines "
             f"({_MOST_LAYERS})",
-            next_step="use --no-layers, or a base of fewer layers",
+            next_step="use --no-layers, or a base with fewer layers",
         )
     (workspace / LAYERS).mkdir()
     # The name of a tree depends only on its wheel's digest, so that the compiler sees the same paths in every build.
@@ -155,9 +155,9 @@ def _refuse_clashes(trees: Iterable[_Tree]) -> None:
             first, other = owners.setdefault(path, (tree, file))
             if other is not file and not filecmp.cmp(file, other, shallow=False):
                 raise InvalidInputError(
-                    f"{first.wheel.name} and {tree.wheel.name} hold different files of one name",
+                    f"{first.wheel.name} and {tree.wheel.name} contain different files with the same name",
                     where=path,
-                    next_step="leave out one of the two, or choose other versions",
+                    next_step="omit one of the two, or choose other versions",
                 )
 
 
@@ -220,7 +220,7 @@ class Builder:
         choice = choose_framework(spec, options.device)
         extra = [str(parse_requirement(text)) for text in options.requirements]
         if options.base is not None and not options.layers:
-            raise InvalidInputError("an image without layers stands on no base", next_step="drop --base or --no-layers")
+            raise InvalidInputError("--base and --no-layers exclude each other", next_step="omit --base or --no-layers")
         base = self._base(options.base) if options.layers else None
         target = host_target() if base is None else base.target
         with self.progress.task("resolving wheels"):
@@ -244,7 +244,7 @@ class Builder:
                 with base.open("rb") as stream:
                     copy(stream, tarball)
             except OSError as error:
-                raise InvalidInputError(f"the base cannot be read: {error}", where=str(base)) from error
+                raise InvalidInputError(f"cannot read the base: {error}", where=str(base)) from error
         return open_base(tarball, self.workspace / "root")
 
     def _lock(self, wheels: Sequence[Wheel], target: Target, options: BuildOptions) -> tuple[Platform, list[File]]:

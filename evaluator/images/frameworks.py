@@ -82,15 +82,17 @@ def choose_framework(spec: str, device: str) -> FrameworkChoice:
         or any(operator != "==" or version.endswith(".*") for operator, version in pins)
         or requirement.extras
     ):
-        raise InvalidInputError(f"{spec!r} pins no framework version", next_step=f"write {requirement.name}==VERSION")
+        raise InvalidInputError(
+            f"{spec!r} does not pin a framework version", next_step=f"use {requirement.name}==VERSION"
+        )
     framework = FRAMEWORKS.get(canonicalize_name(requirement.name))
     if framework is None:
         raise UnknownNameError(
-            f"no framework is named {requirement.name!r}", next_step=f"choose one of {', '.join(sorted(FRAMEWORKS))}"
+            f"unknown framework {requirement.name!r}", next_step=f"choose one of {', '.join(sorted(FRAMEWORKS))}"
         )
     if device not in framework.devices:
         raise InvalidInputError(
-            f"images of {framework.name} for device {device!r} are not built yet",
+            f"images of {framework.name} for device {device!r} are not supported yet",
             next_step=f"choose one of {', '.join(sorted(framework.devices))}",
         )
     needed = Requirement(framework.devices[device])
@@ -106,10 +108,11 @@ def parse_requirement(text: str) -> Requirement:
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        raise InvalidInputError(f"{text!r} is no requirement: {error}", next_step="write NAME==VERSION") from error
+        raise InvalidInputError(f"invalid requirement {text!r}: {error}", next_step="use NAME==VERSION") from error
     if requirement.url:
         raise InvalidInputError(
-            f"{text!r} names a URL", next_step="write NAME==VERSION, and give the wheel's folder as --find-links"
+            f"requirement {text!r} has a URL",
+            next_step="use NAME==VERSION, and give the folder of the wheel as --find-links",
         )
     return requirement
 
@@ -139,7 +142,7 @@ def check_device(wheels: Iterable[Wheel], device: str) -> None:
     if wrong_wheels:
         raise _refusal(device, f"they need {', '.join(f'{wheel.name} {wheel.version}' for wheel in wrong_wheels)}")
     if not any(_cuda(wheel) == version for wheel in nvidia):
-        raise _refusal(device, f"none of them is a library of CUDA {version}")
+        raise _refusal(device, f"none of them is a CUDA {version} library")
 
 
 def _cuda(wheel: Wheel) -> str | None:
@@ -152,7 +155,7 @@ def _cuda(wheel: Wheel) -> str | None:
 
 def _refusal(device: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
-        f"the wheels that the index offers are not for the device {device}: {reason}",
-        next_step=f"choose a version that is built for {device}, or name an index or a folder of such builds with "
+        f"the wheels of the index are not for device {device}: {reason}",
+        next_step=f"choose a version built for {device}, or give an index or folder with such builds by "
         "--index-url or --find-links",
     )

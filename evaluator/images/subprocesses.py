@@ -73,7 +73,7 @@ def run_tool(
     try:
         completed = run_group(command, stdin, environment)
     except OSError as error:
-        raise UnavailableError(f"{what}: {command[0]} cannot be started: {error}", next_step=next_step) from error
+        raise UnavailableError(f"{what}: cannot start {command[0]}: {error}", next_step=next_step) from error
     if completed.returncode:
         raise UnavailableError(
             f"{what}: {last_lines(completed.stderr.decode(errors='replace'), completed.returncode)}",
@@ -132,5 +132,5 @@ def disk_errors(what: str) -> Iterator[None]:
         raise UnavailableError(
             f"{what}: {error.strerror or error}",
             where=error.filename if isinstance(error.filename, str) else None,
-            next_step="check the room on the disk and the folder's permissions",
+            next_step="check free disk space and the permissions of the folder",
         ) from error

@@ -49,8 +49,8 @@ def find_interpreter(python: str) -> Path:
         if (implementation, version) == ("cpython", python) and interpreter.exists():
             return interpreter
     raise UnavailableError(
-        f"Python {python}, which runs this image in a process, is missing on this host",
-        where=on_path and f"{on_path} is no CPython {python} that starts",
+        f"this image needs Python {python} to run in a process, but this host has none",
+        where=on_path and f"{on_path} is not a working CPython {python}",
         next_step=f"install python{python}, run in a container (--isolation container), or build an image for "
         f"Python {running_python()} (benchlock image build)",
     )
@@ -61,7 +61,7 @@ _LAYOUT = 1
 _VENV = "venv"
 _PYTHON = "bin/python"
 _STAMP = "files.json"
-_REMOVE = "remove the environment's folder; the next run makes it again"
+_REMOVE = "delete the folder of the environment; the next run creates it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Environments:
             InvalidInputError: A wheel is invalid.
             UnavailableError: There is no such Python, or this machine cannot run a wheel.
         """
-        with disk_errors("making an environment"):
+        with disk_errors("creating an environment"):
             return self._materialise(wheels, python)
 
     def _materialise(self, wheels: Sequence[tuple[str, Digest]], python: str) -> Path:
@@ -140,9 +140,9 @@ class Environments:
             stamp = msgspec.json.decode((folder / _STAMP).read_bytes(), type=list[tuple[str, Digest, int]])
             files = dict(_files(venv))
         except (OSError, msgspec.MsgspecError) as error:
-            raise _damage_error(folder, f"it cannot be read: {error}") from error
+            raise _damage_error(folder, f"cannot read it: {error}") from error
         if not (venv / _PYTHON).is_symlink() or (venv / _PYTHON).readlink() != interpreter:
-            raise _damage_error(folder, f"{_PYTHON} does not lead to {interpreter}")
+            raise _damage_error(folder, f"{_PYTHON} does not point to {interpreter}")
         stamped = {path: (digest, size) for path, digest, size in stamp}
         for path in sorted(stamped.keys() ^ files.keys()):
             raise _damage_error(folder, f"{path} is {'missing' if path in stamped else 'not part of it'}")
@@ -151,7 +151,7 @@ class Environments:
             for path, digest, size in run_parallel(lambda path: (path, *_measure(files[path])), files):
                 if (digest, size) != stamped[path]:
                     difference = f"expected {stamped[path][0]}, found {digest}"
-                    raise _damage_error(folder, f"{path} is not what was installed: {difference}")
+                    raise _damage_error(folder, f"{path} was modified after installation: {difference}")
                 advance(size)
 
 
@@ -170,11 +170,11 @@ def _check_platform(filenames: Sequence[str], python: str) -> None:
         try:
             tags = parse_wheel_filename(filename)[3]
         except InvalidWheelFilename as error:
-            raise InvalidInputError(f"{filename} is no wheel's file name", where=filename) from error
+            raise InvalidInputError(f"invalid file name of a wheel: {filename}", where=filename) from error
         if tags.isdisjoint(runs):
             raise UnavailableError(
                 f"{filename} does not run on this machine (Python {python}, {host.machine}, glibc 2.{host.glibc})",
-                next_step="run it in a container, or on another machine",
+                next_step="run it in a container or on another machine",
             )
 
 
@@ -193,7 +193,7 @@ def _measure(file: Path) -> tuple[Digest, int]:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
             descriptor = describe(stream)
     except OSError as error:
-        raise IntegrityError(f"{file} cannot be read: {error.strerror}", where=str(file), next_step=_REMOVE) from error
+        raise IntegrityError(f"cannot read {file}: {error.strerror}", where=str(file), next_step=_REMOVE) from error
     return descriptor.digest, descriptor.size
 
 

@@ -98,7 +98,7 @@ def compile_all(
         run_tool(
             command,
             what="compiling byte code",
-            next_step="check that the interpreter runs and that the disk has room",
+            next_step="check that the interpreter runs and that the disk has free space",
             stdin=part.task(),
             environment={**environment, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
         )
@@ -160,5 +160,5 @@ def install_wheel(wheel: Path, tree: Path, layout: Layout) -> None:
             install(source, destination, _INSTALLER)
     except (InstallerError, zipfile.BadZipFile, ValueError, KeyError, AssertionError) as error:
         raise InvalidInputError(
-            f"{wheel.name} cannot be installed: {error}", where=wheel.name, next_step="choose another version of it"
+            f"cannot install {wheel.name}: {error}", where=wheel.name, next_step="choose another version of it"
         ) from error

@@ -74,7 +74,7 @@ def read_target(python: str, machine: str, libc: str) -> Target:
     major, _, minor = version.partition(".")
     if machine not in _ARCHITECTURES or name != "glibc" or major != "2" or not minor.isdecimal():
         raise UnavailableError(
-            f"no image can be built for machine {machine!r} with C library {libc!r}",
+            f"cannot build an image for machine {machine!r} with C library {libc!r}",
             next_step=f"use glibc 2 on one of {', '.join(_ARCHITECTURES)}",
         )
     return Target(python, machine, int(minor))
@@ -92,7 +92,9 @@ def host_target() -> Target:
         UnavailableError: The machine or C library is not supported.
     """
     if sys.platform != "linux" or sys.implementation.name != "cpython":
-        raise UnavailableError(f"images are built by CPython on Linux, not {sys.implementation.name} on {sys.platform}")
+        raise UnavailableError(
+            f"building images needs CPython on Linux, not {sys.implementation.name} on {sys.platform}"
+        )
     libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else None
     return read_target(running_python(), platform.machine(), libc or "unknown")
 
@@ -143,7 +145,7 @@ def resolve(
     """
     if running_python() != target.python:
         raise UnavailableError(
-            f"wheels for Python {target.python} cannot be resolved by Python {running_python()}: "
+            f"cannot resolve wheels for Python {target.python} with Python {running_python()}: "
             "pip evaluates environment markers for the interpreter that runs it",
             next_step=f"install benchlock with Python {target.python}, or give a --base with Python {running_python()}",
         )
@@ -188,9 +190,9 @@ def fetch(
     for wheel in chosen:
         if not (folder / wheel.filename).is_file():
             raise UnavailableError(
-                f"pip resolved {wheel.filename}, and fetched no file of that name",
+                f"pip resolved {wheel.filename}, but fetched no file with that name",
                 where=wheel.name,
-                next_step="build again; if it stays so, the index says another name of that file than it has",
+                next_step="build again; if the error persists, the index lists the file under another name",
             )
     return {wheel.digest: check_file(folder / wheel.filename, wheel.digest) for wheel in chosen}
 
@@ -218,12 +220,13 @@ def _pip_error(messages: str, status: int) -> BenchlockError:
     excerpt = last_lines("\n".join(line for line in messages.splitlines() if "WARNING" not in line), status)
     if _MISMATCH_SIGN in messages:
         return IntegrityError(
-            f"a wheel is not what was resolved:\n{excerpt}", next_step="build again; if it stays so, report the index"
+            f"a fetched wheel differs from the resolved one:\n{excerpt}",
+            next_step="build again; if the error persists, report it to the index",
         )
     if any(sign in messages for sign in _UNSOLVABLE_SIGNS) and _OFFLINE_SIGN not in messages:
         return InvalidInputError(
-            f"pip finds no wheels that satisfy the requirements:\n{excerpt}",
-            next_step="choose a version that the index has wheels of, or name another source with --find-links",
+            f"pip found no wheels that satisfy the requirements:\n{excerpt}",
+            next_step="choose a version for which the index has wheels, or give another source with --find-links",
         )
     return UnavailableError(f"pip failed:\n{excerpt}", next_step="check the network and `pip config list`")
 
@@ -236,12 +239,12 @@ def _read_entry(entry: Mapping[str, Any], target: Target) -> Wheel:
     digest = source.get("archive_info", {}).get("hashes", {}).get("sha256")
     if digest is None:
         raise UnavailableError(
-            f"the package index gives no SHA-256 for {filename}", next_step="use an index or a folder that does"
+            f"the package index has no SHA-256 for {filename}", next_step="use an index or a folder that has it"
         )
     try:
         tags = parse_wheel_filename(filename)[3]
     except InvalidWheelFilename as error:
-        raise UnavailableError(f"pip chose {filename} for {name}, which is no wheel") from error
+        raise UnavailableError(f"pip chose {filename} for {name}, which is not a wheel") from error
     if tags.isdisjoint(target.tags()):
         raise UnavailableError(f"pip chose {filename}, which does not run on {target}")
     return Wheel(name, version, filename, from_hex(digest))
@@ -257,8 +260,8 @@ def check_file(path: Path, expected: Digest) -> int:
         descriptor = describe(stream)
     if descriptor.digest != expected:
         raise IntegrityError(
-            f"{path.name} is not what its digest says: expected {expected}, found {descriptor.digest}",
+            f"digest mismatch of {path.name}: expected {expected}, found {descriptor.digest}",
             where=path.name,
-            next_step="if it stays so, the package index or the store is damaged: try `benchlock verify`",
+            next_step="if the error persists, the package index or the store is damaged: try `benchlock verify`",
         )
     return descriptor.size

@@ -49,7 +49,7 @@ def encode_run(run: Run) -> bytes:
         InvalidInputError: The run has not ended.
     """
     if run.end is None:
-        raise InvalidInputError(f"{run.id} has not ended", where=run.id, next_step="wait for its end")
+        raise InvalidInputError(f"{run.id} has not ended", where=run.id, next_step="wait until it has ended")
     return encode_canonical(_document(run.start, run.end))
 
 
@@ -125,9 +125,9 @@ def bound_start(start: RunStart, now: datetime, skew: timedelta) -> RunStart:
     id_time = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=parse_id_time(start.id.partition("/")[2]))
     if id_time > now + skew:
         raise InvalidInputError(
-            f"{start.id} is an id of {format_time(id_time)}, and the clock here says {format_time(now)}",
+            f"{start.id} has the time {format_time(id_time)}, but the clock here is at {format_time(now)}",
             where=start.id,
-            next_step="make ids of runs from the server's time, as `benchlock` does: each answer's Date says it",
+            next_step="create ids of runs from the server's time, as `benchlock` does (the Date of a response)",
         )
     return replace(start, started_at=min(start.started_at, max(id_time, now)))
 
@@ -142,9 +142,9 @@ def check_past(run: Run, now: datetime) -> None:
     for verb, at in (("started", run.start.started_at), ("ended", ended_at)):
         if at > now:
             raise InvalidInputError(
-                f"{run.id} {verb} at {format_time(at)}, and the clock here says {format_time(now)}",
+                f"{run.id} {verb} at {format_time(at)}, but the clock here is at {format_time(now)}",
                 where=run.id,
-                next_step="set the clock, or ask the one who made the run",
+                next_step="set the clock, or ask the author of the run",
             )
 
 
@@ -167,9 +167,9 @@ def check_fit(run: Run, lock: Lock) -> None:
     for fact, is_foreign in faults.items():
         if is_foreign:
             raise IntegrityError(
-                f"the record of {run.id} does not fit its lock {lock.id}: it says {fact}",
+                f"the record of {run.id} contradicts its lock {lock.id}: it has {fact}",
                 where=run.id,
-                next_step="ask for the bundle again, of the one who made the run",
+                next_step="request a new bundle from the author of the run",
             )
 
 

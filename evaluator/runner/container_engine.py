@@ -138,7 +138,7 @@ class Container:
 
     def terminate(self) -> None:
         """Send SIGTERM to the first process of the container."""
-        with _translate_errors("ending a container"):
+        with _translate_errors("stopping a container"):
             self._container.kill("SIGTERM")
 
     def cpu_seconds(self) -> float | None:
@@ -186,7 +186,7 @@ class Engine:
         """Return the image with this id in the engine; None if there is none."""
         from docker.errors import ImageNotFound  # noqa: PLC0415
 
-        with _translate_errors("looking for an image"):
+        with _translate_errors("looking up an image"):
             try:
                 return _describe_image(self._client.images.get(image_id))
             except ImageNotFound:
@@ -197,7 +197,7 @@ class Engine:
         with _translate_errors("loading an image"):
             images = self._client.images.load(archive)
         if len(images) != 1:
-            raise UnavailableError(f"the engine loaded {len(images)} images of an archive that holds one")
+            raise UnavailableError(f"the engine loaded {len(images)} images from an archive that contains one")
         return _describe_image(images[0])
 
     def pull(self, reference: str, platform: str) -> LoadedImage:
@@ -207,7 +207,9 @@ class Engine:
             UnavailableError: The engine cannot pull it.
         """
         name, _, digest = reference.partition("@")
-        advice = "see what `docker pull` says of it (`docker login` gives it a password), or load it by other means"
+        advice = (
+            "run `docker pull` to see the cause (`docker login` for a private registry), or load the image another way"
+        )
         with _translate_errors(f"pulling {reference}", advice):
             for event in self._client.api.pull(name, tag=digest, platform=platform, stream=True, decode=True):
                 if "error" in event:
@@ -242,7 +244,7 @@ class Engine:
         """Find the container of that name; None if there is none."""
         from docker.errors import NotFound  # noqa: PLC0415
 
-        with _translate_errors("looking for a container"):
+        with _translate_errors("looking up a container"):
             try:
                 container = self._client.containers.get(name)
             except NotFound:
@@ -334,25 +336,25 @@ def _explain_start_error(confinement: Confinement) -> Iterator[None]:
         message = str(error)
         if "executable file not found" in message or f'exec: "{confinement.command[0]}"' in message:
             raise UnavailableError(
-                f"the image has no {confinement.command[0]} on its PATH, and the harness is started by it",
-                next_step="use an image that has it; `python` of the image's manifest says which one is wanted",
+                f"the image has no {confinement.command[0]} on its PATH, which starts the harness",
+                next_step="use an image that has it; the image's manifest names it under `python`",
             ) from error
         if confinement.name is not None and f'container name "/{confinement.name}" is already in use' in message:
             raise UnavailableError(
-                f"this host is measuring already: the container {confinement.name} is there",
-                next_step="wait for its end",
+                f"another run is already measuring on this host: container {confinement.name} exists",
+                next_step="wait until that run has ended",
             ) from error
         if "could not select device driver" in message:
             raise UnavailableError(
-                "the container engine cannot give NVIDIA's accelerators to a container",
-                next_step="install NVIDIA's container toolkit for it, or run as a process (--isolation process)",
+                "the container engine cannot pass NVIDIA GPUs to a container",
+                next_step="install the NVIDIA Container Toolkit, or run as a process (--isolation process)",
             ) from error
         raise
 
 
 @contextmanager
 def _translate_errors(
-    doing: str, advice: str = "see the engine's own log, or run as a process (--isolation process)"
+    doing: str, advice: str = "see the engine's log, or run as a process (--isolation process)"
 ) -> Iterator[None]:
     """Turn the errors of the SDK and of the connection into one error that names the failed action."""
     from docker.errors import DockerException  # noqa: PLC0415

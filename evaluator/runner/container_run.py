@@ -139,7 +139,7 @@ class OutputCollector:
         except msgspec.MsgspecError:
             return
         if header.error is not None:
-            self.excess = f"a folder that cannot be read ({header.error})"
+            self.excess = f"an unreadable folder ({header.error})"
         elif header.entries > self._quota.entries:
             self.excess = f"more than {self._quota.entries} files"
         elif max(header.bytes, sum(header.files.values())) > self._quota.size:
@@ -248,7 +248,7 @@ class Settlement:
                 finally:
                     self._container.terminate()
             except UnavailableError:  # it ended meanwhile, or will end by itself within a minute
-                _log.debug("a container cannot be settled", exc_info=True)
+                _log.debug("cannot determine the state of a container", exc_info=True)
 
 
 MARK = "container"
@@ -431,7 +431,7 @@ def confinement(container_run: ContainerRun, folders: RunFolders) -> Confinement
 
 def _other(image_id: Digest, part: str, expected: object, actual: object) -> IntegrityError:
     return IntegrityError(
-        f"the engine's image {image_id} is not the locked one: its {part} are {actual}, and {expected} are locked",
+        f"image {image_id} of the engine differs from the lock: its {part} are {actual}, expected {expected}",
         where="image",
-        next_step="remove that image from the engine; the next run loads it again",
+        next_step="remove the image from the engine; the next run loads it again",
     )

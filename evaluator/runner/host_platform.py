@@ -50,16 +50,16 @@ def read_accelerators(seconds: float = _SECONDS) -> AcceleratorList:
     If the tool is absent, fails, or takes longer than ``seconds``, the list is empty with that reason.
     """
     if shutil.which(_TOOL) is None:
-        return AcceleratorList((), f"{_TOOL} is not there")
+        return AcceleratorList((), f"{_TOOL} not found")
     try:
         answer = subprocess.run(_QUERY, check=False, capture_output=True, text=True, timeout=seconds, errors="replace")
     except subprocess.TimeoutExpired:
         return AcceleratorList((), f"{_TOOL} did not answer within {seconds:g} s")
     except OSError as error:
-        return AcceleratorList((), f"{_TOOL} does not start: {error.strerror}")
+        return AcceleratorList((), f"cannot start {_TOOL}: {error.strerror}")
     if answer.returncode != 0:
         message = " ".join((answer.stdout + answer.stderr).split())[:_SHOWN]
-        return AcceleratorList((), f"{_TOOL} ended with {answer.returncode}: {message or 'it said nothing'}")
+        return AcceleratorList((), f"{_TOOL} exited with code {answer.returncode}: {message or 'no output'}")
     return _parse_listing(answer.stdout)
 
 
@@ -69,10 +69,10 @@ def _parse_listing(text: str) -> AcceleratorList:
     for line in filter(None, map(str.strip, text.splitlines())):
         fields = [field.strip() for field in line.rsplit(",", _FIELDS - 1)]
         if len(fields) != _FIELDS or not all(fields):
-            return AcceleratorList((), f"{_TOOL} says what is not understood: {line[:_SHOWN]}")
+            return AcceleratorList((), f"unexpected output of {_TOOL}: {line[:_SHOWN]}")
         name, memory, driver = fields
         accelerators.append(Accelerator(name, int(memory) * _MIB if memory.isdecimal() else None, driver))
-    return AcceleratorList(tuple(accelerators), "" if accelerators else f"{_TOOL} lists none")
+    return AcceleratorList(tuple(accelerators), "" if accelerators else f"{_TOOL} lists no GPU")
 
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -168,9 +168,9 @@ def choose_cpus(available: Sequence[int], count: int) -> tuple[int, ...]:
     """
     if len(available) < count:
         raise UnavailableError(
-            f"the lock asks for {count} CPUs, {len(available)} may be used here",
+            f"the lock requires {count} CPUs, but only {len(available)} are available",
             where="limits.cpus",
-            next_step="run on a larger host, or lock a request with fewer cpus",
+            next_step="run on a larger host, or lower `cpus` in the request and lock it again",
         )
     return tuple(sorted(available)[:count])
 
@@ -188,9 +188,9 @@ def read_governor(folder: Path) -> str | None:
     return ", ".join(sorted(governors)) or None
 
 
-_NO_ENGINE = "no container engine answers"
-_WITH_ENGINE = "start Docker (DOCKER_HOST names another engine than the system's)"
-_WITH_LAYERS = "build the image without --no-layers and lock it"
+_NO_ENGINE = "no container engine responds"
+_WITH_ENGINE = "start Docker (or set DOCKER_HOST to another engine)"
+_WITH_LAYERS = "build the image without --no-layers and lock the request again"
 
 SUPPORTED_DEVICES = frozenset((CPU, "cuda12"))
 """The devices on which the harness's predictors run a model, or report that they cannot."""
@@ -241,9 +241,9 @@ def choose_platform(
         lines = (f"{candidate}: {'; '.join(why_not)}" for candidate, why_not in reasons.items())
         has = f"{host.platform}/{CPU}, {format_count(host.cpus, 'CPU')}, {spell_bytes(host.memory)} of memory"
         raise UnavailableError(
-            "\n  ".join(("no platform of the lock fits this host:", *lines)),
+            "\n  ".join(("no platform of the lock matches this host:", *lines)),
             where="image.platforms",
-            next_step=f"run on a host that fits, or ask in a request for what this one has: {has}",
+            next_step=f"run on a matching host, or change the request to what this host has: {has}",
         )
     chosen = next((candidate for candidate in fitting if str(candidate) == original), fitting[0])
     return Choice(chosen, _word(chosen, reasons, host, original), select_accelerators(chosen.device, conditions, host))
@@ -259,7 +259,7 @@ def _reasons(
     reasons = explain_unfit_platform((platform.os, platform.arch, platform.device), conditions, host)
     if reasons or platform.device in driven:
         return reasons
-    return (f"running on the device {platform.device} is not built yet",)
+    return (f"device {platform.device} is not supported yet",)
 
 
 def _word(
@@ -267,14 +267,14 @@ def _word(
 ) -> str | None:
     """Return a message on the choice that lists the other platforms for hosts like this one, and the original."""
     others = {
-        str(candidate): "; ".join(why_not) or "fits too"
+        str(candidate): "; ".join(why_not) or "matches, too"
         for candidate, why_not in reasons.items()
         if candidate is not chosen
         and (str(candidate) == original or (candidate.os, candidate.arch) == (host.os, host.arch))
     }
     if not others:
         return None
-    return "\n  ".join((f"running on {chosen}; the lock also has", *map(": ".join, others.items())))
+    return "\n  ".join((f"running on {chosen}; other platforms of the lock", *map(": ".join, others.items())))
 
 
 def choose_isolation(
@@ -307,8 +307,8 @@ def choose_isolation(
             next_step=f"{'; '.join(obstacles.values())}; or use --isolation process",
         )
     return "process", (
-        f"running as a process, since {why_not}: limits of memory, processes and network are not enforced, and its "
-        "times are not comparable with a container's"
+        f"running as a process because {why_not}: limits on memory, processes and network are not enforced, and "
+        "timings are not comparable with those of a container"
     )
 
 
@@ -318,11 +318,11 @@ def _require_container(
     """Return the isolation of a finished image: it has no list of wheels from which a process could be made."""
     if engine is not None and requested != "process":
         return "container", None
-    why_not = _NO_ENGINE if engine is None else "a process cannot be made of it"
+    why_not = _NO_ENGINE if engine is None else "it cannot run as a process"
     raise UnavailableError(
-        f"the lock names a finished image, which runs in a container alone: {why_not}",
+        f"the lock has a finished image, which runs only in a container: {why_not}",
         where=f"{platform}: {platform.reference}",
-        next_step=f"{_WITH_ENGINE}, and leave out --isolation process",
+        next_step=f"{_WITH_ENGINE}, and omit --isolation process",
     )
 
 
@@ -336,14 +336,14 @@ def check_code(model: Model, isolation: Isolation, *, allow_code: bool) -> None:
         return
     if model.unsafe is True:
         raise UnavailableError(
-            "the model's files execute code when they are read (unsafe: true): it runs in a container alone",
+            "the model's files execute code when loaded (unsafe: true), so it runs only in a container",
             next_step=_WITH_ENGINE,
         )
     carried = _code(model)
     if carried and not allow_code:
         raise UnavailableError(
-            f"the model carries code ({carried}), which runs in a container",
-            next_step=f"{_WITH_ENGINE}, or allow it as a process with --allow-code if you trust its author",
+            f"the model contains code ({carried}), which runs only in a container",
+            next_step=f"{_WITH_ENGINE}, or use --allow-code to run it as a process if you trust its author",
         )
 
 

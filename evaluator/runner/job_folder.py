@@ -132,9 +132,9 @@ def write_document(folders: RunFolders, document: Mapping[str, Any]) -> None:
 def make_unwritable_error(folders: RunFolders, error: OSError) -> UnavailableError:
     """Return the error for a job folder that cannot be written."""
     return UnavailableError(
-        f"the job folder cannot be written: {error.strerror or error}",
+        f"cannot write the job folder: {error.strerror or error}",
         where=str(folders.root),
-        next_step="look at the disk that holds the registry",
+        next_step="check free space and permissions on the registry's disk",
     )
 
 
@@ -163,7 +163,7 @@ def lay_samples(
     links = _Links(store, folders.job, say, existing=(folders.job / "dataset",))
     for target, source in samples.items():
         if f"dataset/{source}" not in digests:
-            raise InvalidInputError(f"the harness names the sample {source!r}, and the dataset has no such file")
+            raise InvalidInputError(f"the harness references sample {source!r}, but the dataset has no such file")
         links.lay(f"dataset/{target}", digests[f"dataset/{source}"])
 
 
@@ -259,5 +259,5 @@ class _Links:
 
     def _say_once(self, error: OSError) -> None:
         if not self._is_reported:
-            self._say(f"files are copied into the job folder, since they cannot be linked there ({error.strerror})")
+            self._say(f"copying files into the job folder because they cannot be linked ({error.strerror})")
             self._is_reported = True

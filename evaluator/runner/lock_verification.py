@@ -64,9 +64,9 @@ def read_manifests(lock: Lock, store: BlobReader) -> Mapping[Kind, Manifest]:
         manifests[kind] = parse_published(read(store, artifact.digest, name=name))
         if manifests[kind].kind != kind:
             raise IntegrityError(
-                f"{name} is that of a {manifests[kind].kind}",
+                f"{name} has kind {manifests[kind].kind}, expected {kind}",
                 where=name,
-                next_step="lock the request again; this lock was made by hand",
+                next_step="lock the request again; this lock was edited by hand",
             )
     return manifests
 
@@ -91,7 +91,7 @@ def verify_lock(lock: Lock, platform: LockedPlatform, store: BlobStore, progress
     trees = {reference.digest: _entries(store, reference) for reference in needed if reference.sort == "tree"}
     blobs = _distinct([*chain.from_iterable(_blobs(reference, trees) for reference in needed)])
     size = sum(blob.size or 0 for blob in blobs)
-    with progress.task("verifying what the lock names", size) as advance:
+    with progress.task("verifying digests of the lock", size) as advance:
         _compare(blobs, store, advance)
     return VerifiedFiles(manifests, trees, len(blobs), size, time.perf_counter() - start)
 
@@ -119,7 +119,7 @@ def _entries(store: BlobStore, tree: BlobReference) -> tuple[TreeEntry, ...]:
     try:
         return read_tree(store, Descriptor(tree.digest, tree.size or 0), name=tree.name)
     except InvalidInputError as error:  # the digest is right, so the locked blob never was a listing
-        message = f"{tree.name} is no tree: {error.what}"
+        message = f"{tree.name} is not a valid tree: {error.what}"
         raise IntegrityError(message, where=tree.name, next_step=error.next_step) from error
 
 
@@ -207,7 +207,7 @@ def _files(manifest: Manifest) -> NamedFiles:
 
 def _disagreement(part: str, fault: str) -> IntegrityError:
     return IntegrityError(
-        f"the lock and the manifest of {part} disagree: the manifest has {fault}",
+        f"the lock contradicts the manifest of {part}: the manifest has {fault}",
         where=part,
-        next_step="lock the request again; this lock was made by hand",
+        next_step="lock the request again; this lock was edited by hand",
     )

@@ -37,9 +37,9 @@ def claim_folder(home: Path, run: RunId) -> Iterator[RunFolders]:
         descriptor = _claim(root)
     except OSError as error:
         raise UnavailableError(
-            f"the folder of the run cannot be made: {error.strerror or error}",
+            f"cannot create the folder of the run: {error.strerror or error}",
             where=str(root),
-            next_step="look at the disk that holds the registry",
+            next_step="check free space and permissions on the registry's disk",
         ) from error
     try:
         yield RunFolders(root)

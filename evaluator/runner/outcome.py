@@ -274,9 +274,9 @@ def failure_of(
         memory: The limit of memory in bytes; None if it was not enforced.
     """
     if ending.excess is not None:
-        return Failure("output", f"it wrote {ending.excess} into its output folder, and was stopped")
+        return Failure("output", f"output limit exceeded: {ending.excess}; the run was stopped")
     if ending.code is None:
-        return Failure("timeout", f"it ran longer than the limit of {seconds:g} s, and was ended")
+        return Failure("timeout", f"time limit of {seconds:g} s exceeded; the run was stopped")
     return _failure_of_harness(ending, ending.code, result, fault or ending.fault, memory)
 
 
@@ -285,7 +285,7 @@ def _failure_of_harness(
 ) -> Failure | None:
     reported = None if result is None else result.failure
     if ending.out_of_memory and (result is None or (reported is not None and reported.kind == "crash")):
-        return Failure("out-of-memory", f"the kernel killed a process: the limit of memory was reached{_limit(memory)}")
+        return Failure("out-of-memory", f"the kernel killed a process: memory limit exceeded{_limit(memory)}")
     if reported is not None:
         addition = {"crash": _quote_last_lines(ending.log), "out-of-memory": _limit(memory)}.get(reported.kind, "")
         return Failure(reported.kind, reported.message + addition)
@@ -336,7 +336,7 @@ def find_mismatch(result: Result, platform: LockedPlatform, framework: Framework
     """
     ran = result.environment.device
     if platform.device not in (CPU, ran):
-        return Failure("load", f"the model ran on the device {ran or CPU}, and {platform.device} is locked")
+        return Failure("load", f"the model ran on device {ran or CPU}, but {platform.device} is locked")
     if not platform.finished:
         return None
     installed = [package for package in result.environment.packages if package.name in framework.distributions]
@@ -346,7 +346,9 @@ def find_mismatch(result: Result, platform: LockedPlatform, framework: Framework
         ", ".join(f"{package.name} {package.version}" for package in installed)
         or f"none of {', '.join(framework.distributions)}"
     )
-    return Failure("load", f"the image provides {framework.name} {framework.version} by its manifest, and has {has}")
+    return Failure(
+        "load", f"the manifest of the image states {framework.name} {framework.version}, but the image has {has}"
+    )
 
 
 def _is_version(package: Package, version: str) -> bool:

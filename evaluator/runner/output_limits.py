@@ -165,7 +165,7 @@ def find_excess(folder: Path, quota: Quota) -> str | None:
         except (FileNotFoundError, NotADirectoryError):  # it was removed or replaced meanwhile
             continue
         except OSError as error:
-            return f"a folder that cannot be read ({error.strerror})"
+            return f"an unreadable folder ({error.strerror})"
     return None
 
 
@@ -206,6 +206,6 @@ class OutputWatch:
                 try:
                     self.stop()
                 except Exception:  # noqa: BLE001 - the run has to end after any error
-                    _log.exception("a run that exceeds its quota cannot be stopped; it is tried again")
+                    _log.exception("cannot stop a run that exceeds its quota; retrying")
                 else:
                     return

@@ -181,7 +181,7 @@ def _start(process_run: ProcessRun, folders: RunFolders) -> subprocess.Popen[byt
         )
     except OSError as error:
         raise UnavailableError(
-            f"the interpreter cannot be started: {error.strerror or error}", where=str(process_run.python)
+            f"cannot start the interpreter: {error.strerror or error}", where=str(process_run.python)
         ) from error
     try:
         (folders.root / MARK).write_text(f"{process.pid} {birth(process.pid)}", encoding="ascii")

@@ -82,12 +82,12 @@ def find_overrun(claimed: float, ran: float, claimed_cpu: float = 0.0, cpu: floa
     """
     if claimed > ran * (1 + _SLACK):
         return Failure(
-            "crash", f"the harness says that it measured for {claimed:.6g} s, and the runner saw it run for {ran:.6g} s"
+            "crash", f"the harness reports {claimed:.6g} s of measurement, but the runner observed a run of {ran:.6g} s"
         )
     if cpu is not None and claimed_cpu > cpu * (1 + _CPU_SLACK) + _CPU_TICKS:
         return Failure(
             "crash",
-            f"the harness says that its calls took {claimed_cpu:.6g} s of CPU, and the container took {cpu:.6g} s",
+            f"the harness reports {claimed_cpu:.6g} s of CPU time in calls, but the container used {cpu:.6g} s",
         )
     return None
 
@@ -124,7 +124,7 @@ def _check_sequence(scenario: Mapping[str, Any], phase: "Performance") -> None:
     calls = float(phase.samples.latency.sum())
     if calls > phase.duration * (1 + _SLACK):
         raise InvalidInputError(
-            f"the harness says that calls one after the other took {calls:.6g} s of {phase.duration:.6g} s"
+            f"the harness reports sequential calls of {calls:.6g} s in total, but a phase of {phase.duration:.6g} s"
         )
 
 
@@ -132,9 +132,9 @@ def _check_minima(scenario: Mapping[str, Any], phase: "Performance") -> None:
     """Raise if a phase measured less than its scenario demands; each scenario has its own minima."""
     for count, least, things in _counts(scenario, phase):
         if count < least:
-            raise InvalidInputError(f"the harness says that it made {count} {things}, too few: {least} are the least")
+            raise InvalidInputError(f"the harness reports {count} {things}; the minimum is {least}")
     if phase.duration < float(scenario.get("min_duration", 0)) * (1 - _SHORT) - _SHORT_SECONDS:
-        raise InvalidInputError(f"the harness says that it measured for {phase.duration:.6g} s, too short a time")
+        raise InvalidInputError(f"the harness reports a phase of {phase.duration:.6g} s, which is too short")
 
 
 def _counts(scenario: Mapping[str, Any], phase: "Performance") -> Iterator[tuple[int, int, str]]:
@@ -146,10 +146,10 @@ def _counts(scenario: Mapping[str, Any], phase: "Performance") -> Iterator[tuple
         count = int(more["samples"].sum()) if "samples" in more else rows * int(scenario.get("batch", 1))
         yield count, int(scenario["min_samples"]), "samples"
     if "repeats" in scenario:
-        yield rows, int(scenario["repeats"]), "starts of a process"
+        yield rows, int(scenario["repeats"]), "process starts"
     for batch in scenario.get("batches", ()):
         count = int((more["batch"] == batch).sum()) if "batch" in more else 0
-        yield count, ROUNDS, f"calls of the batch {batch}"
+        yield count, ROUNDS, f"calls of batch size {batch}"
 
 
 def check_probes(scenario: Mapping[str, Any], probes: Iterable[Mapping[str, Any]]) -> None:
@@ -167,7 +167,7 @@ def check_probes(scenario: Mapping[str, Any], probes: Iterable[Mapping[str, Any]
     for probe in probes:
         if probe["valid"] and probe["queries"] < least:
             raise InvalidInputError(
-                f"the harness says that a probe made {probe['queries']} queries, too few: {least} are the least"
+                f"the harness reports {probe['queries']} queries for a probe; the minimum is {least}"
             )
 
 
@@ -181,7 +181,7 @@ def check_audits(result: Mapping[str, Any]) -> None:
         InvalidLoadError: An audit caught the model.
     """
     for path in _find_caught("audits", result.get("audits")):
-        raise InvalidLoadError(f"the harness says that the run is done, and that {path} caught the model")
+        raise InvalidLoadError(f"the harness reports a finished run although the audit {path} failed")
 
 
 def _find_caught(path: str, audit: object) -> Iterator[str]:

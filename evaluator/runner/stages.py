@@ -195,15 +195,15 @@ class Stages:
 def _read_json(folder: Path, name: str, limit: int, kind: Any) -> Any:  # noqa: ANN401 - a type, and a value of it
     stream = open_output(folder, name)
     if stream is None:
-        raise InvalidInputError(f"the harness left no {name}")
+        raise InvalidInputError(f"the harness did not write {name}")
     with stream:
         content = stream.read(limit + 1)
     if len(content) > limit:
-        raise InvalidInputError(f"the harness left a {name} of more than {limit} bytes")
+        raise InvalidInputError(f"the harness wrote more than {limit} bytes to {name}")
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
-        raise InvalidInputError(f"the harness left a malformed {name}: {error}") from error
+        raise InvalidInputError(f"the harness wrote a malformed {name}: {error}") from error
 
 
 def _take(folder: Path, name: str, target: Path) -> None:
@@ -214,7 +214,7 @@ def _take(folder: Path, name: str, target: Path) -> None:
     """
     stream = open_output(folder, name)
     if stream is None:
-        raise InvalidInputError(f"the harness left no file {name}")
+        raise InvalidInputError(f"the harness did not write the file {name}")
     with stream:
         try:
             os.link(folder / name, target, follow_symlinks=False)
@@ -223,7 +223,7 @@ def _take(folder: Path, name: str, target: Path) -> None:
                 shutil.copyfileobj(stream, copy)
             target.chmod(0o444)
         if not stat.S_ISREG(target.lstat().st_mode):
-            raise InvalidInputError(f"the harness left no file {name}")
+            raise InvalidInputError(f"the harness did not write the file {name}")
 
 
 def _translate(text: str, clean: RunFolders, files: Sequence[str]) -> str:
@@ -305,7 +305,7 @@ def read_trial(outcome: StageOutcome, seconds: float) -> Trial:
         with stream:
             content = stream.read(_LARGEST + 1)
     if content is not None and len(content) > _LARGEST:
-        return Trial(Failure("crash", f"the harness left a {GOLDEN} of more than {_LARGEST} bytes"))
+        return Trial(Failure("crash", f"the harness wrote more than {_LARGEST} bytes to {GOLDEN}"))
     return Trial(None, report, quality, content)
 
 

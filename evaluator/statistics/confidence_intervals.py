@@ -38,7 +38,7 @@ def series(values: Tensor, shape: tuple[int | None, ...], kind: str) -> Tensor:
     if values.dtype.kind != kind or any(want not in (None, size) for size, want in sizes) or values.dtype.itemsize < 8:  # noqa: PLR2004 - 64 bits
         raise ValueError(f"{values.dtype} {list(values.shape)}")
     if (values < 0).any() or not np.isfinite(values).all():
-        raise ValueError("a measure that is negative or no number")
+        raise ValueError("a measure is negative or not a number")
     return values
 
 
@@ -55,7 +55,7 @@ def fraction(successes: int, n: int) -> Interval:
     Its coverage is never below the level, also where every sample or none succeeds.
     """
     if not 0 <= successes <= n or n == 0:
-        raise ValueError(f"{successes} of {n} is no fraction")
+        raise ValueError(f"{successes} of {n} is not a fraction")
     low = 0.0 if successes == 0 else float(special.betaincinv(successes, n - successes + 1, _TAIL))
     high = 1.0 if successes == n else float(special.betaincinv(successes + 1, n - successes, 1 - _TAIL))
     return Interval(low, high)
@@ -88,7 +88,7 @@ def quantile(ordered: Sequence[float] | npt.NDArray[np.floating], q: float) -> t
     """
     n = len(ordered)
     if n == 0:
-        raise ValueError("no samples have no quantile")
+        raise ValueError("no quantile of zero samples")
     low, high = quantile_ranks(n, q)
     return float(ordered[nearest_rank(n, q) - 1]), Interval(
         None if low is None else float(ordered[low - 1]), None if high is None else float(ordered[high - 1])

@@ -188,7 +188,7 @@ def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, marg
 
 def find_no_ratio(metric: str, a: Sequence[float], b: Sequence[float], margin: float | None) -> Finding:
     """Return the undecided finding on runs with a value of 0; its reason has the difference."""
-    reason = f"{centre(b) - centre(a):+.4g} between the medians, and no ratio since a run has 0"
+    reason = f"{centre(b) - centre(a):+.4g} between the medians (no ratio, because a run has 0)"
     none = Ratio(None, UNBOUNDED, UNBOUNDED, min(len(a), len(b)), paired=False)
     return Finding(metric, none, None, margin, "undecided", reason)
 
@@ -196,7 +196,7 @@ def find_no_ratio(metric: str, a: Sequence[float], b: Sequence[float], margin: f
 def find_no_common_samples(metric: str, a: Sequence[float], b: Sequence[float], margin: float | None) -> Finding:
     """Return the undecided finding on the quality of runs on different datasets, versions or splits."""
     value = centre(b) / centre(a) if centre(a) > 0 else None
-    reason = "the runs are of different datasets, versions or splits: no common samples"
+    reason = "the runs have different datasets, versions or splits: no common samples"
     unknown = Ratio(value, UNBOUNDED, UNBOUNDED, min(len(a), len(b)), paired=False)
     return Finding(metric, unknown, None, margin, "undecided", reason)
 
@@ -240,33 +240,32 @@ def _judge_exact(a: Metric, b: Metric, n: int, margin: float | None, tests: Pair
         return Finding(a.name, exact, None, None, answer, f"{change}; {_describe(test, a.direction)}")
     reason = "" if tests.reason is None else f"; not compared sample by sample: {tests.reason}"
     if a.value == b.value or _overlap(a.ci, b.ci):
-        return Finding(a.name, exact, None, None, "undecided", f"{change}, and other samples may say otherwise{reason}")
-    return Finding(
-        a.name, exact, None, None, "different", f"{change}, more than the choice of samples explains{reason}"
-    )
+        return Finding(a.name, exact, None, None, "undecided", f"{change}, which other samples may not confirm{reason}")
+    return Finding(a.name, exact, None, None, "different", f"{change}, more than sampling explains{reason}")
 
 
 def _describe(test: PairedTest, direction: str) -> str:
     """Describe the result of a test of pairs in words."""
     if test.is_equal:
-        return f"each of {test.n} samples counts alike for both"
+        return f"both models give the same result on each of {test.n} samples"
     if test.method == "mcnemar":
         split = (
-            f"of {test.n} samples {test.only_first} only the first decides right, {test.only_second} only the second"
+            f"of {test.n} samples, {test.only_first} only the first predicts correctly, "
+            f"{test.only_second} only the second"
         )
     else:
         split = f"{test.n} samples compared in pairs"
     p = f"p = {test.adjusted:.2g}"
     if test.comparisons > 1:
-        p = f"{p}, which is {test.p:.2g} adjusted for {test.comparisons} comparisons by Holm's method"
+        p = f"{p} after Holm's correction for {test.comparisons} comparisons, {test.p:.2g} before"
     if not test.is_significant:
         if test.adjusted <= SIGNIFICANT:
             p = f"{p}, but the 95 % interval of the difference includes 0"
-        return f"{split} ({p}): no difference was found, which is no evidence that there is none"
+        return f"{split} ({p}): no difference detected, which does not prove equality"
     rank = ""
     if direction in ("higher", "lower"):
         rank = f", and the second is {'better' if (test.difference > 0) == (direction == 'higher') else 'worse'}"
-    return f"{split} ({p}): more than the choice of samples explains{rank}"
+    return f"{split} ({p}): more than sampling explains{rank}"
 
 
 def _describe_interval(ci: Interval, unit: str) -> str:
@@ -286,7 +285,7 @@ def _describe_change(a: float, b: float, unit: str) -> str:
     if math.isclose(a, b, rel_tol=_EQUAL):
         return "equal"
     if a <= 0:
-        return f"{b - a:+.4g} from 0, of which there is no ratio,"
+        return f"{b - a:+.4g} from 0 (no ratio)"
     share = b / a - 1
     if abs(share) < _LEAST:
         return f"less than {_LEAST:.2%} apart"
@@ -298,26 +297,26 @@ def _describe_change(a: float, b: float, unit: str) -> str:
 def _answer(ratio: Ratio, control: Ratio | None, margin: float | None) -> tuple[Answer, str]:
     low, high = ratio.ci.low, ratio.ci.high
     if low is None or high is None:
-        return "undecided", "in one run each, which says nothing of other runs"
+        return "undecided", "in one run each, which does not show how runs vary"
     allowed = 0.0 if margin is None else margin
     if low > 1 + allowed or high < 1 - allowed:
         return (
             "different",
-            "more than the spread of the runs explains" if margin is None else f"beyond the margin of {margin:.1%}",
+            "more than the spread of runs explains" if margin is None else f"beyond the margin of {margin:.1%}",
         )
     if margin is None:
-        none = "no difference was found, which is no evidence that there is none"
+        none = "no difference detected, which does not prove equality"
         return "undecided", f"and {none}: {describe_runs_to_decide(ratio, None)}"
     if control is not None and not _is_inside(control.narrow, margin):
         return (
             "undecided",
-            f"and the noise alone reaches beyond the margin of {margin:.1%}: more rounds, or a quieter host",
+            f"and the noise alone exceeds the margin of {margin:.1%}: use more rounds or a quieter host",
         )
     if _is_inside(ratio.narrow, margin):
         return "equivalent", f"and its interval lies within the margin of {margin:.1%}"
     return (
         "undecided",
-        f"and its interval reaches across the margin of {margin:.1%}: {describe_runs_to_decide(ratio, margin)}",
+        f"and its interval crosses the margin of {margin:.1%}: {describe_runs_to_decide(ratio, margin)}",
     )
 
 
@@ -325,8 +324,8 @@ def describe_runs_to_decide(ratio: Ratio, margin: float | None) -> str:
     """Describe how many runs would decide."""
     number = runs_to_decide(ratio, margin)
     if number is None:
-        return f"no {MOST} runs a side would decide at this spread"
-    return f"about {number} runs a side would decide at this spread"
+        return f"at this spread, even {MOST} runs per side would not decide"
+    return f"at this spread, about {number} runs per side would decide"
 
 
 def _is_inside(ci: Interval, margin: float) -> bool:

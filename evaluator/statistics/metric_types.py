@@ -105,11 +105,11 @@ class Calls(Struct, frozen=True):
     @property
     def disturbance(self) -> str:
         """Both shares and their limit in words: why a run is flagged."""
-        often = f"{self.share:.1%} of its calls were pre-empted"
+        often = f"{self.share:.1%} of calls were pre-empted"
         if self.without_cpu is None:
-            return f"{often}, more than {DISTURBED_AT_MOST:.0%}"
-        long = f"{self.without_cpu:.1%} of the time in them was without the CPU"
-        return f"{often} and {long}; {DISTURBED_AT_MOST:.0%} of either is the most"
+            return f"{often} (limit {DISTURBED_AT_MOST:.0%})"
+        long = f"off-CPU for {self.without_cpu:.1%} of call time"
+        return f"{often}, {long} (limit {DISTURBED_AT_MOST:.0%} each)"
 
 
 _MILLION = 1e6
@@ -167,9 +167,9 @@ def find_definitions(lock: Lock) -> tuple[MetricDefinition, ...]:
         definition = find_definition(name, version)
         if definition is None:
             raise InvalidInputError(
-                f"the lock asks for {name} by definition {version}, which this version of benchlock does not have",
+                f"the lock requires definition {version} of {name}, which this version of benchlock does not have",
                 where=f"metrics.{name}",
-                next_step="use the version that made the lock, or lock the request again",
+                next_step="use the version of benchlock that created the lock, or lock the request again",
             )
         definitions.append(definition)
     return tuple(definitions)

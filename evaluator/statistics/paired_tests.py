@@ -222,7 +222,7 @@ def _mean_iou(first: Tensor, second: Tensor, n: int) -> Evaluate:
     rows = np.concatenate([first, second])
     owners = np.concatenate([first[:, 0], second[:, 0] + n])
     if len(rows) and (first[:, 0].max(initial=0) >= n or second[:, 0].max(initial=0) >= n):
-        raise ValueError(f"a sample beyond the {n}")
+        raise ValueError(f"sample number out of range: {n} samples")
     classes, numbers = np.unique(rows[:, 1], return_inverse=True)
     shape = (2 * n, len(classes))
     common, union = (

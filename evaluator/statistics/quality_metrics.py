@@ -192,7 +192,7 @@ def ranks(measures: Mapping[str, Tensor], samples: int, thresholds: slice) -> It
         boxes = labelled[labelled[:, 1] == label]
         to_find = np.bincount(boxes[:, 0], weights=boxes[:, 2], minlength=samples).astype(np.int64)
         if len(to_find) > samples or (len(indices) and rows[indices, 0].max() >= samples):
-            raise ValueError(f"a sample beyond the {samples}")
+            raise ValueError(f"sample number out of range: {samples} samples")
         yield RankedDetections(rows[indices, 0], matched == _TRUE, matched == 0, to_find)
 
 
@@ -242,9 +242,9 @@ def estimate_quality(
     try:
         computed, ci = _compute(metric, n, measures, version)
     except (KeyError, IndexError, ValueError, TypeError, MemoryError) as error:
-        raise InvalidInputError(f"the measures of {metric} are none: {error}") from error
+        raise InvalidInputError(f"malformed measures of {metric}: {error}") from error
     if computed is None or not abs(computed - value) <= _CLOSE * max(1.0, abs(value)):
-        raise InvalidInputError(f"the harness says {metric} is {value}, and its measures say {computed}")
+        raise InvalidInputError(f"the harness reports {metric} {value}, but its measures give {computed}")
     return QualityEstimate(value, n, ci)
 
 
@@ -258,7 +258,7 @@ def read_measures(path: Path) -> dict[str, Tensor]:
         with safe_open(path, framework="numpy") as file:
             return {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, TypeError) as error:
-        raise InvalidInputError(f"the measures of quality cannot be read: {error}", where=str(path)) from error
+        raise InvalidInputError(f"cannot read the measures of quality: {error}", where=str(path)) from error
 
 
 def mean_interval(values: Tensor) -> Interval:

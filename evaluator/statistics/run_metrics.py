@@ -78,7 +78,7 @@ def _metrics(
     else:
         figures = list(list_time_metrics(name, phases, definition.version))
     if not figures:
-        raise InvalidInputError(f"the harness left nothing to compute {name} from")
+        raise InvalidInputError(f"the harness wrote no data to compute {name} from")
     return [
         Metric(name, value, definition.unit, definition.direction, n, ci, definition.version, batch)
         for batch, (value, n, ci) in figures

@@ -66,16 +66,16 @@ def read_columns(path: Path) -> dict[str, Column]:
         with safe_open(path, framework="numpy") as file:
             columns = {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (SafetensorError, OSError, TypeError) as error:
-        raise InvalidInputError(f"the samples cannot be read: {error}", where=str(path)) from error
+        raise InvalidInputError(f"cannot read the timing samples: {error}", where=str(path)) from error
     if "latency_ns" not in columns:
-        raise InvalidInputError("the samples cannot be read: there is no latency_ns", where=str(path))
+        raise InvalidInputError("cannot read the timing samples: latency_ns is missing", where=str(path))
     for name in [name for name in _SERIES if name in columns]:
         series = columns[name]
         kind, description = (np.integer, "0 and 1") if name == "preempted" else (np.int64, "int64 durations")
         if series.ndim != 1 or not np.issubdtype(series.dtype, kind) or (series < 0).any():
-            raise InvalidInputError(f"{name} is no series of {description}", where=str(path))
+            raise InvalidInputError(f"{name} is not a series of {description}", where=str(path))
         if len(series) != len(columns["latency_ns"]):
-            raise InvalidInputError(f"{name} has another length than latency_ns", where=str(path))
+            raise InvalidInputError(f"{name} and latency_ns differ in length", where=str(path))
     return columns
 
 

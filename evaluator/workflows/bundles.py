@@ -46,7 +46,7 @@ from benchlock.registry.publishing.lock_bundle import (
 )
 from benchlock.registry.publishing.remote_publication import refuse_hidden_code
 
-_ASK_AGAIN: Final = "ask for another bundle"
+_ASK_AGAIN: Final = "request a new bundle from its author"
 RUN_TYPE: Final = "application/vnd.benchlock.run.v1+json"
 
 
@@ -187,7 +187,7 @@ def import_bundle(
             return _store_content(bundle, content, count, store, database, now)
     except RecursionError as error:
         raise BundleError(
-            f"a document in {path} is nested without end", where=str(path), next_step=_ASK_AGAIN
+            f"a document in {path} is nested too deeply", where=str(path), next_step=_ASK_AGAIN
         ) from error
 
 
@@ -197,13 +197,13 @@ def _read_roots(bundle: Bundle, now: datetime) -> _BundleContent:
     records = [root for root in bundle.roots if root.media_type == RUN_TYPE]
     if len(locks) != 1 or len(locks) + len(records) != len(bundle.roots):
         raise BundleError(
-            "the bundle does not bring one lock, and runs of it, and nothing else",
+            "the bundle must contain exactly one lock and runs of it",
             where=", ".join(root.media_type for root in bundle.roots),
             next_step="use the version of benchlock that wrote it",
         )
     if len(locks[0].content) > size_limits.LOCK:
         raise BundleError(
-            f"the lock in the bundle has {len(locks[0].content)} bytes, and the limit is {size_limits.LOCK}",
+            f"the lock in the bundle has {len(locks[0].content)} bytes; the maximum is {size_limits.LOCK}",
             where=locks[0].digest,
             next_step=_ASK_AGAIN,
         )
@@ -238,7 +238,7 @@ def _text(root: ReceivedRoot) -> str:
         return root.content.decode()
     except UnicodeDecodeError as error:
         raise InvalidInputError(
-            f"the lock in the bundle is not UTF-8: {error.reason}", where=root.digest, next_step="ask for it again"
+            f"the lock in the bundle is not UTF-8: {error.reason}", where=root.digest, next_step=_ASK_AGAIN
         ) from error
 
 

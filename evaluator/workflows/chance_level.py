@@ -70,8 +70,8 @@ def _find_chance(lock: Lock, run: Run, top1: Metric, store: BlobStore) -> str | 
     if reason is None:
         return None
     return (
-        f"no better than chance: {reason}; compare the labels, label_offset and preprocessing (scale, order of "
-        "channels, layout) with those of the model's author, or check it with golden tensors (benchlock golden)"
+        f"no better than chance: {reason}; compare labels, label_offset and preprocessing (scale, channel "
+        "order, layout) with those of the model's author, or check them with golden tensors (benchlock golden)"
     )
 
 
@@ -91,9 +91,9 @@ def _find_majority(lock: Lock, top1: Metric, store: BlobStore) -> str | None:
     if top is None or top["samples"] != top1.n or top1.value * top1.n > top["count"] + _ROUNDING:
         return None
     return (
-        f"no better than always answering the most frequent label: top1 is {top1.value:.4g}, and {top['count']} of "
-        f"{top1.n} samples ({top['count'] / top1.n:.1%}) have the label {top['label']}; measure a split whose "
-        "labels come in similar numbers"
+        f"no better than always predicting the most frequent label: top1 is {top1.value:.4g}, and {top['count']} of "
+        f"{top1.n} samples ({top['count'] / top1.n:.1%}) have label {top['label']}; measure a split with "
+        "balanced labels"
     )
 
 

@@ -64,14 +64,13 @@ class Conditions:
 
 _ANY = Conditions()
 _SEARCHED = "peak_qps"
-_SELF_REPORTED = "it is self-reported: code of the model, or of an unreleased harness, could have made the figure"
+_SELF_REPORTED = "the metric is self-reported: code of the model or of an unreleased harness could have forged it"
 _FEW_RUNS = (
-    "nothing about time is decided by {} run(s): other runs may differ by more than the spread within one; "
-    f"{FEWEST} runs are the fewest that decide (run --repeat {FEWEST})"
+    "{} run(s) cannot decide a claim about time, because runs may differ by more than the spread within one; "
+    f"at least {FEWEST} runs are needed (run --repeat {FEWEST})"
 )
 _ONE_SEARCH = (
-    "beside a single run's peak stands the bracket of its search, which is no confidence interval; several runs "
-    "(run --repeat) have one"
+    "a single run has only the bracket of its peak search, not a confidence interval; use several runs (run --repeat)"
 )
 
 
@@ -208,8 +207,8 @@ def _judge_exact(claim: Claim, measured: Metric) -> ClaimVerdict:
     if _is_beyond(_bounds(measured.ci), band):
         return ClaimVerdict(claim, "does not hold", f"the whole interval is {_side(measured, band)}", measured)
     reason_of_doubt = (
-        f"the value is beyond the tolerance, but {measured.n} samples do not tell it from what is claimed, and the "
-        f"claim is about any version {claim.dataset.version}: name one version for an exact answer"
+        f"the value is outside the tolerance, but {measured.n} samples are too few to distinguish it from the claim, "
+        f"and the claim covers all versions {claim.dataset.version}: state one version for an exact answer"
     )
     return ClaimVerdict(claim, "can't be said yet", reason_of_doubt, measured)
 
@@ -220,8 +219,8 @@ def _judge_varying(claim: Claim, measured: Metric, sampling: Interval) -> ClaimV
     if verdict.answer != "does not hold" or _is_pinned(claim) or _is_beyond(_bounds(sampling), _band(claim)):
         return verdict
     reason = (
-        "the interval over runs is beyond the tolerance, but so few samples do not tell it from what is claimed, and "
-        f"the claim is about any version {claim.dataset.version}: name one version for an answer about its samples"
+        "the interval over runs is outside the tolerance, but the samples are too few to distinguish it from the "
+        f"claim, and the claim covers all versions {claim.dataset.version}: state one version for an exact answer"
     )
     return ClaimVerdict(claim, "can't be said yet", reason, measured)
 
@@ -233,9 +232,9 @@ def _judge_interval(claim: Claim, measured: Metric) -> ClaimVerdict:
     if _is_beyond(bounds, band):
         return ClaimVerdict(claim, "does not hold", f"the whole interval is {_side(measured, band)}", measured)
     if is_quality(claim.metric):
-        reason = "the runs disagree, and the interval over runs reaches beyond the tolerance; more runs would narrow it"
+        reason = "the runs disagree, and the interval over runs exceeds the tolerance; more runs would narrow it"
     else:
-        reason = "the interval reaches beyond the tolerance; a longer run, or several (run --repeat), would narrow it"
+        reason = "the interval exceeds the tolerance; a longer run or several runs (run --repeat) would narrow it"
     return ClaimVerdict(claim, "can't be said yet", reason, measured)
 
 
@@ -258,10 +257,10 @@ def _explain_unmeasured(claim: Claim, scenario: str | None) -> ClaimVerdict:
         return ClaimVerdict(
             claim,
             "can't be said yet",
-            f"this run did not measure {claim.metric}; add it to the metrics of the request, and run again",
+            f"this run did not measure {claim.metric}; add it to the metrics of the request and run it again",
             None,
         )
-    never = f"the scenario {scenario} does not give {claim.metric}"
+    never = f"scenario {scenario} does not measure {claim.metric}"
     return ClaimVerdict(claim, "can't be said yet", never, None, possible=False)
 
 
@@ -275,4 +274,4 @@ def _side(measured: Metric, band: tuple[float, float]) -> str:
     above = measured.value > band[1]
     better = {"higher": above, "lower": not above}.get(measured.direction)
     word = "" if better is None else ", which is better" if better else ", which is worse"
-    return f"{'above' if above else 'below'} what is claimed{word}"
+    return f"{'above' if above else 'below'} the claim{word}"

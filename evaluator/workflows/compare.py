@@ -47,8 +47,8 @@ Margins = Mapping[str, float]
 LockedRun = tuple[Lock, Run]
 
 _FEWEST_ROUNDS = 6
-_PEAK = "compare latencies, or ask for `peak_qps`"
-_NOT_INTERLEAVED = "the runs were not interleaved, so a change of the host between them looks like a difference"
+_PEAK = "compare latencies, or request `peak_qps`"
+_NOT_INTERLEAVED = "the runs were not interleaved, so a change of the host between them appears as a difference"
 
 
 @prepare_decoder
@@ -131,17 +131,19 @@ def check_question(locks: Sequence[Lock], margins: Margins) -> None:
         RefusedError: The locks measure different things; the message lists them.
     """
     if len(locks) < 2:  # noqa: PLR2004 - two make a pair
-        raise InvalidInputError("one lock alone cannot be compared", next_step="name two locks or more")
+        raise InvalidInputError("a comparison needs at least two locks", next_step="give two or more locks")
     for name in margins:
         if any(name not in lock.metrics for lock in locks):
             raise InvalidInputError(
-                f"not every lock asks for {name}", where=name, next_step="state margins of metrics that all locks have"
+                f"not every lock measures {name}",
+                where=name,
+                next_step="state margins only for metrics that all locks measure",
             )
     reasons = [f"{other.id}: {reason}" for other in locks[1:] for reason in question_differences(locks[0], other)]
     if reasons:
         raise RefusedError(
-            f"runs of these locks would not be comparable with those of {locks[0].id}: {'; '.join(reasons)}",
-            next_step="lock requests that ask the same of the same dataset, with the same harness",
+            f"runs of these locks are not comparable with runs of {locks[0].id}: {'; '.join(reasons)}",
+            next_step="lock requests with the same dataset, scenario and harness",
         )
 
 
@@ -240,13 +242,14 @@ def compare_runs(pairs: Sequence[LockedRun], pair: Pair | None = None) -> Compar
     """
     pairs = list({run.id: (lock, run) for lock, run in pairs}.values())
     if len(pairs) < 2:  # noqa: PLR2004 - two make a pair
-        raise InvalidInputError("one run alone cannot be compared", next_step="name two runs or more")
+        raise InvalidInputError("a comparison needs at least two runs", next_step="give two or more runs")
     for _, run in pairs:
         refuse_unverified(run.id, run.evidence)
     distinct, replays = drop_replays(run for _, run in pairs)
     if replays and len(distinct) == 1:
         raise InvalidInputError(
-            f"one measurement alone cannot be compared: {'; '.join(replays)}", next_step="name runs that measured"
+            f"these runs are copies of one measurement: {'; '.join(replays)}",
+            next_step="give runs that were measured separately",
         )
     counted = [(lock, run) for lock, run in pairs if run in distinct]
     return replace(_compare_distinct(counted, pair), replays=replays)
@@ -408,7 +411,7 @@ def _next_step(finding: Finding, *, is_one_lock: bool) -> str:
     """Return the next step that would decide an undecided finding on a time."""
     estimate, margin, each = finding.ratio, "", default_rounds(2)
     if is_one_lock and not estimate.paired:
-        return "`benchlock rerun LOCK` of a request that states `equivalence`"
+        return "`benchlock rerun LOCK` for a request with `equivalence`"
     wanted = runs_to_decide(estimate, finding.margin)
     if wanted is None and estimate.n > 1:
         return "a wider `--margin`, or a quieter host"
@@ -422,7 +425,7 @@ def _withhold_self_reported(finding: Finding, *, is_reported: bool) -> Finding:
     """Return the finding, undecided if one of the metrics is self-reported."""
     if not is_reported:
         return finding
-    reason = f"{finding.reason}; self-reported, so it decides nothing"
+    reason = f"{finding.reason}; self-reported, so informational"
     return replace(finding, answer="undecided", reason=reason, self_reported=True)
 
 

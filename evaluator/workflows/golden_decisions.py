@@ -61,9 +61,9 @@ def sample_dataset(model: Model, files: Sequence[Path], folder: Path) -> tuple[s
     port, fields = ports[0], {port.field for port in ports}
     if files and len(fields) > 1:
         raise InvalidInputError(
-            "the model is fed by several fields, and a file is one of them alone",
+            "the model reads several fields of a sample, but a file provides only one",
             where="inputs",
-            next_step="publish a dataset with these fields, and name it with --from",
+            next_step="publish a dataset with these fields and give it with --from",
         )
     field = "sample" if port.field is UNSET else port.field
     if not files:
@@ -125,14 +125,14 @@ def _make_tensors(files: Sequence[Path], folder: Path, field: str) -> tuple[str,
     try:
         stacked = np.stack(arrays)
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"the tensors cannot be stacked: {error}", where=str(files[0])) from error
+        raise InvalidInputError(f"cannot stack the tensors: {error}", where=str(files[0])) from error
     np.savez(written, sample=stacked)
     return "npz", {"file": written.name, "fields": {field: "sample"}}, {written.name: written}
 
 
 def _unreadable(file: Path, error: Exception) -> InvalidInputError:
-    step = "name encoded pictures, sounds (.wav), texts in UTF-8, or tensors (.npy), as the input's type asks"
-    return InvalidInputError(f"{file} cannot be read as a sample: {error}", where=str(file), next_step=step)
+    step = "give encoded pictures, audio (.wav), UTF-8 text or tensors (.npy), depending on the input's type"
+    return InvalidInputError(f"cannot read {file} as a sample: {error}", where=str(file), next_step=step)
 
 
 def suggest_tolerance(port: Input | Output, described: Mapping[str, Any]) -> dict[str, float]:
@@ -192,18 +192,20 @@ def explain_doubt(count: AnswerCount, claimed: Iterable[float]) -> str | None:
     from scipy import special  # noqa: PLC0415 - a check of what is there needs none
 
     right, n = count.right, count.n
-    summary = f"{right} of {n} samples are answered right"
+    summary = f"{right}/{n} samples predicted correctly"
     for value in claimed:
         chance = float(special.bdtr(right, n, min(max(value, 0.0), 1.0)))
         if chance < _UNLIKELY:
-            return f"{summary}, and top1 is claimed to be {value:g} or more: as few have a chance of {chance:.1g}"
+            return (
+                f"{summary}, but the claim states top1 of at least {value:g}: the probability of so few is {chance:.1g}"
+            )
     if count.classes is None:
         return None
     guess = 1 / count.classes
     by_guessing = float(special.bdtrc(right - 1, n, guess)) if right else 1.0
     by_working = float(special.bdtr(right, n, (1 + guess) / 2))
     if by_guessing > _BY_CHANCE and by_working < _BY_CHANCE:
-        return f"{summary}, which is no better than guessing among {count.classes} classes"
+        return f"{summary}, which is no better than chance for {count.classes} classes"
     return None
 
 

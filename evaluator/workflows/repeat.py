@@ -60,11 +60,12 @@ def check_wanted(lock: Lock, wanted: Widths, most: int) -> None:
     for name in wanted:
         if name not in lock.metrics:
             raise InvalidInputError(
-                f"the lock does not ask for {name}", where=name, next_step=f"name one of {', '.join(lock.metrics)}"
+                f"the lock does not measure {name}", where=name, next_step=f"use one of {', '.join(lock.metrics)}"
             )
     if wanted and most < FEWEST:
         raise InvalidInputError(
-            f"{most} runs are too few to say how much runs differ", next_step=f"allow {FEWEST} or more, as --repeat 20"
+            f"{most} runs are too few to estimate the spread between runs",
+            next_step=f"use at least {FEWEST}, such as --repeat 20",
         )
 
 
@@ -80,20 +81,20 @@ def repeat(once: Callable[[Mapping[str, Any]], Run], wanted: Widths, most: int) 
         most: The maximum number of runs.
     """
     runs: list[Run] = []
-    reason = f"all {most} runs are made"
+    reason = f"all {most} runs completed"
     for number in range(1, most + 1):
         runs.append(once({"kind": "repetition", "number": number, "most": most, "until": dict(wanted)}))
         if not _is_done(runs[-1]):
-            reason = f"{runs[-1].id} is not done"
+            reason = f"{runs[-1].id} did not complete"
             break
         if wanted and number >= FEWEST and all(metric.narrow for metric in _summarize_metrics(runs, wanted)):
-            reason = f"every interval that was asked for is narrow enough after {number} runs"
+            reason = f"all intervals are within the requested widths after {number} runs"
             break
     done = [run for run in runs if _is_done(run)]
     metrics = tuple(_summarize_metrics(done, wanted)) if done else ()
     wide = [metric for metric in metrics if not metric.narrow]
     if wide and len(done) == most:
-        reason = f"not narrow enough after {most} runs: {', '.join(map(_describe_shortfall, wide))}"
+        reason = f"intervals still too wide after {most} runs: {', '.join(map(_describe_shortfall, wide))}"
     return Repetition(tuple(runs), metrics, reason)
 
 
@@ -115,8 +116,8 @@ def _summarize_metrics(runs: list[Run], wanted: Widths) -> Iterator[RepeatedMetr
 
 
 def _describe_shortfall(repeated: RepeatedMetric) -> str:
-    mark = " (self-reported, so it decides nothing)" if repeated.metric.self_reported else ""
-    return f"{repeated.metric.key} ± {repeated.width:.1%}{mark}, {repeated.wanted:.1%} was asked for"
+    mark = " (self-reported, so informational)" if repeated.metric.self_reported else ""
+    return f"{repeated.metric.key} ± {repeated.width:.1%}{mark}, requested {repeated.wanted:.1%}"
 
 
 def _is_done(run: Run) -> bool:

@@ -77,7 +77,7 @@ def find_latest_done(records: RecordedRuns, lock: Digest, before: Run | None = N
         page = records.list_entries(lock=lock, outcome="done", before=cursor, limit=_FEW, examine=False)
         for entry in page:
             if isinstance(entry, DamagedRun):
-                skipped.append(f"{entry.id} was skipped: its record is damaged")
+                skipped.append(f"skipped {entry.id}: its record is damaged")
                 continue
             if before is not None and entry.order > before.order:
                 continue
@@ -85,15 +85,15 @@ def find_latest_done(records: RecordedRuns, lock: Digest, before: Run | None = N
             if _is_verified(run):
                 return LatestRun(run, tuple(skipped))
             assert run.evidence is not None
-            skipped.append(f"{run.id} was skipped: its record {run.evidence.sentence}")
+            skipped.append(f"skipped {run.id}: its record {run.evidence.sentence}")
         if len(page) < _FEW:
             break
         cursor = page[-1].id
     earlier = "" if before is None else f" before {before.id}"
     faults = f"; {'; '.join(skipped)}" if skipped else ""
     raise InvalidInputError(
-        f"no run of {lock}{earlier} is done, so there is nothing to compare with{faults}",
-        next_step="run it first (`benchlock run`), or name a run with --against",
+        f"no completed run of {lock}{earlier} to compare with{faults}",
+        next_step="run the lock first (`benchlock run`), or choose a run with --against",
     )
 
 
@@ -116,7 +116,7 @@ def find_original(records: RecordedRuns, lock: Digest, against: RunId | None, ag
         raise InvalidInputError(
             f"{original.id} is a run of another lock, {original.start.lock}",
             where="against",
-            next_step="name a run of the same lock",
+            next_step="choose a run of the same lock",
         )
     refuse_open(original)
     return LatestRun(original, ())
@@ -126,7 +126,7 @@ def refuse_open(run: Run) -> None:
     """Raise unless the run has ended."""
     if run.end is None:
         raise InvalidInputError(
-            f"{run.id} has not ended", where=run.id, next_step="wait for its end, or name another run"
+            f"{run.id} has not ended", where=run.id, next_step="wait until it has ended, or choose another run"
         )
 
 
@@ -242,9 +242,9 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
     """
     if is_replay(again, original):
         raise InvalidInputError(
-            f"{again.id} has the samples of {original.id}, so it is the same measurement under another id",
+            f"{again.id} has the same timing samples as {original.id}, so it is the same measurement under another id",
             where=again.id,
-            next_step="run the lock again (`benchlock rerun`), or name another run",
+            next_step="run the lock again (`benchlock rerun`), or choose another run",
         )
     sides = sides or Sides((original,), (again,))
     for run in (original, again):
@@ -270,8 +270,8 @@ def _restrict(verdict: Verdict, lock: Lock, again: Run) -> Verdict:
     if verdict.verdict != "reproduced" or not is_done or is_released(lock.harness):
         return verdict
     reason = (
-        f"harness {lock.harness.version} ({lock.harness.digest}) is not a released one, "
-        "so what its runs agree in says nothing of the model"
+        f"harness {lock.harness.version} ({lock.harness.digest}) is not a released harness, "
+        "so agreement of its runs proves nothing about the model"
     )
     return replace(verdict, verdict="undecided", reasons=(reason,), reported=(*verdict.reasons, *verdict.reported))
 
@@ -315,7 +315,7 @@ def _compare_stored_predictions(lock: Lock, original: Run, again: Run, store: Fi
     if blobs == [None, None]:
         return None
     if None in blobs:
-        return PredictionAgreement("different", ("only one of the runs left predictions",), 0, {})
+        return PredictionAgreement("different", ("only one of the runs has predictions",), 0, {})
     paths = []
     for run, blob in zip((original, again), blobs, strict=True):
         assert blob is not None

@@ -76,7 +76,7 @@ def _check_constant(port: ConstantInput, place: Place) -> None:
     declared = declare_tensor(port, place).sizes or ()
     sizes = _sizes(port.value)
     if not _are_compatible(declared, sizes):
-        what = f"the value is {format_sizes(sizes)}, the shape says {format_sizes(declared)} a sample"
+        what = f"the value is {format_sizes(sizes)}, but the shape is {format_sizes(declared)} per sample"
         raise here.error(what, "write lists as deep and as long as the shape, or change the shape")
     for number in _numbers(port.value):
         if not _fits(number, port.dtype):

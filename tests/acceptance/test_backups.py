@@ -158,5 +158,5 @@ def test_a_registry_that_is_written_to_is_backed_up_and_made_again(
     again = new.call("rerun", runnable, "--against", run["run"], "--isolation", "process").document
     assert again["original"] == run["run"]
     assert again["verdict"] == "undecided", again
-    assert "is not a released one, " in again["reasons"][0], again
+    assert "is not a released harness, " in again["reasons"][0], again
     assert len(new.done("runs", "--lock", runnable)["runs"]) == 2

@@ -80,7 +80,7 @@ def test_without_a_container_code_is_refused_before_anything_is_read(
     lock = locked(images, folder, accuracy("coded"))
     before = len(images.done("runs")["runs"])
     error = alone.error(5, "run", lock, *words)
-    assert error["message"] == "the model carries code (code), which runs in a container"
+    assert error["message"] == "the model contains code (code), which runs only in a container"
     assert "--allow-code" in error["next"]
     assert len(images.done("runs")["runs"]) == before
 
@@ -88,5 +88,5 @@ def test_without_a_container_code_is_refused_before_anything_is_read(
 def test_what_is_unsafe_never_runs_as_a_process(images: Commands, alone: Commands, folder: Path) -> None:
     lock = locked(images, folder, accuracy("unsafe"))
     error = alone.error(5, "run", lock, "--allow-code")
-    assert "it runs in a container alone" in error["message"]
+    assert "it runs only in a container" in error["message"]
     assert images.done("run", lock, "--isolation", "container")["end"]["outcome"] == "done"

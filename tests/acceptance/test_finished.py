@@ -116,7 +116,7 @@ def _locked_platform(lock: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "code", "says"),
     [
-        ("bare", 1, "the environment lacks numpy, PIL, safetensors, mlperf_loadgen, which the harness imports"),
+        ("bare", 1, "missing packages that the harness imports: numpy, PIL, safetensors, mlperf_loadgen"),
         ("empty", 5, f"the image has no python{running_python()} on its PATH"),
     ],
 )
@@ -132,9 +132,9 @@ def test_what_it_lacks_is_said(
 def test_it_never_runs_as_a_process(commands: Commands, references: dict[str, str], tmp_path: Path) -> None:
     lock = lock_of(commands, tmp_path, references["bare"])
     error = commands.error(5, "run", lock, "--isolation", "process")
-    assert "runs in a container alone" in error["message"]
+    assert "runs only in a container" in error["message"]
     error = replace(commands, engine="").error(5, "run", lock)
-    assert "no container engine answers" in error["message"]
+    assert "no container engine responds" in error["message"]
 
 
 def test_one_of_another_architecture_is_refused_at_publish(

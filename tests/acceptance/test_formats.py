@@ -167,7 +167,7 @@ def test_a_network_that_changes_its_input_and_its_answer_harms_no_other_call(pyt
 
 def test_a_pickled_module_is_read_where_the_manifest_says_unsafe_and_nowhere_else(pytorch: Found) -> None:
     assert pytorch["a module, unsafe"] == [{"y": [[3, 3], [7, 7]]}]
-    failing(pytorch, "a module", "load", "module.pth is not of weights alone: Unsupported global")
+    failing(pytorch, "a module", "load", "module.pth contains more than weights: Unsupported global")
 
 
 @pytest.mark.parametrize(
@@ -175,14 +175,14 @@ def test_a_pickled_module_is_read_where_the_manifest_says_unsafe_and_nowhere_els
     [
         ("fixed, another batch", "predict", "shape '[4, 2]' is invalid for input of size 2"),
         ("export, another batch", "predict", "input.size()[0] == 3"),
-        ("too many outputs", "predict", "the model returns 2 tensors, the manifest names 1"),
-        ("no tensor", "predict", "the model returns list at position 1, which is no tensor"),
-        ("safetensors twice", "load", "the tensor 'fc.weight' is in fc.weight.safetensors and in another file"),
+        ("too many outputs", "predict", "the model returns 2 tensors, but the manifest lists 1"),
+        ("no tensor", "predict", "the model returns list at position 1, which is not a tensor"),
+        ("safetensors twice", "load", "tensor 'fc.weight' is in fc.weight.safetensors and in another file"),
         ("safetensors, one missing", "load", 'Missing key(s) in state_dict: "0.bias"'),
         ("no function", "load", "network.py has no function 'absent'"),
-        ("no module", "load", "weights_back gives dict, a torch.nn.Module is needed"),
+        ("no module", "load", "weights_back returned dict, expected torch.nn.Module"),
         ("fails", "load", "layer1.weight"),
-        ("leaves", "load", "leaves exits with 3"),
+        ("leaves", "load", "leaves exited with 3"),
         ("no file", "load", "elsewhere.py"),
     ],
 )
@@ -211,11 +211,11 @@ def test_code_in_a_keras_file_is_run_where_the_manifest_says_unsafe_and_nowhere_
     ("name", "kind", "words"),
     [
         ("savedmodel, no signature", "load", "no signature 'other'; the SavedModel has serving_default"),
-        ("savedmodel, an input left out", "load", "the graph has an input 'b', which the manifest does not feed"),
+        ("savedmodel, an input left out", "load", "the graph has input 'b', which the manifest does not list"),
         ("savedmodel, no such output", "load", "the graph has no output 'product'; it has"),
         ("savedmodel, another type", "predict", "int32"),
         ("savedmodel, no folder", "load", "SavedModel file does not exist"),
-        ("keras, an input too many", "load", "the network takes 1 tensors, the manifest names 2"),
+        ("keras, an input too many", "load", "the network takes 1 tensors, but the manifest lists 2"),
         ("hdf5, weights alone", "load", "No model config found"),
         ("frozen, no input", "load", "the graph has no input 'z'; it takes x:0, y:0"),
         ("frozen, no output", "load", "the graph has no output 'scores:0'"),
@@ -234,7 +234,7 @@ def test_a_tflite_graph_takes_any_batch_and_nothing_else(library: str, request: 
     four = {"Identity": [[5], [11], [17], [23]], "Identity_1": [2, 4, 6, 8]}
     for name in ("lite-free.tflite", "lite-four.tflite"):
         assert found[name] == [four, one, four]
-        failing(found, f"{name}, a wider sample", "predict", "and was given [1, 3]")
+        failing(found, f"{name}, a wider sample", "predict", "but got [1, 3]")
         failing(found, f"{name}, another type", "predict", "Got value of type INT8 but expected type FLOAT32")
         failing(found, f"{name}, no output", "load", "the graph has no output 'scores'; it has Identity, Identity_1")
 
@@ -328,7 +328,7 @@ def test_onnx_runtime_calls_every_kind_of_graph(onnxruntime: Found) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
-        ("an input left out", "load", "the graph has an input 'b', which the manifest does not feed"),
+        ("an input left out", "load", "the graph has input 'b', which the manifest does not list"),
         ("no output", "load", "the graph has no output 'product'; it has whole, sum"),
         ("another type", "predict", "tensor(int64)"),
         ("fixed, another batch", "predict", "Expected: 4"),

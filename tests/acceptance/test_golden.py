@@ -70,7 +70,7 @@ def test_a_manifest_that_scales_otherwise_is_caught_before_anything_runs(registr
     manifest = written(folder / "scaled.yaml", with_golden(model("scaled"), SCALED))
     error = registry.error(1, "golden", manifest)
     assert error["message"].startswith("golden: input input deviates in 4 of 4 golden samples, most in sample ")
-    assert "times 0.00392157: look at scale" in error["message"]
+    assert "times 0.00392157: check scale" in error["message"]
     assert registry.done("list", "model")["artifacts"] == []
     assert remains(registry) == []
 
@@ -107,7 +107,7 @@ def test_golden_tensors_of_given_files(registry: Commands, tmp_path: Path) -> No
         assert np.all(arrays["input/input"][1] == 40)
     (tmp_path / "1.png").unlink()
     error = registry.error(2, "golden", manifest, "--sample", tmp_path / "0.png")
-    assert "is there already" in error["message"]
+    assert "already exists" in error["message"]
 
 
 @pytest.mark.usefixtures("folder")
@@ -120,7 +120,7 @@ def test_without_a_golden_file_it_is_made_of_what_is_claimed(registry: Commands,
     (tmp_path / "golden.npz").unlink()
     document["inputs"][0]["steps"].insert(2, {"scale": {"factor": -1}})
     error = registry.error(1, "golden", written(tmp_path / "claimed.yaml", document))
-    assert "samples are answered right, and top1 is claimed to be 0.85 or more" in error["message"]
+    assert "samples predicted correctly, but the claim states top1 of at least 0.85" in error["message"]
     assert not (tmp_path / "golden.npz").exists()
 
 
@@ -130,11 +130,11 @@ def test_what_cannot_be_asked_is_told(registry: Commands, folder: Path, tmp_path
     assert (error["message"], "--from DATASET" in error["next"]) == (f"{plain} lists no golden file", True)
     assert "published are digits" in error["next"]
     listed = written(tmp_path / "listed.yaml", with_golden(model("plain")))
-    assert registry.error(2, "golden", listed)["message"] == "the golden file ./golden.npz is not there"
+    assert registry.error(2, "golden", listed)["message"] == "the golden file ./golden.npz does not exist"
     assert "only models have" in registry.error(2, "golden", DIGITS / "dataset.yaml")["message"]
     assert registry.error(2, "golden", plain, "--from", "digits", "--split", "tset")["next"].startswith("name one of")
     assert registry.error(1, "golden", plain, "--from", "digits", "--split", "test", "--index", "9999")["message"] == (
-        "load: dataset: there is no sample 9999, of 359"
+        "load: dataset: no sample 9999; it has 359"
     )
     assert registry.error(2, "golden", plain, "--from", "nothing")["code"] == "unknown-name"
     assert registry.error(2, "golden", folder / "model.yaml", "--from", "digits", "--check")["next"]
@@ -157,11 +157,11 @@ def test_resnet8_with_a_division_by_255_is_caught(resnet: tuple[Path, dict[str, 
     wrong = with_golden(document, SCALED)
     manifest = written(folder / "wrong.yaml", wrong)
     error = registry.error(1, "golden", manifest, "--from", "cifar10-jpeg")
-    assert "no better than guessing among 10 classes; nothing was written" in error["message"], error
+    assert "no better than chance for 10 classes; nothing was written" in error["message"], error
     assert not (folder / "golden.npz").exists()
     right = written(folder / "right.yaml", with_golden(document))
     made = registry.done("golden", right, "--from", "cifar10-jpeg")
     assert made["answered"]["right"] > 40
     error = registry.error(1, "golden", manifest)
     assert "input input_1 deviates in 4 of 4 golden samples" in error["message"]
-    assert "it is the expected value times 0.00392157: look at scale" in error["message"]
+    assert "found is expected times 0.00392157: check scale" in error["message"]

@@ -16,7 +16,7 @@ from tests.support.system.nvidia_smi import A100, H200, NO_DRIVER, install
 HERE = host_target().arch
 ELSEWHERE = "arm64" if HERE == "amd64" else "amd64"
 CPU, CUDA, OTHER = f"linux/{HERE}/cpu", f"linux/{HERE}/cuda12", f"linux/{ELSEWHERE}/cpu"
-NO_DRIVER_SAID = f"nvidia-smi ended with 9: {NO_DRIVER}"
+NO_DRIVER_SAID = f"nvidia-smi exited with code 9: {NO_DRIVER}"
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +73,8 @@ def test_the_platform_of_this_host_is_run_and_the_choice_is_said(bare: Commands,
     """The tiny image runs nothing, but what was chosen is recorded."""
     answer = bare.call("run", lock_on(bare, tmp_path), "--isolation", "process")
     assert (
-        f"running on {CPU}; the lock also has\n  |   {CUDA}: needs an NVIDIA accelerator; none found ({NO_DRIVER_SAID})"
-        in answer.stderr
+        f"running on {CPU}; other platforms of the lock\n"
+        f"  |   {CUDA}: needs an NVIDIA accelerator; none found ({NO_DRIVER_SAID})" in answer.stderr
     )
     last = bare.done("show", bare.done("runs", "--limit", "1")["runs"][0]["run"])
     assert spelled([last["start"]["platform"]]) == [CPU]
@@ -84,7 +84,7 @@ def test_the_platform_of_this_host_is_run_and_the_choice_is_said(bare: Commands,
 def test_an_accelerator_comes_first_and_is_recorded(bare: Commands, tmp_path: Path) -> None:
     fast = with_accelerators(bare, tmp_path, H200)
     answer = fast.call("run", lock_on(bare, tmp_path), "--isolation", "process")
-    assert f"running on {CUDA}; the lock also has\n  |   {CPU}: fits too" in answer.stderr
+    assert f"running on {CUDA}; other platforms of the lock\n  |   {CPU}: matches, too" in answer.stderr
     last = fast.done("show", fast.done("runs", "--limit", "1")["runs"][0]["run"])
     assert (last["start"]["platform"]["device"], last["start"]["host"]["accelerator"]) == ("cuda12", "NVIDIA H200 NVL")
     assert last["start"]["host"]["accelerator_memory"] == [143771 << 20]
@@ -99,7 +99,7 @@ def test_an_accelerator_comes_first_and_is_recorded(bare: Commands, tmp_path: Pa
             (f"{CPU}: requires 900TiB of memory; this host has ", f"{OTHER}: this host is linux/{HERE}"),
         ),
         ({"arch": ELSEWHERE}, [], (f"host:\n  {OTHER}: this host is linux/{HERE}",)),
-        ({"device": "cuda12"}, [], (f"{CUDA}: needs an NVIDIA accelerator; none found (nvidia-smi lists none)",)),
+        ({"device": "cuda12"}, [], (f"{CUDA}: needs an NVIDIA accelerator; none found (nvidia-smi lists no GPU)",)),
         (
             {"device": "cuda12", "accelerator": {"name": "H200", "driver": ">=550"}},
             [A100],
@@ -120,7 +120,7 @@ def test_where_no_platform_fits_each_says_why(
 ) -> None:
     lock = lock_on(bare, tmp_path, **hardware)
     error = with_accelerators(bare, tmp_path, *lines).error(5, "run", lock)
-    assert error["message"].startswith("no platform of the lock fits this host:\n  ")
+    assert error["message"].startswith("no platform of the lock matches this host:\n  ")
     assert [said for said in says if said not in error["message"]] == []
     assert (error["where"], CPU in error["next"]) == ("image.platforms", True)
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import pytest
 
-from benchlock.api.cli.command_group import benchlock
+from benchlock.api.cli.command_group import MAX_SUMMARY, benchlock
 from benchlock.api.cli.main import run
 from tests.support.api.commands import BENCHLOCK, Answer, Commands
 from tests.support.registry import tiny
@@ -67,9 +67,7 @@ FAULTS = {
     "missing file": Fault("publish missing-file.yaml", 2, "invalid-input", ("gone.onnx not found", "files[0]")),
     "YAML syntax": Fault("publish syntax.yaml", 2, "invalid-input", ("syntax.yaml, line 3", "not YAML")),
     "no UTF-8": Fault("publish latin.yaml", 2, "invalid-input", ("latin.yaml is not UTF-8", "byte 22")),
-    "model for its manifest": Fault(
-        "publish latin.yaml", 2, "invalid-input", ("benchlock init model latin.yaml writes the manifest",)
-    ),
+    "model for its manifest": Fault("publish latin.yaml", 2, "invalid-input", ("run benchlock init model latin.yaml",)),
     "request for a manifest": Fault(
         "publish good.yaml", 2, "invalid-input", ("good.yaml is a request", "benchlock lock good.yaml")
     ),
@@ -77,11 +75,14 @@ FAULTS = {
         "lock good.lock", 2, "invalid-input", ("good.lock is a lockfile", "benchlock run good.lock")
     ),
     "lock for an artifact": Fault(
-        "show good.lock", 2, "invalid-input", ("good.lock is a lock, no artifact", "runs --lock good.lock")
+        "show good.lock", 2, "invalid-input", ("good.lock is a lock, not an artifact", "runs --lock good.lock")
     ),
     "lock id for an artifact": Fault(f"show {NO_LOCK}", 2, "invalid-input", ("is a lock", f"runs --lock {NO_LOCK}")),
     "no framework version": Fault(
-        "image build onnxruntime --no-layers", 2, "invalid-input", ("pins no framework version", "onnxruntime==VERSION")
+        "image build onnxruntime --no-layers",
+        2,
+        "invalid-input",
+        ("does not pin a framework version", "onnxruntime==VERSION"),
     ),
     "empty manifest": Fault("publish empty.yaml", 2, "invalid-input", ("empty.yaml", "no YAML document")),
     "no manifest": Fault("publish nothing.yaml", 2, "invalid-input", ("nothing.yaml", "No such file")),
@@ -101,7 +102,7 @@ FAULTS = {
     "lock in no folder": Fault("lock good.yaml -o gone/x.lock", 5, "unavailable", ("gone/x.lock",)),
     "check of no lock": Fault("lock good.yaml -o gone.lock --check", 2, "invalid-input", ("gone.lock",)),
     "no isolation": Fault("run good.lock --isolation vm", 2, "invalid-input", ("'vm'", "container or process")),
-    "no lock": Fault("run gone.lock", 2, "invalid-input", ("gone.lock cannot be read",)),
+    "no lock": Fault("run gone.lock", 2, "invalid-input", ("cannot read gone.lock",)),
     "lock that is a folder": Fault("run .", 2, "invalid-input", ("Is a directory",)),
     "lock that is none": Fault("run edited.lock", 2, "invalid-input", ("edited.lock is not a lockfile: invalid TOML",)),
     "lock id that is none": Fault("run sha256:00", 2, "invalid-input", ("64 lower-case hex digits",)),
@@ -109,7 +110,7 @@ FAULTS = {
     "unknown run": Fault(f"show {NO_RUN}", 2, "unknown-name", (NO_RUN,)),
     "run id that is none": Fault("get run/7", 2, "invalid-input", ("'run/7' is no run",)),
     "rerun of unknown run": Fault(f"rerun {NO_RUN}", 2, "unknown-name", (NO_RUN,)),
-    "rerun before a run": Fault("rerun good.lock", 2, "invalid-input", ("nothing to compare with", "benchlock run")),
+    "rerun before a run": Fault("rerun good.lock", 2, "invalid-input", ("to compare with", "benchlock run")),
     "compare unknown runs": Fault(f"compare {NO_RUN} {NO_RUN}", 2, "unknown-name", (NO_RUN,)),
     "unknown artifact": Fault("show model/gone", 2, "unknown-name", ("'gone'", "list model")),
     "unknown version": Fault("get model/digits-onnx@^9", 2, "unknown-name", ("^9", "available: 1.0.0")),
@@ -198,7 +199,7 @@ def test_the_installed_command_says_the_same(at_desk: Commands, code: int, capsy
 def test_without_an_engine_no_container_is_promised(at_desk: Commands) -> None:
     words = ("run", "good.lock", "--isolation", "container")
     error = at_desk.error(5, *words)
-    assert (error["code"], "no container engine answers" in error["message"]) == ("unavailable", True)
+    assert (error["code"], "no container engine responds" in error["message"]) == ("unavailable", True)
     assert "DOCKER_HOST" in error["next"]
     said = subprocess.run([BENCHLOCK, *words], env=at_desk.environment(), capture_output=True, text=True, check=False)
     assert (said.returncode, said.stdout) == (5, "")
@@ -233,13 +234,13 @@ def commands() -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize(("name", "command"), list(commands()))
 def test_every_command_is_in_the_readme_and_has_help(name: str, command: Any) -> None:  # noqa: ANN401 - click's own
     assert re.search(rf"^\|.*`{name}[ `]", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(command.help.split()) > 2
+    assert len(command.help.splitlines()[0]) <= MAX_SUMMARY
+    assert f"Example: benchlock {name}" in re.sub("--registry [^ ]+ ", "", command.help)
     assert [option.name for option in command.params if option.name != "help" and not option.help] == []
 
 
 def test_without_a_command_there_is_help(desk: Commands) -> None:
     answer = subprocess.run([BENCHLOCK], env=desk.environment(), capture_output=True, text=True, check=False)
-    listed = re.search(r"Commands:\n((?:  .*\n)+)", answer.stdout)
+    listed = re.findall(r"^  (\w+) ", answer.stdout.partition("Artifacts:\n")[2], re.MULTILINE)
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert listed
-    assert {line.split()[0] for line in listed[1].splitlines()} == {name.split()[0] for name, _ in commands()}
+    assert set(listed) == {name.split()[0] for name, _ in commands()}

@@ -27,6 +27,10 @@ NOUNS = {"ConcurrencyBound"}
 CONTRACT = Path("api/schemas")
 """Its classes are named in the OpenAPI document, of which clients are generated."""
 
+GLOSSARY = ROOT / "docs" / "glossary.md"
+TERMS = {"can't be said yet", "unknown wire type "}
+"""Texts with a retired word that stay: a value of the JSON output, and a term of Protocol Buffers."""
+
 
 def find_imports(name: str, path: Path) -> Iterator[str]:
     """Yield the modules of the packages that a module imports, at its start or later."""
@@ -74,3 +78,27 @@ def test_no_module_or_class_is_named_by_a_participle() -> None:
         if PARTICIPLE.fullmatch(re.split("(?=[A-Z])", node.name)[-1].lower())
     ]
     assert modules + classes == []
+
+
+def retired_words() -> list[str]:
+    """The words of the glossary's last table; an entry with an explanation in parentheses depends on its context."""
+    rows = re.findall(
+        r"^\| ([^|(]+) \|", GLOSSARY.read_text(encoding="utf-8").partition("## Retired words")[2], re.MULTILINE
+    )
+    return [word.strip() for row in rows[1:] for word in row.split(",")]
+
+
+def test_no_text_has_a_word_that_the_glossary_retires() -> None:
+    words = retired_words()
+    assert {"figure", "says", "whoever"} < set(words)
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, words))})s?\b", re.IGNORECASE)
+    found = []
+    for path, tree in TREES.items():
+        notes = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        found += [
+            f"{path}:{node.lineno}: {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in notes
+            if " " in node.value and node.value not in TERMS and pattern.search(node.value)
+        ]
+    assert found == []

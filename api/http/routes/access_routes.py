@@ -211,7 +211,7 @@ def caller_routes(_: Service) -> Router:
     @get(
         "/caller",
         opt=READ,
-        summary="Who asks?",
+        summary="Get the current caller",
         responses=describe_responses(success={200: describe_body(Caller, "Who it is, and what they may do.", _CALLER)}),
     )
     async def read_caller() -> Caller:

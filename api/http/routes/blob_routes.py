@@ -166,7 +166,7 @@ def _upload_start_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
             success={
                 201: describe_empty_body("The blob is there, now or already.", _BLOB_HEADERS),
                 202: describe_empty_body(
-                    "Go on at Location: PATCH pieces in their order, then PUT with the digest.", _UPLOAD_HEADERS
+                    "Continue at Location: PATCH chunks in order, then PUT with the digest.", _UPLOAD_HEADERS
                 ),
             },
         ),
@@ -191,13 +191,13 @@ def _upload_append_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
         status_code=202,
         operation_class=BinaryBodyOperation,
         request_max_body_size=None,
-        summary="Send a piece",
+        summary="Upload a chunk",
         responses=describe_responses(
             "unknown-name",
             "refused",
             "range-not-satisfiable",
             body=True,
-            success={202: describe_empty_body("It is kept; Range says how far the upload came.", _UPLOAD_HEADERS)},
+            success={202: describe_empty_body("The chunk is stored; Range is the uploaded part.", _UPLOAD_HEADERS)},
         ),
     )
     async def append_to_upload(
@@ -243,7 +243,7 @@ def _upload_control_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
         status_code=204,
         summary="See how far an upload came",
         responses=describe_responses(
-            "unknown-name", success={204: describe_empty_body("Range says how far.", _UPLOAD_HEADERS)}
+            "unknown-name", success={204: describe_empty_body("Range is the uploaded part.", _UPLOAD_HEADERS)}
         ),
     )
     async def read_upload(upload: UploadIn) -> Response[None]:

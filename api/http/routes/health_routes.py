@@ -102,7 +102,7 @@ class Readiness:
                 return error
             except BenchlockError as error:
                 log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
-                return UnavailableError(f"the {part} cannot be used", next_step="the log of the service says why")
+                return UnavailableError(f"the {part} cannot be used", next_step="see the log of the service")
         await self._check_space()
         return None
 
@@ -156,7 +156,7 @@ def routes(service: Service) -> Router:
     @get(
         "/metrics",
         opt=READ,
-        summary="Figures for Prometheus",
+        summary="Prometheus metrics",
         media_type=_METRICS,
         responses=describe_responses(
             success={

@@ -29,7 +29,7 @@ def describe_error(error: BaseException) -> str:
     """
     text = " ".join(str(error).split())
     notes = "; ".join(" ".join(str(note).split()) for note in getattr(error, "__notes__", ()))
-    line = f"{type(error).__name__}: {text or 'it gives no reason'}{f' ({notes})' if notes else ''}"
+    line = f"{type(error).__name__}: {text or 'no message'}{f' ({notes})' if notes else ''}"
     if len(line) <= _LONGEST_REASON:
         return line
     half = _LONGEST_REASON // 2

@@ -97,7 +97,7 @@ def _tolerance(table: Mapping[str, Any], where: str) -> Tolerance | None:
 
 def _one_of(choices: Sequence[str], value: str, where: str) -> str:
     if value not in choices:
-        raise JobError(f"{where}: {value!r} is not built")
+        raise JobError(f"{where}: {value!r} is not supported")
     return value
 
 
@@ -121,7 +121,7 @@ def _output_axes(table: Mapping[str, Any]) -> Axes:
 
 def _batched(shape: Sequence[Any] | None, axis: object, where: str) -> Axes:
     if not isinstance(axis, int) or axis < 0 or (shape is not None and axis >= len(shape)):
-        raise JobError(f"{where}.batch_axis: {axis!r} is no axis of {shape}")
+        raise JobError(f"{where}.batch_axis: {axis!r} is not an axis of {shape}")
     if shape is None:
         return Axes(axis, None, None)
     size = shape[axis]
@@ -140,7 +140,7 @@ def _steps(entries: Sequence[Any], where: str) -> tuple[Step, ...]:
             raise JobError(f"{where}[{index}]: a step has one key, its name")
         ((name, arguments),) = entry.items()
         if not isinstance(arguments, dict):
-            raise JobError(f"{where}[{index}].{name}: no table of arguments")
+            raise JobError(f"{where}[{index}].{name}: expected a table of arguments")
         steps.append(Step(name, arguments))
     return tuple(steps)
 
@@ -165,7 +165,7 @@ def read_job(path: Path) -> Job:
     except (OSError, ValueError) as error:
         raise JobError(f"{path}: {error}") from error
     if not isinstance(document, dict):
-        raise JobError(f"{path}: no JSON object")
+        raise JobError(f"{path}: not a JSON object")
     if document.get("schema") != SCHEMA:
         raise JobError(f"{path}: schema {document.get('schema')!r}, this harness reads {SCHEMA}")
     return parse_job(document)
@@ -179,11 +179,11 @@ def parse_job(document: Mapping[str, Any]) -> Job:
     """
     trace = document.get("trace", "none")
     if trace != "none":
-        raise JobError(f"trace: {trace!r} is not built")
+        raise JobError(f"trace: {trace!r} is not supported")
     metrics = tuple(read_required(document, "metrics", list, ""))
     for index, name in enumerate(metrics):
         if name not in QUALITY_METRICS + TIME_METRICS:
-            raise JobError(f"metrics[{index}]: {name!r} is not built")
+            raise JobError(f"metrics[{index}]: {name!r} is not supported")
     job = Job(
         model=_model(read_required(document, "model", dict, ""), read_optional(document, "task", str, "") or "tensor"),
         dataset=_dataset(read_required(document, "dataset", dict, "")),
@@ -214,7 +214,7 @@ def _check_judged(metric: str, model: Model) -> None:
 def _model(table: Mapping[str, Any], task: str) -> Model:
     predictor = read_required(table, "predictor", str, "model")
     if not _PREDICTOR.fullmatch(predictor):
-        raise JobError(f"model.predictor: {predictor!r} is no name of a predictor")
+        raise JobError(f"model.predictor: unknown predictor {predictor!r}")
     ports: dict[str, list[Any]] = {
         key: read_required(table, key, list, "model") for key in ("inputs", "outputs", "files")
     }
@@ -238,11 +238,11 @@ def _check(model: Model) -> None:
     """Check the ports together: fixed batch sizes are equal, and states come from outputs of type state."""
     sizes = {port.axes.size for port in model.inputs if port.axes.axis is not None and port.axes.size is not None}
     if len(sizes) > 1:
-        raise JobError(f"model.inputs: their batches differ: {sorted(sizes)}")
+        raise JobError(f"model.inputs: batch sizes differ: {sorted(sizes)}")
     states = {port.name for port in model.outputs if port.type == "state"}
     for index, port in enumerate(model.inputs):
         if port.type == "state" and port.source not in states:
-            raise JobError(f"model.inputs[{index}].from: {port.source!r} is no output of type state")
+            raise JobError(f"model.inputs[{index}].from: {port.source!r} is not an output of type state")
 
 
 def _file(table: Mapping[str, Any], where: str) -> File:
@@ -303,7 +303,7 @@ def _golden(value: object) -> GoldenTask | Literal["check"] | None:
 def _stage(document: Mapping[str, Any]) -> Stage:
     stage = read_optional(document, "stage", str, "") or "whole"
     if stage not in get_args(Stage):
-        raise JobError(f"stage: {stage!r} is not built")
+        raise JobError(f"stage: {stage!r} is not supported")
     return cast(Stage, stage)
 
 
@@ -312,5 +312,5 @@ def _seeds(table: Mapping[str, Any]) -> Seeds:
     for key, value in values.items():
         # LoadGen's generator takes 32 bits and silently drops the rest.
         if not 0 <= value < 1 << 32:
-            raise JobError(f"seeds.{key}: {value} is no 32-bit number")
+            raise JobError(f"seeds.{key}: {value} is not a 32-bit number")
     return Seeds(**values)

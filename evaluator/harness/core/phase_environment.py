@@ -62,8 +62,8 @@ def missing_library_failure(module: str, what: str) -> Failure:
     name = _DISTRIBUTIONS.get(top, top)
     return Failure(
         "load",
-        f"{what} needs {name}, which the environment lacks: make the image with "
-        f"'benchlock image build NAME==VERSION --requirement {name}', or put it into the image that you finished",
+        f"{what} needs {name}, which is not installed: build the image with "
+        f"'benchlock image build NAME==VERSION --requirement {name}', or add it to your finished image",
     )
 
 
@@ -102,7 +102,7 @@ def phase_variables(threads: int) -> dict[str, str]:
 def find_missing_packages() -> Failure | None:
     """Return the failure for missing required modules, as in an image that was not built by benchlock."""
     names = ", ".join(name for name in _NEEDED if find_spec(name) is None)
-    return Failure("load", f"the environment lacks {names}, which the harness imports") if names else None
+    return Failure("load", f"missing packages that the harness imports: {names}") if names else None
 
 
 def describe_environment(threads: int, predictor_threads: Mapping[str, int], device: str | None) -> dict[str, Any]:

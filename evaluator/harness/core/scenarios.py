@@ -32,11 +32,11 @@ def read_required(table: Mapping[str, Any], key: str, kind: Any, where: str) -> 
 def read_optional(table: Any, key: str, kind: Any, where: str) -> Any:  # noqa: ANN401 - any JSON value
     """Return the value of ``key`` as ``read_required`` does, but None where the key is missing or null."""
     if not isinstance(table, dict):
-        raise JobError(f"{where}: no table")
+        raise JobError(f"{where}: not a table")
     value = table.get(key)
     wrong = isinstance(value, bool) and kind is not bool
     if value is not None and (wrong or not isinstance(value, kind)):
-        raise JobError(f"{path(where, key)}: {value!r} is of a wrong type")
+        raise JobError(f"{path(where, key)}: {value!r} has the wrong type")
     return value
 
 
@@ -145,7 +145,7 @@ def parse_scenario(table: Mapping[str, Any]) -> Scenario:
     """
     name = read_required(table, "name", str, "scenario")
     if name not in _SCENARIOS:
-        raise JobError(f"scenario.name: {name!r} is not built")
+        raise JobError(f"scenario.name: {name!r} is not supported")
     create, keys = _SCENARIOS[name]
     settings = {key: _SETTINGS[key](table, key) for key in ("warmup", *keys)}
     return create(**settings)
@@ -161,7 +161,7 @@ def _number(table: Mapping[str, Any], key: str) -> float:
 
 def _positive(table: Mapping[str, Any], key: str) -> float:
     if not (value := _number(table, key)):
-        raise JobError(f"scenario.{key}: 0 is too little")
+        raise JobError(f"scenario.{key}: must be greater than 0")
     return value
 
 
@@ -169,9 +169,9 @@ def _batches(table: Mapping[str, Any], key: str) -> tuple[int, ...]:
     batches = read_required(table, key, list, "scenario")
     for index, batch in enumerate(batches):
         if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
-            raise JobError(f"scenario.{key}[{index}]: {batch!r} is no number of samples")
+            raise JobError(f"scenario.{key}[{index}]: {batch!r} is not a number of samples")
     if not batches:
-        raise JobError(f"scenario.{key}: there is none")
+        raise JobError(f"scenario.{key}: must not be empty")
     return tuple(sorted(set(batches)))
 
 

@@ -121,7 +121,7 @@ def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[s
         process = start()
     except BlockingIOError as error:
         # The kernel's error when a control group has reached its limit of tasks.
-        reason = "could not be started: the limit of processes and threads (limits.processes) was reached"
+        reason = "could not start: limit of processes and threads (limits.processes) reached"
         raise Failure("crash", f"the {phase} phase {reason}") from error
     try:
         _, status = os.waitpid(process, 0)
@@ -159,5 +159,5 @@ def describe_death(phase: str, code: int, *, memory_ran_out: bool) -> Failure:
     is_known = number in set(signal.Signals)
     name = signal.Signals(number).name if is_known else f"signal {number}"
     if number == signal.SIGKILL and memory_ran_out:
-        return Failure("out-of-memory", f"the {phase} phase was killed by the kernel: its memory limit was reached")
+        return Failure("out-of-memory", f"the kernel killed the {phase} phase: memory limit reached")
     return Failure("crash", f"the {phase} phase was killed by {name}")

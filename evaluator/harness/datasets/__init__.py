@@ -39,7 +39,7 @@ def open_samples(dataset: Dataset, folder: Path, task: str | None = None) -> Sam
             not suit the task.
     """
     if dataset.format not in _FORMATS:
-        raise Failure("load", f"dataset: the format {dataset.format!r} is not built")
+        raise Failure("load", f"dataset: format {dataset.format!r} is not supported")
     with classify_errors("load", "dataset"):
         module, function = _FORMATS[dataset.format]
         open_split: Callable[[Opening], Samples] = getattr(import_module(f"{__name__}.{module}"), function)
@@ -51,7 +51,7 @@ def open_samples(dataset: Dataset, folder: Path, task: str | None = None) -> Sam
     if not samples.names:
         raise Failure("load", "dataset: the split has no samples")
     if len(samples) != declared:
-        raise Failure("load", f"dataset: the split has {len(samples)} samples, its manifest says {declared}")
+        raise Failure("load", f"dataset: the split has {len(samples)} samples, but its manifest states {declared}")
     if task is not None and samples.labels is not None:
         with classify_errors("load", "dataset"):
             check_labels(samples.labels, task, samples.names)

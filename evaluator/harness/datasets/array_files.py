@@ -27,7 +27,7 @@ def open_npz(opening: Opening) -> Samples:
         label = None if opening.label_key is None else read_npz_array(archive, opening.label_key, path)
     counts = {len(array) for array in (*arrays.values(), *(() if label is None else (label,)))}
     if len(counts) != 1:
-        raise ValueError(f"{path}: its fields differ in their number of samples: {sorted(counts)}")
+        raise ValueError(f"{path}: its fields have different numbers of samples: {sorted(counts)}")
 
     def read(number: int) -> dict[str, Source]:
         return {field: _row(array, number) for field, array in arrays.items()}
@@ -42,7 +42,7 @@ def read_npz_array(archive: Any, key: str, path: str) -> NDArray[Any]:  # noqa: 
         raise ValueError(f"{path}: no array {key!r}; it has {', '.join(archive.files)}")
     array: NDArray[Any] = archive[key]
     if not array.ndim or array.dtype.kind not in _NUMBERS + _TEXT + _BYTES:
-        raise ValueError(f"{path}: the array {key!r} is {array.dtype} {list(array.shape)}, no samples")
+        raise ValueError(f"{path}: array {key!r} is {array.dtype} {list(array.shape)}, which has no samples")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -71,7 +71,9 @@ def open_idx(opening: Opening) -> Samples:
     split = opening.split
     pictures = read_idx_array(resolve_inside(opening.folder, split["images"]))
     if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
-        raise ValueError(f"{split['images']}: {pictures.dtype} {list(pictures.shape)} are no 8-bit pictures")
+        raise ValueError(
+            f"{split['images']}: {pictures.dtype} {list(pictures.shape)} is not an array of 8-bit pictures"
+        )
     names = [f"{split['images']}[{number}]" for number in range(len(pictures))]
     labels = None
     if "labels" in split:
@@ -89,11 +91,11 @@ def read_idx_array(path: Path) -> NDArray[Any]:
     """
     content = read_unpacked(path)
     if content[:2] != b"\0\0" or len(content) < 4 or content[2] not in _TYPES:  # noqa: PLR2004 - the header's size
-        raise ValueError(f"{path.name}: no idx file")
+        raise ValueError(f"{path.name}: not an idx file")
     dtype, start = np.dtype(_TYPES[content[2]]), 4 + 4 * content[3]
     shape = [int(size) for size in np.frombuffer(content[4:start], ">u4")]
     if len(shape) != content[3] or len(content) != start + dtype.itemsize * math.prod(shape):
-        raise ValueError(f"{path.name}: {len(content)} bytes are not the {shape} values of {dtype} that it announces")
+        raise ValueError(f"{path.name}: {len(content)} bytes, but its header states {shape} values of {dtype}")
     return np.frombuffer(content, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 

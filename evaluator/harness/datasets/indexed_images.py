@@ -44,7 +44,7 @@ def open_csv_index(opening: Opening) -> Samples:
 
 def _masks(names: Sequence[str], resolve: Callable[[str], Path], line: Callable[[int], str]) -> Lazy:
     if not all(names):
-        raise ValueError(f"{line(names.index(''))}: no mask, and other samples have one")
+        raise ValueError(f"{line(names.index(''))}: mask missing, but other samples have one")
     files = [resolve(name) for name in names]
     return Lazy(lambda number: read_mask(files[number], names[number]), names)
 
@@ -95,7 +95,7 @@ def _boxes(annotations: Sequence[Mapping[str, Any]], classes: Mapping[int, int] 
     class_ids = [_class(annotation["category_id"], classes, where) for annotation in annotations]
     boxes = np.asarray([annotation["bbox"] for annotation in annotations], np.float64).reshape(len(class_ids), 4)
     if not np.isfinite(boxes).all() or (boxes[:, 2:] < 0).any():
-        raise ValueError(f"{where}: a box is [x, y, width, height] in pixels, none of them negative or no number")
+        raise ValueError(f"{where}: a box must be [x, y, width, height] in pixels, finite and not negative")
     areas = [annotation.get("area", math.prod(annotation["bbox"][2:])) for annotation in annotations]
     return Boxes(
         np.asarray(class_ids, np.int64),
@@ -109,5 +109,5 @@ def _class(category: int, classes: Mapping[int, int] | None, where: str) -> int:
     if classes is None:
         return int(category)
     if category not in classes:
-        raise ValueError(f"{where}: the category {category} has no name out of the labels")
+        raise ValueError(f"{where}: category {category} is not in the labels")
     return classes[category]

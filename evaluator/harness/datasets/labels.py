@@ -38,10 +38,10 @@ def read_mask(file: Path | BytesIO, name: str) -> NDArray[Any]:
 
     with Image.open(file) as picture:
         if picture.format == POSTSCRIPT:
-            raise ValueError(f"{name}: a mask in PostScript, which is a program")
+            raise ValueError(f"{name}: a mask must not be PostScript, which is a program")
         mode = "I;16" if picture.mode.startswith("I;16") else picture.mode
         if mode not in _MASK_TYPES:
-            raise ValueError(f"{name}: a mask of the mode {mode}, where each pixel is one whole number (L, P, I;16)")
+            raise ValueError(f"{name}: a mask has mode {mode}, expected one integer per pixel (L, P, I;16)")
         _check_as_stored(picture, name)
         return np.asarray(picture).astype(_MASK_TYPES[mode])
 
@@ -51,12 +51,12 @@ def _check_as_stored(picture: "ImageFile", name: str) -> None:
     arguments = picture.tile[0].args if picture.tile else None
     bits = _SCALED.get(str(arguments[0] if isinstance(arguments, tuple) else arguments))
     if bits is not None:
-        raise ValueError(f"{name}: a mask of {bits} bits of grey, which readers make other numbers of: store 8 bits")
+        raise ValueError(f"{name}: a mask has {bits} bits of grey, which readers interpret differently: store 8 bits")
     orientation = picture.getexif().get(_ORIENTATION, 1)
     if orientation in _TURNED:
         raise ValueError(
-            f"{name}: a mask that asks to be turned (orientation {orientation}), and whether its picture is, a model's "
-            "decode says: store the mask's pixels as they lie over the picture's, without that tag"
+            f"{name}: a mask has EXIF orientation {orientation}, but the model's decode step decides if the picture "
+            "is rotated: store the mask aligned with the picture's pixels, without that tag"
         )
 
 
@@ -129,13 +129,13 @@ def parse_label(value: object, names: Names | None, where: str) -> int | float |
     if isinstance(value, int):
         index = int(value)
         if names is not None and not 0 <= index < names.count:
-            raise ValueError(f"{where}: the label {index} is none of the {names.count} that the labels file names")
+            raise ValueError(f"{where}: label {index} is out of range: the labels file has {names.count}")
         return index
     if names is not None and text in names.places:
         return names.places[cast(str, text)]
     if names is None and (number := _number(value)) is not None:
         return number
-    raise ValueError(f"{where}: {value!r} is neither an index nor a name out of the labels" + _or_number(names))
+    raise ValueError(f"{where}: {value!r} is neither a label index nor a label name" + _or_number(names))
 
 
 def _number(value: object) -> float | None:
@@ -162,7 +162,7 @@ def parse_labels(
     if all(label is None for label in labels):
         return None
     if None in labels:
-        raise ValueError(f"{where(labels.index(None))}: no label, and other samples have one")
+        raise ValueError(f"{where(labels.index(None))}: label missing, but other samples have one")
     return tuple(label for label in labels if label is not None)
 
 
@@ -171,7 +171,7 @@ def check_integers(values: NDArray[Any], where: str) -> NDArray[Any]:
     if values.dtype.kind == "b":
         return values.astype(np.uint8)
     if values.dtype.kind not in "iu":
-        raise ValueError(f"{where}: labels of {values.dtype}, where classes are whole numbers")
+        raise ValueError(f"{where}: labels are {values.dtype}, but classes must be integers")
     return values
 
 
@@ -187,7 +187,7 @@ def check_labels(labels: Sequence[Label], task: str, names: Sequence[str]) -> No
     lazy = isinstance(labels, Lazy)
     for number, label in enumerate(labels[:1] if lazy else labels):
         if not _is(label, kind):
-            raise ValueError(f"{names[number]}: its label is {_shown(label)}, and the task {task} needs {kind}")
+            raise ValueError(f"{names[number]}: its label is {_shown(label)}, but task {task} needs {kind}")
 
 
 def _is(label: Label, kind: str) -> bool:

@@ -24,7 +24,7 @@ def resolve_inside(folder: Path, path: str) -> Path:
     """Return the path of ``path`` in ``folder``; raise ``ValueError`` for a path outside the folder."""
     target = folder / path
     if not target.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"{path}: leads out of the dataset")
+        raise ValueError(f"{path}: outside the dataset")
     return target
 
 

@@ -69,7 +69,7 @@ def _array(value: object, where: str) -> NDArray[Any]:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise ValueError(f"{where}: its lists differ in length") from error
+        raise ValueError(f"{where}: lists differ in length") from error
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{where}: expected a text, a number or lists of numbers")
     return array
@@ -174,11 +174,11 @@ class _File:
         for part in parts:
             parted = self._types.is_struct(field.type)
             if not parted or part not in [inner.name for inner in field.type]:
-                raise ValueError(f"{self._name}: the column {field.name!r} has no part {part!r}")
+                raise ValueError(f"{self._name}: column {field.name!r} has no part {part!r}")
             field = field.type.field(part)
         if self._types.is_struct(field.type):
             parts = [f"{key}.{inner.name}" for inner in field.type]
-            raise ValueError(f"{self._name}: {key!r} has parts: name one of {', '.join(parts)}")
+            raise ValueError(f"{self._name}: {key!r} has several parts: choose one of {', '.join(parts)}")
         return field.type
 
     def _is_list(self, of: Any) -> bool:  # noqa: ANN401
@@ -191,14 +191,14 @@ class _File:
         while self._is_list(values.type):
             lengths = set(values.value_lengths().to_pylist())
             if len(lengths) > 1 or None in lengths:
-                raise ValueError("its lists differ in length")
+                raise ValueError("lists differ in length")
             shape.append(_each(values, shape))
             values = values.flatten()
         if values.null_count:
-            raise ValueError("a list has nothing where a number is expected")
+            raise ValueError("a list has null where a number is expected")
         array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
         if array.dtype.kind not in "biuf":
-            raise ValueError(f"lists of {values.type}, where numbers are expected")
+            raise ValueError(f"lists of {values.type}, expected numbers")
         return array.reshape([*shape, _each(array, shape)])
 
     def _plain(self, scalar: Any, key: str) -> Source:  # noqa: ANN401
@@ -207,7 +207,7 @@ class _File:
             return value
         if isinstance(value, bool | int | float):
             return np.asarray(value, scalar.type.to_pandas_dtype())
-        raise ValueError(f"the column {key!r} is of {scalar.type}, where a text, bytes, or numbers are expected")
+        raise ValueError(f"column {key!r} is {scalar.type}, expected text, bytes or numbers")
 
 
 def _each(values: Sized, shape: Sequence[int]) -> int:
@@ -221,7 +221,7 @@ def column_path(key: str, columns: Sequence[str]) -> tuple[str, ...]:
         return (key,)
     top, *parts = key.split(".")
     if not parts or top not in columns:
-        raise ValueError(f"no column {key!r}; there are {', '.join(columns)}")
+        raise ValueError(f"no column {key!r}; it has {', '.join(columns)}")
     return (top, *parts)
 
 

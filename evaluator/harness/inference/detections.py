@@ -86,14 +86,14 @@ def _boxes(terms: Detections, values: NDArray[Any]) -> _Floats:
     """Return the boxes as [N, 4] without extra axes of length one."""
     long = [size for size in values.shape[:-1] if size != 1]
     if values.ndim == 0 or values.shape[-1] != _SIDES or len(long) > 1:
-        raise Failure("predict", f"output {terms.boxes}: {list(values.shape)} a sample, not a list of boxes [N, 4]")
+        raise Failure("predict", f"output {terms.boxes}: {list(values.shape)} per sample, not a list of boxes [N, 4]")
     return values.reshape(-1, _SIDES).astype(np.float64)
 
 
 def _count(values: NDArray[Any], most: int, name: str) -> int:
     """Return the number of valid boxes."""
     if values.size != 1 or not 0 <= values.reshape(-1)[0] <= most:
-        raise Failure("predict", f"output {name}: {values.tolist()} is no count of {most} boxes")
+        raise Failure("predict", f"output {name}: {values.tolist()} is not a number of boxes up to {most}")
     return round(float(values.reshape(-1)[0]))
 
 
@@ -105,7 +105,7 @@ def _candidates(
     box_classes = None
     if terms.classes is not None:
         if scores.shape[1] > 1:
-            reason = f"{scores.shape[1]} scores a box, and output {terms.classes} has the class of each"
+            reason = f"{scores.shape[1]} scores per box, but output {terms.classes} has a class for each box"
             raise Failure("predict", f"output {terms.scores}: {reason}")
         box_classes = _classes(_values_per_box(prediction[terms.classes], boxes, terms.classes)[:count], terms.classes)
     rows, columns = np.nonzero(scores > terms.score_threshold)
@@ -120,17 +120,17 @@ def _values_per_box(values: NDArray[Any], boxes: int, name: str) -> NDArray[Any]
     while len(shape) > 1 and shape[0] == 1 != boxes:
         shape = shape[1:]
     if not shape or shape[0] != boxes:
-        raise Failure("predict", f"output {name}: {list(values.shape)} a sample, for {boxes} boxes")
+        raise Failure("predict", f"output {name}: {list(values.shape)} per sample for {boxes} boxes")
     return values.reshape(boxes, -1) if boxes else values.reshape(0, 1)
 
 
 def _classes(values: NDArray[Any], name: str) -> NDArray[np.int64]:
     """Return the class of each box; some networks return classes in a floating type."""
     if values.shape[1] != 1 and len(values):
-        raise Failure("predict", f"output {name}: {values.shape[1]} classes a box")
+        raise Failure("predict", f"output {name}: {values.shape[1]} classes per box")
     classes: NDArray[np.int64] = np.rint(values.reshape(-1)).astype(np.int64)
     if not np.array_equal(classes, values.reshape(-1)):
-        raise Failure("predict", f"output {name}: a class that is no whole number")
+        raise Failure("predict", f"output {name}: a class is not an integer")
     return classes
 
 

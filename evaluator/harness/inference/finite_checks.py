@@ -96,7 +96,7 @@ class FiniteCheck:
             if count.samples
         ]
         if faults:
-            raise Failure("non-finite", f"{'; '.join(faults)}; if this is intended, write allow_non_finite: true there")
+            raise Failure("non-finite", f"{'; '.join(faults)}; if this is intended, set allow_non_finite: true there")
 
     @contextmanager
     def checking(self) -> Iterator[None]:

@@ -51,8 +51,8 @@ class Deviation:
         """Return the deviation as a part of a message."""
         place = f" at {list(self.worst)}" if self.worst else ""
         return (
-            f"{self.beyond} of {self.values} values deviate, most{place}, "
-            f"where it is {self.found:.9g} and {self.expected:.9g} is expected"
+            f"{self.beyond} of {self.values} values deviate, most{place}: "
+            f"expected {self.expected:.9g}, found {self.found:.9g}"
         )
 
 
@@ -88,7 +88,7 @@ def explain_deviation(actual: NumericArray, expected: NumericArray) -> str:
     if not (values.size and np.isfinite(values).all() and np.isfinite(reference).all()):
         return ""
     if values.shape == reference.shape and np.array_equal(values, reference):
-        return "the values are the expected ones: look at cast"
+        return "values match, but not the type: check cast"
     slack = _EXACT * float(np.ptp(reference) or 1.0)
     for advice, candidate in _rearranged(reference, values):
         if float(np.abs(candidate.reshape(-1) - values.reshape(-1)).max()) <= slack:
@@ -109,11 +109,11 @@ def _rearranged(reference: NumericArray, values: NumericArray) -> Iterator[tuple
 
 def _other_axes(reference: NumericArray, values: NumericArray) -> Iterator[tuple[str, NumericArray]]:
     if reference.shape != values.shape:
-        yield "the values are the expected ones under another shape: look at reshape and transpose", reference
+        yield "values match, but not the shape: check reshape and transpose", reference
     for order in permutations(range(reference.ndim)):
         if order != tuple(range(reference.ndim)):
             yield (
-                f"its axes are in the order {list(order)}: look at layout, transpose and reshape",
+                f"axes are in order {list(order)}: check layout, transpose and reshape",
                 reference.transpose(order),
             )
 
@@ -121,17 +121,17 @@ def _other_axes(reference: NumericArray, values: NumericArray) -> Iterator[tuple
 def _other_sides(reference: NumericArray) -> Iterator[tuple[str, NumericArray]]:
     for axis, size in enumerate(reference.shape):
         if size == _CHANNELS:
-            yield "the channels are in reverse: look at color, RGB or BGR", np.flip(reference, axis)
+            yield "channels are reversed: check color (RGB or BGR)", np.flip(reference, axis)
         elif size > 1:
-            yield f"axis {axis} is in reverse: look at exif", np.flip(reference, axis)
+            yield f"axis {axis} is reversed: check exif", np.flip(reference, axis)
     rows, columns = _sides(reference)
     if columns is not None and reference.shape[rows] == reference.shape[columns]:
         for quarter_turns in (1, 2, 3):
             rotated = np.rot90(reference, quarter_turns, (rows, columns))
-            yield "the picture is turned: look at exif", rotated
-            yield "the picture is turned: look at exif", np.flip(rotated, columns)
+            yield "the picture is rotated: check exif", rotated
+            yield "the picture is rotated: check exif", np.flip(rotated, columns)
     elif columns is not None:
-        yield "the picture is turned: look at exif", np.rot90(reference, 2, (rows, columns))
+        yield "the picture is rotated: check exif", np.rot90(reference, 2, (rows, columns))
 
 
 def _sides(values: NumericArray) -> tuple[int, int | None]:
@@ -148,12 +148,12 @@ def _scaled(values: NumericArray, reference: NumericArray) -> str:
     if line is not None:
         factor, offset = line
         added = "" if abs(offset) <= _EXACT * abs(factor) * float(np.abs(reference).max() or 1.0) else f" {offset:+.6g}"
-        return f"it is the expected value times {factor:.6g}{added}: look at scale, normalize, cast and quantize"
+        return f"found is expected times {factor:.6g}{added}: check scale, normalize, cast and quantize"
     for axis, size in enumerate(values.shape):
         if 1 < size <= _MOST_AXES:
             pairs = zip(np.moveaxis(values, axis, 0), np.moveaxis(reference, axis, 0), strict=True)
             if all(_line(values_channel, reference_channel) is not None for values_channel, reference_channel in pairs):
-                return "each channel is the expected one on another scale: look at mean and std of normalize"
+                return "each channel has a different scale: check mean and std of normalize"
     return ""
 
 
@@ -175,10 +175,10 @@ def _resampled(values: NumericArray, reference: NumericArray) -> str:
     likeness = float(np.corrcoef(values.reshape(-1), reference.reshape(-1))[0, 1])
     if likeness >= _ALIKE:
         return (
-            f"both are alike (correlation {likeness:.4f}) and not equal: "
-            "look at resize (method, antialias, coordinates), crop, pad and rounding"
+            f"similar but not equal (correlation {likeness:.4f}): "
+            "check resize (method, antialias, coordinates), crop, pad and rounding"
         )
-    return f"they are not alike (correlation {likeness:.2f}): look at crop, exif and the order of the steps"
+    return f"not similar (correlation {likeness:.2f}): check crop, exif and the order of the steps"
 
 
 Array = NDArray[Any]
@@ -342,7 +342,7 @@ def _compare(kind: str, port: Input | Output, samples: Sequence[Tensors], expect
     """
     tolerance = port.tolerance
     if tolerance is None:
-        raise Failure("load", f"{kind} {port.name}: it has golden tensors, and declares no tolerance")
+        raise Failure("load", f"{kind} {port.name}: it has golden tensors, but no tolerance")
     faults: list[tuple[float, str]] = []
     largest = 0.0
     for number, reference in enumerate(expected):
@@ -364,7 +364,7 @@ def _compare(kind: str, port: Input | Output, samples: Sequence[Tensors], expect
 def _fault(values: Array, expected: Array, tolerance: Tolerance) -> tuple[float, str]:
     """Return the largest difference and a description of the fault, empty within the tolerance."""
     if values.dtype != expected.dtype or values.shape != expected.shape:
-        return np.inf, f"it is {_form(values)}, and {_form(expected)} is expected"
+        return np.inf, f"expected {_form(expected)}, found {_form(values)}"
     deviation = find_deviation(values, expected, tolerance)
     return deviation.largest, str(deviation) if deviation.beyond else ""
 
@@ -395,13 +395,15 @@ def _take_tensors(arrays: dict[str, Array], prefix: str, ports: Sequence[Input |
 
 def _check(golden: Golden, leftover: Mapping[str, Array], name: str) -> None:
     if leftover:
-        raise Failure("load", f"{name}: {min(leftover)!r} is no sample, input or output of the model")
+        raise Failure("load", f"{name}: {min(leftover)!r} is not a sample, input or output of the model")
     for port, sources in golden.raw.items():
         if not sources or len(sources) != golden.count:
-            raise Failure("load", f"{name}: raw/{port}/ has {len(sources)} samples, of {golden.count or 'one or more'}")
+            raise Failure(
+                "load", f"{name}: raw/{port}/ has {len(sources)} samples, expected {golden.count or 'one or more'}"
+            )
     if not golden.inputs and not golden.outputs:
-        raise Failure("load", f"{name}: nothing is expected of its samples: no input/ and no output/")
+        raise Failure("load", f"{name}: no expected values: neither input/ nor output/")
     for kind, tensors in (("input", golden.inputs), ("output", golden.outputs)):
         for port, values in tensors.items():
             if not values.ndim or len(values) != golden.count:
-                raise Failure("load", f"{name}: {kind}/{port} is {_form(values)}, of {golden.count} samples")
+                raise Failure("load", f"{name}: {kind}/{port} is {_form(values)}, expected {golden.count} samples")

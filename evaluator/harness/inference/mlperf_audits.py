@@ -146,7 +146,7 @@ def check_caching(
         share = min(estimate.again[0], estimate.repeated[0])
         raise Failure(
             "loadgen-invalid",
-            f"audit (after MLPerf's TEST04): a sample that was asked before takes {share:.0%} of its first time "
+            f"audit (after MLPerf's TEST04): a repeated sample takes {share:.0%} of its first time "
             f"({estimate.first_ns / 1e6:.3g} ms), median of {estimate.samples} samples: the model answers from a cache",
         )
     return estimate.document()
@@ -190,7 +190,7 @@ def check_answers(
     has_expected = path.exists() and not any(port.reset == "never" for port in model.inputs)
     expected = _expected(model, path) | _expected(model, path.with_name(UNKEPT_OUTPUTS)) if has_expected else {}
     ports = [port for port in model.prediction_outputs if port.name in expected]
-    finite = FiniteCheck(model, when=" in answers that were timed")
+    finite = FiniteCheck(model, when=" in timed answers")
     compared = 0
     for sample, prediction in answers:
         finite.add_prediction(prediction, sample)
@@ -222,8 +222,8 @@ def _check_answer(port: Output, sample: int, answer: NDArray[Any], expected: NDA
         return
     raise Failure(
         "loadgen-invalid",
-        f"audit (after MLPerf's TEST01): sample {sample}, output {port.name}: where it is timed the model answers "
-        f"{_shown(answer)}, the accuracy phase {_shown(expected)}: it does other work there",
+        f"audit (after MLPerf's TEST01): sample {sample}, output {port.name}: answer {_shown(answer)} when timed, "
+        f"{_shown(expected)} in the accuracy phase: the model works differently when timed",
     )
 
 

@@ -98,12 +98,12 @@ def _constant(port: Input) -> NDArray[Any]:
         declared = np.asarray(port.value)
         values = declared.astype(port.dtype)
         if values.dtype.kind != "f" and not np.array_equal(values, declared):
-            raise ValueError(f"{port.value} is no {port.dtype}")
+            raise ValueError(f"{port.value} is not of type {port.dtype}")
         shape = port.axes.sample or ()
         if len(shape) != values.ndim or any(
             want not in (None, size) for size, want in zip(values.shape, shape, strict=True)
         ):
-            raise ValueError(f"its shape is {list(values.shape)}, the manifest says {list(shape)}")
+            raise ValueError(f"its shape is {list(values.shape)}, but the manifest states {list(shape)}")
         return values
 
 
@@ -116,7 +116,7 @@ def _repeat(port: Input, values: NDArray[Any], count: int) -> NDArray[Any]:
 def _zeros(port: Input, count: int) -> NDArray[Any]:
     shape = [*(port.axes.sample or ())]
     if None in shape:
-        raise Failure("load", f"input {port.name}: a state begins with zeros, and its shape has a free axis")
+        raise Failure("load", f"input {port.name}: a state starts as zeros, so its shape cannot have a dynamic axis")
     if port.axes.axis is not None:
         shape.insert(port.axes.axis, count)
     return np.zeros([size for size in shape if size is not None], port.dtype)
@@ -126,7 +126,7 @@ def _check_state(port: Input, values: NDArray[Any], before: NDArray[Any]) -> NDA
     """Return the state for the next call, which must have the shape and type of the last."""
     if values.shape != before.shape or values.dtype != before.dtype:
         raise ValueError(
-            f"output {port.source} gives {values.dtype} {list(values.shape)}, "
-            f"and the state {port.name} is {before.dtype} {list(before.shape)}"
+            f"output {port.source} is {values.dtype} {list(values.shape)}, "
+            f"but state {port.name} is {before.dtype} {list(before.shape)}"
         )
     return values

@@ -267,7 +267,7 @@ def _source(port: Input, fields: Mapping[str, Source], where: str) -> Source:
             raise Failure("load", f"{where}: the dataset has no field {port.field!r}; it has {field_names}")
         return fields[port.field]
     if len(fields) != 1:
-        raise Failure("load", f"{where}: it names no field, and the dataset has {field_names}")
+        raise Failure("load", f"{where}: no field is specified, but the dataset has {field_names}")
     return next(iter(fields.values()))
 
 
@@ -277,7 +277,7 @@ def _start(port: Input, source: Source, where: str) -> Source | Tensor:
         return source
     if not isinstance(source, np.ndarray):
         kind = "a text" if isinstance(source, str) else "an encoded file"
-        raise Failure("load", f"{where}: its type is tensor, and the dataset holds {kind}")
+        raise Failure("load", f"{where}: its type is tensor, but the dataset has {kind}")
     return Tensor(source)
 
 
@@ -316,7 +316,7 @@ def _apply_steps(steps: Sequence[BoundStep], start: Source | Tensor, where: str,
         with classify_errors("step", f"{where}, steps[{index}].{step.name}"):
             tensor = step.apply(tensor)
     if not isinstance(tensor, Tensor):
-        raise Failure("step", f"{where}: the first step of what is stored encoded is decode")
+        raise Failure("step", f"{where}: the first step for encoded files must be decode")
     return tensor
 
 
@@ -328,16 +328,16 @@ def _check_input(port: Input, tensor: Tensor, where: str) -> None:
     declared = list(port.axes.sample) if port.axes.sample is not None else "any shape"
     raise Failure(
         "step",
-        f"{where}: the steps give {values.dtype} {list(values.shape)} {layout or ''}".rstrip()
-        + f", the manifest says {port.dtype} {declared} {expected_layout or ''}".rstrip(),
+        f"{where}: the steps return {values.dtype} {list(values.shape)} {layout or ''}".rstrip()
+        + f", but the manifest states {port.dtype} {declared} {expected_layout or ''}".rstrip(),
     )
 
 
 def _rows(port: Output, values: NDArray[Any], count: int, where: str) -> list[NDArray[Any]]:
     if not isinstance(values, np.ndarray | np.generic):  # a sequence or a map of ONNX, as ZipMap makes
-        raise Failure("predict", f"{where}: the model returns a {type(values).__name__}, which is no tensor")
+        raise Failure("predict", f"{where}: the model returns a {type(values).__name__}, which is not a tensor")
     if port.dtype is not None and values.dtype != port.dtype:
-        raise Failure("predict", f"{where}: the model returns {values.dtype}, the manifest says {port.dtype}")
+        raise Failure("predict", f"{where}: the model returns {values.dtype}, but the manifest states {port.dtype}")
     axis = port.axes.axis
     if axis is None:
         rows = [values]
@@ -345,12 +345,12 @@ def _rows(port: Output, values: NDArray[Any], count: int, where: str) -> list[ND
         raise Failure("predict", f"{where}: {list(values.shape)} has no {count} samples on axis {axis}")
     elif values.shape[axis] != (port.axes.size or values.shape[axis]):
         reason = f"{list(values.shape)} has {values.shape[axis]} samples on axis {axis}"
-        raise Failure("predict", f"{where}: {reason}, the manifest says {port.axes.size}")
+        raise Failure("predict", f"{where}: {reason}, but the manifest states {port.axes.size}")
     else:
         rows = list(values[:count] if axis == 0 else np.moveaxis(values, axis, 0)[:count])
     if not _fits(rows[0].shape, port.axes.sample):
         declared = list(port.axes.sample or ())
-        raise Failure("predict", f"{where}: a sample is {list(rows[0].shape)}, the manifest says {declared}")
+        raise Failure("predict", f"{where}: a sample is {list(rows[0].shape)}, but the manifest states {declared}")
     return rows
 
 

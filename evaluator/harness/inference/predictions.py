@@ -44,7 +44,7 @@ def join_samples(name: str, samples: Sequence[NDArray[Any]]) -> dict[str, NDArra
     if len(set(shapes)) == 1:
         return {name: np.stack(samples)}
     if len({len(shape) for shape in shapes}) > 1:
-        raise ValueError("they differ in their number of axes: " + ", ".join(map(str, sorted(set(shapes))[:3])))
+        raise ValueError("different numbers of axes: " + ", ".join(map(str, sorted(set(shapes))[:3])))
     if len({shape[1:] for shape in shapes}) == 1:
         return {name: np.concatenate(samples), f"{name}.rows": np.asarray([shape[0] for shape in shapes], np.int64)}
     flat = np.concatenate([values.reshape(-1) for values in samples])
@@ -66,7 +66,7 @@ def check_picture(model: Model) -> None:
         Failure: ``load``: no input is an image.
     """
     if model.detections is not None and model.first_image is None:
-        raise Failure("load", "model: boxes are in pixels of a picture, and no input is of type image")
+        raise Failure("load", "model: boxes are in pixels of a picture, but no input has type image")
 
 
 def add_detections(model: Model, prediction: Prediction, geometry: Geometry | None) -> Prediction:
@@ -78,7 +78,7 @@ def add_detections(model: Model, prediction: Prediction, geometry: Geometry | No
     if model.detections is None:
         return prediction
     if geometry is None:
-        reason = f"{UNKNOWN_GEOMETRY}: code (python) changes the size or the order of the axes, or pad a length"
+        reason = f"{UNKNOWN_GEOMETRY}: code (python) changes size or order of axes, or pad changes a length"
         raise Failure("predict", f"input {model.first_image}: {reason}; resize, pad and center_crop are followed")
     return {**prediction, DETECTIONS: detect(model.detections, prediction, geometry)}
 
@@ -233,7 +233,7 @@ def split_samples(file: Any, name: str) -> Sequence[NDArray[Any]]:  # noqa: ANN4
 def _sizes(values: NDArray[Any], axes: int) -> list[Any]:
     """Return the lengths or shapes of samples as Python integers, which cannot overflow."""
     if values.ndim != axes or values.dtype.kind not in "iu" or (values < 0).any():
-        raise ValueError(f"{values.dtype} {list(values.shape)} are no sizes of samples")
+        raise ValueError(f"{values.dtype} {list(values.shape)} are not sizes of samples")
     return list(values.tolist())
 
 
@@ -244,20 +244,22 @@ def _read_samples(file: Any, name: str, count: int, model: Model) -> Sequence[ND
         return _split_detections(file.get_tensor(name), count)
     samples = split_samples(file, name)
     if len(samples) != count:
-        raise ValueError(f"{name} has {len(samples)} samples, and the dataset {count}")
+        raise ValueError(f"{name} has {len(samples)} samples, but the dataset has {count}")
     return samples
 
 
 def _split_detections(rows: NDArray[Any], count: int) -> list[NDArray[np.float64]]:
     if rows.dtype != np.float64 or rows.ndim != 2 or rows.shape[1] != 1 + COLUMNS or not np.isfinite(rows).all():  # noqa: PLR2004
-        raise ValueError(f"{DETECTIONS}: {rows.dtype} {list(rows.shape)} are no finite float64 [K, {1 + COLUMNS}]")
+        raise ValueError(
+            f"{DETECTIONS}: {rows.dtype} {list(rows.shape)} is not a finite float64 array [K, {1 + COLUMNS}]"
+        )
     numbers = rows[:, 0]
     if len(rows) and (numbers[0] < 0 or numbers[-1] >= count or (np.diff(numbers) < 0).any()):
-        raise ValueError(f"{DETECTIONS}: the samples are not 0 to {count - 1} in their order")
+        raise ValueError(f"{DETECTIONS}: samples are not 0 to {count - 1} in order")
     ends = np.searchsorted(numbers, np.arange(count), side="right")
     starts = np.searchsorted(numbers, np.arange(count), side="left")
     if int((ends - starts).sum()) != len(rows):
-        raise ValueError(f"{DETECTIONS}: a sample that is no whole number")
+        raise ValueError(f"{DETECTIONS}: a sample number is not an integer")
     return [rows[start:end, 1:] for start, end in zip(starts, ends, strict=True)]
 
 
@@ -280,7 +282,7 @@ def _geometry(numbers: list[float]) -> Geometry | None:
     scale, offset, original, size = (tuple(numbers[at : at + 2]) for at in range(0, _NUMBERS, 2))
     sizes = [*original, *size]
     if not np.isfinite(numbers).all() or any(side < 1 or side != int(side) for side in sizes) or 0 in scale:
-        raise ValueError(f"{numbers} do not say how a picture came from its original")
+        raise ValueError(f"{numbers} do not describe how a picture was transformed")
     return Geometry(
         (scale[0], scale[1]),
         (offset[0], offset[1]),

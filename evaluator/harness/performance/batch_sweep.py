@@ -91,7 +91,7 @@ def _open(phase: str, job: Job, folder: Path) -> Stage:
     stage = open_stage(phase, job, folder)
     for batch in _batches(job):
         if (size := stage.pipeline.batch_size(batch)) != batch:
-            raise Failure("load", f"the model takes batches of {size} alone, and the sweep asks for {batch}")
+            raise Failure("load", f"the model takes only batches of {size}, but the sweep requests {batch}")
     return stage
 
 

@@ -93,7 +93,7 @@ def run(issue: Callable[[list[int]], None], source: Source, settings: Settings, 
     global _runs  # noqa: PLW0603 - LoadGen's state is global to the process
     _check_size(settings)
     if _runs:
-        raise RuntimeError("LoadGen has run in this process; a second run would lose settings")
+        raise RuntimeError("LoadGen has already run in this process; a second run would lose settings")
     _runs += 1
     folder.mkdir(exist_ok=True)
     errors: list[BaseException] = []
@@ -143,8 +143,8 @@ def _check_size(settings: Settings) -> None:
     if generated > most:
         raise Failure(
             "loadgen-invalid",
-            f"LoadGen would keep {generated / 1e6:.3g} million queries, {most / 1e6:.3g} million are the most: lower "
-            f"min_duration ({settings.min_duration:g} s) or the least of queries ({settings.min_queries})",
+            f"LoadGen would store {generated / 1e6:.3g} million queries; the limit is {most / 1e6:.3g} million: lower "
+            f"min_duration ({settings.min_duration:g} s) or min_queries ({settings.min_queries})",
         )
 
 

@@ -71,7 +71,7 @@ def summarize_log(entries: Sequence[Entry]) -> Log:
     """
     values = {entry.key: entry.value for entry in entries}
     if "result_validity" not in values:
-        raise ValueError("LoadGen left no result_validity")
+        raise ValueError("LoadGen wrote no result_validity")
     errors = [f"{entry.key}: {entry.value}" for entry in entries if entry.is_error]
     errors += [f"{key}: false" for key in _MINIMA if not values.get(key)]
     return Log(
@@ -118,7 +118,7 @@ def read_trace(path: Path, index: NDArray[np.int64]) -> ScheduledQueries:
                 values.extend((microseconds * 1000 + thousandths, *fields))
     rows = np.frombuffer(values, np.int64).reshape(-1, 4)
     if not np.array_equal(rows[:, 1], index):
-        raise ValueError(f"LoadGen's trace tells of {len(rows)} queries, other ones than the {len(index)} issued")
+        raise ValueError(f"LoadGen's trace has {len(rows)} queries, which differ from the {len(index)} issued")
     return ScheduledQueries(rows[:, 0] - rows[:1, 0], rows[:, 2].copy(), rows[:, 3].copy())
 
 
@@ -239,7 +239,7 @@ def compare_log(log: Log, columns: Mapping[str, NDArray[Any]], scenario: str) ->
 
 def _check_count(logged: int, measured: int) -> None:
     if logged != measured:
-        raise ValueError(f"it counts {logged}, and {measured} were answered")
+        raise ValueError(f"it counts {logged}, but {measured} were answered")
 
 
 def _check_equal(comparisons: list[dict[str, float]]) -> None:

@@ -78,8 +78,8 @@ def probe(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     if not log.valid and not results["result_overlatency_query_count"]:
         raise Failure(
             "loadgen-invalid",
-            f"{results['result_query_count']} queries were answered in time, too few for LoadGen to say that the rate "
-            "is: raise min_queries (459 is the least)",
+            f"{results['result_query_count']} queries were answered in time, too few for LoadGen to decide: "
+            "increase min_queries (at least 459)",
         )
     return {
         "probe": describe_probe(scenario.target_qps, log),

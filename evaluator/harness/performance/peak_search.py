@@ -103,12 +103,12 @@ def search(is_sustained: Callable[[float], bool], start: float) -> tuple[float, 
         if low and high / low <= RESOLUTION:
             return low, high
         if high <= start * _LEAST_SHARE:
-            raise Failure("loadgen-invalid", f"not even {high:.3g} queries a second are answered within the bound")
+            raise Failure("loadgen-invalid", f"{high:.3g} queries/s already exceed the latency bound")
         if low >= start * _GREATEST_SHARE:
             raise Failure(
                 "loadgen-invalid",
-                f"{low:.3g} queries a second are still answered within the bound: raise target_qps, or min_queries or "
-                "min_duration so that more queries wait than the bound leaves time for",
+                f"{low:.3g} queries/s still meet the latency bound: increase target_qps, or min_queries or "
+                "min_duration so that queries queue up for longer than the bound",
             )
         rate = math.sqrt(low * high) if low and high < math.inf else (low * 2 if low else high / 2)
     raise Failure("loadgen-invalid", f"after {_MOST_RATES} rates the peak is between {low:.3g} and {high:.3g}")

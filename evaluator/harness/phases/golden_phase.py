@@ -28,7 +28,7 @@ _OF_SHORTER = ("shorter", "rounding")
 
 
 def list_unnoticed_faults(model: Model, folder: Path, golden_samples: Sequence[GoldenSample]) -> list[str]:
-    """Return the step faults that no golden tensor would reveal, in words, as ``exif: no picture is turned``.
+    """Return the step faults that no golden tensor would reveal, in words, as ``exif: no picture is rotated``.
 
     Args:
         model: The model.
@@ -54,13 +54,13 @@ def _variations(steps: Sequence[Step]) -> Iterator[tuple[str, tuple[Step, ...]]]
             size = after[0].arguments.get("size")
             if size is not None:
                 squeezed = replace(step, arguments={**squashed, "size": size})
-                yield "crop: of no picture anything is cut off", (*before, squeezed, *after[1:])
+                yield "crop: no picture is cropped", (*before, squeezed, *after[1:])
 
 
 def _changes(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
     arguments = step.arguments
     if step.name == "decode":
-        yield "exif: no picture is turned", {"exif": "ignore" if arguments["exif"] == "apply" else "apply"}
+        yield "exif: no picture is rotated", {"exif": "ignore" if arguments["exif"] == "apply" else "apply"}
         if arguments["color"] != "L":
             yield "color: every picture is grey", {"color": "BGR" if arguments["color"] == "RGB" else "RGB"}
     if step.name == "resize":
@@ -168,7 +168,7 @@ def choose_samples(samples: Samples, making: GoldenTask) -> list[int]:
     if making.numbers:
         for number in making.numbers:
             if number >= len(samples):
-                raise Failure("load", f"dataset: there is no sample {number}, of {len(samples)}")
+                raise Failure("load", f"dataset: no sample {number}; it has {len(samples)}")
         return list(dict.fromkeys(making.numbers))
     first_by_type: dict[tuple[str, int], int] = {}
     for number in range(min(len(samples), _MOST_LOOKED_AT)):

@@ -68,7 +68,7 @@ def score(
     if isinstance(job.golden, GoldenTask):
         samples = samples.subset(choose_spread(len(samples), job.golden.judged_count))
     if samples.labels is None:
-        raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
+        raise Failure("load", "dataset: the split has no labels, which quality metrics need")
     tally = open_tally(job, ranks_nan=admits_non_finite)
     stored = StoredPredictions(predictions, job.model, [_compared_tensor(job)], len(samples))
     if not admits_non_finite:
@@ -103,7 +103,7 @@ def _check_geometry(model: Model, samples: Samples, number: int, geometry: Geome
     """
     source = find_source(model, samples.read(number), "dataset")
     if trace_geometry(model, source, "picture") != geometry:
-        raise Failure("predict", f"its mask is said to lie at {geometry}, and the steps of the model do not lead there")
+        raise Failure("predict", f"the recorded geometry {geometry} of its mask contradicts the steps of the model")
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:

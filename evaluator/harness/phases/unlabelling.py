@@ -122,7 +122,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         samples = open_samples(job.dataset, dataset, job.model.task if job.quality_metrics else None)
         if job.quality_metrics:
             if samples.labels is None:
-                raise Failure("load", "dataset: the split has no labels, and a quality metric is asked")
+                raise Failure("load", "dataset: the split has no labels, which quality metrics need")
             open_tally(job)
     with timings.of("write"), classify_errors("load", "dataset"):
         seed = "" if keeps_order(job.model) else job.order_seed

@@ -67,7 +67,7 @@ def load(model: Model, folder: Path, place: Place) -> Predictor:
         module = import_module(f".{model.predictor}", __name__)
         predictor = cast(Predictor, module.load(folder, model, place))
     if predictor.device != place.device:
-        raise Failure("load", f"{where}: it runs on the device {predictor.device}, and {place.device} was asked for")
+        raise Failure("load", f"{where}: it runs on device {predictor.device}, but {place.device} was requested")
     return predictor
 
 
@@ -89,7 +89,7 @@ def find_graph(folder: Path, model: Model) -> Path:
     """
     paths = list_files(folder, model, "graph")
     if len(paths) != 1:
-        raise Failure("load", f"model: {len(paths)} files of role graph, one is needed")
+        raise Failure("load", f"model: {len(paths)} files with role graph, expected one")
     return paths[0]
 
 
@@ -116,7 +116,7 @@ def check_names(kind: str, declared: Iterable[str], present: Iterable[str], *, a
             raise ValueError(f"the graph has no {kind} {name!r}; it has {', '.join(present) or 'none'}")
     for name in present if all_fed else ():
         if name not in declared:
-            raise ValueError(f"the graph has an {kind} {name!r}, which the manifest does not feed")
+            raise ValueError(f"the graph has {kind} {name!r}, which the manifest does not list")
 
 
 def map_by_position(model: Model, values: object) -> Tensors:
@@ -127,10 +127,10 @@ def map_by_position(model: Model, values: object) -> Tensors:
     results = listed if isinstance(listed, list | tuple) else [listed]
     names = [port.name for port in model.outputs]
     if len(results) != len(names):
-        raise ValueError(f"the model returns {len(results)} tensors, the manifest names {len(names)}")
+        raise ValueError(f"the model returns {len(results)} tensors, but the manifest lists {len(names)}")
     for number, value in enumerate(results):
         if not hasattr(value, "numpy"):
-            raise ValueError(f"the model returns {type(value).__name__} at position {number}, which is no tensor")
+            raise ValueError(f"the model returns {type(value).__name__} at position {number}, which is not a tensor")
     return {name: cast(Any, tensor).numpy() for name, tensor in zip(names, results, strict=True)}
 
 
@@ -150,10 +150,10 @@ def check_cuda(device: str, built_for: str | None, count: int) -> None:
         ValueError: The framework cannot use the device; the message has the reason.
     """
     if not device.startswith(_CUDA):
-        raise ValueError(f"the device {device!r} is not built")
+        raise ValueError(f"device {device!r} is not supported")
     if not built_for:
-        raise ValueError(f"{device} was asked for, and this framework is built for CPUs alone")
+        raise ValueError(f"{device} was requested, but this framework is built only for CPUs")
     if built_for.partition(".")[0] != device.removeprefix(_CUDA):
-        raise ValueError(f"{device} was asked for, and this framework is built for CUDA {built_for}")
+        raise ValueError(f"{device} was requested, but this framework is built for CUDA {built_for}")
     if not count:
-        raise ValueError(f"{device} was asked for, and this framework, built for CUDA {built_for}, sees no accelerator")
+        raise ValueError(f"{device} was requested, but this framework (CUDA {built_for}) detects no GPU")

@@ -108,20 +108,20 @@ def _read(folder: Path, model: Model, place: str) -> Any:  # noqa: ANN401 - torc
         return _build_network(
             folder, model, _load_state_dict(list_files(folder, model, "weights"), unsafe=model.unsafe)
         ).to(place)
-    raise ValueError(f"the format {model.format!r} is not built")
+    raise ValueError(f"format {model.format!r} is not supported")
 
 
 def _build_network(folder: Path, model: Model, weights: Any) -> Any:  # noqa: ANN401 - torch has no types here
     """Return the network that the model's code builds around ``weights``."""
     if model.code is None:
-        raise ValueError(f"a model in {model.format} needs code")
+        raise ValueError(f"a model with format {model.format} needs code")
     function = load_function(folder / model.code.file, model.code.function)
     try:
         module = function(weights)
     except SystemExit as error:  # code of a model must not end the harness
-        raise ValueError(f"{model.code.function} exits with {error.code!r}") from error
+        raise ValueError(f"{model.code.function} exited with {error.code!r}") from error
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"{model.code.function} gives {type(module).__name__}, a torch.nn.Module is needed")
+        raise TypeError(f"{model.code.function} returned {type(module).__name__}, expected torch.nn.Module")
     return module.eval().requires_grad_(requires_grad=False)
 
 
@@ -132,23 +132,23 @@ def _union(paths: list[Path]) -> dict[str, Any]:
         tensors = load_file(str(path))
         for name in tensors:
             if name in merged:
-                raise ValueError(f"the tensor {name!r} is in {path.name} and in another file")
+                raise ValueError(f"tensor {name!r} is in {path.name} and in another file")
         merged |= tensors
     return merged
 
 
 def _load_state_dict(paths: list[Path], *, unsafe: bool) -> Any:  # noqa: ANN401 - any content of the file
     if len(paths) != 1:
-        raise ValueError(f"{len(paths)} files of role weights, one is needed")
+        raise ValueError(f"{len(paths)} files with role weights, expected one")
     try:
         return torch.load(str(paths[0]), map_location=CPU, weights_only=not unsafe)
     except EOFError as error:
-        raise ValueError(f"{paths[0].name} breaks off") from error
+        raise ValueError(f"{paths[0].name} is truncated") from error
     except Exception as error:
         _, marker, reason = str(error).partition(_UNPICKLER)
         if marker:
             raise ValueError(
-                f"{paths[0].name} is not of weights alone: {reason.strip().partition(chr(10))[0]}"
+                f"{paths[0].name} contains more than weights: {reason.strip().partition(chr(10))[0]}"
             ) from error
         raise
 
@@ -160,7 +160,7 @@ def _move_back(answer: Any) -> Any:  # noqa: ANN401 - a tensor, or a sequence or
     if isinstance(answer, list | tuple):
         return [_move_back(tensor) for tensor in answer]
     if answer.device.type != _CUDA:
-        raise ValueError(f"the model answers with a tensor of the device {answer.device}, and {_CUDA} was asked for")
+        raise ValueError(f"the model returned a tensor on device {answer.device}, but {_CUDA} was requested")
     return answer.cpu()
 
 

@@ -37,7 +37,7 @@ class _Function:
         if self.device != CPU:
             for tensor in tf.nest.flatten(outputs):
                 if _ACCELERATOR not in tensor.device:
-                    raise ValueError(f"the model answers with a tensor of {tensor.device}; {self.device} was asked for")
+                    raise ValueError(f"the model returned a tensor on {tensor.device}, but {self.device} was requested")
         return outputs
 
 
@@ -71,7 +71,7 @@ class Keras(_Function):
     def __init__(self, path: Path, model: Model, threads: int, device: str) -> None:
         """Load the network and check the number of its inputs."""
         if model.format == "keras" and not zipfile.is_zipfile(path):
-            raise ValueError(f"{path.name} is no Keras file, which is a zip archive")
+            raise ValueError(f"{path.name} is not a Keras file (zip archive)")
         with _with_suffix(path, _SUFFIXES[model.format]) as name:
             # Code inside the file is executed only where the manifest declares it.
             network = tf.keras.models.load_model(name, compile=False, safe_mode=not model.unsafe)
@@ -80,7 +80,7 @@ class Keras(_Function):
         self._inputs = [port.name for port in model.inputs]
         input_count = len(network.inputs or self._inputs)
         if input_count != len(self._inputs):
-            raise ValueError(f"the network takes {input_count} tensors, the manifest names {len(self._inputs)}")
+            raise ValueError(f"the network takes {input_count} tensors, but the manifest lists {len(self._inputs)}")
         self._structure = getattr(network, "input", None) if input_count > 1 else None
 
     def predict(self, batch: Tensors) -> Tensors:
@@ -124,7 +124,7 @@ def load(folder: Path, model: Model, place: Place) -> Predictor:
             tf.lite.Interpreter(model_path=check_tflite(path), num_threads=place.threads), model, place.threads
         )
     if model.format not in _FUNCTIONS:
-        raise ValueError(f"the format {model.format!r} is not built")
+        raise ValueError(f"format {model.format!r} is not supported")
     return _FUNCTIONS[model.format](path, model, place.threads, place.device)
 
 

@@ -54,7 +54,7 @@ def check_tflite(path: Path) -> str:
     """Return the path of a TFLite graph; raise ``ValueError`` for another file, which interpreters do not explain."""
     with path.open("rb") as stream:
         if stream.read(_MARK.stop)[_MARK] != _TFLITE:
-            raise ValueError(f"{path.name} is no TFLite graph: it does not begin as one")
+            raise ValueError(f"{path.name} is not a TFLite graph")
     return str(path)
 
 
@@ -69,7 +69,7 @@ def _check_shape(name: str, graph: Sequence[int], shape: Sequence[int], batch_ax
         axis == batch_axis or size in (-1, shape[axis]) for axis, size in enumerate(graph)
     )
     if not fits:
-        raise ValueError(f"input {name!r} of the graph has the shape {list(graph)}, and was given {list(shape)}")
+        raise ValueError(f"input {name!r} of the graph has shape {list(graph)}, but got {list(shape)}")
 
 
 def _indices(kind: str, declared: Sequence[str], details: Sequence[Mapping[str, Any]]) -> dict[str, int]:

@@ -137,14 +137,16 @@ def decisions(output: Output, values: NDArray[Any], ranks: int) -> NDArray[np.in
     """
     flat = values.reshape(-1)
     if values.size != max(values.shape, default=1):
-        raise Failure("predict", f"output {output.name}: {list(values.shape)} are no classes of one sample")
+        raise Failure("predict", f"output {output.name}: {list(values.shape)} are not classes of one sample")
     if output.type == "class-index":
         if flat.size < ranks:
-            raise Failure("predict", f"output {output.name}: {flat.size} classes a sample, top{ranks} needs {ranks}")
+            raise Failure(
+                "predict", f"output {output.name}: {flat.size} classes per sample, but top{ranks} needs {ranks}"
+            )
         return flat[:ranks].astype(np.int64)
     if flat.size == 1:
         if output.threshold is None:
-            raise Failure("predict", f"output {output.name}: one score a sample needs a threshold")
+            raise Failure("predict", f"output {output.name}: one score per sample needs a threshold")
         first = int(flat[0] >= output.threshold)
         return np.asarray([first, 1 - first][:ranks], np.int64)
     return ranking(flat, ranks)
@@ -156,5 +158,5 @@ def _labels(label: Label, decided: int, name: str) -> NDArray[np.int64]:
     if labels.size == 1:
         return np.repeat(labels, decided)
     if labels.size != decided:
-        raise Failure("predict", f"output {name}: {decided} decisions, and the sample has {labels.size} labels")
+        raise Failure("predict", f"output {name}: {decided} decisions, but the sample has {labels.size} labels")
     return labels

@@ -35,7 +35,7 @@ class DetectionTally:
     def add(self, prediction: Mapping[str, NDArray[Any]], label: Label, geometry: Geometry | None) -> None:  # noqa: ARG002
         """Add the tensor ``detections`` [K, 6] of one sample, as ``inference.detections.detect`` returns it."""
         if not isinstance(label, Boxes):
-            raise Failure("load", "dataset: its labels are no boxes")
+            raise Failure("load", "dataset: its labels are not boxes")
         self._rows.append(prediction["detections"])
         self._labels.append(label)
 
@@ -59,7 +59,7 @@ class DetectionTally:
             rows[:, 1] -= self._label_offset
             precision, measures = evaluate(rows, self._labels)
             if not (precision > -1).any():
-                raise Failure("load", f"dataset: no sample has a box, and {self._metrics[0]} is asked")
+                raise Failure("load", f"dataset: no sample has a box, which {self._metrics[0]} needs")
             values = {metric: precision[_THRESHOLDS[metric]] for metric in self._metrics}
             n = len(self._labels)
             document = {name: {"value": float(part[part > -1].mean()), "n": n} for name, part in values.items()}

@@ -33,7 +33,7 @@ class RegressionTally:
         expected = np.asarray(label, np.float64).reshape(-1)
         where = f"output {self._output.name}"
         if values.size != expected.size:
-            raise Failure("predict", f"{where}: {values.size} values a sample, and the label has {expected.size}")
+            raise Failure("predict", f"{where}: {values.size} values per sample, but the label has {expected.size}")
         if not np.isfinite(values).all():
             raise Failure("non-finite", f"{where}: the prediction {values.tolist()} is not finite")
         errors = values - expected

@@ -66,13 +66,13 @@ class SegmentationTally:
         name = self._output.name
         long = [size for size in values.shape if size != 1]
         if values.ndim < _PLANE or len(long) > _PLANE:
-            raise Failure("predict", f"output {name}: {list(values.shape)} a sample is no mask [height, width]")
+            raise Failure("predict", f"output {name}: {list(values.shape)} per sample is not a mask [height, width]")
         shape = long if len(long) == _PLANE else values.shape[-_PLANE:]
         if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise Failure("non-finite", f"output {name}: a mask holds class indices, and here are NaN or infinities")
+            raise Failure("non-finite", f"output {name}: a mask must contain class indices, but has NaN or infinities")
         integers = values.astype(np.int64)
         if values.dtype.kind == "f" and not np.array_equal(integers, values):
-            raise Failure("predict", f"output {name}: a mask holds class indices, and here are fractions")
+            raise Failure("predict", f"output {name}: a mask must contain class indices, but has fractions")
         return integers.reshape(shape) - self._output.label_offset
 
     def _project_mask(
@@ -87,7 +87,7 @@ class SegmentationTally:
             if shape != mask.shape:
                 sizes = "" if geometry is None else f", the picture {list(geometry.original)}"
                 lost = f"; input {self._picture}: {UNKNOWN_GEOMETRY}" if self._picture and geometry is None else ""
-                message = f"a mask {list(mask.shape)}{sizes}, and the label is {list(shape)}{lost}"
+                message = f"a mask is {list(mask.shape)}{sizes}, but the label is {list(shape)}{lost}"
                 raise Failure("predict", f"output {self._output.name}: {message}")
             return mask, (np.ones(shape[0], bool), np.ones(shape[1], bool))
         lines = []

@@ -128,6 +128,6 @@ def _bind_step(kind: Kind, step: Step, folder: Path, where: str) -> BoundStep:
         except Exception as error:
             raise StepError(f"{where}: {describe_error(error)}") from error
     if step.name not in STEPS[kind]:
-        raise StepError(f"{where}: no such step")
+        raise StepError(f"{where}: unknown step")
     each = step.arguments.get("calls") == "each"
     return BoundStep(step.name, partial(STEPS[kind][step.name], **step.arguments), each)

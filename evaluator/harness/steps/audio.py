@@ -44,7 +44,7 @@ def read_wav(content: bytes) -> Sound:
         StepError: The content is not a WAV file, ends early, or is compressed.
     """
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
-        raise StepError("the file is no WAV file")
+        raise StepError("not a WAV file")
     form, position = None, 12
     while position + 8 <= len(content):
         name, size = content[position : position + 4], int.from_bytes(content[position + 4 : position + 8], "little")
@@ -53,30 +53,30 @@ def read_wav(content: bytes) -> Sound:
             form = _form(content[start : start + size])
         elif name == b"data":
             if form is None:
-                raise StepError("the WAV file has no format before its sound")
+                raise StepError("the WAV file has no format before its audio data")
             return Sound(_samples(form, _wav_sound(content, start, size)), form.rate)
         position = start + size + size % 2  # chunks begin at even offsets
-    raise StepError("the WAV file has no sound")
+    raise StepError("the WAV file has no audio data")
 
 
 def _form(chunk: bytes) -> _Form:
     if len(chunk) < struct.calcsize("<HHIIHH"):
-        raise StepError("the format of the WAV file is cut off")
+        raise StepError("the format of the WAV file is truncated")
     tag, channels, rate, _, block, _ = struct.unpack_from("<HHIIHH", chunk)
     if tag == _EXTENSIBLE and chunk[26:40] == _SUBFORMAT:
         tag = int.from_bytes(chunk[24:26], "little")
     width, remainder = divmod(block, channels) if channels else (0, 0)
     if tag not in _BYTES:
-        raise StepError(f"the WAV file is of format {tag:#06x}; PCM and floats are read")
+        raise StepError(f"the WAV file has format {tag:#06x}; only PCM and floats are supported")
     if width not in _BYTES[tag] or remainder or not rate:
-        raise StepError(f"the WAV file says {channels} channels of {block} bytes together, {rate} Hz")
+        raise StepError(f"the WAV file states {channels} channels of {block} bytes in total, {rate} Hz")
     return _Form(tag, channels, rate, width)
 
 
 def _wav_sound(content: bytes, start: int, size: int) -> memoryview:
     available = len(content) - start
     if size not in (_UNKNOWN_SIZE, min(size, available)):
-        raise StepError(f"the WAV file ends early: {available} of {size} bytes of its sound are there")
+        raise StepError(f"the WAV file is truncated: it has {available} of {size} bytes of audio data")
     return memoryview(content)[start : start + min(size, available)]
 
 
@@ -107,7 +107,7 @@ def decode(source: Source, *, channels: str) -> Tensor:
     """
     source = as_file(source)
     if isinstance(source, str):
-        raise StepError("a text is no sound")
+        raise StepError("expected audio, found text")
     samples, rate = read_wav(source) if isinstance(source, bytes) else (_sound(source), None)
     values = _scale_samples(samples)
     return Tensor(_as_float32(values.mean(axis=1) if channels == "mono" else values), rate=rate)
@@ -115,7 +115,7 @@ def decode(source: Source, *, channels: str) -> Tensor:
 
 def _sound(samples: NDArray[Any]) -> NDArray[Any]:
     if samples.ndim not in (_MONO, _CHANNELS):
-        raise StepError(f"an array of {list(samples.shape)} is no sound: it is [time] or [time, channels]")
+        raise StepError(f"an array {list(samples.shape)} is not audio: expected [time] or [time, channels]")
     return samples if samples.ndim == _CHANNELS else samples[:, np.newaxis]
 
 
@@ -124,7 +124,7 @@ def _scale_samples(samples: NDArray[Any]) -> NDArray[np.float64]:
     dtype = samples.dtype
     if dtype.kind == "f":
         if not np.isfinite(samples).all():
-            raise StepError("the sound has values that are no numbers")
+            raise StepError("the audio contains NaN or infinities")
         return samples.astype(np.float64)
     if dtype.str[1:] not in _FULL_SCALE:
         raise StepError(f"samples of type {dtype} have no known full scale")
@@ -146,9 +146,9 @@ def resample(tensor: Tensor, *, rate: int, method: str) -> Tensor:
     on each side and silence before and after the sound. Sums are in float64, without a BLAS.
     """
     if method != "polyphase":
-        raise StepError(f"no method {method!r}")
+        raise StepError(f"unknown method {method!r}")
     if tensor.rate is None:
-        raise StepError("resample needs a sound of a known rate: that of a WAV file, before python steps")
+        raise StepError("resample needs audio with a known rate: from a WAV file, before python steps")
     values = floating(tensor.values)
     common = gcd(rate, tensor.rate)
     up, down = rate // common, tensor.rate // common
@@ -223,7 +223,7 @@ def spectrogram(
     """
     values = floating(tensor.values)
     if values.ndim != 1:
-        raise StepError(f"spectrogram takes a sound of one channel, [time], here it gets {list(values.shape)}")
+        raise StepError(f"spectrogram needs audio with one channel, [time], found {list(values.shape)}")
     if not frame_length <= fft_length:
         raise StepError(f"a frame of {frame_length} samples does not fit into an fft_length of {fft_length}")
     if len(values) < frame_length:
@@ -246,7 +246,7 @@ def _window(name: str, length: int) -> NDArray[np.float64]:
         return np.hamming(length)
     if name == "none":
         return np.ones(length)
-    raise StepError(f"no window {name!r}")
+    raise StepError(f"unknown window {name!r}")
 
 
 def mfcc(  # noqa: PLR0913 - the manifest's
@@ -268,14 +268,14 @@ def mfcc(  # noqa: PLR0913 - the manifest's
     """
     values = floating(tensor.values)
     if values.ndim != _SPECTROGRAM_AXES:
-        raise StepError(f"mfcc takes a spectrogram, [frames, bins], here it gets {list(values.shape)}")
+        raise StepError(f"mfcc needs a spectrogram, [frames, bins], found {list(values.shape)}")
     if tensor.rate not in (None, rate):
-        raise StepError(f"mfcc says {rate} Hz, the sound has {tensor.rate}; resample it, or correct the rate")
+        raise StepError(f"mfcc has rate {rate} Hz, but the audio {tensor.rate} Hz; resample it, or correct the rate")
     if coefficients > mels or dct != "ortho":
-        raise StepError(f"no {coefficients} coefficients of {mels} mels with dct {dct!r}")
+        raise StepError(f"cannot compute {coefficients} coefficients of {mels} mels with dct {dct!r}")
     energies = np.einsum("tb,bm->tm", values.astype(np.float64), filters(values.shape[1], rate, mels, low, high, mel))
     if log_offset == 0 and not (energies > 0).all():
-        raise StepError("the logarithm of 0: give a log_offset above 0")
+        raise StepError("logarithm of 0: set log_offset above 0")
     cepstrum = np.einsum("tm,mc->tc", np.log(energies + log_offset), _cosines(mels)[:, :coefficients])
     return tensor._replace(values=cepstrum.astype(values.dtype), layout=None)
 
@@ -288,14 +288,14 @@ def filters(bins: int, rate: int, mels: int, low: float, high: float, mel: str) 
     ``slaney``: the scale of the Auditory Toolbox, triangles linear in hertz, of area 1, as in librosa.
     """
     if not 0 <= low < high <= rate / 2:
-        raise StepError(f"mels from {low} to {high} Hz do not lie between 0 and {rate / 2}, half of the rate")
+        raise StepError(f"mels from {low} to {high} Hz are not between 0 and {rate / 2}, half of the rate")
     hertz = np.linspace(0.0, rate / 2, bins)
     if mel == "htk":
         positions, corners = _htk(hertz), _between(_htk(np.array([low, high])), mels)
     elif mel == "slaney":
         positions, corners = hertz, _from_slaney(_between(_slaney(np.array([low, high])), mels))
     else:
-        raise StepError(f"no scale {mel!r}")
+        raise StepError(f"unknown scale {mel!r}")
     left, centre, right = corners[:-2], corners[1:-1], corners[2:]
     rising = (positions[:, None] - left) / (centre - left)
     falling = (right - positions[:, None]) / (right - centre)

@@ -54,7 +54,7 @@ def _taps(source: int, target: int, method: str, coordinates: str) -> _Taps:
         indices = np.floor(points)[:, None] + [-1, 0, 1, 2]
         weights = _cubic(np.abs(points[:, None] - indices))
     else:
-        raise StepError(f"{method!r} has no form without antialias")
+        raise StepError(f"{method!r} always needs antialias")
     return np.clip(indices, 0, source - 1).astype(np.int64), weights
 
 
@@ -67,7 +67,7 @@ def _points(source: int, target: int, coordinates: str) -> NDArray[np.float64]:
         return results * source / target
     if coordinates == "align_corners":
         return results * (source - 1) / max(target - 1, 1)
-    raise StepError(f"no coordinates {coordinates!r}")
+    raise StepError(f"unknown coordinates {coordinates!r}")
 
 
 def _nearest(points: NDArray[np.float64], coordinates: str) -> NDArray[np.float64]:
@@ -176,9 +176,9 @@ def _load_image(source: Source, color: str, exif: str, levels: Sequence[float] |
         # Pillow would copy an image that has the mode already.
         return picture if picture.mode == mode else picture.convert(mode)
     if isinstance(source, str):
-        raise StepError("a text is no picture")
+        raise StepError("expected a picture, found text")
     if source.dtype != np.uint8:  # Pillow would clip most of them: 0.9 to 0, 1000 to 255
-        raise StepError(f"an array is a picture if it is uint8, and here it is {source.dtype}")
+        raise StepError(f"an array must be uint8 to be a picture, but is {source.dtype}")
     return Image.fromarray(np.squeeze(source, 2) if source.shape[2:] == (1,) else source).convert(mode)
 
 
@@ -190,13 +190,13 @@ def _reduce_depth(picture: Image.Image, levels: Sequence[float] | None) -> Image
     """
     if levels is None:
         raise StepError(
-            f"the picture has more than 8 bits a sample (mode {picture.mode}): write levels: [BLACK, WHITE] in decode, "
-            "the values that become 0 and 255, such as [0, 65535] for 16 bits or [0, 1] for floats"
+            f"the picture has more than 8 bits per channel (mode {picture.mode}): set levels: [BLACK, WHITE] in "
+            "decode, the values that become 0 and 255, such as [0, 65535] for 16 bits or [0, 1] for floats"
         )
     black, white = levels
     values = np.asarray(picture).astype(np.float64)
     if np.isnan(values).any():
-        raise StepError("a value of the picture is not a number")
+        raise StepError("the picture contains NaN")
     scaled = np.clip((values - black) * 255 / (white - black), 0, 255)
     return Image.fromarray(np.rint(scaled).astype(np.uint8))
 
@@ -205,8 +205,8 @@ def _check_color_depth(opened: Image.Image) -> None:
     """Raise ``StepError`` for 16-bit colour, of which Pillow keeps 8 bits: too few to apply levels to."""
     if opened.mode.startswith("RGB") and any(_DEEP_COLOR in str(tile.args) for tile in getattr(opened, "tile", ())):
         raise StepError(
-            "levels apply to one channel, and the picture has colours of 16 bits, of which Pillow keeps the high byte: "
-            "leave levels out, or store 8 bits"
+            "levels need one channel, but the picture has 16-bit colour, of which Pillow keeps the high byte: "
+            "omit levels, or store 8 bits"
         )
 
 
@@ -221,9 +221,9 @@ def _open_image(content: bytes) -> Image.Image:
     try:
         opened = Image.open(io.BytesIO(content))
     except UnidentifiedImageError as error:  # Pillow's message has a memory address, which differs between runs
-        raise StepError("the file is no picture that can be decoded") from error
+        raise StepError("cannot decode the file as a picture") from error
     if opened.format == POSTSCRIPT:
-        raise StepError("the picture is PostScript, which is a program: convert it to PNG")
+        raise StepError("the picture must not be PostScript, which is a program: convert it to PNG")
     return opened
 
 
@@ -254,7 +254,7 @@ def resize(
     around each point are weighted at any scale, and uint8 is rounded half to even.
     """
     if tensor.values.dtype not in (np.uint8, np.float32):
-        raise StepError(f"resize takes uint8 or float32, not {tensor.values.dtype}")
+        raise StepError(f"resize needs uint8 or float32, not {tensor.values.dtype}")
 
     def resized(values: NDArray[Any]) -> NDArray[Any]:
         height, width = _target(values.shape[:2], size, shorter, rounding)
@@ -284,7 +284,7 @@ def _target(shape: tuple[int, ...], size: Sequence[int] | None, shorter: int | N
 
 def _round_as(rounding: str) -> Callable[[float], int]:
     if rounding not in _ROUNDINGS:
-        raise StepError(f"no rounding {rounding!r}")
+        raise StepError(f"unknown rounding {rounding!r}")
     return _ROUNDINGS[rounding]
 
 
@@ -301,7 +301,7 @@ def _resample(values: NDArray[Any], size: tuple[int, int], method: str) -> NDArr
 
 def _filter(method: str) -> Image.Resampling:
     if method not in _FILTERS:
-        raise StepError(f"no method {method!r}")
+        raise StepError(f"unknown method {method!r}")
     return _FILTERS[method]
 
 
@@ -330,7 +330,7 @@ def _crop(values: NDArray[Any], size: Sequence[int] | None, fraction: float | No
         raise StepError("center_crop needs size or fraction")
     target = size if size is not None else [round(side * (fraction or 0.0)) for side in sides]
     if any(want > side for want, side in zip(target, sides, strict=True)):
-        raise StepError(f"no crop of {list(target)} in a picture of {list(sides)}")
+        raise StepError(f"cannot crop {list(target)} from a picture of {list(sides)}")
     top, left = _center(sides, target, offset)
     return values[top : top + target[0], left : left + target[1]]
 

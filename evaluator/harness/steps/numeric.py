@@ -25,7 +25,7 @@ def normalize(tensor: Tensor, *, mean: Sequence[float], std: Sequence[float]) ->
     """Return ``(x - mean) / std`` along the axis C in the tensor's floating type, float32 for integers."""
     values, axis = floating(tensor.values), 0
     if len(mean) != len(std):
-        raise StepError(f"{len(mean)} means and {len(std)} deviations")
+        raise StepError(f"{len(mean)} means, but {len(std)} standard deviations")
     if len(mean) > 1:
         axis = axis_of(tensor, "C", "normalize with more than one mean")
         if values.shape[axis] != len(mean):
@@ -54,7 +54,7 @@ def transpose(tensor: Tensor, *, layout: str) -> Tensor:
     """Permute the axes to the order of ``layout``; its N, the batch, is not an axis of a sample."""
     target = layout.replace("N", "")
     if tensor.layout is None or sorted(target) != sorted(tensor.layout):
-        raise StepError(f"no way from the layout {tensor.layout} to {layout}")
+        raise StepError(f"cannot convert layout {tensor.layout} to {layout}")
     order = [tensor.layout.index(letter) for letter in target]
     return tensor._replace(values=np.transpose(tensor.values, order), layout=target)
 
@@ -79,7 +79,7 @@ def pad(  # noqa: PLR0913 - two forms: four borders of an image, or a length and
     values, geometry = tensor.values, None
     fill = np.asarray(value).astype(values.dtype)
     if fill != value and values.dtype.kind != "f":
-        raise StepError(f"{value} is no {values.dtype}")
+        raise StepError(f"{value} is not of type {values.dtype}")
     widths = [(0, 0)] * values.ndim
     if top is not None and bottom is not None and left is not None and right is not None:
         widths[axis_of(tensor, "H", "pad")] = (top, bottom)
@@ -105,7 +105,7 @@ def dequantize(tensor: Tensor, *, scale: float, zero_point: int, dtype: str) -> 
     """Return ``(x - zero_point) * scale`` in the floating type ``dtype``."""
     target = np.dtype(dtype)
     if target.kind != "f":
-        raise StepError(f"dequantize yields a floating type, not {dtype}")
+        raise StepError(f"dequantize returns a floating-point type, not {dtype}")
     steps = (tensor.values.astype(np.float64) - zero_point).astype(target)
     return tensor._replace(values=steps * target.type(scale))
 

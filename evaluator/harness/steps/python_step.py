@@ -34,13 +34,13 @@ def python(folder: Path, *, file: str, function: str) -> Callable[[Tensor], Tens
         try:
             result = called(tensor.values.copy())
         except SystemExit as error:  # code of a model must not end the harness
-            raise StepError(f"{function} exits with {error.code!r}") from error
+            raise StepError(f"{function} exited with {error.code!r}") from error
         except Exception as error:
             if location := _locate_error(folder, error):
                 error.add_note(location)
             raise
         if not isinstance(result, np.ndarray | np.generic):
-            raise StepError(f"{function} gives {type(result).__name__}, a NumPy array is needed")
+            raise StepError(f"{function} returned {type(result).__name__}, expected a NumPy array")
         geometry = tensor.geometry if _keeps_sides(tensor, result.shape) else None
         return tensor._replace(values=np.array(result), layout=None, rate=None, geometry=geometry)
 
@@ -88,7 +88,7 @@ def _module(path: Path) -> ModuleType:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise StepError(f"{path.name} is no file of Python code")
+        raise StepError(f"{path.name} is not a Python file")
     module = module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -97,7 +97,7 @@ def _module(path: Path) -> ModuleType:
         del sys.modules[name]
         if isinstance(error, MemoryError | KeyboardInterrupt):
             raise
-        raise StepError(f"{path.name} cannot be executed: {type(error).__name__}: {error}") from error
+        raise StepError(f"cannot execute {path.name}: {type(error).__name__}: {error}") from error
     return module
 
 
@@ -120,4 +120,4 @@ def _check_apart(path: Path) -> None:
     for folder in (Path(module.__path__[0]) for key, module in sys.modules.items() if _FOLDER.fullmatch(key)):
         for name in sorted(siblings):
             if (folder / name).exists():
-                raise StepError(f"{name} is in the folders {path.parent.name} and {folder.name}; rename one of them")
+                raise StepError(f"{name} is in both folders {path.parent.name} and {folder.name}; rename one of them")

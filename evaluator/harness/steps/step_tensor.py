@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-UNKNOWN_GEOMETRY = "its steps do not tell where its pixels came from"
+UNKNOWN_GEOMETRY = "its steps do not determine the origin of its pixels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def saturate(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         )
         return converted
     if np.isnan(values).any():
-        raise StepError(f"values that are no numbers become no {dtype}")
+        raise StepError(f"cannot convert NaN or infinities to {dtype}")
     rounded = np.rint(values.astype(np.float64))
     # float64 cannot represent the greatest 64-bit integers: values above the next lower float64 become the greatest.
     greatest = float(limits.max) if dtype.itemsize < _LONG else np.nextafter(float(limits.max), 0)

@@ -33,13 +33,13 @@ def decode(source: Source, *, encoding: str) -> Tensor:
     source = as_file(source)
     if isinstance(source, np.ndarray):
         if source.ndim or not isinstance(source.item(), str | bytes):
-            raise StepError(f"an array of {list(source.shape)} {source.dtype} is no text")
+            raise StepError(f"expected text, found an array {list(source.shape)} {source.dtype}")
         source = source.item()
     if isinstance(source, bytes):
         try:
             source = source.decode(encoding)
         except UnicodeDecodeError as error:
-            raise StepError(f"byte {error.start} is no {encoding}: {error.reason}") from error
+            raise StepError(f"byte {error.start} is not {encoding}: {error.reason}") from error
     return Tensor(np.asarray(source, dtype=object))
 
 
@@ -50,15 +50,15 @@ def tokenizer(folder: Path, *, kind: str, yields: str, **arguments: Any) -> Call
         StepError: A file cannot be read, or lacks a token that the arguments name.
     """
     if yields not in Tokens.__dataclass_fields__:
-        raise StepError(f"tokenize yields no {yields!r}")
+        raise StepError(f"tokenize cannot return {yields!r}")
     if kind not in KINDS:
-        raise StepError(f"no kind of tokens {kind!r}")
+        raise StepError(f"unknown kind of tokens {kind!r}")
     encoder = KINDS[kind](folder, **arguments)
 
     def tokenize(tensor: Tensor) -> Tensor:
         text = tensor.values.item() if tensor.values.ndim == 0 else None
         if not isinstance(text, str):
-            raise StepError(f"tokenize takes a text, here it gets {list(tensor.values.shape)} {tensor.values.dtype}")
+            raise StepError(f"tokenize needs text, found {list(tensor.values.shape)} {tensor.values.dtype}")
         return tensor._replace(values=np.array(getattr(encoder.encode(text), yields), np.int64), layout=None)
 
     return tokenize
@@ -75,7 +75,7 @@ class _Fitting:
 
     def __post_init__(self) -> None:
         if self.truncate not in ("start", "end") or self.pad_side not in ("start", "end"):
-            raise StepError(f"truncate {self.truncate!r} and pad_side {self.pad_side!r} are start or end")
+            raise StepError(f"truncate {self.truncate!r} and pad_side {self.pad_side!r} must be start or end")
 
     def fit(self, ids: list[int]) -> Tokens:
         tokens = ids[: self.length] if self.truncate == "end" else ids[max(0, len(ids) - self.length) :]
@@ -122,7 +122,7 @@ def _words(  # noqa: PLR0913 - the manifest's
     try:
         splitting = re.compile(pattern)
     except re.error as error:
-        raise StepError(f"the pattern {pattern!r} is no regular expression: {error}") from error
+        raise StepError(f"invalid regular expression {pattern!r}: {error}") from error
     start_id = None if start is None else ids[start]
     return _Words(ids, splitting, lowercase, start_id, ids[unknown], _Fitting(length, truncate, pad_side, ids[pad]))
 
@@ -139,17 +139,17 @@ def read_vocabulary(path: Path) -> Mapping[str, int]:
     try:
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise StepError(f"{path.name}: byte {error.start} is no UTF-8") from error
+        raise StepError(f"{path.name}: byte {error.start} is not UTF-8") from error
     entries = [(index, line.removesuffix("\r")) for index, line in enumerate(lines) if line.removesuffix("\r")]
     numbered = {index: entry for index, line in entries if (entry := _ENTRY.fullmatch(line))}
     if numbered and len(numbered) < len(entries):
         index, line = next((index, line) for index, line in entries if index not in numbered)
-        raise StepError(f"{path.name}, line {index + 1}: {line!r} has no number behind it, and other lines have")
+        raise StepError(f"{path.name}, line {index + 1}: {line!r} has no number, but other lines have")
     ids: dict[str, int] = {}
     for index, line in entries:
         token, number = (numbered[index][1], int(numbered[index][2])) if numbered else (line, index)
         if token in ids:
-            raise StepError(f"{path.name}, line {index + 1}: {token!r} stands twice")
+            raise StepError(f"{path.name}, line {index + 1}: duplicate token {token!r}")
         ids[token] = number
     return ids
 
@@ -162,7 +162,7 @@ class _JsonTokenizer:
     def encode(self, text: str) -> Tokens:
         encoding = self.tokenizer.encode(text)
         if len(encoding.ids) != self.length:
-            raise StepError(f"the tokenizer gives {len(encoding.ids)} tokens, not {self.length}")
+            raise StepError(f"the tokenizer returned {len(encoding.ids)} tokens, expected {self.length}")
         return Tokens(encoding.ids, encoding.attention_mask, encoding.type_ids)
 
 
@@ -175,7 +175,7 @@ def _load_tokenizer(folder: Path, *, file: str, length: int, truncate: str, pad_
         raise StepError(f"{file} has no token {pad!r}")
     special = loaded.num_special_tokens_to_add(is_pair=False)
     if length < special:
-        raise StepError(f"{file} adds {special} special tokens, which do not fit into a length of {length}")
+        raise StepError(f"{file} adds {special} special tokens, which exceeds the length {length}")
     fitting = _Fitting(length, truncate, pad_side, number)
     sides = {"start": "left", "end": "right"}
     loaded.enable_truncation(length, direction=sides[fitting.truncate])
@@ -190,7 +190,7 @@ def _load(path: Path) -> Any:  # noqa: ANN401 - the library has no types
     try:
         return Tokenizer.from_str(content)
     except Exception as error:
-        raise StepError(f"{path.name} is no tokenizer: {error}") from error
+        raise StepError(f"{path.name} is not a tokenizer: {error}") from error
 
 
 KINDS: Mapping[str, Callable[..., _Tokenizer]] = {"words": _words, "tokenizer-json": _load_tokenizer}

@@ -51,7 +51,7 @@ def test_a_file_is_written_beside_itself_and_never_over_another(commands: Comman
 
     target.write_text("my work")
     error = commands.error(2, "import", "mlmodelscope", originals / "b.yml")
-    assert error["message"] == f"{target} is there already; nothing was written"
+    assert error["message"] == f"{target} already exists; nothing was written"
     assert "--force" in error["next"]
     assert target.read_text() == "my work"
     commands.done("import", "mlmodelscope", originals / "b.yml", "--force")
@@ -92,7 +92,7 @@ def test_what_was_written_beside_its_original_is_not_read_again(commands: Comman
     [
         ("broken.yml", "not YAML: found character '\\t' that cannot start any token"),
         ("travis.yml", "this is not a model manifest of MLModelScope"),
-        ("missing.yml", "cannot be read: No such file or directory"),
+        ("missing.yml", "missing.yml: No such file or directory"),
     ],
 )
 def test_one_file_that_is_no_manifest_is_refused(commands: Commands, originals: Path, name: str, message: str) -> None:
@@ -120,7 +120,7 @@ def test_a_person_reads_what_is_open_and_how_much(originals: Path, tmp_path: Pat
     assert "  TODO version: 1.0 is not a SemVer version (a number); write 1.0.0 if that is meant" in lines
     assert any(line.startswith("       container.amd64.gpu: the gpu image is") for line in lines)
     assert re.fullmatch(
-        r"3 written, 3 unreadable, 1 not a manifest; \d+ TODO lines to finish before publishing", lines[-1]
+        r"3 written, 3 unreadable, 1 not a manifest; \d+ TODO lines to complete before publishing", lines[-1]
     )
 
 

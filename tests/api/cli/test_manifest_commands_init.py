@@ -30,7 +30,7 @@ def test_a_manifest_is_written_beside_its_file_and_never_over_another(commands: 
     assert document["todos"] == sum(one["todo"] for one in document["findings"]) == target.read_text().count("# TODO")
     target.write_text("my work")
     error = commands.error(2, "init", "model", net)
-    assert error["message"] == f"{target} is there already; nothing was written"
+    assert error["message"] == f"{target} already exists; nothing was written"
     assert target.read_text() == "my work"
     commands.done("init", "model", net, "-o", net.parent / "other.yaml")
     assert "source: " in (net.parent / "other.yaml").read_text()
@@ -49,7 +49,7 @@ def test_a_person_reads_what_is_open(net: Path, tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == f"wrote {tmp_path}/manifest.yaml"
     assert any(line.startswith("  TODO inputs[0].steps: ") for line in lines)
-    assert lines[-1] == f"8 TODO lines to finish; then benchlock publish --dry-run {tmp_path}/manifest.yaml"
+    assert lines[-1] == f"8 TODO lines to complete; then run benchlock publish --dry-run {tmp_path}/manifest.yaml"
     assert not (tmp_path / "registry").exists()
 
 
@@ -59,7 +59,7 @@ def test_a_person_reads_what_is_open(net: Path, tmp_path: Path) -> None:
         ("init modle net.onnx", "unknown kind 'modle'"),
         ("init model gone.onnx", "gone.onnx not found"),
         ("init dataset net.onnx", "unknown file type: net.onnx"),
-        ("init model net.onnx -o gone/x.yaml", "cannot be written"),
+        ("init model net.onnx -o gone/x.yaml", "cannot write"),
     ],
 )
 def test_what_cannot_be_outlined_is_refused(commands: Commands, net: Path, words: str, message: str) -> None:

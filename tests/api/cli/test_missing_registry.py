@@ -84,7 +84,7 @@ def test_a_doctor_describes_the_machine_without_a_registry(
     before = sorted(tmp_path.rglob("*"))
     assert run(["--registry", str(home), "doctor"]) == 0
     lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
-    missing = f"none in {home} yet: `benchlock db create` makes one"
+    missing = f"none in {home}; create one with `benchlock db create`"
     assert lines["registry"].strip() == missing
     assert {"engine", "cpu", "memory", "accelerators"} <= lines.keys()
     assert run(["--registry", str(home), "--json", "doctor"]) == 0
@@ -150,7 +150,7 @@ def test_a_dry_run_rehearses_without_a_registry_and_creates_none(
     assert run(["--registry", str(home), "publish", "--dry-run", str(manifest)]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("would publish dataset/digits@1.0.0")
-    assert f"no registry in {home} yet: checked against an empty one" in said.err.splitlines()
+    assert f"no registry in {home} yet: checking against an empty one" in said.err.splitlines()
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -80,7 +80,7 @@ def test_counts_of_one_are_singular(commands: Warm, tmp_path: Path, capsys: pyte
     (tmp_path / "model.yaml").write_text(text)
     commands.error(2, "publish", tmp_path / "model.yaml")  # the version is taken, and its file is a blob by now
     assert run(["--registry", str(commands.registry), "gc", "--dry-run"]) == 0
-    assert capsys.readouterr().out.startswith("would free 1 blob, ")
+    assert capsys.readouterr().out.startswith("would delete 1 blob, ")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_page_in_place_of_a_model_is_called_a_page(tmp_path: Path, name: str, 
 def test_a_folder_without_a_manifest_yaml_names_the_manifests_that_it_has(tmp_path: Path) -> None:
     commands = Warm(tmp_path / "registry")
     error = commands.error(2, "publish", DIGITS)
-    assert error["next"] == f"name {DIGITS / 'dataset.yaml'}"
+    assert error["next"] == f"use {DIGITS / 'dataset.yaml'}"
     assert "a folder with a manifest.yaml" in commands.error(2, "publish", DIGITS / "data")["next"]
 
 

@@ -101,10 +101,8 @@ def test_a_figure_without_an_end_and_a_rate_of_arrival_have_a_note(capsys: pytes
     server = variant({"request": {"scenario": scenario}}).lock
     print_outcome(run(structs.replace(END, metrics=(TOP1, short, rate))), server)
     shown = capsys.readouterr().out
-    assert (
-        "-: the run is too short, or its calls depend too much on each other, to tell; see docs/comparing.md" in shown
-    )
-    assert "of throughput: the rate at which queries arrive, as long as the model keeps up" in shown
+    assert "-: the run is too short, or its calls are too correlated; see docs/comparing.md" in shown
+    assert "throughput: the arrival rate of queries as long as the model keeps up" in shown
     print_outcome(run(structs.replace(END, metrics=(TOP1, whole, rate))), LOCK)
     shown = capsys.readouterr().out
     assert "too short" not in shown
@@ -116,27 +114,25 @@ def test_an_outcome_has_every_figure_with_its_interval_and_n(capsys: pytest.Capt
     print_outcome(run(), LOCK)
     shown = capsys.readouterr().out
     assert "digits 1.0.0 on digits 1.0.0 (test), onnxruntime 1.31.1" in shown
-    assert ["top1", "0.7500", "[0.6800,", "0.8100]", "samples", "of", "the", "kind", "200"] in [
-        line.split() for line in shown.splitlines()
-    ]
+    assert ["top1", "0.7500", "[0.6800,", "0.8100]", "sampling", "200"] in [line.split() for line in shown.splitlines()]
     assert any(line.startswith("latency_p50") and "within this run" in line for line in shown.splitlines())
     assert "42.1 µs" in shown
     assert "90 of 900 calls were pre-empted (10.0%)" in shown
     assert "cpu_time_p50" in shown
-    assert "flagged: 10.0% of its calls were pre-empted, more than 5%" in shown
+    assert "flagged: 10.0% of calls were pre-empted (limit 5%)" in shown
 
 
 def test_loadgens_verdict_stands_wherever_the_run_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     print_outcome(run(), LOCK)
-    assert "LoadGen calls it VALID\n" in capsys.readouterr().out
+    assert "LoadGen result: VALID\n" in capsys.readouterr().out
     print_outcome(run(INVALID), LOCK)
-    assert f"LoadGen calls it INVALID: {WHY}\n" in capsys.readouterr().out
+    assert f"LoadGen result: INVALID: {WHY}\n" in capsys.readouterr().out
     print_run(run(INVALID), LOCK, None)
     assert "6.0.17, INVALID (latency bound)" in capsys.readouterr().out
     print_runs([run(INVALID)], {LOCK.id: LOCK})
     listed = capsys.readouterr().out
-    assert "INVALID (latency bound); flagged: 83% of the time without the CPU" in listed
-    assert listed.splitlines()[0].split()[-2:] == ["figures", "remarks"]
+    assert "INVALID (latency bound); flagged: off-CPU for 83% of call time" in listed
+    assert listed.splitlines()[0].split()[-2:] == ["metrics", "remarks"]
     print_repetition(repeat(lambda _: run(INVALID), {}, 2), LOCK)
     assert capsys.readouterr().out.count(f"INVALID: {WHY}") == 2
     found = compare_runs([(LOCK, run()), (LOCK, run(INVALID))])
@@ -147,7 +143,7 @@ def test_loadgens_verdict_stands_wherever_the_run_is_shown(capsys: pytest.Captur
     _warn(found.arms[1].runs[0])
     warned = capsys.readouterr().err
     assert f"INVALID: {WHY}" in warned
-    assert "83.0% of the time in them was without the CPU" in warned
+    assert "off-CPU for 83.0% of call time" in warned
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -178,7 +174,7 @@ def test_no_line_is_too_long_of_a_run_that_is_flagged_and_invalid(capsys: pytest
     print_outcome(run(structs.replace(INVALID, details=details)), LOCK)
     print_repetition(repeat(lambda _: run(INVALID), {}, 2), LOCK)
     shown = capsys.readouterr().out
-    assert "or it waited for something else" in " ".join(shown.split())
+    assert "or the calls waited for something else" in " ".join(shown.split())
     assert all(len(line) <= 150 for line in shown.splitlines()), shown
 
 
@@ -192,8 +188,8 @@ def test_documents_have_loadgens_verdict_with_the_reason() -> None:
 def test_an_outcome_says_both_shares_of_a_run_that_was_without_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     print_outcome(run(INVALID), LOCK)
     shown = capsys.readouterr().out
-    assert "19 of 1000 calls were pre-empted (1.9%), 83.0% of the time in calls was without the CPU" in shown
-    assert "flagged: 1.9% of its calls were pre-empted and 83.0% of the time in them was without the CPU" in shown
+    assert "19 of 1000 calls were pre-empted (1.9%), off-CPU for 83.0% of call time" in shown
+    assert "flagged: 1.9% of calls were pre-empted, off-CPU for 83.0% of call time" in shown
     assert run_document(run(INVALID))["calls"]["without_cpu"] == pytest.approx(0.44 / 0.53)
 
 
@@ -214,7 +210,7 @@ def test_a_latency_without_the_hosts_delay_stands_beside_the_one_with_it(capsys:
     shown = " ".join(capsys.readouterr().out.split())
     assert "without the host's delay value" in shown
     flag = "flagged: latency_p50 is 4 ms, and 42.1 µs without the host's delay"
-    assert f"{flag}: the host issued queries late, and its times say little of the model" in shown
+    assert f"{flag}: the host issued queries late, so timings are unreliable" in shown
     assert "flagged: queries issued late" in shown
     document = run_document(late)
     assert document["calls"]["flagged"] is True
@@ -235,11 +231,11 @@ def test_all_that_the_process_of_a_model_with_code_says_is_marked(
     print_outcome(marked, LOCK)
     print_runs([marked], {LOCK.id: LOCK})
     lines = capsys.readouterr().out.splitlines()
-    for start in ("latency_p50", "cpu_time_p50", "  LoadGen calls it"):
+    for start in ("latency_p50", "cpu_time_p50", "  LoadGen result"):
         found = [line for line in lines if line.startswith(start)]
         assert found, start
         assert all("(self-reported)" in line for line in found), found
-    assert "is the most (self-reported)" in " ".join(" ".join(lines).split())
+    assert "(limit 5% each) (self-reported)" in " ".join(" ".join(lines).split())
     assert "the time without the CPU (self-reported)" in lines[-1] or "calls pre-empted (self-reported)" in lines[-1]
     honest = run_document(run(end))
     assert (honest["calls"]["self_reported"], honest["valid_self_reported"]) == (False, False)
@@ -258,7 +254,7 @@ def test_self_reported_times_stand_beside_what_the_runner_saw(capsys: pytest.Cap
     seen = {"seconds": 1.5, "cpu_seconds": 1.2, "queries": 900, "seconds_a_query": 1.5 / 900}
     assert run_document(run(end))["observed"] == seen
     print_run(run(end), LOCK, None)
-    assert "\ntook; phases that the harness timed are self-reported\n" in capsys.readouterr().out
+    assert "\ndurations; phases timed by the harness are self-reported\n" in capsys.readouterr().out
     print_outcome(run(structs.replace(end, timings={"run": 1.5}, details={**details, "performance": 1})), LOCK)
     assert "observed by the runner: 1.5 s, model start included\n" in capsys.readouterr().out
     assert run_document(run())["observed"] is None
@@ -268,7 +264,7 @@ def test_what_stands_beside_a_peak_is_said_to_be_no_confidence_interval(capsys: 
     peak = Metric("peak_qps", 510.0, "queries/s", "higher", 9, Interval(510.0, 530.0), 1)
     print_outcome(run(structs.replace(END, metrics=(P50, peak))), LOCK)
     print_outcome(run(), LOCK)
-    assert capsys.readouterr().out.count("of peak_qps: the greatest rate answered and the least that was not; no ") == 1
+    assert capsys.readouterr().out.count("peak_qps: highest rate sustained and lowest rate not sustained; not a ") == 1
 
 
 def test_a_document_marks_an_interval_that_is_the_bracket_of_a_search() -> None:
@@ -292,8 +288,8 @@ def test_a_run_is_shown_with_its_question_and_its_conditions(capsys: pytest.Capt
     shown = capsys.readouterr().out
     for part in (
         "scenario   single_stream, min queries 662, min duration 1 s", "1 CPU,", "lock", "2 of A CPU", "24.0 GiB",
-        "Linux 6.1",
-        "bound to  CPU 1", "verification  200 ms", "6.0.17, VALID", "1 asked for, intra_op 1", "7.0 KiB", "numpy 2.4.0",
+        "Linux 6.1", "pinned to  CPU 1",
+        "verification  200 ms", "6.0.17, VALID", "1 requested, intra_op 1", "7.0 KiB", "numpy 2.4.0",
     ):  # fmt: skip
         assert part in shown, part
     assert "avx2" not in shown  # a hundred flags are no reading
@@ -304,8 +300,8 @@ def test_a_run_is_shown_with_what_its_golden_tensors_found(capsys: pytest.Captur
     shown = capsys.readouterr().out.splitlines()
     start = shown.index("golden tensors: 4 samples, all within the tolerance")
     assert shown[start + 1 : start + 4] == [
-        "  input picture: differs by 0 at most (tolerance 0.001 + 0 * |expected|)",
-        "  output scores: differs by 1.19209e-07 at most (tolerance 1e-05 + 0.0001 * |expected|)",
+        "  input picture: maximum difference 0 (tolerance 0.001 + 0 * |expected|)",
+        "  output scores: maximum difference 1.19209e-07 (tolerance 1e-05 + 0.0001 * |expected|)",
         "",
     ]
 
@@ -313,7 +309,7 @@ def test_a_run_is_shown_with_what_its_golden_tensors_found(capsys: pytest.Captur
 def test_golden_tensors_of_a_record_without_tolerances_are_shown_without(capsys: pytest.CaptureFixture[str]) -> None:
     before = DETAILS | {"golden": {"samples": 2, "inputs": {}, "outputs": {"scores": {"largest": 0.5}}}}
     print_run(run(structs.replace(END, details=before)), LOCK, None)
-    assert "  output scores: differs by 0.5 at most\n" in capsys.readouterr().out
+    assert "  output scores: maximum difference 0.5\n" in capsys.readouterr().out
     print_run(run(structs.replace(END, details={})), LOCK, None)
     assert "golden" not in capsys.readouterr().out
 
@@ -342,7 +338,7 @@ def test_runs_are_told_apart_by_what_ran(capsys: pytest.CaptureFixture[str]) -> 
     assert "digits 1.0.0" in done
     assert f"{LOCK.id[:15]}  " in done
     assert "top1 0.7500, latency_p50 42.1 µs" in done
-    assert "flagged: 10% of the calls pre-empted" in done
+    assert "flagged: 10% of calls pre-empted" in done
     assert "running" in running
     assert broken.rstrip().endswith("load")
 
@@ -354,7 +350,7 @@ def test_a_claim_is_shown_with_the_answer_and_the_interval(capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert "0.9000 ± 0.0100" in shown
     assert "0.7500 [0.6800, 0.8100]" in shown
-    assert "does not hold: the whole interval is below what is claimed, which is worse" in shown
+    assert "does not hold: the whole interval is below the claim, which is worse" in shown
     document = claim_document(judged[0])
     assert (document["answer"], document["measured"], document["ci"]) == ("does not hold", 0.75, [0.68, 0.81])
     print_claims(())
@@ -372,7 +368,7 @@ def test_claims_with_one_reason_share_a_line(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out.splitlines()
     assert shown[-2:] == [
         "  latency_p50, latency_p90: can't be said yet: this run is flagged: so",
-        "  can't be said of runs of this scenario, which does not give them: peak_qps, cold_start",
+        "  not measured by this scenario: peak_qps, cold_start",
     ]
     assert len(shown) == 7  # an empty line, two of the head, two claims, two reasons
 
@@ -381,7 +377,7 @@ def test_a_repetition_says_how_closely_figures_are_known(capsys: pytest.CaptureF
     repetition = repeat(lambda _: run(), {"latency_p50": 0.02}, 9)
     print_repetition(repetition, LOCK)
     shown = capsys.readouterr().out
-    assert "6 runs: every interval that was asked for is narrow enough after 6 runs" in shown
+    assert "6 runs: all intervals are within the requested widths after 6 runs" in shown
     assert "2.00%" in shown
     assert shown.count("flagged: run/") == 6
     document = repetition_document(repetition)
@@ -394,7 +390,7 @@ def test_one_run_has_no_width(capsys: pytest.CaptureFixture[str]) -> None:
     print_repetition(repetition, LOCK)
     shown = capsys.readouterr().out
     assert "[-, -]" in shown
-    assert "-: too few runs to tell how much runs differ; 6 are the fewest (--repeat 6)" in shown
+    assert "-: too few runs to estimate the spread; at least 6 are needed (--repeat 6)" in shown
     print_repetition(repeat(lambda _: run(), {}, 6), LOCK)
     assert "too few runs" not in capsys.readouterr().out
     assert repetition_document(repetition)["metrics"][1]["width"] is None
@@ -414,9 +410,9 @@ def test_a_comparison_stands_side_by_side(capsys: pytest.CaptureFixture[str]) ->
     shown = capsys.readouterr().out
     assert "digits 1.0.0" in shown.splitlines()[0]
     assert "other 1.0.0" in shown.splitlines()[0]
-    assert "other 1.0.0 against digits 1.0.0, in runs that did not take turns" in shown
+    assert "other 1.0.0 against digits 1.0.0, not interleaved" in shown
     assert max(map(len, shown.splitlines())) <= 150
-    assert "says nothing of other runs" in shown
+    assert "does not show how runs vary" in shown
     row = next(line for line in shown.splitlines() if line.startswith("top1") and "undecided" in line)
     assert " exact " in row
     assert "[1, 1]" not in row
@@ -434,7 +430,7 @@ def test_the_text_of_a_comparison_says_that_it_is_not_comparable(capsys: pytest.
     assert f"not comparable: {second.id}: the dataset differs" in shown.splitlines()
     row = next(line for line in shown.splitlines() if line.startswith("top1") and "undecided" in line)
     assert "exact" not in row
-    assert "top1: undecided: the runs are of different datasets, versions or splits: no common samples" in shown
+    assert "top1: undecided: the runs have different datasets, versions or splits: no common samples" in shown
 
 
 def test_a_comparison_with_zero_has_a_difference_and_no_ratio(capsys: pytest.CaptureFixture[str]) -> None:
@@ -447,7 +443,7 @@ def test_a_comparison_with_zero_has_a_difference_and_no_ratio(capsys: pytest.Cap
     ]
     found = compare_runs(runs)
     print_comparison(found)
-    assert "+0.5 from 0, of which there is no ratio, on these samples" in " ".join(capsys.readouterr().out.split())
+    assert "+0.5 from 0 (no ratio) on these samples" in " ".join(capsys.readouterr().out.split())
     document = comparison_document(found)
     assert json.dumps(document, allow_nan=False)
     first = document["findings"][0]["ratio"]
@@ -465,8 +461,8 @@ def test_a_comparison_says_how_the_models_differ_sample_by_sample(capsys: pytest
     found = compare_runs(runs, lambda *_: PairedTests({"top1": test}))
     print_comparison(found)
     shown = " ".join(capsys.readouterr().out.split())
-    assert shown.count("of 10000 samples 300 only the first decides right, 200 only the second") == 2
-    assert "p = 1.8e-05, which is 8.9e-06 adjusted for 2 comparisons by Holm's method" in shown
+    assert shown.count("of 10000 samples, 300 only the first predicts correctly, 200 only the second") == 2
+    assert "p = 1.8e-05 after Holm's correction for 2 comparisons, 8.9e-06 before" in shown
     document = comparison_document(found)
     assert json.dumps(document, allow_nan=False)
     first = document["findings"][0]
@@ -480,7 +476,7 @@ def test_a_margin_of_what_cannot_be_compared_is_not_met(capsys: pytest.CaptureFi
     found = compare_runs([(LOCK, recorded(lock=LOCK.id)), (LOCK, recorded(lock=LOCK.id))])
     assert _all_equivalent(found, {})
     assert not _all_equivalent(found, {"throughput": 0.1})
-    assert "throughput cannot be compared: not every run has it" in capsys.readouterr().err
+    assert "cannot compare throughput: not every run has it" in capsys.readouterr().err
 
 
 def test_clocks_that_disagree_make_times_unusable_wherever_a_run_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -488,7 +484,7 @@ def test_clocks_that_disagree_make_times_unusable_wherever_a_run_is_shown(capsys
     details = {"loadgen": {"valid": True, "clocks_agree": False}}
     unclear = recorded(structs.replace(END, details=details), lock=LOCK.id)
     print_outcome(unclear, LOCK)
-    assert "its times are unusable: LoadGen's clock and benchlock's own disagree" in capsys.readouterr().out
+    assert "times are unusable: LoadGen's clock and benchlock's own disagree" in capsys.readouterr().out
     print_runs([unclear], {})
     assert "times unusable: clocks disagree" in capsys.readouterr().out
     print_repetition(repeat(lambda _: unclear, {}, 1), LOCK)

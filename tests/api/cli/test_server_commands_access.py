@@ -36,7 +36,7 @@ def test_a_token_is_alone_on_standard_output_and_nowhere_else_ever(desk: Desk) -
     secret = parse_secret(out.strip())
     assert code == 0
     assert out == f"{secret.text}\n"
-    assert "may publish:acme read" in err
+    assert "scopes publish:acme read" in err
     for words in ("token list", "--json token list", "log", "--json log"):
         code, *said = desk(words)
         assert code == 0
@@ -58,8 +58,8 @@ def test_tokens_are_listed_and_revoked_and_the_log_says_so(desk: Desk) -> None:
         "rotated_at": None,
         "state": "valid",
     }
-    assert desk(f"token revoke {id_}")[:2] == (0, f"{id_} is revoked\n")
-    assert desk(f"token revoke {id_}")[:2] == (0, f"{id_} is revoked already\n")
+    assert desk(f"token revoke {id_}")[:2] == (0, f"{id_} revoked\n")
+    assert desk(f"token revoke {id_}")[:2] == (0, f"{id_} was already revoked\n")
     (listed,) = json.loads(desk("--json token list")[1])["tokens"]
     assert listed["state"] == "revoked"
     assert id_ in desk("token list")[1]

@@ -95,7 +95,7 @@ def test_a_run_whose_evidence_is_too_large_is_recorded_as_failed_and_verified_as
         run.end,
         outcome="failed",
         failure_class="output",
-        failure_message="the recomputation of the figures needs more than its limit",
+        failure_message="the recomputation of metrics needs more than its limit",
         metrics=(),
         packages={},
         details=details,

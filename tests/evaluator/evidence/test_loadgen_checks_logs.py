@@ -131,7 +131,7 @@ def test_a_seed_is_compared_exactly() -> None:
     found = {"scenario": "SingleStream", "test_mode": "PerformanceOnly", "qsl_rng_seed": 3066443479}
     log = Log("4.1", valid=True, errors=(), settings=found, results={})
     with pytest.raises(
-        InvalidInputError, match="LoadGen ran with qsl_rng_seed 3066443479, and the lock says 3066443478"
+        InvalidInputError, match="LoadGen ran with qsl_rng_seed 3066443479, but the lock has 3066443478"
     ):
         check_settings("log", log, scenario | {"seeds": {"qsl": 3066443478, "sample_index": 1, "schedule": 1}})
 
@@ -164,7 +164,7 @@ def test_a_malformed_line_is_named(content: bytes, reason: str, tmp_path: Path) 
 
 def test_a_log_without_a_verdict_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"")
-    with pytest.raises(InvalidInputError, match="loadgen-detail: LoadGen left no result_validity"):
+    with pytest.raises(InvalidInputError, match="loadgen-detail: LoadGen wrote no result_validity"):
         read_detail_log("loadgen-detail", tmp_path / "log")
 
 

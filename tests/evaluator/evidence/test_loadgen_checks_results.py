@@ -147,7 +147,7 @@ def test_forged_results_of_the_other_scenarios_are_refused(name: str) -> None:
     ("changes", "word"),
     [
         ({}, None),
-        (FORGED, "result_validity is 'VALID'; in the log: result_perf_constraints_met, early_stopping_met"),
+        (FORGED, "result_validity is 'VALID', which contradicts the log: result_perf_constraints_met, early_stop"),
         ({**FORGED, "early_stopping_met": True, "result_perf_constraints_met": True}, "early_stopping_met is True"),
         ({"result_perf_constraints_met": True}, "result_perf_constraints_met contradicts its 99.00 percentile"),
         ({"result_overlatency_query_count": 0}, "that 0 of 92 queries exceed 1000000 ns"),
@@ -170,7 +170,7 @@ def test_a_verdict_follows_from_the_latencies(changes: Changes, word: str | None
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({}, "result_scheduled_samples_per_sec is 444.802, and its target 1e+06"),
+        ({}, "result_scheduled_samples_per_sec is 444.802, but its target is 1e+06"),
         ({"result_scheduled_samples_per_sec": 1e6}, "result_completed_samples_per_sec is 442.232, which contradicts"),
         (
             {"result_scheduled_samples_per_sec": 1e6, "result_completed_samples_per_sec": 9e5},
@@ -188,13 +188,13 @@ def test_the_rate_of_a_probe_is_the_one_that_its_log_measured(changes: Changes, 
 def test_a_result_that_stands_twice_is_refused(tmp_path: Path) -> None:
     log = real("single_stream")
     (line,) = (one for one in log.splitlines(keepends=True) if b'"result_mean_latency_ns"' in one)
-    with pytest.raises(InvalidInputError, match="result_mean_latency_ns is there twice"):
+    with pytest.raises(InvalidInputError, match="duplicate key result_mean_latency_ns"):
         read(tmp_path, "single_stream", log + line)
 
 
 @pytest.mark.parametrize("summary", ["", "Result is : INVALID\n", "Result is : VALID\nResult is : INVALID\n"])
 def test_a_summary_has_the_verdict_of_its_log(summary: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidLoadError, match="loadgen-summary: LoadGen's summary says"):
+    with pytest.raises(InvalidLoadError, match="loadgen-summary: LoadGen's summary states"):
         read(tmp_path, "single_stream", real("single_stream"), summary)
 
 

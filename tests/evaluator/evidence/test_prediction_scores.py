@@ -70,7 +70,7 @@ def test_300_against_200_of_10000_samples_are_different(store: LocalStore, tmp_p
     assert (finding.test.only_first, finding.test.only_second) == (300, 200)
     assert finding.test.p == pytest.approx(8.94e-6, rel=1e-3)
     assert (finding.answer, finding.metric) == ("different", "top1")
-    assert "300 only the first decides right, 200 only the second (p = 8.9e-06)" in finding.reason
+    assert "300 only the first predicts correctly, 200 only the second (p = 8.9e-06)" in finding.reason
     assert "the second is worse" in finding.reason
     assert not any((tmp_path / "scratch").iterdir())
 
@@ -98,7 +98,7 @@ def test_without_predictions_the_intervals_decide_and_the_reason_is_said(store: 
 def test_runs_of_different_samples_are_never_paired(case: dict[str, Any], store: LocalStore, tmp_path: Path) -> None:
     (a, one), (_, other) = pairs_of(store, 300, 200)
     found = PredictionPairs(store, tmp_path).compare((a, one), (lock_of(store, "other", **case), other))
-    assert (found.tests, found.reason) == ({}, "the runs are of different samples")
+    assert (found.tests, found.reason) == ({}, "the runs have different samples")
 
 
 def test_predictions_that_were_changed_are_refused(store: LocalStore, tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_the_time_and_the_memory_of_a_comparison_are_bounded(
 ) -> None:
     pairs = pairs_of(store, 2, 1)
     found = PredictionPairs(store, tmp_path, seconds=0).compare(pairs[0], pairs[1])
-    assert found.reason == "the 0 seconds for comparisons sample by sample are used up"
+    assert found.reason == "time limit of 0 seconds for sample-by-sample comparisons exceeded"
     monkeypatch.setattr(prediction_scores, "LIMITS", Limits(memory=64 << 20, seconds=60.0))
     found = PredictionPairs(store, tmp_path).compare(pairs[0], pairs[1])
     assert found.tests == {}
-    assert "the comparison sample by sample" in (found.reason or "")
+    assert "the sample-by-sample comparison" in (found.reason or "")
     assert "64 MiB of memory" in (found.reason or "")

@@ -135,7 +135,7 @@ def test_a_harness_before_fingerprints_names_no_lock(store: LocalStore) -> None:
     assert examiner_of(lock, store).compare(run).reasons == ()
     today = lock_of(store, CURRENT)
     nameless = with_columns(make_run(today, store), store, unchanged, lock_fingerprint="")
-    assert "the blob samples names no lock" in reasons(nameless, today, store)
+    assert "the blob samples references no lock" in reasons(nameless, today, store)
 
 
 def test_a_run_that_is_posted_under_another_lock_contradicts_its_evidence(store: LocalStore) -> None:
@@ -145,12 +145,12 @@ def test_a_run_that_is_posted_under_another_lock_contradicts_its_evidence(store:
     )
     run = make_run(lock, store)
     posted = replace(run, start=replace(run.start, lock=other.id))
-    assert "result.json names another lock" in reasons(posted, other, store)
+    assert "result.json references another lock" in reasons(posted, other, store)
     parts = make_run(other, store, right=2)
     assert run.end is not None
     assert parts.end is not None
     mixed = replace(parts, end=replace(parts.end, blobs={**parts.end.blobs, "samples": run.end.blobs["samples"]}))
-    assert "the blob samples names another lock" in reasons(mixed, other, store)
+    assert "the blob samples references another lock" in reasons(mixed, other, store)
 
 
 @pytest.mark.parametrize("timings", [{}, {"run": -1.0}], ids=["absent", "negative"])
@@ -189,12 +189,12 @@ def fewer(columns: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (add_samples, "samples adds up to 2000, and index has 1000"),
-        (shift_end, "end_ns is not start_ns, before_ns and latency_ns together"),
-        (other_sample, "index names a sample beyond the 2 of the split"),
+        (add_samples, "samples adds up to 2000, but index has 1000"),
+        (shift_end, "end_ns is not the sum of start_ns, before_ns and latency_ns"),
+        (other_sample, "index has a sample number out of range: the split has 2"),
         (real_numbers, "samples is not a series of integers"),
         (huge, "the sum of before_ns is out of range"),
-        (fewer, "before_ns has 999 values, and latency_ns 1000"),
+        (fewer, "before_ns has 999 values, but latency_ns 1000"),
     ],
 )
 def test_columns_that_do_not_add_up_are_refused(store: LocalStore, change: Change, reason: str) -> None:
@@ -211,4 +211,4 @@ def test_settings_of_loadgen_are_those_of_the_lock(store: LocalStore) -> None:
     seed = str(lock.scenario["seeds"]["qsl"])
     blobs = {**run.end.blobs, "loadgen-detail": store.put(io.BytesIO(text.replace(seed, "7").encode()))}
     found = reasons(replace(run, end=replace(run.end, blobs=blobs)), lock, store)
-    assert f"LoadGen ran with qsl_rng_seed 7, and the lock says {seed}" in found
+    assert f"LoadGen ran with qsl_rng_seed 7, but the lock has {seed}" in found

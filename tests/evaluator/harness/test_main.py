@@ -86,7 +86,7 @@ def test_what_runs_on_another_device_than_asked_is_no_result(run: Run, job: dict
     job["device"] = "cuda12"
     result = run(job).result
     assert (result["outcome"], result["failure"]["class"], result["performance"]) == ("failed", "load", None)
-    assert result["failure"]["message"].endswith("it runs on the device cpu, and cuda12 was asked for")
+    assert result["failure"]["message"].endswith("it runs on device cpu, but cuda12 was requested")
 
 
 def test_what_the_environment_lacks_is_named(zipapp: Path, tmp_path: Path, job: dict[str, Any]) -> None:
@@ -99,7 +99,7 @@ def test_what_the_environment_lacks_is_named(zipapp: Path, tmp_path: Path, job: 
     failure = json.loads((tmp_path / "out" / "result.json").read_bytes())["failure"]
     assert failure == {
         "class": "load",
-        "message": "the environment lacks numpy, PIL, safetensors, mlperf_loadgen, which the harness imports",
+        "message": "missing packages that the harness imports: numpy, PIL, safetensors, mlperf_loadgen",
         "phase": "accuracy",
     }
 
@@ -201,7 +201,10 @@ def test_the_first_sample_that_fails_is_told_however_many_are_prepared_ahead(
 @pytest.mark.parametrize("metrics", [["top1"], ["latency_p50"]])
 @pytest.mark.parametrize(
     ("shape", "message"),
-    [([1, 99], r"a sample is \[6\], the manifest says \[99\]"), ([], r"a sample is \[1, 6\], the manifest says \[\]")],
+    [
+        ([1, 99], r"a sample is \[6\], but the manifest states \[99\]"),
+        ([], r"a sample is \[1, 6\], but the manifest states \[\]"),
+    ],
 )
 def test_an_output_of_another_shape_than_the_manifests_fails_the_run(
     run: Run, job: dict[str, Any], metrics: list[str], shape: list[int], message: str
@@ -246,7 +249,7 @@ def test_seconds_are_told_apart(ordinary: Finished) -> None:
         (3, "error", "accuracy", "predict", "samples 2 to 2: RuntimeError: node Conv_3: no kernel for it"),
         (3, "memory", "accuracy", "out-of-memory", "MemoryError"),
         (3, "allocator", "accuracy", "out-of-memory", "can't allocate memory"),
-        (3, "exit", "accuracy", "crash", "the accuracy phase ended with exit code 7"),
+        (3, "exit", "accuracy", "crash", "ended with exit code 7"),
         (3, "kill", "accuracy", "crash", "killed by SIGKILL"),
         (3, "segfault", "accuracy", "crash", "killed by SIGSEGV"),
         (5, "error", "performance", "predict", "RuntimeError: node Conv_3: no kernel for it"),
@@ -273,7 +276,7 @@ def test_an_answer_that_cannot_be_judged_names_its_sample(run: Run, job: dict[st
     job["model"]["outputs"][0] |= {"type": "value", "steps": []}
     failure = run(job | {"task": "regression", "metrics": ["mae"]}).result["failure"]
     assert failure["class"] == "predict"
-    said = "sample 0 (pictures/0.png): output scores: 6 values a sample, and the label has 1"
+    said = "sample 0 (pictures/0.png): output scores: 6 values per sample, but label has 1"
     assert failure["message"] == said
 
 

@@ -172,7 +172,7 @@ def test_a_batch_that_the_graph_cannot_take_is_refused(run: Run, job: dict[str, 
     job["model"]["inputs"][0] |= {"shape": [4, 1, 8, 12], "batch_axis": 0}
     failure = run(asked(job, "batch_sweep", TIMED, batches=[4, 8])).result["failure"]
     assert failure["class"] == "load"
-    assert failure["message"] == "the model takes batches of 4 alone, and the sweep asks for 8"
+    assert failure["message"] == "the model takes only batches of 4, but the sweep requests 8"
 
 
 def test_cold_start_is_split_by_phase_and_measured_in_fresh_processes(run: Run, job: dict[str, Any]) -> None:

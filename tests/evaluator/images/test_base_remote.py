@@ -112,7 +112,7 @@ def test_a_layer_that_is_not_what_the_configuration_says_is_refused(
 ) -> None:
     reference = push_image(repository, configuration([digest_bytes(b"another")], ARCH), [upper], "gzip")
     what = refused(IntegrityError, reference, tmp_path, store)
-    assert f"holds {diff_id(upper)}, and its image's configuration says {digest_bytes(b'another')}" in what
+    assert f"contains {diff_id(upper)}, but the image's configuration states {digest_bytes(b'another')}" in what
 
 
 @pytest.mark.parametrize("start", [b"\x1f\x8b\x08\x00 no gzip", b"\x28\xb5\x2f\xfd no zstd", b"no tar at all"])
@@ -122,7 +122,7 @@ def test_a_layer_that_cannot_be_unpacked_is_refused(
     (tmp_path / "layer").write_bytes(start)
     reference = push_image(repository, configuration([digest_bytes(start)], ARCH), [tmp_path / "layer"])
     what = refused(InvalidInputError, reference, tmp_path, store)
-    assert ("no tar" if start.startswith(b"no") else "cannot be decompressed") in what
+    assert ("not a tar" if start.startswith(b"no") else "cannot be decompressed") in what
 
 
 @pytest.mark.parametrize("packing", ["plain", "gzip", "zstd"])
@@ -145,7 +145,7 @@ def test_an_image_for_another_machine_is_refused(
     repository: Repository, upper: Path, tmp_path: Path, store: LocalStore
 ) -> None:
     single = push_image(repository, configuration([diff_id(upper)], OTHER), [upper])
-    assert f"is made for linux/{OTHER}, and this machine is linux/{ARCH}" in refused(
+    assert f"is built for linux/{OTHER}, but this machine is linux/{ARCH}" in refused(
         InvalidInputError, single, tmp_path, store
     )
     (tmp_path / "workspace").rmdir()
@@ -157,7 +157,7 @@ def test_other_numbers_of_layers_are_refused(
     repository: Repository, upper: Path, tmp_path: Path, store: LocalStore
 ) -> None:
     reference = push_image(repository, configuration([diff_id(upper)] * 2, ARCH), [upper])
-    assert "has 1 layers, and 2 by its configuration" in refused(InvalidInputError, reference, tmp_path, store)
+    assert "has 1 layers, but its configuration lists 2" in refused(InvalidInputError, reference, tmp_path, store)
 
 
 def test_what_was_looked_up_once_is_not_asked_again(tmp_path: Path, upper: Path, store: LocalStore) -> None:
@@ -176,13 +176,13 @@ def test_what_was_looked_up_once_is_not_asked_again(tmp_path: Path, upper: Path,
 def test_a_reference_without_a_digest_is_refused_and_its_digest_told(repository: Repository, upper: Path) -> None:
     reference = push_image(repository, configuration([diff_id(upper)], ARCH), [upper], tag="1.0")
     name = reference.partition("@")[0]
-    with pytest.raises(InvalidInputError, match="names an image by tag, and tags move") as caught:
+    with pytest.raises(InvalidInputError, match="references an image by tag, and tags can change") as caught:
         parse_base(f"{name}:1.0", RegistryClient)
-    assert caught.value.next_step == f"write {reference}, which is what it names now"
+    assert caught.value.next_step == f"use {reference}, the current digest of the tag"
     with pytest.raises(InvalidInputError, match="has no manifest latest"):
         parse_base(name, RegistryClient)
     closed = f"127.0.0.1:{free_port()}/base:1.0"
-    with pytest.raises(InvalidInputError, match="tags move") as caught:
+    with pytest.raises(InvalidInputError, match="tags can change") as caught:
         parse_base(closed, RegistryClient)
     assert "cannot be reached" in str(caught.value.next_step)
 

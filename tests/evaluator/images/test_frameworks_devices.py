@@ -36,12 +36,12 @@ def test_wheels_of_the_device_are_accepted(device: str, wheels: tuple[str, ...])
     [
         ("cpu", CUDA12, "they need nvidia-cublas-cu12, nvidia-cudnn-cu12, nvidia-nccl-cu12"),
         ("cuda12", CUDA13, "they need nvidia-cuda-runtime 13.0.96, nvidia-nccl-cu13 2.28.9"),
-        ("cuda12", ("torch 2.13.0",), "none of them is a library of CUDA 12"),
-        ("cuda12", ("torch 2.13.0", "nvidia-cublas 12.9"), "none of them is a library of CUDA 12"),
+        ("cuda12", ("torch 2.13.0",), "none of them is a CUDA 12 library"),
+        ("cuda12", ("torch 2.13.0", "nvidia-cublas 12.9"), "none of them is a CUDA 12 library"),
     ],
 )
 def test_wheels_of_another_device_are_refused(device: str, wheels: tuple[str, ...], reason: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         check_device(map(wheel, wheels), device)
-    assert caught.value.what == f"the wheels that the index offers are not for the device {device}: {reason}"
+    assert caught.value.what == f"the wheels of the index are not for device {device}: {reason}"
     assert "--index-url" in str(caught.value.next_step)

@@ -97,7 +97,7 @@ def test_other_bytes_under_the_same_name_are_an_integrity_error(
 def test_a_wheel_under_another_name_than_resolved_is_said(index: Path, tmp_path: Path, store: LocalStore) -> None:
     (wheel,) = resolve(["flatbuffers"], host_target(), NOWHERE)
     (index / wheel.filename).rename(index / "flatbuffers-25.1-1-py3-none-any.whl")
-    with pytest.raises(UnavailableError, match=f"pip resolved {wheel.filename}, and fetched no file of that name"):
+    with pytest.raises(UnavailableError, match=f"pip resolved {wheel.filename}, but fetched no file with that name"):
         fetch([wheel], tmp_path / "wheels", host_target(), NOWHERE, store)
 
 

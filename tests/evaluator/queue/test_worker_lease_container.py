@@ -62,7 +62,7 @@ def clean(engine: Engine) -> Iterator[Engine]:
 
 def test_a_second_measurement_finds_the_name_taken(clean: Engine, python_image: PythonImage) -> None:
     started(clean, python_image, "run/one", make_labels("this queue", 7))
-    with pytest.raises(UnavailableError, match="this host is measuring already: the container benchlock-measure-0"):
+    with pytest.raises(UnavailableError, match="already measuring on this host: container benchlock-measure-0"):
         started(clean, python_image, "run/two", make_labels("this queue", 8))
     found = clean.find_container(CONTAINER)
     assert found is not None

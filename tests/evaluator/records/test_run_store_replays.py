@@ -127,7 +127,7 @@ def test_a_replay_that_is_recorded_counts_once_in_a_comparison() -> None:
     found = compare_runs([(LOCK, first), (OTHER, other), (LOCK, later)])
     assert [run.id for arm in found.arms for run in arm.runs] == [first.id, other.id]
     assert found.replays == (f"{later.id} has the samples of {first.id}, so they count once",)
-    with pytest.raises(InvalidInputError, match="one measurement alone"):
+    with pytest.raises(InvalidInputError, match="these runs are copies of one measurement"):
         compare_runs([(LOCK, first), (LOCK, later)])
 
 

@@ -44,14 +44,14 @@ def test_what_cannot_be_understood_says_nothing(said: Any) -> None:  # noqa: ANN
 
 def test_a_record_from_before_the_time_was_counted_is_flagged_by_its_calls_alone() -> None:
     before = {"n": 100, "preempted": 6, "scope": "thread", "undisturbed": [], "cpu_time": []}
-    assert flag_of(run(before)) == "6.0% of its calls were pre-empted, more than 5%"
+    assert flag_of(run(before)) == "6.0% of calls were pre-empted (limit 5%)"
     assert flag_of(run(before | {"preempted": 5})) is None
 
 
 def test_a_flag_names_both_shares() -> None:
     found = flag_of(run(calls_document(Calls(1000, 19, "thread", wall=0.53, cpu=0.09))))
-    often, long = "1.9% of its calls were pre-empted", "83.0% of the time in them was without the CPU"
-    assert found == f"{often} and {long}; 5% of either is the most"
+    often, long = "1.9% of calls were pre-empted", "off-CPU for 83.0% of call time"
+    assert found == f"{often}, {long} (limit 5% each)"
 
 
 @pytest.mark.parametrize(("reported", "flagged"), [(0.0023, False), (0.0025, True)])
@@ -68,7 +68,7 @@ def test_a_run_is_flagged_for_all_reasons() -> None:
     calls = replace(CALLS, undelayed=(replace(P50, value=0.002),))
     record = Run(start(), replace(end(), metrics=(replace(P50, value=1.0),), details={KEY: calls_document(calls)}))
     assert flag_of(record) == (
-        "10.0% of its calls were pre-empted, more than 5%; latency_p50 is 1 s, and 2 ms without the host's delay"
+        "10.0% of calls were pre-empted (limit 5%); latency_p50 is 1 s, and 2 ms without the host's delay"
     )
 
 

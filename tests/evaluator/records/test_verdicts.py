@@ -181,7 +181,7 @@ def test_an_undecided_verdict_says_how_many_runs_would_decide() -> None:
     wide = tuple(ended(*METRICS[:2], metric("latency_p50", 0.002 * (1 + 0.05 * (number % 3)))) for number in range(6))
     found = judge(wide[0], wide[1], agreed(), {"latency_p50": 0.03}, Sides(wide, wide))
     assert found.verdict == "undecided"
-    told = re.search("about ([0-9]+) runs a side would decide at this spread; next: (.*)", found.reasons[-1])
+    told = re.search("about ([0-9]+) runs per side would decide; next: (.*)", found.reasons[-1])
     assert told is not None
     number = int(told[1])
     assert told[2] == f"`benchlock run LOCK --repeat {number - 6}`, then `benchlock rerun LOCK --repeat {number}`"
@@ -264,7 +264,7 @@ def test_times_of_a_disturbed_run_are_flagged() -> None:
     found = verdict(disturbed)
     assert (found.verdict, found.reported[-1]) == (
         "reproduced",
-        f"the times of {disturbed.id} are flagged: 6.0% of its calls were pre-empted, more than 5%",
+        f"the times of {disturbed.id} are flagged: 6.0% of calls were pre-empted (limit 5%)",
     )
 
 

@@ -62,7 +62,7 @@ def test_text_is_handed_on_as_it_comes(tmp_path: Path) -> None:
         (printed({}, size=2 << 20), "more than 1MiB"),
         (printed({"predictions": b"x"}, size=1).replace(b": 1}", b": 2097152}"), "more than 1MiB"),
         (printed({}, entries=11), "more than 10 files"),
-        (MARK + b'{"error": "Permission denied"}\n', "a folder that cannot be read (Permission denied)"),
+        (MARK + b'{"error": "Permission denied"}\n', "an unreadable folder (Permission denied)"),
     ],
 )
 def test_what_is_beyond_the_quota_is_not_kept(stream: bytes, excess: str, tmp_path: Path) -> None:

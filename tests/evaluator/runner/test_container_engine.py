@@ -214,9 +214,9 @@ def test_a_command_that_is_not_there_is_an_error(bench: Bench) -> None:
 def test_accelerators_are_asked_of_the_engine_by_number(bench: Bench) -> None:
     """The engine of the tests has none to give, so the container is made and never started."""
     accelerated = dataclasses.replace(bench.confinement, command=(PYTHON, "-V"), accelerators=(1, 3))
-    with pytest.raises(UnavailableError, match="cannot give NVIDIA's accelerators to a container") as caught:
+    with pytest.raises(UnavailableError, match="cannot pass NVIDIA GPUs to a container") as caught:
         bench.engine.start(accelerated, bench.sink)
-    assert "container toolkit" in str(caught.value.next_step)
+    assert "Container Toolkit" in str(caught.value.next_step)
     (made,) = bench.engine._client.containers.list(all=True, filters={"label": f"{LABEL}={accelerated.run}"})
     (asked,) = made.attrs["HostConfig"]["DeviceRequests"]
     assert (asked["Driver"], asked["DeviceIDs"], asked["Count"]) == ("nvidia", ["1", "3"], 0)

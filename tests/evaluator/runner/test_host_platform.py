@@ -54,5 +54,5 @@ def test_the_lowest_cpus_are_chosen() -> None:
 
 
 def test_too_few_cpus_are_said() -> None:
-    with pytest.raises(UnavailableError, match="asks for 3 CPUs, 2 may be used here"):
+    with pytest.raises(UnavailableError, match="requires 3 CPUs, but only 2 are available"):
         choose_cpus((0, 1), 3)

@@ -31,12 +31,12 @@ def test_each_line_is_an_accelerator(
 @pytest.mark.parametrize(
     ("lines", "ends", "reason"),
     [
-        ([NO_DRIVER], 9, "nvidia-smi ended with 9: NVIDIA-SMI has failed because it couldn't communicate"),
-        (["No devices were found"], 6, "nvidia-smi ended with 6: No devices were found"),
-        ([], 3, "nvidia-smi ended with 3: it said nothing"),
-        ([], 0, "nvidia-smi lists none"),
-        (["NVIDIA H200, 143771"], 0, "nvidia-smi says what is not understood: NVIDIA H200, 143771"),
-        (["NVIDIA H200, 143771, "], 0, "nvidia-smi says what is not understood"),
+        ([NO_DRIVER], 9, "nvidia-smi exited with code 9: NVIDIA-SMI has failed because it couldn't communicate"),
+        (["No devices were found"], 6, "nvidia-smi exited with code 6: No devices were found"),
+        ([], 3, "nvidia-smi exited with code 3: no output"),
+        ([], 0, "nvidia-smi lists no GPU"),
+        (["NVIDIA H200, 143771"], 0, "unexpected output of nvidia-smi: NVIDIA H200, 143771"),
+        (["NVIDIA H200, 143771, "], 0, "unexpected output of nvidia-smi"),
     ],
 )
 def test_none_has_a_reason(
@@ -50,7 +50,7 @@ def test_none_has_a_reason(
 
 def test_a_tool_that_is_absent_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert read_accelerators().reason == "nvidia-smi is not there"
+    assert read_accelerators().reason == "nvidia-smi not found"
 
 
 def test_a_tool_that_does_not_answer_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_a_tool_that_does_not_answer_is_none(tmp_path: Path, monkeypatch: pytest
 def test_a_tool_that_does_not_start_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", install(tmp_path))
     (tmp_path / "nvidia-smi").write_text("#!/no/such/shell\n")
-    assert read_accelerators().reason == "nvidia-smi does not start: No such file or directory"
+    assert read_accelerators().reason == "cannot start nvidia-smi: No such file or directory"
 
 
 def test_the_fingerprint_names_each_accelerator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,4 +78,4 @@ def test_the_fingerprint_says_why_there_is_none(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", str(tmp_path))
     facts = this_host().fingerprint(None)
     assert (facts["accelerator"], facts["accelerator_memory"], facts["driver"]) == (None, [], None)
-    assert facts["no_accelerator"] == "nvidia-smi is not there"
+    assert facts["no_accelerator"] == "nvidia-smi not found"

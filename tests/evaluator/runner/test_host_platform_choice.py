@@ -26,9 +26,9 @@ from tests.evaluator.evaluation import NOTHING, Evaluation
 from tests.evaluator.runner.test_outcome_surroundings import FINISHED
 
 GIB = 1 << 30
-HOST = HostFacts("linux", "amd64", 2, 4 * GIB, (), "nvidia-smi is not there")
+HOST = HostFacts("linux", "amd64", 2, 4 * GIB, (), "nvidia-smi not found")
 FAST = HostFacts("linux", "amd64", 2, 4 * GIB, (Accelerator("NVIDIA H200 NVL", 140 * GIB, "550.54.15"),))
-ON_CPU = "running on linux/amd64/cpu; the lock also has"
+ON_CPU = "running on linux/amd64/cpu; other platforms of the lock"
 ALL = ("cpu", "cuda11", "cuda12", "rocm6")
 ENGINE = Engine(None, "Engine 1")
 LAYERED = msgspec.structs.replace(NOTHING, image_id=digest_bytes(b"config"), layers=())
@@ -58,21 +58,21 @@ def test_an_accelerator_comes_first_then_the_name(evaluation: Evaluation) -> Non
     choice = choose_platform(asked, FAST, driven=ALL)
     assert str(choice.platform) == "linux/amd64/cuda11"
     assert choice.word == (
-        "running on linux/amd64/cuda11; the lock also has"
-        "\n  linux/amd64/cuda12: fits too"
+        "running on linux/amd64/cuda11; other platforms of the lock"
+        "\n  linux/amd64/cuda12: matches, too"
         "\n  linux/amd64/rocm6: the device rocm6 cannot be detected on a host"
-        "\n  linux/amd64/cpu: fits too"
+        "\n  linux/amd64/cpu: matches, too"
     )
 
 
 def test_a_cpu_is_chosen_where_the_accelerator_lacks_something_and_it_is_said(evaluation: Evaluation) -> None:
     asked = lock(evaluation, platform(device="cuda12"), platform(), accelerator={"count": 2, "driver": ">=560"})
     assert choose_platform(asked, HOST, driven=ALL).word == (
-        "running on linux/amd64/cpu; the lock also has"
-        "\n  linux/amd64/cuda12: needs an NVIDIA accelerator; none found (nvidia-smi is not there)"
+        "running on linux/amd64/cpu; other platforms of the lock"
+        "\n  linux/amd64/cuda12: needs an NVIDIA accelerator; none found (nvidia-smi not found)"
     )
     assert choose_platform(asked, FAST, driven=ALL).word == (
-        "running on linux/amd64/cpu; the lock also has"
+        "running on linux/amd64/cpu; other platforms of the lock"
         "\n  linux/amd64/cuda12: requires 2 accelerators; this host has NVIDIA H200 NVL (140GiB); "
         "requires the driver >=560; this host has 550.54.15"
     )
@@ -82,8 +82,8 @@ def test_a_device_that_cannot_be_driven_is_not_chosen(evaluation: Evaluation) ->
     """Figures of a CPU are never recorded as those of an accelerator."""
     choice = choose_platform(lock(evaluation, platform(device="cuda11"), platform()), FAST)
     assert choice.platform.device == "cpu"
-    assert choice.word == f"{ON_CPU}\n  linux/amd64/cuda11: running on the device cuda11 is not built yet"
-    with pytest.raises(UnavailableError, match="cuda11: running on the device cuda11 is not built yet"):
+    assert choice.word == f"{ON_CPU}\n  linux/amd64/cuda11: device cuda11 is not supported yet"
+    with pytest.raises(UnavailableError, match="cuda11: device cuda11 is not supported yet"):
         choose_platform(lock(evaluation, platform(device="cuda11")), FAST)
 
 
@@ -106,7 +106,7 @@ def test_an_old_driver_is_refused_before_anything_starts(evaluation: Evaluation)
 def test_the_platform_of_the_original_run_comes_first(evaluation: Evaluation) -> None:
     asked = lock(evaluation, platform(device="cuda12"), platform())
     again = choose_platform(asked, FAST, "linux/amd64/cpu", driven=ALL)
-    assert again == Choice(platform(), f"{ON_CPU}\n  linux/amd64/cuda12: fits too")
+    assert again == Choice(platform(), f"{ON_CPU}\n  linux/amd64/cuda12: matches, too")
     elsewhere = choose_platform(lock(evaluation, platform(arch="arm64"), platform()), HOST, "linux/arm64/cpu")
     assert elsewhere == Choice(platform(), f"{ON_CPU}\n  linux/arm64/cpu: this host is linux/amd64")
 
@@ -116,8 +116,8 @@ def test_where_none_fits_each_says_why(evaluation: Evaluation) -> None:
     with pytest.raises(UnavailableError) as caught:
         choose_platform(lock(evaluation, *platforms, memory="64GiB"), HOST)
     assert caught.value.what == (
-        "no platform of the lock fits this host:"
-        "\n  linux/amd64/cuda12: needs an NVIDIA accelerator; none found (nvidia-smi is not there); "
+        "no platform of the lock matches this host:"
+        "\n  linux/amd64/cuda12: needs an NVIDIA accelerator; none found (nvidia-smi not found); "
         "requires 64GiB of memory; this host has 4GiB"
         "\n  linux/amd64/cpu: requires 64GiB of memory; this host has 4GiB"
         "\n  linux/arm64/cpu: this host is linux/amd64"
@@ -152,10 +152,10 @@ def test_a_container_is_the_choice_where_it_can_be_had() -> None:
 @pytest.mark.parametrize(
     ("where", "engine", "reason", "mended"),
     [
-        (LAYERED, None, "no container engine answers", "start Docker"),
+        (LAYERED, None, "no container engine responds", "start Docker"),
         (NOTHING, ENGINE, "the image has no layers", "without --no-layers"),
         (NOTHING, None, "the image has no layers", "without --no-layers"),
-        (NOTHING, None, ", and no container engine answers", "; start Docker"),
+        (NOTHING, None, ", and no container engine responds", "; start Docker"),
     ],
 )
 def test_a_process_is_the_choice_where_it_cannot_and_says_so(
@@ -179,7 +179,7 @@ def test_a_finished_image_runs_in_a_container_alone() -> None:
     assert choose_isolation(None, FINISHED, ENGINE) == ("container", None)
     assert choose_isolation("container", FINISHED, ENGINE) == ("container", None)
     for asked, engine in (("process", ENGINE), (None, None), ("container", None)):
-        with pytest.raises(UnavailableError, match="finished image, which runs in a container alone") as caught:
+        with pytest.raises(UnavailableError, match="finished image, which runs only in a container") as caught:
             choose_isolation(asked, FINISHED, engine)  # type: ignore[arg-type]
         assert str(FINISHED.reference) in str(caught.value.where)
 
@@ -199,7 +199,7 @@ def test_code_needs_a_container_or_leave(evaluation: Evaluation) -> None:
     evaluation.model["inputs"][0]["steps"].append(step)
     evaluation.files["code.py"] = b"def f(x): return x"
     carrying = model(evaluation)
-    with pytest.raises(UnavailableError, match=r"the model carries code \(inputs\[0\]\.steps\[3\]\.python\)"):
+    with pytest.raises(UnavailableError, match=r"the model contains code \(inputs\[0\]\.steps\[3\]\.python\)"):
         check_code(carrying, "process", allow_code=False)
     check_code(carrying, "process", allow_code=True)
     check_code(carrying, "container", allow_code=False)
@@ -208,7 +208,7 @@ def test_code_needs_a_container_or_leave(evaluation: Evaluation) -> None:
 def test_an_exported_program_is_code(evaluation: Evaluation) -> None:
     """PyTorch evaluates texts of the file as Python when it loads and calls the program."""
     exported = model(evaluation, format="torch-export")
-    with pytest.raises(UnavailableError, match=r"the model carries code \(format: torch-export\)"):
+    with pytest.raises(UnavailableError, match=r"the model contains code \(format: torch-export\)"):
         check_code(exported, "process", allow_code=False)
     check_code(exported, "process", allow_code=True)
     assert carries_code(exported)
@@ -217,6 +217,6 @@ def test_an_exported_program_is_code(evaluation: Evaluation) -> None:
 
 def test_an_unsafe_model_never_runs_as_a_process(evaluation: Evaluation) -> None:
     unsafe = model(evaluation, unsafe=True)
-    with pytest.raises(UnavailableError, match="in a container alone"):
+    with pytest.raises(UnavailableError, match="only in a container"):
         check_code(unsafe, "process", allow_code=True)
     check_code(unsafe, "container", allow_code=False)

@@ -98,7 +98,7 @@ def test_another_file_system_means_copies_and_is_said_once(
         said: list[str] = []
         write_job(RunFolders(root), job_document(lock, "cpu", verified.manifests), lock, verified, store, said.append)
         assert len(said) == 1
-        assert said[0].startswith("files are copied into the job folder")
+        assert said[0].startswith("copying files into the job folder")
         assert (root / "job" / "model" / "weights.npz").read_bytes() == store.path(
             locked_file(lock, "weights.npz")
         ).read_bytes()
@@ -111,5 +111,5 @@ def test_a_folder_that_cannot_be_written_is_said(
     place: RunFolders, lock: Lock, verified: VerifiedFiles, store: LocalStore
 ) -> None:
     place.job.write_text("in the way")
-    with pytest.raises(UnavailableError, match="the job folder cannot be written"):
+    with pytest.raises(UnavailableError, match="cannot write the job folder"):
         write_job(place, job_document(lock, "cpu", verified.manifests), lock, verified, store, print)

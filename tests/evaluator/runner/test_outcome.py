@@ -181,10 +181,10 @@ FAILED = {
 @pytest.mark.parametrize(
     ("how", "left", "kind", "message"),
     [
-        (ending(None), result(), "timeout", "longer than the limit of 9 s"),
-        (ending(None, out_of_memory=True), None, "timeout", "longer than the limit"),
-        (ending(137, out_of_memory=True), None, "out-of-memory", "the limit of memory was reached"),
-        (ending(0, out_of_memory=True), FAILED["crash"], "out-of-memory", "the limit of memory was reached"),
+        (ending(None), result(), "timeout", "time limit of 9 s exceeded"),
+        (ending(None, out_of_memory=True), None, "timeout", "time limit"),
+        (ending(137, out_of_memory=True), None, "out-of-memory", "memory limit exceeded"),
+        (ending(0, out_of_memory=True), FAILED["crash"], "out-of-memory", "memory limit exceeded"),
         (ending(0, out_of_memory=True), FAILED["load"], "load", "why"),
         (ending(0), FAILED["out-of-memory"], "out-of-memory", "why"),
         (ending(137), None, "crash", "was killed by SIGKILL and left no result"),

@@ -42,7 +42,7 @@ def test_the_locked_device_is_the_one_that_ran(locked: str, ran: str | None) -> 
 @pytest.mark.parametrize("ran", ["cpu", "cuda11", None])
 def test_a_figure_of_another_device_is_none(ran: str | None) -> None:
     """``None`` is what a harness says that was made before there were others than CPUs."""
-    said = f"the model ran on the device {ran or 'cpu'}, and cuda12 is locked"
+    said = f"the model ran on device {ran or 'cpu'}, but cuda12 is locked"
     assert find_mismatch(result(ran), on("cuda12"), FRAMEWORK) == Failure("load", said)
 
 
@@ -62,4 +62,4 @@ def test_a_finished_image_has_the_framework_that_it_provides() -> None:
 )
 def test_another_framework_is_a_failure(packages: dict[str, str], has: str) -> None:
     found = find_mismatch(result(**packages), FINISHED, FRAMEWORK)
-    assert found == Failure("load", f"the image provides pytorch 2.13.0 by its manifest, and has {has}")
+    assert found == Failure("load", f"the manifest of the image states pytorch 2.13.0, but the image has {has}")

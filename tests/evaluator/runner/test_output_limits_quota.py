@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_read_is_excess(tmp_path: Path, monkeypatch: pyt
         return scandir(path)
 
     monkeypatch.setattr("benchlock.evaluator.runner.output_limits.os.scandir", refuse)
-    assert find_excess(tmp_path, QUOTA) == "a folder that cannot be read (Permission denied)"
+    assert find_excess(tmp_path, QUOTA) == "an unreadable folder (Permission denied)"
 
 
 def test_a_stop_that_fails_is_tried_again(tmp_path: Path) -> None:

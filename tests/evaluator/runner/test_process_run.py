@@ -165,7 +165,7 @@ def test_children_of_this_process_are_left_alone(place: RunFolders, sleeper: sub
 
 def test_an_interpreter_that_is_not_there_is_an_error(place: RunFolders) -> None:
     limits = LockedLimits(seconds=1, bytes=1, cpus=1, processes=1)
-    with pytest.raises(UnavailableError, match="the interpreter cannot be started"):
+    with pytest.raises(UnavailableError, match="cannot start the interpreter"):
         run_process(ProcessRun(place.root / "no-python", limits, CPUS), place, SILENT)
 
 

@@ -138,7 +138,7 @@ def test_one_marked_run_of_several_marks_what_is_made_of_all(capsys: pytest.Capt
         found = repeat(lambda _, following=following: next(following), {"latency_p50": 0.01}, 2)  # type: ignore[misc]
         shown = {one.metric.name: one.metric.self_reported for one in found.metrics}
         assert shown == {"top1": False, "top5": False, "latency_p50": True}
-        assert "(self-reported, so it decides nothing), 1.0% was asked for" in found.reason
+        assert "(self-reported, so informational), requested 1.0%" in found.reason
 
 
 def test_a_comparison_is_undecided(capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,9 +175,9 @@ SCENARIO = {"name": "single_stream", "min_queries": 64, "min_duration": 1}
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (phases(2, 1.0), "calls one after the other took 100 s of 2 s"),
-        (phases(2, 0.001, 63), "63 queries, too few"),
-        (phases(0.5, 0.001), "0.5 s, too short a time"),
+        (phases(2, 1.0), "sequential calls of 100 s in total, but a phase of 2 s"),
+        (phases(2, 0.001, 63), "63 queries; the minimum"),
+        (phases(0.5, 0.001), "0.5 s, which is too short"),
     ],
 )
 def test_times_that_cannot_be_true_are_refused(found: Phases, message: str) -> None:
@@ -201,17 +201,17 @@ OFFLINE = {"name": "offline", "batch": 4, "min_samples": 100, "min_duration": 2}
 @pytest.mark.parametrize(
     ("scenario", "honest", "found", "message"),
     [
-        (SERVER, measured(300), measured(12), "12 queries, too few: 300"),
-        (SERVER, measured(300), measured(300, 0.5), "0.5 s, too short a time"),
-        (OFFLINE, measured(25, samples=[4] * 25), measured(25, samples=[3] * 25), "75 samples, too few: 100"),
-        (OFFLINE, measured(25), measured(24), "96 samples, too few: 100"),
-        (OFFLINE, measured(25), measured(25, 0.5), "0.5 s, too short a time"),
-        ({"name": "cold_start", "repeats": 5}, measured(5), measured(4), "4 starts of a process, too few: 5"),
+        (SERVER, measured(300), measured(12), "12 queries; the minimum is 300"),
+        (SERVER, measured(300), measured(300, 0.5), "0.5 s, which is too short"),
+        (OFFLINE, measured(25, samples=[4] * 25), measured(25, samples=[3] * 25), "75 samples; the minimum is 100"),
+        (OFFLINE, measured(25), measured(24), "96 samples; the minimum is 100"),
+        (OFFLINE, measured(25), measured(25, 0.5), "0.5 s, which is too short"),
+        ({"name": "cold_start", "repeats": 5}, measured(5), measured(4), "4 process starts; the minimum is 5"),
         (
             {"name": "batch_sweep", "batches": [1, 2]},
             measured(20, batch=[1] * 10 + [2] * 10),
             measured(20, batch=[1] * 11 + [2] * 9),
-            "9 calls of the batch 2, too few: 10",
+            "9 calls of batch size 2; the minimum is 10",
         ),
         ({"name": "accuracy", "batch": 1}, measured(1), None, ""),
     ],
@@ -228,20 +228,20 @@ def test_a_phase_with_less_than_its_scenario_demands_is_refused(
 
 def test_a_probe_that_counts_needs_its_queries() -> None:
     check_probes(SERVER, [{"valid": True, "queries": 300}, {"valid": False, "queries": 10}])
-    with pytest.raises(InvalidInputError, match="a probe made 299 queries, too few: 300"):
+    with pytest.raises(InvalidInputError, match="299 queries for a probe; the minimum is 300"):
         check_probes(SERVER, [{"valid": True, "queries": 299}])
 
 
 def test_a_run_that_measured_for_longer_than_it_ran_has_failed() -> None:
     failure = find_overrun(20, 10)
     assert failure is not None
-    assert "measured for 20 s, and the runner saw it run for 10 s" in failure.message
+    assert "20 s of measurement, but the runner observed a run of 10 s" in failure.message
     assert find_overrun(9, 10) is None
 
 
 def test_no_more_cpu_time_than_the_container_had() -> None:
     failure = find_overrun(9, 10, 9, 5)
     assert failure is not None
-    assert failure.message == "the harness says that its calls took 9 s of CPU, and the container took 5 s"
+    assert failure.message == "the harness reports 9 s of CPU time in calls, but the container used 5 s"
     assert find_overrun(9, 10, 9, 8) is None
     assert find_overrun(9, 10, 9, None) is None

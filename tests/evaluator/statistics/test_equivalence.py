@@ -24,9 +24,9 @@ def found(low: float, high: float) -> Ratio:
     [
         (0.99, 1.02, QUIET, "equivalent", "within the margin of 5.0%"),
         (0.99, 1.02, None, "equivalent", "within the margin of 5.0%"),
-        (0.94, 1.02, QUIET, "undecided", "reaches across the margin"),
-        (0.99, 1.08, QUIET, "undecided", "runs a side would decide"),
-        (0.99, 1.02, LOUD, "undecided", "the noise alone reaches beyond the margin"),
+        (0.94, 1.02, QUIET, "undecided", "crosses the margin"),
+        (0.99, 1.08, QUIET, "undecided", "runs per side would decide"),
+        (0.99, 1.02, LOUD, "undecided", "the noise alone exceeds the margin"),
         (1.08, 1.12, QUIET, "different", "+10.0%, beyond the margin of 5.0%, which is worse"),
         (0.88, 0.92, QUIET, "different", "-10.0%, beyond the margin of 5.0%, which is better"),
         (1.06, 1.10, LOUD, "different", "+8.0%, beyond the margin of 5.0%, which is worse"),
@@ -43,10 +43,10 @@ def test_a_margin_is_decided_by_the_whole_interval(
 @pytest.mark.parametrize(
     ("low", "high", "control", "answer", "reason"),
     [
-        (0.99, 1.02, QUIET, "undecided", "no evidence that there is none: about 34 runs a side would decide"),
-        (1.02, 1.04, QUIET, "different", "more than the spread of the runs explains, which is better"),
+        (0.99, 1.02, QUIET, "undecided", "prove equality: at this spread, about 34 runs per side would decide"),
+        (1.02, 1.04, QUIET, "different", "more than the spread of runs explains, which is better"),
         (0.95, 0.99, None, "different", "which is worse"),
-        (1.001, 1.009, QUIET, "different", "more than the spread of the runs explains"),
+        (1.001, 1.009, QUIET, "different", "more than the spread of runs explains"),
     ],
 )
 def test_without_a_margin_nothing_is_equivalent(
@@ -59,7 +59,10 @@ def test_without_a_margin_nothing_is_equivalent(
 
 def test_one_run_each_decides_nothing() -> None:
     judged = judge("latency_p50", "lower", Ratio(2.0, UNBOUNDED, UNBOUNDED, 1, paired=False), None, 0.05)
-    assert (judged.answer, judged.reason) == ("undecided", "+100.0%, in one run each, which says nothing of other runs")
+    assert (judged.answer, judged.reason) == (
+        "undecided",
+        "+100.0%, in one run each, which does not show how runs vary",
+    )
 
 
 def test_a_metric_without_a_direction_is_no_better_and_no_worse() -> None:
@@ -93,8 +96,8 @@ def quality(value: float, low: float, high: float) -> Metric:
         (quality(0.80, 0.74, 0.86), None, "undecided", "equal on these samples"),
         (quality(0.80 * (1 - 1e-14), 0.74, 0.86), None, "undecided", "equal on these samples"),
         (quality(0.80 * (1 - 1e-6), 0.74, 0.86), None, "undecided", "less than 0.01% apart on these samples"),
-        (quality(0.82, 0.76, 0.87), None, "undecided", "other samples may say otherwise"),
-        (quality(0.99, 0.96, 1.00), None, "different", "more than the choice of samples explains"),
+        (quality(0.82, 0.76, 0.87), None, "undecided", "other samples may not confirm"),
+        (quality(0.99, 0.96, 1.00), None, "different", "more than sampling explains"),
         (
             quality(0.82, 0.76, 0.87),
             0.05,
@@ -118,11 +121,11 @@ def test_quality_is_exact_on_the_samples(other: Metric, margin: float | None, an
 @pytest.mark.parametrize(
     ("first", "second", "answer", "reason"),
     [
-        (300, 200, "different", "of 10000 samples 300 only the first decides right, 200 only the second (p = 8.9e-06)"),
-        (300, 200, "different", "more than the choice of samples explains, and the second is worse"),
-        (20, 24, "undecided", "no difference was found, which is no evidence that there is none"),
-        (0, 0, "equal", "equal on these samples; each of 10000 samples counts alike for both"),
-        (40, 40, "undecided", "equal on these samples; of 10000 samples 40 only the first decides right"),
+        (300, 200, "different", "300 only the first predicts correctly, 200 only the second (p = 8.9e-06)"),
+        (300, 200, "different", "more than sampling explains, and the second is worse"),
+        (20, 24, "undecided", "no difference detected, which does not prove equality"),
+        (0, 0, "equal", "equal on these samples; both models give the same result on each of 10000 samples"),
+        (40, 40, "undecided", "equal on these samples; of 10000 samples, 40 only the first predicts correctly"),
         (300, 200, "different", "1.00 points lower (-1.11% relative) on these samples; of 10000"),
         (300, 200, "different", "; 95 % interval of the difference for other samples: [-1.448, -0.559] points"),
         (0, 0, "equal", "; 95 % interval of the difference for other samples: [-0.04787, 0.04787] points"),
@@ -140,7 +143,10 @@ def test_quality_is_decided_by_the_pairs_of_samples(first: int, second: int, ans
 
 @pytest.mark.parametrize(
     ("ci", "ends"),
-    [(Interval(0.01, 0.0625), "the difference for other samples: [0.01, 0.0625]"), (UNBOUNDED, "that there is none")],
+    [
+        (Interval(0.01, 0.0625), "the difference for other samples: [0.01, 0.0625]"),
+        (UNBOUNDED, "does not prove equality"),
+    ],
 )
 def test_errors_have_no_percentage_points(ci: Interval, ends: str) -> None:
     a, b = (Metric("mae", value, "", "lower", 30, Interval(value, value), 1) for value in (0.5, 0.46))
@@ -167,10 +173,10 @@ def test_a_margin_of_quality_is_decided_by_the_values_whatever_the_test_says() -
 @pytest.mark.parametrize(
     ("value", "margin", "answer", "reason"),
     [
-        (0.5, None, "different", "+0.5 from 0, of which there is no ratio, on these samples, more than"),
-        (0.5, 0.1, "different", "+0.5 from 0, of which there is no ratio, on these samples, beyond the margin"),
+        (0.5, None, "different", "+0.5 from 0 (no ratio) on these samples, more than"),
+        (0.5, 0.1, "different", "+0.5 from 0 (no ratio) on these samples, beyond the margin"),
         (0.0, 0.1, "equivalent", "equal on these samples, within the margin"),
-        (0.0, None, "undecided", "equal on these samples, and other samples may say otherwise"),
+        (0.0, None, "undecided", "equal on these samples, which other samples may not confirm"),
     ],
 )
 def test_quality_that_is_zero_has_a_difference_and_no_ratio(
@@ -184,8 +190,8 @@ def test_quality_that_is_zero_has_a_difference_and_no_ratio(
 @pytest.mark.parametrize(
     ("adjusted", "comparisons", "reason"),
     [
-        (0.09, 3, "(p = 0.09, which is 0.03 adjusted for 3 comparisons by Holm's method): no difference was found"),
-        (0.03, 1, "(p = 0.03, but the 95 % interval of the difference includes 0): no difference was found"),
+        (0.09, 3, "(p = 0.09 after Holm's correction for 3 comparisons, 0.03 before): no difference detected"),
+        (0.03, 1, "(p = 0.03, but the 95 % interval of the difference includes 0): no difference detected"),
     ],
 )
 def test_why_a_small_p_finds_no_difference_is_said(adjusted: float, comparisons: int, reason: str) -> None:

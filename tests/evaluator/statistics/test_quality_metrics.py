@@ -181,7 +181,7 @@ def test_mean_iou_is_of_all_pixels_class_by_class() -> None:
     rows = np.array([[0, 0, 6, 10], [0, 1, 1, 2], [1, 0, 0, 10], [2, 1, 2, 2]])
     found = estimate_quality("miou", (6 / 20 + 3 / 4) / 2, 3, {"miou": rows})
     assert found.value == pytest.approx(0.525)
-    with pytest.raises(InvalidInputError, match=r"says miou is 0.6, and its measures say 0.525"):
+    with pytest.raises(InvalidInputError, match=r"reports miou 0.6, but its measures give 0.525"):
         estimate_quality("miou", 0.6, 3, {"miou": rows})
 
 
@@ -266,5 +266,5 @@ def test_measures_that_do_not_fit_are_refused(metric: str) -> None:
 @pytest.mark.parametrize("write", [lambda path: path.write_bytes(b"no tensors"), lambda path: path.mkdir()])
 def test_a_file_that_is_none_is_refused(write: Callable[[Path], object], tmp_path: Path) -> None:
     write(tmp_path / "measures")
-    with pytest.raises(InvalidInputError, match="cannot be read"):
+    with pytest.raises(InvalidInputError, match="cannot read the measures"):
         read_measures(tmp_path / "measures")

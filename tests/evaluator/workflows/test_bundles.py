@@ -483,7 +483,7 @@ DISHONEST: dict[str, tuple[Change, str]] = {
         relocked(lambda lock: lock["image"]["platforms"][0].update(python="/../../../tmp/python")),
         "no such platform",
     ),
-    "manifests of other kinds": (relocked(swapped_kinds), "is that of a framework"),
+    "manifests of other kinds": (relocked(swapped_kinds), "has kind framework, expected"),
     "a model's file": (unlisted("digits.onnx"), "lacks model/digits@1.0.0 digits.onnx"),
     "a manifest": (unlisted("the manifest of dataset"), "lacks the manifest of dataset/digits@1.0.0"),
     "the listing of a tree": (unlisted("the listing of"), "lacks dataset/digits@1.0.0 data/"),
@@ -493,12 +493,12 @@ DISHONEST: dict[str, tuple[Change, str]] = {
     "a layer of one platform": (unlisted("layers[0]"), "layers[0]"),
     "a wheel of the other": (unlisted("aarch64"), "aarch64"),
     "the predictions": (unlisted("predictions"), "predictions"),
-    "a run of another lock": (rerun(lambda run: run.update(lock=digest_bytes(b"other"))), "does not fit its lock"),
+    "a run of another lock": (rerun(lambda run: run.update(lock=digest_bytes(b"other"))), "contradicts its lock"),
     "a run on another platform": (rerun(lambda run: run["platform"].update(device="cuda12")), "linux/amd64/cuda12"),
     "a run on another Python": (rerun(lambda run: run["platform"].update(python="3.12")), "Python 3.12"),
     "a run of another image": (
         rerun(lambda run: run.update(isolation="container", image_id=digest_bytes(b"other"))),
-        "does not fit its lock",
+        "contradicts its lock",
     ),
     "a metric that was not asked": (
         rerun(lambda run: run["end"]["metrics"][-1].update(name="top5")),
@@ -551,7 +551,7 @@ MALFORMED: dict[str, tuple[Change, str]] = {
     ),
     "a record that ends in the future": (
         rerun(lambda run: run["end"].update(ended_at=FUTURE)),
-        "ended at 2026-11-22T12:00:00.000001Z, and the clock here says 2026-11-22T12:00:00.000000Z",
+        "ended at 2026-11-22T12:00:00.000001Z, but the clock here is at 2026-11-22T12:00:00.000000Z",
     ),
     "a number that no column holds": (rerun(lambda run: run.update(attempt=2**31)), "$.attempt"),
     "details without end": (

@@ -55,8 +55,8 @@ def test_answers_at_chance_are_warned_of(store: MemoryStore, top1: float, n: int
     reason = find_guessing(WHOLE.lock, run_with(store, top1, n, classes), store)
     assert (reason is not None) == warned
     if reason is not None:
-        right = f"{round(top1 * n)} of {n} samples are answered right"
-        assert reason.startswith(f"no better than chance: {right}, which is no better than guessing among {classes} ")
+        right = f"{round(top1 * n)}/{n} samples predicted correctly"
+        assert reason.startswith(f"no better than chance: {right}, which is no better than chance for {classes} ")
 
 
 def test_the_warning_is_in_the_text_and_the_document(store: MemoryStore, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_the_warning_is_in_the_text_and_the_document(store: MemoryStore, capsys:
     reason = find_guessing(WHOLE.lock, run, store)
     assert reason is not None
     print_answer(run, WHOLE.lock, (), (reason,))
-    assert "warning: no better than chance: 100 of 1000 samples" in capsys.readouterr().out
+    assert "warning: no better than chance: 100/1000 samples" in capsys.readouterr().out
     assert answer_document(run, WHOLE.lock, (), (reason,))["warnings"] == [reason]
 
 
@@ -84,8 +84,8 @@ def test_top1_that_the_most_frequent_label_would_have_is_warned_of(right: int, f
     reason = find_guessing(skewed.lock, run, store)
     assert (reason is not None) == warned
     if reason is not None:
-        assert reason.startswith("no better than always answering the most frequent label: top1 is ")
-        assert f"{frequent} of 38 samples ({frequent / 38:.1%}) have the label 2;" in reason
+        assert reason.startswith("no better than always predicting the most frequent label: top1 is ")
+        assert f"{frequent} of 38 samples ({frequent / 38:.1%}) have label 2;" in reason
 
 
 def test_scores_that_are_not_stored_as_one_tensor_are_not_judged(store: MemoryStore) -> None:

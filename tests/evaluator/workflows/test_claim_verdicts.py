@@ -23,7 +23,7 @@ DATASET = LockedDataset(name="digits", version="1.2.0", digest=variant({}).lock.
 TOP1 = Metric("top1", 0.875, "fraction", "higher", 200, Interval(0.821, 0.917), 1)
 P50 = Metric("latency_p50", 0.0020, "s", "lower", 900, Interval(0.0019, 0.0021), 1)
 
-ADD = "; add it to the metrics of the request, and run again"
+ADD = "; add it to the metrics of the request and run it again"
 
 
 def model(*claims: dict[str, Any]) -> Model:
@@ -50,9 +50,9 @@ def judged(
         (0.875, 0.0, "holds", "on these samples"),
         (0.87, 0.01, "holds", "on these samples"),
         (0.885, 0.01, "holds", "on these samples"),  # the very edge, which no binary number is
-        (0.90, 0.01, "can't be said yet", "200 samples do not tell it"),
-        (0.93, 0.01, "does not hold", "below what is claimed, which is worse"),
-        (0.80, 0.02, "does not hold", "above what is claimed, which is better"),
+        (0.90, 0.01, "can't be said yet", "200 samples are too few"),
+        (0.93, 0.01, "does not hold", "below the claim, which is worse"),
+        (0.80, 0.02, "does not hold", "above the claim, which is better"),
     ],
 )
 def test_quality_is_exact_on_the_samples_that_were_seen(
@@ -66,13 +66,13 @@ def test_quality_is_exact_on_the_samples_that_were_seen(
 @pytest.mark.parametrize(
     ("version", "value", "tolerance", "answer", "reason"),
     [
-        ("1.2.0", 0.9982, 0.0, "does not hold", "the value on these samples is below what is claimed, which is worse"),
+        ("1.2.0", 0.9982, 0.0, "does not hold", "the value on these samples is below the claim, which is worse"),
         ("=1.2.0", 0.9982, 0.0, "does not hold", "below"),
-        (">=1.2.0 <=1.2.0", 0.9962, 0.0, "does not hold", "above what is claimed, which is better"),
+        (">=1.2.0 <=1.2.0", 0.9962, 0.0, "does not hold", "above the claim, which is better"),
         ("1.2.0", 0.9982, 0.001, "holds", "on these samples"),
         ("1.2.0", 358 / 359, 0.0, "holds", "on these samples"),
-        ("^1.0", 0.9982, 0.0, "can't be said yet", "the claim is about any version ^1.0"),
-        ("1.2.0 || 1.3.0", 0.9982, 0.0, "can't be said yet", "name one version"),
+        ("^1.0", 0.9982, 0.0, "can't be said yet", "the claim covers all versions ^1.0"),
+        ("1.2.0 || 1.3.0", 0.9982, 0.0, "can't be said yet", "state one version"),
     ],
 )
 def test_a_claim_about_one_version_is_about_the_same_samples_and_has_no_sampling_error(
@@ -95,10 +95,10 @@ def test_a_claim_about_a_time_keeps_its_interval_where_one_version_is_named() ->
     ("value", "tolerance", "answer", "reason"),
     [
         (0.0020, 0.0002, "holds", "whole interval"),
-        (0.0020, 0.00005, "can't be said yet", "reaches beyond"),
-        (0.0023, 0.0002, "can't be said yet", "reaches beyond"),
-        (0.0030, 0.0002, "does not hold", "below what is claimed, which is better"),
-        (0.0010, 0.0002, "does not hold", "above what is claimed, which is worse"),
+        (0.0020, 0.00005, "can't be said yet", "exceeds"),
+        (0.0023, 0.0002, "can't be said yet", "exceeds"),
+        (0.0030, 0.0002, "does not hold", "below the claim, which is better"),
+        (0.0010, 0.0002, "does not hold", "above the claim, which is worse"),
     ],
 )
 def test_a_time_is_known_as_well_as_its_interval_says(value: float, tolerance: float, answer: str, reason: str) -> None:
@@ -112,7 +112,7 @@ def test_a_time_is_known_as_well_as_its_interval_says(value: float, tolerance: f
 def test_a_time_is_never_decided_by_few_runs(value: float, runs: int) -> None:
     found = judged("latency_p50", value, 0.0002, P50, Conditions(runs=runs))
     assert found.answer == "can't be said yet"
-    assert f"nothing about time is decided by {runs} run(s)" in found.reason
+    assert f"{runs} run(s) cannot decide a claim about time" in found.reason
 
 
 @pytest.mark.parametrize("value", [101.0, 500.0])
@@ -165,7 +165,7 @@ def test_quality_of_a_flagged_run_is_what_it_is() -> None:
 def test_a_metric_that_the_scenario_cannot_give_is_told_from_one_that_was_not_measured() -> None:
     stated = model(*({"metric": name, "value": 1.0, "tolerance": 0.1} for name in ("peak_qps", "throughput")))
     never, unmeasured = judge_claims(stated, DATASET, (), Conditions(scenario="single_stream"))
-    assert (never.possible, never.reason) == (False, "the scenario single_stream does not give peak_qps")
+    assert (never.possible, never.reason) == (False, "scenario single_stream does not measure peak_qps")
     assert (unmeasured.possible, unmeasured.reason) == (True, "this run did not measure throughput" + ADD)
 
 
@@ -187,7 +187,7 @@ def test_claims_of_a_run_ask_whether_it_or_one_of_those_repeated_is_flagged(monk
         claims_of(claimed.lock, flagged, store),
         claims_of(claimed.lock, calm, store, (P50,), (flagged, calm)),
     )
-    assert "flagged: 1.0% of its calls were pre-empted and 50.0% of the time" in alone.reason
+    assert "flagged: 1.0% of calls were pre-empted, off-CPU for 50.0% of call time" in alone.reason
     assert among.reason.startswith("1 of 2 runs have unusable times")
     assert alone.reason.endswith(QUIET_HOST)
     assert among.reason.endswith(QUIET_HOST)
@@ -211,14 +211,14 @@ SEVEN = (0.890, 0.897, 0.899, 0.906, 0.908, 0.911, 0.912)
 @pytest.mark.parametrize(
     ("version", "values", "value", "tolerance", "answer", "reason"),
     [
-        ("1.0.0", SEVEN, 0.90, 0.005, "can't be said yet", "the runs disagree, and the interval over runs reaches"),
+        ("1.0.0", SEVEN, 0.90, 0.005, "can't be said yet", "the runs disagree, and the interval over runs exceeds"),
         ("1.0.0", SEVEN, 0.90, 0.02, "holds", "the whole interval is within"),
-        ("1.0.0", SEVEN, 0.95, 0.02, "does not hold", "the whole interval is below what is claimed"),
+        ("1.0.0", SEVEN, 0.95, 0.02, "does not hold", "the whole interval is below the claim"),
         ("1.0.0", SEVEN[:5], 0.95, 0.02, "can't be said yet", "more runs would narrow it"),
-        ("^1.0", SEVEN, 0.95, 0.02, "can't be said yet", "name one version"),
-        ("^1.0", SEVEN, 0.99, 0.01, "does not hold", "the whole interval is below what is claimed"),
+        ("^1.0", SEVEN, 0.95, 0.02, "can't be said yet", "state one version"),
+        ("^1.0", SEVEN, 0.99, 0.01, "does not hold", "the whole interval is below the claim"),
         ("1.0.0", (0.906,) * 7, 0.90, 0.005, "does not hold", "the value on these samples is above"),
-        ("^1.0", (0.906,) * 7, 0.90, 0.005, "can't be said yet", "200 samples do not tell it"),
+        ("^1.0", (0.906,) * 7, 0.90, 0.005, "can't be said yet", "200 samples are too few"),
     ],
 )
 def test_quality_on_which_repeated_runs_disagree_is_known_as_well_as_their_interval_says(

@@ -219,7 +219,7 @@ def test_runs_that_did_not_take_turns_are_grouped_by_their_lock() -> None:
     assert latency.ratio.ci.low is not None
     assert latency.answer == "undecided"
     assert "not interleaved" in latency.reason
-    assert re.search(r"about \d+ runs a side would decide", latency.reason)
+    assert re.search(r"about \d+ runs per side would decide", latency.reason)
     assert re.search(
         r"`benchlock compare --interleave LOCK LOCK --rounds \d+ --margin latency_p50=0.1`", latency.reason
     )
@@ -241,14 +241,14 @@ def test_one_run_each_tells_no_difference() -> None:
     assert (finding(found).answer, finding(found).ratio.ci.low) == ("undecided", None)
     assert "next: `benchlock compare --interleave LOCK LOCK --rounds 6 --margin" in finding(found).reason
     again = compare_runs([(A, timed(A, 0.001)), (A, timed(A, 0.002))])
-    assert finding(again).reason.endswith("next: `benchlock rerun LOCK` of a request that states `equivalence`")
+    assert finding(again).reason.endswith("next: `benchlock rerun LOCK` for a request with `equivalence`")
 
 
 @pytest.mark.parametrize(
     ("margins", "reason"),
     [
         ({"latency_p50": 0.05}, r"about 16 runs .*next: `benchlock .* --rounds 18 --margin latency_p50=0.05`$"),
-        ({}, r"no 1000 runs a side would decide .*next: a wider `--margin`, or a quieter host$"),
+        ({}, r"even 1000 runs per side would not decide.*next: a wider `--margin`, or a quieter host$"),
     ],
 )
 def test_an_undecided_comparison_names_how_many_rounds_decide(margins: Mapping[str, float], reason: str) -> None:
@@ -291,7 +291,7 @@ def test_quality_on_other_samples_is_never_decided(case: dict[str, Any], second:
     judged = finding(found, "top1")
     assert any(reason.endswith("the dataset differs") for reason in found.reasons)
     assert (judged.answer, judged.ratio.ci) == ("undecided", UNBOUNDED)
-    assert judged.reason == "the runs are of different datasets, versions or splits: no common samples"
+    assert judged.reason == "the runs have different datasets, versions or splits: no common samples"
 
 
 def test_runs_of_one_lock_are_compared_one_by_one() -> None:
@@ -365,8 +365,8 @@ def test_runs_of_another_host_are_not_comparable() -> None:
 @pytest.mark.parametrize(
     ("locks", "margins", "error", "reason"),
     [
-        ([A], {}, InvalidInputError, "one lock alone"),
-        ([A, B], {"miou": 0.1}, InvalidInputError, "not every lock asks for miou"),
+        ([A], {}, InvalidInputError, "at least two locks"),
+        ([A, B], {"miou": 0.1}, InvalidInputError, "not every lock measures miou"),
         ([A, lock("digits", limits={"time": "9m", "memory": "2GiB", "cpus": 2, "processes": 256})], {},
          RefusedError, "the limits differ"),
         ([A, variant({"harness": "another"}).lock], {}, RefusedError, "the harness differs"),

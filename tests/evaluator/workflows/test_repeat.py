@@ -38,7 +38,7 @@ def test_it_stops_when_the_interval_is_narrow_enough() -> None:
     found = repeat(once, {"latency_p50": 0.01}, 20)
     assert found.narrow
     assert 6 <= len(found.runs) == len(told) < 20
-    assert f"narrow enough after {len(told)} runs" in found.reason
+    assert f"within the requested widths after {len(told)} runs" in found.reason
     assert (p50(found).metric.n, p50(found).wanted) == (len(told), 0.01)
     assert 0 < p50(found).width <= 0.01
 
@@ -47,8 +47,8 @@ def test_it_says_that_it_is_not() -> None:
     once, told = runs_of(*[0.010, 0.014] * 4)
     found = repeat(once, {"latency_p50": 0.01}, 8)
     assert (len(told), found.narrow) == (8, False)
-    assert found.reason.startswith("not narrow enough after 8 runs: latency_p50 ± ")
-    assert found.reason.endswith("1.0% was asked for")
+    assert found.reason.startswith("intervals still too wide after 8 runs: latency_p50 ± ")
+    assert found.reason.endswith("requested 1.0%")
 
 
 def test_what_is_self_reported_does_not_end_it() -> None:
@@ -64,7 +64,7 @@ def test_what_is_self_reported_does_not_end_it() -> None:
     found = repeat(reported, {"latency_p50": 0.5}, 9)
     assert (len(told), found.narrow) == (9, False)
     assert found.reason == (
-        "not narrow enough after 9 runs: latency_p50 ± 0.0% (self-reported, so it decides nothing), 50.0% was asked for"
+        "intervals still too wide after 9 runs: latency_p50 ± 0.0% (self-reported, so informational), requested 50.0%"
     )
 
 
@@ -77,14 +77,14 @@ def test_it_does_not_look_before_the_sixth_run() -> None:
 def test_without_a_width_all_runs_are_made() -> None:
     once, _ = runs_of(*[0.01] * 3)
     found = repeat(once, {}, 3)
-    assert (len(found.runs), found.narrow, found.reason) == (3, True, "all 3 runs are made")
+    assert (len(found.runs), found.narrow, found.reason) == (3, True, "all 3 runs completed")
 
 
 def test_a_run_that_fails_ends_it() -> None:
     once, told = runs_of(0.01, 0.01, None, 0.01)
     found = repeat(once, {}, 4)
     assert (len(told), found.narrow) == (3, False)
-    assert found.reason == f"{found.runs[-1].id} is not done"
+    assert found.reason == f"{found.runs[-1].id} did not complete"
     assert p50(found).metric.n == 2
 
 
@@ -102,7 +102,7 @@ def test_times_are_over_the_runs_and_quality_that_never_varies_is_that_of_each()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "most", "reason"), [({"miou": 0.1}, 20, "does not ask for miou"), ({"top1": 0.1}, 5, "too few")]
+    ("wanted", "most", "reason"), [({"miou": 0.1}, 20, "does not measure miou"), ({"top1": 0.1}, 5, "too few")]
 )
 def test_what_cannot_be_decided_is_refused(wanted: dict[str, float], most: int, reason: str) -> None:
     with pytest.raises(InvalidInputError, match=reason):

@@ -77,7 +77,7 @@ OTHER = {"cpu_model": "Another CPU"}
         (SCORES, MOVED, {}, "not reproduced", "different", "on the same kind of processor"),
         (SCORES, MOVED, OTHER, "reproduced", "same decisions", "every decision is the same"),
         (SCORES, SCORES[:, ::-1].copy(), OTHER, "not reproduced", "different", "2 decisions"),
-        (SCORES, None, {}, "not reproduced", "different", "only one of the runs left predictions"),
+        (SCORES, None, {}, "not reproduced", "different", "only one of the runs has predictions"),
         (None, None, {}, "reproduced", None, "no predictions were asked for"),
     ],
 )
@@ -164,14 +164,14 @@ def test_damaged_and_contradicted_runs_are_skipped_and_named(records: Records, d
     latest = find_latest_done(runs, LOCK.id)
     assert latest.run == sound
     assert latest.skipped == (
-        f"{damaged.id} was skipped: its record is damaged",
+        f"skipped {damaged.id}: its record is damaged",
         *(
-            f"{run.id} was skipped: its record contradicts its evidence: top1 differs"
+            f"skipped {run.id}: its record contradicts its evidence: top1 differs"
             for run in sorted(forged, key=lambda run: run.id, reverse=True)
         ),
     )
     runs.contradicted += (sound.id,)
-    with pytest.raises(InvalidInputError, match="nothing to compare with") as caught:
+    with pytest.raises(InvalidInputError, match="to compare with") as caught:
         find_latest_done(runs, LOCK.id)
     assert damaged.id in caught.value.what
 
@@ -186,7 +186,7 @@ def test_a_run_that_is_recorded_later_under_an_older_id_is_not_the_latest_one_be
 
 def test_a_lock_without_a_done_run_has_nothing_to_be_held_against(records: Records) -> None:
     kept(records, 0, "cancelled")
-    with pytest.raises(InvalidInputError, match="nothing to compare with") as caught:
+    with pytest.raises(InvalidInputError, match="to compare with") as caught:
         find_latest_done(records, LOCK.id)
     assert caught.value.next_step is not None
     assert "--against" in caught.value.next_step

@@ -180,7 +180,7 @@ def test_more_memory_than_the_limit_is_a_class_of_failure(bench: Bench, layered:
 @pytest.mark.engine
 def test_more_time_than_the_limit_is_a_class_of_failure(bench: Bench, layered: Evaluation, engine: Engine) -> None:
     run = bench.runner(engine).run(bench.stored(layered.lock(limits=limits(seconds=0.2))))
-    assert failed(run) == ("timeout", "it ran longer than the limit of 0.2 s, and was ended")
+    assert failed(run) == ("timeout", "time limit of 0.2 s exceeded; the run was stopped")
     assert engine.remove(run.id) == 0
 
 
@@ -305,7 +305,7 @@ def test_a_run_as_a_process_is_recorded_with_what_it_does_not_enforce(bench: Ben
     assert validity is not None
     assert validity.valid is run.end.details["loadgen"]["valid"]
     assert len(bench.said) == 1
-    assert bench.said[0].startswith("running as a process, since the image has no layers")
+    assert bench.said[0].startswith("running as a process because the image has no layers")
     assert bench.leftovers() == []
 
 
@@ -323,7 +323,7 @@ def test_a_run_needs_its_own_platform_alone(bench: Bench, bare: Evaluation) -> N
     start = structs.replace(run.start, platform={**run.start.platform, "arch": "arm64"})
     bench.runner(None).run(lock, isolation="process", original=Run(start, run.end))
     assert bench.said == [
-        "running on linux/amd64/cpu; the lock also has\n  linux/arm64/cpu: this host is linux/amd64",
+        "running on linux/amd64/cpu; other platforms of the lock\n  linux/arm64/cpu: this host is linux/amd64",
     ]
 
 
@@ -343,7 +343,7 @@ def test_a_runner_accounts_for_the_whole_wall_clock_of_a_run(bench: Bench, bare:
 
 def test_a_process_is_ended_for_its_time(bench: Bench, bare: Evaluation) -> None:
     run = bench.runner(None).run(bench.stored(bare.lock(limits=limits(seconds=0.1))), isolation="process")
-    assert failed(run) == ("timeout", "it ran longer than the limit of 0.1 s, and was ended")
+    assert failed(run) == ("timeout", "time limit of 0.1 s exceeded; the run was stopped")
     assert bench.said == []  # it was asked for
 
 
@@ -358,7 +358,7 @@ def test_a_process_without_what_it_needs_says_what_that_is(bench: Bench, bare: E
         wheels=wheels,
     )
     run = bench.runner(None).run(bench.stored(bare.lock(platforms=(platform,))))
-    assert failed(run) == ("load", "the environment lacks numpy, which the harness imports")
+    assert failed(run) == ("load", "missing packages that the harness imports: numpy")
 
 
 def test_a_container_that_cannot_be_had_starts_nothing(bench: Bench, bare: Evaluation) -> None:

@@ -120,7 +120,7 @@ def test_a_peak_follows_from_the_logs_of_all_its_probes(bench: Bench, bare: Eval
     def joined(parts: list[bytes]) -> bytes:
         return SEPARATOR + SEPARATOR.join(parts)
 
-    assert f"{len(logs)} probes, and left {len(logs) - 1} logs" in reasons("peak-loadgen-detail", joined(logs[:-1]))
+    assert f"{len(logs)} probes, but wrote {len(logs) - 1} logs" in reasons("peak-loadgen-detail", joined(logs[:-1]))
     assert "log 1" in reasons("peak-loadgen-detail", joined([logs[-1], *logs[1:]]))
     for name in ("completed_qps", "queries"):
         forged = json.loads(json.dumps(result))

@@ -117,12 +117,12 @@ FAILURES: dict[FailureClass, tuple[Callable[[Author], Lock], str, str]] = {
     ),
     "timeout": (
         lambda author: breaking(author, 2, "hang").lock(metrics=("top1",), limits=limits(seconds=6)),
-        "it ran longer than the limit of 6 s, and was ended",
+        "time limit of 6 s exceeded; the run was stopped",
         "last words before hang",
     ),
     "crash": (
         lambda author: breaking(author, 3, "segfault").lock(metrics=("top1",)),
-        "the accuracy phase was killed by SIGSEGV",
+        "was killed by SIGSEGV",
         "Fatal Python error: Segmentation fault",
     ),
     "load": (unreadable, "not a graph: bad magic", ""),
@@ -132,7 +132,7 @@ FAILURES: dict[FailureClass, tuple[Callable[[Author], Lock], str, str]] = {
         "RuntimeError: node Conv_3: no kernel for it",
         "last words before error",
     ),
-    "golden": (divided, "it is the expected value times 0.00392157: look at scale", ""),
+    "golden": (divided, "found is expected times 0.00392157: look at scale", ""),
     "loadgen-invalid": (hasty, "Ran out of generated queries", "last words before haste"),
 }
 

@@ -18,7 +18,7 @@ from benchlock.registry.requests.hardware_requirements import (
 from benchlock.registry.text.quantities import Amount
 
 GIB = 1 << 30
-ABSENT = "nvidia-smi is not there"
+ABSENT = "nvidia-smi not found"
 A100 = Accelerator("NVIDIA A100-SXM4-40GB", 40 * GIB, "535.104.05")
 H200 = Accelerator("NVIDIA H200 NVL", 143771 << 20, "550.54.15")
 UNSAID = Accelerator("NVIDIA GB10", None, "580.95")

@@ -273,7 +273,7 @@ def test_runs_are_compared(client: Client, registry: LocalRegistry, runs: list[R
     repeated = client.post("/v1/comparisons", json={"runs": [runs[-1].id, again.id, runs[-1].id, again.id]})
     assert repeated.json()["arms"] == document["arms"]
     alone = client.post("/v1/comparisons", json={"runs": [again.id, again.id]})
-    assert (alone.status_code, alone.json()["detail"]) == (422, "one run alone cannot be compared")
+    assert (alone.status_code, alone.json()["detail"]) == (422, "a comparison needs at least two runs")
     assert client.post("/v1/comparisons", json={"runs": [again.id, OTHER]}).status_code == 404
 
 
@@ -334,7 +334,7 @@ def test_a_verdict_skips_damaged_runs_and_names_them(
     answer = client.post("/v1/verdicts", json={"run": again.id})
     assert answer.status_code == 200, answer.text
     assert answer.json()["original"] == runs[-1].id
-    assert f"{damaged.id} was skipped: its record is damaged" in answer.json()["reported"]
+    assert f"skipped {damaged.id}: its record is damaged" in answer.json()["reported"]
 
 
 def test_a_hidden_run_is_for_administrators_alone(client: Client, runs: list[Run]) -> None:

@@ -47,7 +47,7 @@ def forge_labels(lock: Lock) -> Lock:
 def test_a_lock_with_other_labels_than_its_dataset_is_refused(client: Client, published: Variant) -> None:
     refused = client.post("/v1/locks", json={"text": dump(forge_labels(published.lock))})
     assert refused.status_code == 422, refused.text
-    assert "the lock and the manifest of dataset/digits@1.0.0 disagree" in refused.json()["detail"]
+    assert "the lock contradicts the manifest of dataset/digits@1.0.0" in refused.json()["detail"]
     assert client.post("/v1/locks", json={"text": dump(published.lock)}).status_code == 201
 
 

@@ -89,25 +89,25 @@ def test_the_accuracy_phase_is_run_when_quality_is_asked(
     ("path", "value", "message"),
     [
         (["threads"], 0, "threads: 0 is less than 1"),
-        (["threads"], True, "threads: True is of a wrong type"),
-        (["seeds", "qsl"], 1 << 32, "seeds.qsl: 4294967296 is no 32-bit number"),
-        (["seeds", "schedule"], -1, "seeds.schedule: -1 is no 32-bit number"),
-        (["trace"], "full", "trace: 'full' is not built"),
-        (["metrics"], ["top1", "bleu"], r"metrics\[1\]: 'bleu' is not built"),
+        (["threads"], True, "threads: True has the wrong type"),
+        (["seeds", "qsl"], 1 << 32, "seeds.qsl: 4294967296 is not a 32-bit number"),
+        (["seeds", "schedule"], -1, "seeds.schedule: -1 is not a 32-bit number"),
+        (["trace"], "full", "trace: 'full' is not supported"),
+        (["metrics"], ["top1", "bleu"], r"metrics\[1\]: 'bleu' is not supported"),
         (["metrics"], ["top1", "map"], "metrics: map needs predictions of type detections"),
         (["metrics"], ["miou"], "metrics: miou needs an output of type mask"),
-        (["scenario", "name"], "interactive", "scenario.name: 'interactive' is not built"),
+        (["scenario", "name"], "interactive", "scenario.name: 'interactive' is not supported"),
         (["scenario", "min_queries"], None, "scenario.min_queries: absent"),
-        (["model", "predictor"], "../evil", "model.predictor: '../evil' is no name of a predictor"),
-        (["model", "inputs", 0, "type"], "video", r"model.inputs\[0\].type: 'video' is not built"),
+        (["model", "predictor"], "../evil", "model.predictor: unknown predictor '../evil'"),
+        (["model", "inputs", 0, "type"], "video", r"model.inputs\[0\].type: 'video' is not supported"),
         (["model", "inputs", 0, "type"], "constant", r"model.inputs\[0\].value: absent"),
         (["model", "inputs", 0, "type"], "state", r"model.inputs\[0\].initial: absent"),
-        (["model", "inputs", 0, "field"], 1, r"model.inputs\[0\].field: 1 is of a wrong type"),
+        (["model", "inputs", 0, "field"], 1, r"model.inputs\[0\].field: 1 has the wrong type"),
         (["model", "inputs", 0, "shape"], [1, 2], r"model.inputs\[0\].shape: no axis is null"),
-        (["model", "inputs", 0, "batch_axis"], 4, r"model.inputs\[0\].batch_axis: 4 is no axis"),
+        (["model", "inputs", 0, "batch_axis"], 4, r"model.inputs\[0\].batch_axis: 4 is not an axis"),
         (["model", "inputs", 0, "steps"], [{"a": {}, "b": {}}], r"model.inputs\[0\].steps\[0\]: a step has one key"),
-        (["model", "outputs", 0, "type"], "song", r"model.outputs\[0\].type: 'song' is not built"),
-        (["model", "outputs", 0, "reduce"], "sum", r"model.outputs\[0\].reduce: 'sum' is not built"),
+        (["model", "outputs", 0, "type"], "song", r"model.outputs\[0\].type: 'song' is not supported"),
+        (["model", "outputs", 0, "reduce"], "sum", r"model.outputs\[0\].reduce: 'sum' is not supported"),
         (["model", "outputs", 0, "type"], "tensor", "metrics: top1 needs an output of type class"),
         (["model", "files"], [{"path": "x"}], r"model.files\[0\].role: absent"),
     ],
@@ -127,7 +127,7 @@ def test_inputs_agree_on_a_fixed_batch(job: dict[str, Any]) -> None:
     first = job["model"]["inputs"][0]
     first |= {"shape": [2, 1, 8, 12], "batch_axis": 0}
     job["model"]["inputs"].append(first | {"name": "other", "shape": [3, 1, 8, 12]})
-    with pytest.raises(JobError, match=r"their batches differ: \[2, 3\]"):
+    with pytest.raises(JobError, match=r"batch sizes differ: \[2, 3\]"):
         parse_job(job)
 
 

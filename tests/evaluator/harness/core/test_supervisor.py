@@ -20,7 +20,7 @@ from tests.evaluator.harness.conftest import write_job
 @pytest.mark.parametrize(
     ("code", "memory_ran_out", "kind", "message"),
     [
-        (-signal.SIGKILL, True, "out-of-memory", "its memory limit was reached"),
+        (-signal.SIGKILL, True, "out-of-memory", "memory limit reached"),
         (-signal.SIGKILL, False, "crash", "killed by SIGKILL"),
         (-signal.SIGSEGV, True, "crash", "killed by SIGSEGV"),
         (-signal.SIGABRT, False, "crash", "killed by SIGABRT"),
@@ -40,7 +40,7 @@ def test_a_phase_that_may_not_be_a_process_names_the_limit(tmp_path: Path, monke
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refused)
-    with pytest.raises(Failure, match=r"the accuracy phase could not be started: .* \(limits\.processes\) was reached"):
+    with pytest.raises(Failure, match=r"could not start: .* \(limits\.processes\) reached"):
         fork_phase("accuracy", lambda: None, tmp_path, 1)
 
 

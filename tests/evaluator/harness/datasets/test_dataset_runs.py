@@ -82,6 +82,4 @@ def test_a_library_that_only_some_jobs_need_may_be_missing(
     assert run(job | {"scenario": {"name": "accuracy", "warmup": 0, "batch": 4}}).result["outcome"] == "done"
     failure = run(of_rows(job, "parquet")).result["failure"]
     assert failure["class"] == "load"
-    assert failure["message"].startswith(
-        "a dataset in parquet needs pyarrow, which the environment lacks: make the image"
-    )
+    assert failure["message"].startswith("a dataset in parquet needs pyarrow, which is not installed: build the image")

@@ -63,12 +63,12 @@ def test_a_split_without_labels_is_unlabelled(tmp_path: Path, text: str) -> None
 @pytest.mark.parametrize(
     ("text", "samples", "message"),
     [
-        ("path,label\na,1\n", 2, "has 1 samples, its manifest says 2"),
+        ("path,label\na,1\n", 2, "has 1 samples, but its manifest states 2"),
         ("path,label\n", 0, "no samples"),
-        ("path,label\na,1\nb,bird\n", 2, "test.csv line 3: 'bird' is neither an index nor a name"),
-        ("path,label\na,1\nb,\n", 2, "line 3: no label, and other samples have one"),
+        ("path,label\na,1\nb,bird\n", 2, "test.csv line 3: 'bird' is neither a label index nor a label name"),
+        ("path,label\na,1\nb,\n", 2, "line 3: label missing, but other samples have one"),
         ("picture,label\na,1\n", 1, "no column 'path'"),
-        ("path,label\n../../etc/passwd,1\n", 1, "leads out of the dataset"),
+        ("path,label\n../../etc/passwd,1\n", 1, "outside the dataset"),
     ],
 )
 def test_an_index_that_is_wrong_says_where(tmp_path: Path, text: str, samples: int, message: str) -> None:
@@ -99,12 +99,12 @@ def test_idx_pictures_without_labels_are_unlabelled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (idx(np.zeros((2, 4, 4), np.uint8))[:-1], "bytes are not the"),
+        (idx(np.zeros((2, 4, 4), np.uint8))[:-1], "bytes, but its header states"),
         (gzip.compress(idx(np.zeros((2, 4, 4), np.uint8)))[:-9], "EOFError"),
-        (b"\x89PNG", "no idx file"),
-        (b"", "no idx file"),
-        (idx(np.zeros((2, 4, 4), np.float32)), "float32 .* are no 8-bit pictures"),
-        (idx(np.zeros(2, np.uint8)), "are no 8-bit pictures"),
+        (b"\x89PNG", "not an idx file"),
+        (b"", "not an idx file"),
+        (idx(np.zeros((2, 4, 4), np.float32)), "float32 .* is not an array of 8-bit pictures"),
+        (idx(np.zeros(2, np.uint8)), "is not an array of 8-bit pictures"),
     ],
     ids=["cut", "cut-gzip", "png", "empty", "floats", "one-axis"],
 )
@@ -122,5 +122,5 @@ def test_a_label_a_picture(tmp_path: Path) -> None:
 
 
 def test_a_format_that_is_not_built_is_a_failure(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match="'tfrecord' is not built"):
+    with pytest.raises(Failure, match="'tfrecord' is not supported"):
         open_samples(Dataset("tfrecord", {"samples": 1}, None), tmp_path)

@@ -126,14 +126,26 @@ def test_scores_alone_are_of_class_0_and_no_box_is_none() -> None:
 @pytest.mark.parametrize(
     ("changes", "outputs", "message"),
     [
-        ({}, {"boxes": np.zeros((3, 5)), "scores": np.ones((3, 1))}, r"\[3, 5\] a sample, not a list of boxes"),
-        ({}, {"boxes": np.zeros((3, 2, 4)), "scores": np.ones((3, 2))}, r"\[3, 2, 4\] a sample, not a list"),
-        ({}, {"boxes": np.zeros((3, 4)), "scores": np.ones((2, 3))}, r"scores: \[2, 3\] a sample, for 3 boxes"),
-        ({"classes": "c"}, {"boxes": np.zeros((3, 4)), "scores": np.ones((3, 2)), "c": np.ones(3)}, "2 scores a box"),
-        ({"classes": "c"}, {"boxes": np.zeros((1, 4)), "scores": np.ones(1), "c": np.array([0.5])}, "no whole number"),
-        ({"classes": "c"}, {"boxes": np.zeros((1, 4)), "scores": np.ones(1), "c": np.ones((1, 2))}, "2 classes a box"),
-        ({"count": "n"}, {"boxes": np.zeros((3, 4)), "scores": np.ones(3), "n": np.array(4)}, "4 is no count of 3"),
-        ({"count": "n"}, {"boxes": np.zeros((3, 4)), "scores": np.ones(3), "n": np.ones(2)}, "no count of 3"),
+        ({}, {"boxes": np.zeros((3, 5)), "scores": np.ones((3, 1))}, r"\[3, 5\] per sample, not a list of boxes"),
+        ({}, {"boxes": np.zeros((3, 2, 4)), "scores": np.ones((3, 2))}, r"\[3, 2, 4\] per sample, not a list"),
+        ({}, {"boxes": np.zeros((3, 4)), "scores": np.ones((2, 3))}, r"scores: \[2, 3\] per sample for 3 boxes"),
+        ({"classes": "c"}, {"boxes": np.zeros((3, 4)), "scores": np.ones((3, 2)), "c": np.ones(3)}, "2 scores per box"),
+        ({"classes": "c"}, {"boxes": np.zeros((1, 4)), "scores": np.ones(1), "c": np.array([0.5])}, "not an integer"),
+        (
+            {"classes": "c"},
+            {"boxes": np.zeros((1, 4)), "scores": np.ones(1), "c": np.ones((1, 2))},
+            "2 classes per box",
+        ),
+        (
+            {"count": "n"},
+            {"boxes": np.zeros((3, 4)), "scores": np.ones(3), "n": np.array(4)},
+            "4 is not a number of boxes up to 3",
+        ),
+        (
+            {"count": "n"},
+            {"boxes": np.zeros((3, 4)), "scores": np.ones(3), "n": np.ones(2)},
+            "not a number of boxes up to 3",
+        ),
     ],
 )
 def test_outputs_that_make_no_boxes_say_why(changes: dict[str, Any], outputs: dict[str, Any], message: str) -> None:

@@ -80,7 +80,7 @@ def test_a_timed_run_fails_too(
     job["model"]["outputs"][0]["steps"] = []
     found = unsound(job, "nan", 0)
     assert found["class"] == "non-finite"
-    assert found["message"].startswith("output scores in answers that were timed: 1 of 6 values are not finite")
+    assert found["message"].startswith("output scores in timed answers: 1 of 6 values are not finite")
 
 
 def test_a_step_that_nan_breaks_is_a_failure_of_the_model_and_not_of_the_step(

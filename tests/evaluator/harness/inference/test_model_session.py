@@ -114,9 +114,9 @@ def test_a_constant_with_a_batch_axis_is_repeated_for_each_sample(job: dict[str,
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dtype": "uint8", "value": 256}, "input k, value: ValueError: 256 is no uint8"),
-        ({"dtype": "int32", "value": 0.5}, "input k, value: ValueError: 0.5 is no int32"),
-        ({"value": [1]}, r"its shape is \[1\], the manifest says \[\]"),
+        ({"dtype": "uint8", "value": 256}, "input k, value: ValueError: 256 is not of type uint8"),
+        ({"dtype": "int32", "value": 0.5}, "input k, value: ValueError: 0.5 is not of type int32"),
+        ({"value": [1]}, r"its shape is \[1\], but the manifest states \[\]"),
     ],
 )
 def test_a_constant_that_is_not_what_its_port_says_is_refused(
@@ -133,7 +133,7 @@ def test_a_field_must_be_there_and_named_where_there_are_several(job: dict[str, 
     with pytest.raises(Failure, match="input b: the dataset has no field 'right'; it has left"):
         predicted(model, tmp_path, samples_of(left=LEFT))
     del job["model"]["inputs"][0]["field"]
-    with pytest.raises(Failure, match="input a: it names no field, and the dataset has left, right"):
+    with pytest.raises(Failure, match="input a: no field is specified, but the dataset has left, right"):
         predicted(parse_job({**job, "metrics": []}).model, tmp_path, samples_of(left=LEFT, right=RIGHT))
 
 
@@ -238,7 +238,7 @@ def test_a_tensor_is_fed_by_numbers_alone(job: dict[str, Any], tmp_path: Path) -
     model = model_of(job, [port("x", [None, 2])], [port("y", [None, 2])])
     for source, message in ((b"RIFF", "an encoded file"), ("words", "a text")):
         samples = Samples(lambda _number, given=source: {"x": given}, ["a"], None, frozenset(("x",)))  # type: ignore[misc]
-        with pytest.raises(Failure, match=f"input x: its type is tensor, and the dataset holds {message}"):
+        with pytest.raises(Failure, match=f"input x: its type is tensor, but the dataset has {message}"):
             Pipeline(model, tmp_path).prepare(samples, 0)
 
 
@@ -246,17 +246,17 @@ def test_a_state_that_changes_its_shape_is_refused(job: dict[str, Any], tmp_path
     model = remembering(job, tmp_path, "never")
     nodes = [helper.make_node("Add", ["x", "before"], ["total"]), helper.make_node("Shape", ["x"], ["after"])]
     graph(tmp_path, nodes, {"x": ["n", 2], "before": ["n", 2]}, {"total": ["n", 2]})
-    with pytest.raises(ValueError, match=r"output after gives int64 \[2\], and the state before is float32 \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"output after is int64 \[2\], but state before is float32 \[1, 2\]"):
         predicted(model, tmp_path, samples_of(x=np.ones((2, 2), np.float32)))
 
 
 def test_a_state_has_no_free_axis_and_comes_from_a_state(job: dict[str, Any], tmp_path: Path) -> None:
     model = remembering(job, tmp_path, "never")
     job["model"]["inputs"][1]["shape"] = [None, "width"]
-    with pytest.raises(Failure, match="input before: a state begins with zeros, and its shape has a free axis"):
+    with pytest.raises(Failure, match="input before: a state starts as zeros, so its shape cannot have a dynamic axis"):
         Session(Reference(tmp_path / "model.onnx", ["total"]), parse_job({**job, "metrics": []}).model)
     job["model"]["inputs"][1]["from"] = "total"
-    with pytest.raises(JobError, match=r"model.inputs\[1\].from: 'total' is no output of type state"):
+    with pytest.raises(JobError, match=r"model.inputs\[1\].from: 'total' is not an output of type state"):
         parse_job({**job, "metrics": []})
     assert model.prediction_outputs[0].name == "total"
 

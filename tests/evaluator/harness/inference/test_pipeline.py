@@ -36,11 +36,11 @@ def test_a_sample_is_prepared_as_the_manifest_says(job: dict[str, Any], piped: P
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dtype": "float64"}, r"the steps give float32 \[1, 8, 12\] CHW, the manifest says float64"),
-        ({"shape": [None, 1, 12, 8]}, r"the manifest says float32 \[1, 12, 8\] CHW"),
-        ({"shape": [None, 8, 12]}, r"the manifest says float32 \[8, 12\] CHW"),
-        ({"layout": "NHWC"}, r"\[1, 8, 12\] CHW, the manifest says float32 \[1, 8, 12\] HWC"),
-        ({"steps": []}, "the first step of what is stored encoded is decode"),
+        ({"dtype": "float64"}, r"the steps return float32 \[1, 8, 12\] CHW, but the manifest states float64"),
+        ({"shape": [None, 1, 12, 8]}, r"but the manifest states float32 \[1, 12, 8\] CHW"),
+        ({"shape": [None, 8, 12]}, r"but the manifest states float32 \[8, 12\] CHW"),
+        ({"layout": "NHWC"}, r"\[1, 8, 12\] CHW, but the manifest states float32 \[1, 8, 12\] HWC"),
+        ({"steps": []}, "the first step for encoded files must be decode"),
         ({"steps": [{"decode": {"color": "L"}}]}, r"steps\[0\].decode: TypeError: .*'exif'"),
     ],
 )
@@ -56,7 +56,7 @@ def test_a_result_that_the_manifest_does_not_declare_is_refused(
 
 def test_a_step_that_is_none_is_refused_before_the_first_sample(job: dict[str, Any], piped: Piped) -> None:
     job["model"]["inputs"][0]["steps"] = [{"blur": {}}]
-    with pytest.raises(Failure, match=r"input picture: StepError: steps\[0\].blur: no such step") as caught:
+    with pytest.raises(Failure, match=r"input picture: StepError: steps\[0\].blur: unknown step") as caught:
         piped(job)
     assert caught.value.kind == "load"
 
@@ -124,13 +124,17 @@ def test_answers_may_have_their_batch_elsewhere_or_nowhere(job: dict[str, Any], 
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
-        ({"dtype": "float32"}, "predict", "the model returns float64, the manifest says float32"),
-        ({"shape": [None, 5]}, "predict", r"a sample is \[2\], the manifest says \[5\]"),
-        ({"shape": [3, 99]}, "predict", r"a sample is \[2\], the manifest says \[99\]"),
-        ({"shape": [3, 2, 1]}, "predict", r"a sample is \[2\], the manifest says \[2, 1\]"),
-        ({"shape": []}, "predict", r"a sample is \[3, 2\], the manifest says \[\]"),
-        ({"shape": [99, 2], "batch_axis": "none"}, "predict", r"a sample is \[3, 2\], the manifest says \[99, 2\]"),
-        ({"shape": [4, 2]}, "predict", r"\[3, 2\] has 3 samples on axis 0, the manifest says 4"),
+        ({"dtype": "float32"}, "predict", "the model returns float64, but the manifest states float32"),
+        ({"shape": [None, 5]}, "predict", r"a sample is \[2\], but the manifest states \[5\]"),
+        ({"shape": [3, 99]}, "predict", r"a sample is \[2\], but the manifest states \[99\]"),
+        ({"shape": [3, 2, 1]}, "predict", r"a sample is \[2\], but the manifest states \[2, 1\]"),
+        ({"shape": []}, "predict", r"a sample is \[3, 2\], but the manifest states \[\]"),
+        (
+            {"shape": [99, 2], "batch_axis": "none"},
+            "predict",
+            r"a sample is \[3, 2\], but the manifest states \[99, 2\]",
+        ),
+        ({"shape": [4, 2]}, "predict", r"\[3, 2\] has 3 samples on axis 0, but the manifest states 4"),
         ({"batch_axis": 2}, "predict", r"\[3, 2\] has no 3 samples on axis 2"),
         ({"batch_axis": 1}, "predict", r"\[3, 2\] has no 3 samples on axis 1"),
         ({"steps": [{"softmax": {"axis": 4}}]}, "step", r"output scores, steps\[0\].softmax: AxisError"),
@@ -147,6 +151,6 @@ def test_an_answer_that_the_manifest_does_not_declare_is_refused(
 
 def test_an_answer_that_is_no_tensor_is_refused(job: dict[str, Any], piped: Piped) -> None:
     """ONNX has sequences and maps: the probabilities of scikit-learn's classifiers are a list of dictionaries."""
-    with pytest.raises(Failure, match="output scores: the model returns a list, which is no tensor") as caught:
+    with pytest.raises(Failure, match="output scores: the model returns a list, which is not a tensor") as caught:
         piped(job).answers({"scores": [{0: 0.5, 1: 0.5}]}, 1, "sample 0")  # type: ignore[dict-item]
     assert caught.value.kind == "predict"

@@ -27,5 +27,5 @@ def test_samples_that_differ_in_other_axes_are_joined_element_by_element() -> No
 
 
 def test_samples_of_other_ranks_are_no_tensor() -> None:
-    with pytest.raises(ValueError, match=r"differ in their number of axes: \(2,\), \(2, 1\)"):
+    with pytest.raises(ValueError, match=r"different numbers of axes: \(2,\), \(2, 1\)"):
         join_samples("x", [np.zeros(2), np.zeros((2, 1))])

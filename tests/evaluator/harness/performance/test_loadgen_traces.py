@@ -69,7 +69,7 @@ def traced(folder: Path, index: list[int], latency: list[int]) -> Path:
 @pytest.mark.parametrize("scenario", [SINGLE, MULTI])
 def test_other_queries_than_were_answered_are_no_account(scenario: LoadGenScenario, tmp_path: Path) -> None:
     columns(scenario, log({}), tmp_path)
-    with pytest.raises(Failure, match=r"LoadGen's account: .*it counts 5, and 4 were answered") as caught:
+    with pytest.raises(Failure, match=r"LoadGen's account: .*it counts 5, but 4 were answered") as caught:
         columns(scenario, log({"result_query_count": 5}), tmp_path)
     assert caught.value.kind == "loadgen-invalid"
 
@@ -77,7 +77,7 @@ def test_other_queries_than_were_answered_are_no_account(scenario: LoadGenScenar
 def test_of_its_one_query_the_samples_are_counted(tmp_path: Path) -> None:
     found, agreed = columns(OFFLINE, log({"result_query_count": 1}, 4), tmp_path)
     assert (found["index"].tolist(), agreed) == (INDEX, [])
-    with pytest.raises(Failure, match="it counts 3, and 4 were answered"):
+    with pytest.raises(Failure, match="it counts 3, but 4 were answered"):
         columns(OFFLINE, log({"result_query_count": 1}, 3), tmp_path)
 
 
@@ -110,7 +110,7 @@ def test_a_percentile_that_its_trace_does_not_have_is_no_account(tmp_path: Path,
 @pytest.mark.parametrize("index", [[5, 0, 5], [5, 0, 5, 7, 7], [5, 0, 7, 5], [5, 0, 5, 8], []])
 def test_a_trace_of_other_queries_is_refused(tmp_path: Path, index: list[int]) -> None:
     path = traced(tmp_path, index, [1_000] * len(index))
-    message = f"LoadGen's trace tells of {len(index)} queries, other ones than the 4 issued"
+    message = f"LoadGen's trace has {len(index)} queries, which differ from the 4 issued"
     with pytest.raises(ValueError, match=message):
         read_trace(path, np.array(INDEX))
     with pytest.raises(Failure, match=message):

@@ -35,10 +35,10 @@ def test_the_score_needs_predictions_and_labels_alone(ordinary: Finished, job: d
 @pytest.mark.parametrize(
     ("forge", "message"),
     [
-        (lambda tensors: {"scores": tensors["scores"][:-1]}, "scores has .* samples, and the dataset 30"),
+        (lambda tensors: {"scores": tensors["scores"][:-1]}, "scores has .* samples, but the dataset has 30"),
         (lambda tensors: {"other": tensors["scores"]}, "no tensor 'scores'"),
         (lambda tensors: tensors | {"scores.rows": np.full(30, 2)}, "scores.rows does not add up"),
-        (lambda tensors: tensors | {"scores.rows": np.array([-1] * 29 + [59])}, "are no sizes of samples"),
+        (lambda tensors: tensors | {"scores.rows": np.array([-1] * 29 + [59])}, "are not sizes of samples"),
         (lambda tensors: tensors | {"scores.shapes": np.full((30, 3), 1 << 62)}, "scores.shapes does not add up"),
     ],
 )
@@ -62,7 +62,7 @@ def test_a_split_without_labels_has_no_score(ordinary: Finished, job: dict[str, 
     shutil.copytree(ordinary.output.parent / "job" / "dataset", dataset)
     index = (dataset / "index.csv").read_text().splitlines()
     (dataset / "index.csv").write_text("\n".join(line.partition(",")[0] for line in index))
-    with pytest.raises(Failure, match="the split has no labels, and a quality metric is asked") as caught:
+    with pytest.raises(Failure, match="the split has no labels, which quality metrics need") as caught:
         score(parse_job(job), dataset, ordinary.output / PREDICTIONS)
     assert caught.value.kind == "load"
 
@@ -93,7 +93,7 @@ def test_detections_of_no_sample_are_refused(sample: float, job: dict[str, Any],
         StoredPredictions(tmp_path / PREDICTIONS, parse_job(job).model, ["detections"], 2)
 
 
-@pytest.mark.parametrize(("forged", "message"), [(False, None), (True, "the steps of the model do not lead there")])
+@pytest.mark.parametrize(("forged", "message"), [(False, None), (True, "contradicts the steps of the model")])
 def test_code_cannot_say_that_a_picture_was_cropped(
     forged: bool, message: str | None, job: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -80,7 +80,7 @@ def test_calls_that_are_kept_apart_are_decided_one_by_one(job: dict[str, Any]) -
     tally.add({"scores": np.array([[0.9], [0.4]])}, labels[1], None)  # one label for all calls
     assert tally.document() == {"top1": {"value": 0.6, "n": 5}}
     assert tally.measures()["top1"].tolist() == [[2, 3], [1, 2]]
-    with pytest.raises(Failure, match="2 decisions, and the sample has 3 labels"):
+    with pytest.raises(Failure, match="2 decisions, but the sample has 3 labels"):
         tally.add({"scores": np.array([[0.9], [0.4]])}, labels[0], None)
 
 
@@ -97,7 +97,7 @@ def test_errors_are_those_of_the_numbers(job: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("values", "label", "message"),
     [
-        ([1.0, 2.0], 1.0, "2 values a sample, and the label has 1"),
+        ([1.0, 2.0], 1.0, "2 values per sample, but the label has 1"),
         ([float("nan")], 1.0, r"prediction \[nan\] is not finite"),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_mask_is_laid_over_the_first_picture_alone(job: dict[str, Any]) -> Non
     truth = np.zeros((6, 8), np.uint8)
     tally = tally_of(job, ["miou"], type="mask", label_offset=0)
     assert parse_job(job).model.first_image == "picture"
-    message = r"a mask \[3, 4\], and the label is \[6, 8\]; input picture: its steps do not tell where its pixels came"
+    message = r"a mask is \[3, 4\], but the label is \[6, 8\]; input picture: its steps do not determine the origin"
     with pytest.raises(Failure, match=message):
         tally.add({"scores": np.zeros((3, 4), np.uint8)}, truth, None)
 
@@ -176,7 +176,7 @@ def test_a_mask_lies_over_the_picture_as_it_was_decoded(
     tally = tally_of(job, ["miou"], type="mask", label_offset=0)
     tally.add({"scores": np.repeat(np.repeat(truth, 2, 0), 2, 1)}, truth, (decoded.geometry))
     assert tally.document()["miou"]["value"] == 1.0
-    message = rf"the picture \[{size[0]}, {size[1]}\], and the label is \[{other[0]}, {other[1]}\]"
+    message = rf"the picture \[{size[0]}, {size[1]}\], but the label is \[{other[0]}, {other[1]}\]"
     with pytest.raises(Failure, match=message):
         tally.add({"scores": np.zeros((10, 6))}, np.zeros(other, np.uint8), (decoded.geometry))
 
@@ -184,9 +184,9 @@ def test_a_mask_lies_over_the_picture_as_it_was_decoded(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (np.zeros((2, 3, 4)), r"\[2, 3, 4\] a sample is no mask"),
-        (np.full((3, 3), 0.5), "here are fractions"),
-        (np.zeros((3, 4)), r"a mask \[3, 4\], and the label is \[3, 3\]"),
+        (np.zeros((2, 3, 4)), r"\[2, 3, 4\] per sample is not a mask"),
+        (np.full((3, 3), 0.5), "but has fractions"),
+        (np.zeros((3, 4)), r"a mask is \[3, 4\], but the label is \[3, 3\]"),
     ],
 )
 def test_what_is_no_mask_of_the_picture_is_refused(values: NDArray[Any], message: str, job: dict[str, Any]) -> None:
@@ -252,14 +252,14 @@ def test_detections_are_kept_where_no_metric_is_asked(job: dict[str, Any]) -> No
     recorder = PredictionRecorder(asked.model)
     recorder.add(add_detections(asked.model, outputs, Geometry.identity(5, 5)), None)
     assert recorder.tensors()["detections"].shape == (0, 7)
-    with pytest.raises(Failure, match="do not tell where its pixels came from"):
+    with pytest.raises(Failure, match="do not determine the origin of its pixels"):
         add_detections(asked.model, outputs, None)
 
 
 def test_boxes_without_a_picture_are_refused(job: dict[str, Any]) -> None:
     port = {"name": "picture", "type": "tensor", "dtype": "float32", "shape": [None, 1, 8, 12], "steps": []}
     job["model"]["inputs"] = [port]
-    with pytest.raises(Failure, match="no input is of type image") as caught:
+    with pytest.raises(Failure, match="no input has type image") as caught:
         check_picture(detecting(job, []).model)
     assert caught.value.kind == "load"
 
@@ -270,7 +270,7 @@ def test_boxes_that_nobody_labelled_have_no_precision(job: dict[str, Any]) -> No
     for label in (boxes(), boxes()):
         outputs = {"boxes": np.ones((1, 4)), "found": np.ones((1, 2))}
         tally.add(add_detections(asked.model, outputs, Geometry.identity(5, 5)), label, None)
-    with pytest.raises(Failure, match="no sample has a box, and map is asked") as caught:
+    with pytest.raises(Failure, match="no sample has a box, which map needs") as caught:
         tally.document()
     assert caught.value.kind == "load"
 
@@ -299,8 +299,8 @@ def test_indices_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("port", "values", "ranks", "message"),
     [
-        (output("class-index"), np.array(4), 5, "1 classes a sample, top5 needs 5"),
-        (output(), np.zeros((2, 3)), 1, r"\[2, 3\] are no classes of one sample"),
+        (output("class-index"), np.array(4), 5, "1 classes per sample, but top5 needs 5"),
+        (output(), np.zeros((2, 3)), 1, r"\[2, 3\] are not classes of one sample"),
         (output(), np.zeros(1), 1, "needs a threshold"),
     ],
 )

@@ -56,7 +56,7 @@ def test_resample_is_scipys(samples: int, have: int, want: int) -> None:
 def test_resample_to_the_same_rate_changes_nothing() -> None:
     sound = noise(77)
     np.testing.assert_array_equal(resample(Tensor(sound, rate=8000), rate=8000, method="polyphase").values, sound)
-    with pytest.raises(StepError, match="a sound of a known rate"):
+    with pytest.raises(StepError, match="audio with a known rate"):
         resample(Tensor(sound), rate=8000, method="polyphase")
 
 
@@ -136,7 +136,7 @@ def test_a_spectrogram_is_scipys_transform_of_windowed_frames(
 
 def test_a_spectrogram_of_what_cannot_have_one_is_refused() -> None:
     arguments = {"frame_length": 30, "frame_step": 10, "window": "hann", "power": 1}
-    with pytest.raises(StepError, match=r"one channel, \[time\], here it gets \[60, 2\]"):
+    with pytest.raises(StepError, match=r"one channel, \[time\], found \[60, 2\]"):
         spectrogram(Tensor(noise(60, 2)), fft_length=32, **arguments)  # type: ignore[arg-type]
     with pytest.raises(StepError, match="a frame of 30 samples does not fit into an fft_length of 16"):
         spectrogram(Tensor(noise(60)), fft_length=16, **arguments)  # type: ignore[arg-type]
@@ -189,15 +189,15 @@ def coefficients(tensor: Tensor, **changes: float) -> Tensor:
 
 def test_coefficients_that_would_be_wrong_are_refused() -> None:
     energies = Tensor(np.abs(noise(7, 65)), rate=16000)
-    with pytest.raises(StepError, match="mfcc says 8000 Hz, the sound has 16000"):
+    with pytest.raises(StepError, match="mfcc has rate 8000 Hz, but the audio 16000"):
         coefficients(energies)
-    with pytest.raises(StepError, match=r"mels from 50 to 4001 Hz do not lie between 0 and 4000"):
+    with pytest.raises(StepError, match=r"mels from 50 to 4001 Hz are not between 0 and 4000"):
         coefficients(energies._replace(rate=8000), high=4001)
-    with pytest.raises(StepError, match="no 21 coefficients of 20 mels"):
+    with pytest.raises(StepError, match="21 coefficients of 20 mels"):
         coefficients(energies._replace(rate=None), coefficients=21)
-    with pytest.raises(StepError, match="the logarithm of 0"):
+    with pytest.raises(StepError, match="logarithm of 0"):
         coefficients(Tensor(np.zeros((2, 65), np.float32)), log_offset=0)
-    with pytest.raises(StepError, match=r"a spectrogram, \[frames, bins\], here it gets \[65\]"):
+    with pytest.raises(StepError, match=r"a spectrogram, \[frames, bins\], found \[65\]"):
         coefficients(Tensor(np.ones(65, np.float32)))
 
 

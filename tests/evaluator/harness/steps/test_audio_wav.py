@@ -96,18 +96,18 @@ def test_a_size_that_was_not_known_is_the_rest_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no WAV file"),
-        (b"RIFX\0\0\0\0WAVE", "no WAV file"),
-        (b"\xff\xfb\x90\x44" + bytes(99), "no WAV file"),
-        (riff((b"fmt ", form())), "has no sound"),
-        (riff((b"data", b"\0\0")), "no format before its sound"),
-        (riff((b"fmt ", form()[:9]), (b"data", b"\0\0")), "format of the WAV file is cut off"),
-        (riff((b"fmt ", form(tag=7, block=1)), (b"data", b"\0\0")), "format 0x0007; PCM and floats are read"),
+        (b"", "not a WAV file"),
+        (b"RIFX\0\0\0\0WAVE", "not a WAV file"),
+        (b"\xff\xfb\x90\x44" + bytes(99), "not a WAV file"),
+        (riff((b"fmt ", form())), "has no audio data"),
+        (riff((b"data", b"\0\0")), "no format before its audio data"),
+        (riff((b"fmt ", form()[:9]), (b"data", b"\0\0")), "format of the WAV file is truncated"),
+        (riff((b"fmt ", form(tag=7, block=1)), (b"data", b"\0\0")), "format 0x0007; only PCM and floats are supported"),
         (riff((b"fmt ", form(channels=0)), (b"data", b"\0\0")), "0 channels of 2 bytes"),
-        (riff((b"fmt ", form(channels=3, block=4)), (b"data", b"\0\0")), "3 channels of 4 bytes together"),
+        (riff((b"fmt ", form(channels=3, block=4)), (b"data", b"\0\0")), "3 channels of 4 bytes in total"),
         (riff((b"fmt ", form(rate=0)), (b"data", b"\0\0")), "0 Hz"),
         (riff((b"fmt ", form(tag=3)), (b"data", b"\0\0")), "1 channels of 2 bytes"),
-        (riff((b"fmt ", form()), (b"data", bytes(64)))[:-4], "ends early: 60 of 64 bytes"),
+        (riff((b"fmt ", form()), (b"data", bytes(64)))[:-4], "is truncated: it has 60 of 64 bytes"),
     ],
 )
 def test_what_cannot_be_read_is_said(content: bytes, message: str) -> None:
@@ -146,10 +146,10 @@ def test_an_array_of_bytes_is_a_file() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("a text", "a text is no sound"),
-        (np.zeros((2, 2, 2), np.int16), r"\[2, 2, 2\] is no sound"),
+        ("a text", "expected audio, found text"),
+        (np.zeros((2, 2, 2), np.int16), r"\[2, 2, 2\] is not audio"),
         (np.zeros(3, np.int64), "int64 have no known full scale"),
-        (np.array([0, np.nan], np.float32), "values that are no numbers"),
+        (np.array([0, np.nan], np.float32), "contains NaN"),
     ],
 )
 def test_what_is_no_sound_is_refused(source: Any, message: str) -> None:  # noqa: ANN401 - wrong on purpose

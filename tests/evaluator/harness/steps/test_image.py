@@ -89,7 +89,7 @@ def test_a_tiff_is_turned_only_when_told_whatever_pillow_does(orientation: int, 
 def test_what_is_no_picture_is_told_without_an_address_in_memory() -> None:
     with pytest.raises(StepError) as caught:
         decode(b"no picture", color="RGB", exif="ignore")
-    assert str(caught.value) == "the file is no picture that can be decoded"
+    assert str(caught.value) == "cannot decode the file as a picture"
 
 
 def test_decode_reads_a_jpeg_in_full_however_small_the_result() -> None:
@@ -111,7 +111,7 @@ def test_decode_only_converts_an_array(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "uint16", "int32", "bool"])
 def test_decode_clips_no_array(dtype: str) -> None:
-    with pytest.raises(StepError, match=f"is a picture if it is uint8, and here it is {dtype}"):
+    with pytest.raises(StepError, match=f"must be uint8 to be a picture, but is {dtype}"):
         decode(np.full((4, 6), 1, dtype), color="L", exif="ignore")
 
 
@@ -228,7 +228,7 @@ def test_resize_refuses_what_it_cannot_do_as_asked() -> None:
     picture = Tensor(noise(4, 4, 3), "HWC")
     with pytest.raises(StepError, match="needs coordinates"):
         resize(picture, size=(2, 2), method="bilinear", antialias=False)
-    with pytest.raises(StepError, match="no form without antialias"):
+    with pytest.raises(StepError, match="always needs antialias"):
         resize(picture, size=(2, 2), method="lanczos", antialias=False, coordinates="half_pixel")
     with pytest.raises(StepError, match="uint8 or float32, not float64"):
         resize(Tensor(np.zeros((4, 4, 3)), "HWC"), size=(2, 2), method="bilinear", antialias=True)
@@ -254,7 +254,7 @@ def test_center_crop_rounds_its_offsets_down(
 
 
 def test_center_crop_never_invents_pixels() -> None:
-    with pytest.raises(StepError, match=r"no crop of \[6, 3\] in a picture of \[5, 5\]"):
+    with pytest.raises(StepError, match=r"cannot crop \[6, 3\] from a picture of \[5, 5\]"):
         center_crop(Tensor(noise(5, 5, 3), "HWC"), size=(6, 3))
 
 
@@ -334,12 +334,15 @@ def test_a_crop_that_is_too_large_is_refused_by_its_own_step(tmp_path: Path) -> 
     tensor: Any = noise(4, 4)
     for step in before:
         tensor = step.apply(tensor)
-    with pytest.raises(StepError, match=r"no crop of \[3, 3\] in a picture of \[2, 3\]"):
+    with pytest.raises(StepError, match=r"cannot crop \[3, 3\] from a picture of \[2, 3\]"):
         crop.apply(tensor)
 
 
 def test_what_is_done_at_once_is_refused_as_by_one_after_the_other(tmp_path: Path) -> None:
-    for second, message in (({"method": "sinc", "size": [2, 2]}, "no method 'sinc'"), ({"method": "area"}, "size or")):
+    for second, message in (
+        ({"method": "sinc", "size": [2, 2]}, "unknown method 'sinc'"),
+        ({"method": "area"}, "size or"),
+    ):
         steps = [Step("decode", {"color": "L", "exif": "ignore"}), Step("resize", {**second, "antialias": True})]
         with pytest.raises(StepError, match=message):
             bind("image", steps, tmp_path)[0].apply(noise(4, 4))
@@ -367,7 +370,7 @@ def test_decode_refuses_more_than_8_bits_until_levels_say_what_they_mean(
     content: bytes, mode: str, levels: list[float], expected: list[int]
 ) -> None:
     for color in ("RGB", "BGR", "L"):
-        with pytest.raises(StepError, match=rf"more than 8 bits a sample \(mode {mode}\): write levels"):
+        with pytest.raises(StepError, match=rf"more than 8 bits per channel \(mode {mode}\): set levels"):
             decode(content, color=color, exif="ignore")
         decoded = decode(content, color=color, exif="apply", levels=levels).values
         assert decoded.dtype == np.uint8
@@ -376,7 +379,7 @@ def test_decode_refuses_more_than_8_bits_until_levels_say_what_they_mean(
 
 def test_levels_take_no_value_that_is_not_a_number() -> None:
     content = encoded(Image.fromarray(np.array([[0, np.nan]], np.float32)), "TIFF")
-    with pytest.raises(StepError, match="not a number"):
+    with pytest.raises(StepError, match="contains NaN"):
         decode(content, color="L", exif="ignore", levels=[0, 1])
 
 
@@ -384,7 +387,7 @@ def test_levels_leave_8_bits_as_they_are_and_refuse_colours_of_16() -> None:
     picture = noise(5, 7, 3)
     content = encoded(Image.fromarray(picture))
     np.testing.assert_array_equal(decode(content, color="RGB", exif="ignore", levels=[0, 65535]).values, picture)
-    with pytest.raises(StepError, match="colours of 16 bits"):
+    with pytest.raises(StepError, match="16-bit colour"):
         decode(deep_png(), color="RGB", exif="ignore", levels=[0, 65535])
 
 
@@ -490,9 +493,9 @@ def test_a_crop_with_torchvisions_offset_is_followed_back_to_the_original() -> N
 
 def test_an_unknown_rounding_is_refused() -> None:
     picture = Tensor(noise(5, 5, 3), "HWC")
-    with pytest.raises(StepError, match="no rounding 'up'"):
+    with pytest.raises(StepError, match="unknown rounding 'up'"):
         center_crop(picture, size=(2, 2), offset="up")
-    with pytest.raises(StepError, match="no rounding 'up'"):
+    with pytest.raises(StepError, match="unknown rounding 'up'"):
         resize(picture, shorter=2, method="bilinear", antialias=True, rounding="up")
 
 
@@ -503,5 +506,5 @@ def test_postscript_is_handed_to_no_interpreter(monkeypatch: pytest.MonkeyPatch)
     content = encoded(picture, "EPS")
     with pytest.raises(StepError, match="PostScript, which is a program"):
         decode(content, color="L", exif="ignore")
-    with pytest.raises(ValueError, match=r"mask\.png: a mask in PostScript"):
+    with pytest.raises(ValueError, match=r"mask\.png: a mask must not be PostScript"):
         read_mask(io.BytesIO(content), "mask.png")

@@ -129,8 +129,8 @@ def test_a_function_that_fails_is_named_with_file_and_line(folder: Path) -> None
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("listed", "listed gives list, a NumPy array is needed"),
-        ("leave", "leave exits with 3"),
+        ("listed", "listed returned list, expected a NumPy array"),
+        ("leave", "leave exited with 3"),
         ("fail", "no such thing"),
     ],
 )
@@ -142,12 +142,12 @@ def test_a_function_that_fails_fails_the_step(folder: Path, function: str, messa
 @pytest.mark.parametrize(
     ("file", "function", "message"),
     [
-        ("code/none.py", "halve", r"steps\[0\].python: StepError: none.py is no file of Python code"),
+        ("code/none.py", "halve", r"steps\[0\].python: StepError: none.py is not a Python file"),
         ("code/steps.py", "double", "steps.py has no function 'double'"),
         ("code/steps.py", "NAME", "steps.py has no function 'NAME'"),
-        ("broken.py", "broken", "broken.py cannot be executed: SyntaxError: invalid syntax"),
-        ("absent.py", "absent", "absent.py cannot be executed: ModuleNotFoundError: No module named 'no_such_wheel'"),
-        ("leaving.py", "leaving", "leaving.py cannot be executed: SystemExit: bye"),
+        ("broken.py", "broken", "broken.py: SyntaxError: invalid syntax"),
+        ("absent.py", "absent", "absent.py: ModuleNotFoundError: No module named 'no_such_wheel'"),
+        ("leaving.py", "leaving", "leaving.py: SystemExit: bye"),
     ],
 )
 def test_code_that_cannot_be_used_is_refused_when_the_model_is_loaded(
@@ -159,7 +159,7 @@ def test_code_that_cannot_be_used_is_refused_when_the_model_is_loaded(
 
 def test_siblings_of_one_name_in_two_folders_are_refused(folder: Path) -> None:
     applied(folder, Tensor(np.zeros(1)))
-    with pytest.raises(StepError, match=r"tables.py is in the folders third and code"):
+    with pytest.raises(StepError, match=r"tables.py is in both folders third and code"):
         applied(folder, Tensor(np.zeros(1)), file="third/steps.py")
 
 

@@ -89,7 +89,7 @@ def test_a_text_is_decoded(source: Any) -> None:  # noqa: ANN401 - a source of a
 
 @pytest.mark.parametrize(
     ("source", "message"),
-    [(b"abc\xff", "byte 3 is no utf-8: invalid start byte"), (np.zeros(3), r"\[3\] float64 is no text")],
+    [(b"abc\xff", "byte 3 is not utf-8: invalid start byte"), (np.zeros(3), r"\[3\] float64")],
 )
 def test_what_is_no_text_is_refused(source: Any, message: str) -> None:  # noqa: ANN401 - wrong on purpose
     with pytest.raises(StepError, match=message):
@@ -168,15 +168,15 @@ def test_a_line_of_the_vocabulary_has_its_own_number_or_states_one(
     ("vocabulary", "changes", "message"),
     [
         (None, {}, "steps\\[0\\].tokenize: FileNotFoundError"),
-        (b"the\xff", {}, "words.txt: byte 3 is no UTF-8"),
-        (b"the 1\nfilm\n", {}, "words.txt, line 2: 'film' has no number behind it"),
-        (b"the\nfilm\nthe\n", {}, "words.txt, line 3: 'the' stands twice"),
+        (b"the\xff", {}, "words.txt: byte 3 is not UTF-8"),
+        (b"the 1\nfilm\n", {}, "words.txt, line 2: 'film' has no number, but"),
+        (b"the\nfilm\nthe\n", {}, "words.txt, line 3: duplicate token 'the'"),
         (VOCABULARY.encode(), {"start": "<s>"}, "words.txt has no token '<s>'"),
         (VOCABULARY.encode(), {"unknown": "?"}, "words.txt has no token '\\?'"),
-        (VOCABULARY.encode(), {"pattern": "("}, "no regular expression: missing"),
+        (VOCABULARY.encode(), {"pattern": "("}, "invalid regular expression '\\(': missing"),
         (VOCABULARY.encode(), {"truncate": "left"}, "truncate 'left'"),
-        (VOCABULARY.encode(), {"yields": "lengths"}, "yields no 'lengths'"),
-        (VOCABULARY.encode(), {"kind": "bytes"}, "no kind of tokens 'bytes'"),
+        (VOCABULARY.encode(), {"yields": "lengths"}, "cannot return 'lengths'"),
+        (VOCABULARY.encode(), {"kind": "bytes"}, "unknown kind of tokens 'bytes'"),
         (VOCABULARY.encode(), {"stem": True}, "TypeError.*'stem'"),
     ],
 )
@@ -211,9 +211,9 @@ def test_a_tokenizer_file_gives_what_the_library_gives_piece_by_piece(
     ("content", "changes", "message"),
     [
         (None, {"file": "none.json"}, "steps\\[0\\].tokenize: FileNotFoundError"),
-        ("{", {}, "tokenizer.json is no tokenizer: EOF while parsing"),
+        ("{", {}, "tokenizer.json is not a tokenizer: EOF while parsing"),
         (None, {"pad": "<pad>"}, "tokenizer.json has no token '<pad>'"),
-        (None, {"length": 1}, "adds 2 special tokens, which do not fit into a length of 1"),
+        (None, {"length": 1}, "adds 2 special tokens, which exceeds the length 1"),
     ],
 )
 def test_a_tokenizer_that_cannot_be_used_is_refused_when_the_model_is_loaded(
@@ -227,7 +227,7 @@ def test_a_tokenizer_that_cannot_be_used_is_refused_when_the_model_is_loaded(
 
 def test_a_library_that_the_environment_lacks_is_named(pieces: Tokenizing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(Failure, match="needs tokenizers, which the environment lacks") as caught:
+    with pytest.raises(Failure, match="needs tokenizers, which is not installed") as caught:
         pieces("the", length=7)
     assert caught.value.kind == "load"
 
@@ -235,7 +235,7 @@ def test_a_library_that_the_environment_lacks_is_named(pieces: Tokenizing, monke
 def test_tokens_are_of_texts_alone(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text(VOCABULARY)
     (step,) = bind("text", [Step("tokenize", WORDS)], tmp_path)
-    with pytest.raises(StepError, match=r"tokenize requires text; its input is \[2\] float64"):
+    with pytest.raises(StepError, match=r"tokenize needs text, found \[2\] float64"):
         step.apply(Tensor(np.zeros(2)))
-    with pytest.raises(StepError, match=r"steps\[0\].tokenize: no such step"):
+    with pytest.raises(StepError, match=r"steps\[0\].tokenize: unknown step"):
         bind("image", [Step("tokenize", WORDS)], tmp_path)

@@ -24,12 +24,13 @@ _PROXY = "A proxy in front, or the network where it is: X-Forwarded-For of such 
 @click.pass_obj
 def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...], *, is_open: bool) -> None:
     """Serve the registry over HTTP; the OpenAPI document is at /v1/openapi.json."""
-    from benchlock.api.http.request_authorization import OpenAuthority, is_loopback  # noqa: PLC0415
+    from benchlock.api.http.request_authorization import OpenAuthority  # noqa: PLC0415
     from benchlock.api.http.routes.app import create_app  # noqa: PLC0415 - used by `serve` only
     from benchlock.api.http.server_process import serve as serve_app  # noqa: PLC0415
     from benchlock.api.local.local_registry import now, open_registry, open_tokens  # noqa: PLC0415
     from benchlock.api.local.running_services import running_service  # noqa: PLC0415
     from benchlock.api.service_log import log, log_to_stderr  # noqa: PLC0415
+    from benchlock.artifacts.net.urls import is_loopback  # noqa: PLC0415
     from benchlock.registry.auth.tokens import Authenticator  # noqa: PLC0415
 
     log_to_stderr()

@@ -29,12 +29,13 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
 
     Example: benchlock serve --port 8080
     """
-    from benchlock.api.http.request_authorization import OpenAuthority, is_loopback  # noqa: PLC0415
+    from benchlock.api.http.request_authorization import OpenAuthority  # noqa: PLC0415
     from benchlock.api.http.routes.app import create_app  # noqa: PLC0415 - used by `serve` only
     from benchlock.api.http.server_process import serve as serve_app  # noqa: PLC0415
     from benchlock.api.local.local_registry import now, open_registry, open_tokens  # noqa: PLC0415
     from benchlock.api.local.running_services import running_service  # noqa: PLC0415
     from benchlock.api.service_log import log, log_to_stderr  # noqa: PLC0415
+    from benchlock.artifacts.net.urls import is_loopback  # noqa: PLC0415
     from benchlock.registry.auth.tokens import Authenticator  # noqa: PLC0415
 
     log_to_stderr()

@@ -7,7 +7,6 @@ again, since it knows the current actor.
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -35,6 +34,7 @@ from benchlock.api.http.slow_clients import METHODS_WITH_BODY
 from benchlock.api.http.thread_pools import FairThreadPool
 from benchlock.api.service_log import REQUEST_ID, log
 from benchlock.artifacts.errors import BusyError, UnavailableError
+from benchlock.artifacts.net.urls import is_loopback
 from benchlock.artifacts.uploads.disk_quotas import DiskReserve
 from benchlock.registry.auth.permissions import (
     ANONYMOUS,
@@ -98,7 +98,7 @@ class OpenAuthority:
             ForbiddenError: A web page of another host sent them.
         """
         urls = [f"//{headers.get('host', '')}", *headers.getall("origin", [])]
-        if self._local and not all(is_loopback(_host(url)) for url in urls):
+        if self._local and not all(map(_is_local, urls)):
             raise ForbiddenError(
                 "this service accepts requests only from this machine; the request has another host or origin",
                 next_step="use 127.0.0.1 or localhost as host, or start the service with tokens",
@@ -229,21 +229,12 @@ def check_guarded(routes: Iterable[object], guard: object) -> None:
 
 
 @lru_cache(_HOSTS)
-def is_loopback(host: str) -> bool:
-    """Check whether ``host`` is reachable from this machine only."""
+def _is_local(url: str) -> bool:
+    """Return whether the host of a URL is this machine; an invalid URL is not."""
     try:
-        return ip_address(host).is_loopback
+        return is_loopback(urlsplit(url).hostname or "")
     except ValueError:
-        return host == "localhost"
-
-
-@lru_cache(_HOSTS)
-def _host(url: str) -> str:
-    """Return the host of a URL, empty if the URL is invalid."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+        return False
 
 
 def _answers_options(route: object) -> bool:

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Generic, Protocol, TypeVar, cast
+from typing import BinaryIO, Generic, TypeVar, cast
 
 from benchlock.artifacts.atomic_files import RemovedFiles, UnfinishedFile
-from benchlock.artifacts.blob_store import PARALLEL_TRANSFERS, BlobNotFoundError, BlobStore, put_each, verify
+from benchlock.artifacts.blob_store import PARALLEL_TRANSFERS, BlobNotFoundError, put_each, verify
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.oci.oci_documents import OciIndex, OciManifest
 from benchlock.artifacts.resumable_fetch import OpenAtOffset
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.oci_store import OciStore
+from benchlock.artifacts.stores.remote_store import RemoteStore
 from benchlock.artifacts.user_text import SILENT, Advance, Progress, ignore_progress, serialize_advance
 
 _SHOWN = 19  # characters of a digest in the display
@@ -37,42 +38,6 @@ class EvictionReport:
 
     gone: tuple[Descriptor, ...]
     kept: tuple[Digest, ...]
-
-
-class RemoteStore(BlobStore, Protocol):
-    """A store that can have a local cache."""
-
-    @property
-    def where(self) -> str:
-        """The name of the store for users."""
-        ...
-
-    @property
-    def damaged(self) -> str:
-        """The next step for a blob that is damaged in the store."""
-        ...
-
-    def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
-        """Upload ``source``, a seekable stream of ``blob``, unless the store has that blob.
-
-        Args:
-            source: The bytes, which have the digest and size of ``blob``.
-            blob: The digest and size.
-            name: The name of the blob in error messages.
-            advance: Called with the number of bytes sent.
-
-        Raises:
-            IntegrityError: The store has a damaged blob of that digest, or ``source`` changed meanwhile.
-        """
-        ...
-
-    def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open an unverified stream from the offset ``start`` on; raise ``BlobNotFoundError`` if absent."""
-        ...
-
-    def select_stored(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return those of ``digests`` that the store has."""
-        ...
 
 
 Remote = TypeVar("Remote", bound=RemoteStore)

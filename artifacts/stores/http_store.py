@@ -1,6 +1,5 @@
 """The blob store of a benchlock server: its address, its authorized session, and the store itself."""
 
-import builtins
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from benchlock.artifacts.atomic_files import RemovedFiles, open_regular
-from benchlock.artifacts.blob_store import PARALLEL_TRANSFERS, BlobNotFoundError, check_digest, put_each
-from benchlock.artifacts.digest import Descriptor, Digest, describe, parse_digest
+from benchlock.artifacts.atomic_files import RemovedFiles
+from benchlock.artifacts.blob_store import PARALLEL_TRANSFERS
+from benchlock.artifacts.digest import Descriptor, Digest, parse_digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.artifacts.net.blob_client import BlobClient
-from benchlock.artifacts.net.blob_upload import UPLOAD_CHUNK, UploadBookmarks, spool_stream
+from benchlock.artifacts.net.blob_upload import UPLOAD_CHUNK, UploadBookmarks
 from benchlock.artifacts.net.http_session import ErrorPolicy, Session
 from benchlock.artifacts.net.network_policy import NetworkPolicy
 from benchlock.artifacts.net.urls import check_url, redact_url
+from benchlock.artifacts.stores.remote_store import RemoteStore
 from benchlock.artifacts.user_text import Advance, ignore_progress
 
 PROTOCOL_VERSION = "v1"
@@ -55,8 +55,8 @@ def parse_server(text: str) -> Server:
 
 SERVER_ERROR_POLICY: Final = ErrorPolicy(
     "use a token with the needed scope: the server's administrator creates one with `benchlock token create`",
-    "have who runs the server publish the file again with `--registry DIR`, in the folder that it serves, which "
-    "repairs it: publishing over HTTP sends nothing that the server has already, damaged or not",
+    "have the server's administrator publish the file again in the folder that it serves, which repairs it: publishing "
+    "over HTTP sends nothing that the server has already, damaged or not",
     rejection=InvalidInputError,
     root=f"/{PROTOCOL_VERSION}",
 )
@@ -91,8 +91,8 @@ def make_blob_client(session: Session, notes: Path | None = None, *, piece: int 
     return BlobClient(session, piece=piece, bookmarks=UploadBookmarks(notes) if notes else None, mounts=True)
 
 
-class HttpStore:
-    """The blobs of a server. Implements ``BlobStore``.
+class HttpStore(RemoteStore):
+    """The blobs of a server.
 
     Only the server's administrator may use ``list``, ``delete``, ``collecting`` and ``sweep``; they raise
     ``RefusedError`` here. The server holds new blobs for a day, so that ``writing`` and ``together`` do nothing. A
@@ -101,74 +101,11 @@ class HttpStore:
 
     def __init__(self, client: BlobClient, scratch: Path | None = None) -> None:
         """Open the store; streams are spooled in ``scratch``, by default the system's temporary folder."""
-        self._client = client
-        self._scratch = scratch or Path(tempfile.gettempdir())
-
-    @property
-    def where(self) -> str:
-        """The name of the server for users."""
-        return self._client.where
-
-    @property
-    def damaged(self) -> str:
-        """The next step for a blob that is damaged on the server."""
-        return self._client.advice.damaged
-
-    def put(
-        self,
-        stream: BinaryIO,
-        expected: Digest | None = None,
-        *,
-        name: str = "the content",
-        advance: Advance = ignore_progress,
-    ) -> Descriptor:
-        """Upload the rest of ``stream``, after spooling it to compute its digest."""
-        with spool_stream(stream, self._scratch) as (spool, blob):
-            check_digest(name, expected, blob)
-            self.send(spool, blob, name=name, advance=advance)
-        return blob
-
-    def put_file(
-        self,
-        path: Path,
-        expected: Digest | None = None,
-        *,
-        name: str | None = None,
-        advance: Advance = ignore_progress,
-    ) -> Descriptor:
-        """Upload a local file."""
-        with open_regular(path) as source:
-            blob = describe(source)
-            check_digest(name or str(path), expected, blob)
-            self.send(source, blob, name=name or str(path), advance=advance)
-        return blob
+        super().__init__(client, scratch or Path(tempfile.gettempdir()))
 
     def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
         """Upload ``source``, a seekable stream of ``blob``, unless the server has that blob."""
         self._client.put_blob(source, blob, name=name, advance=advance)
-
-    def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
-        """Upload several files in parallel."""
-        return put_each(self, paths, advance)
-
-    def open(self, digest: Digest) -> BinaryIO:
-        """Open a blob as a stream that is verified at its end."""
-        return self._client.open_digest(digest)
-
-    def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open an unverified stream of a blob from the offset ``start`` on."""
-        return self._client.receive(digest, start)
-
-    def stat(self, digest: Digest) -> Descriptor:
-        """Return the digest and size that the server reports."""
-        blob = self._client.stat_blob(parse_digest(digest))
-        if blob is None:
-            raise BlobNotFoundError(f"{self.where} has no blob {digest}", where=self.where)
-        return blob
-
-    def exists(self, digest: Digest) -> bool:
-        """Return whether the server has the blob."""
-        return self._client.stat_blob(parse_digest(digest)) is not None
 
     def select_stored(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return those of ``digests`` that the server has, by parallel requests."""

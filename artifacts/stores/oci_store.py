@@ -9,7 +9,6 @@ collection, as in every store, which excludes processes of one machine. For seve
 owner: only the benchlock registry whose id its owner tag has may collect garbage.
 """
 
-import builtins
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,11 +20,10 @@ from typing import BinaryIO, Final
 
 from msgspec import UNSET
 
-from benchlock.artifacts.atomic_files import RemovedFiles, lock_file, open_regular
-from benchlock.artifacts.blob_store import BlobNotFoundError, check_digest, put_each
-from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes, from_hex, parse_digest, to_hex
+from benchlock.artifacts.atomic_files import RemovedFiles, lock_file
+from benchlock.artifacts.blob_store import BlobNotFoundError
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, parse_digest, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
-from benchlock.artifacts.net.blob_upload import spool_stream
 from benchlock.artifacts.oci.oci_client import DAMAGE_ADVICE, DeletionRefusedError, RegistryClient
 from benchlock.artifacts.oci.oci_documents import (
     EMPTY_CONTENT,
@@ -38,6 +36,7 @@ from benchlock.artifacts.oci.oci_documents import (
     encode,
 )
 from benchlock.artifacts.oci.oci_reference import Repository
+from benchlock.artifacts.stores.remote_store import RemoteStore
 from benchlock.artifacts.user_text import Advance, ignore_progress
 
 TAG: Final = "blobs-"
@@ -113,11 +112,13 @@ OWNER_TYPE: Final = "application/vnd.benchlock.registry.v1+json"
 """The artifact type of the owner manifest; absent, but equally valid, from version 0.1.0."""
 
 
-class OciStore:
-    """The blobs of a repository. Implements ``BlobStore``; deletions within ``collecting`` happen at its end.
+class OciStore(RemoteStore):
+    """The blobs of a repository; deletions within ``collecting`` happen at its end.
 
     A registry never replaces the bytes of a blob that it has, so ``put`` reports damage and cannot repair it.
     """
+
+    _client: RegistryClient
 
     def __init__(self, client: RegistryClient, lock: Path, owner: str | None = None) -> None:
         """Open the store.
@@ -127,7 +128,7 @@ class OciStore:
             lock: The path of the lock file, in an existing folder.
             owner: The id of the benchlock registry that may collect garbage; ``None`` skips that check.
         """
-        self._client = client
+        super().__init__(client, lock.parent)
         self._lock = lock
         self._owner = owner
         self._index = BlobIndex(client)
@@ -140,45 +141,6 @@ class OciStore:
     def repository(self) -> Repository:
         """The repository."""
         return self._client.repository
-
-    @property
-    def where(self) -> str:
-        """The name of the repository for users."""
-        return self._client.where
-
-    @property
-    def damaged(self) -> str:
-        """The next step for a blob that is damaged in the registry."""
-        return self._client.advice.damaged
-
-    def put(
-        self,
-        stream: BinaryIO,
-        expected: Digest | None = None,
-        *,
-        name: str = "the content",
-        advance: Advance = ignore_progress,
-    ) -> Descriptor:
-        """Upload the rest of ``stream``, after spooling it to compute its digest."""
-        with self.writing(), spool_stream(stream, self._lock.parent) as (spool, blob):
-            check_digest(name, expected, blob)
-            self.send(spool, blob, name=name, advance=advance)
-        return blob
-
-    def put_file(
-        self,
-        path: Path,
-        expected: Digest | None = None,
-        *,
-        name: str | None = None,
-        advance: Advance = ignore_progress,
-    ) -> Descriptor:
-        """Upload a local file."""
-        with open_regular(path) as source, self.writing():
-            blob = describe(source)
-            check_digest(name or str(path), expected, blob)
-            self.send(source, blob, name=name or str(path), advance=advance)
-        return blob
 
     def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
         """Upload ``source``, a seekable stream of ``blob``, unless the registry has that blob; index the blob.
@@ -201,34 +163,9 @@ class OciStore:
                 advance(blob.size)
             self._index_blob(blob)
 
-    def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
-        """Upload several files in parallel, and index them together."""
-        with self.together():
-            return put_each(self, paths, advance)
-
-    def open(self, digest: Digest) -> BinaryIO:
-        """Open a blob as a stream that is verified at its end."""
-        return self._client.open_digest(digest)
-
-    def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open an unverified stream of a blob from the offset ``start`` on."""
-        return self._client.receive(digest, start)
-
     def select_stored(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return those of ``digests`` that are indexed."""
         return set(self.list()).intersection(digests)
-
-    def stat(self, digest: Digest) -> Descriptor:
-        """Return the digest and size that the registry reports."""
-        blob = self._client.stat_blob(parse_digest(digest))
-        if blob is None:
-            repository = str(self.repository)
-            raise BlobNotFoundError(f"{repository} has no blob {digest}", where=repository)
-        return blob
-
-    def exists(self, digest: Digest) -> bool:
-        """Return whether the registry has the blob."""
-        return self._client.stat_blob(parse_digest(digest)) is not None
 
     def delete(self, digest: Digest) -> None:
         """Delete the blob, within ``collecting`` at its end."""

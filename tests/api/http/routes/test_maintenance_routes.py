@@ -103,7 +103,9 @@ def test_bytes_are_read_again(client: Client, registry: LocalRegistry, bundle: P
         assert found.damaged == ()
     registry.store.delete(original.lock.harness.digest)
     (fault,) = client.post("/v1/verifications", json={"targets": targets}).json()["damaged"]
-    assert "--registry DIR" in fault["next"]  # over HTTP nothing is sent that is there, and nothing would be repaired
+    assert (
+        "in the registry's own folder" in fault["next"]
+    )  # over HTTP nothing is sent that is there, and nothing would be repaired
     assert fault["code"] == "integrity"
     for target, status in (("model/nobody", 404), ("run/1", 422), (NOTHING, 404), ("x", 422), ("a\nb", 422)):
         assert client.post("/v1/verifications", json={"targets": [target]}).status_code == status, target

@@ -214,7 +214,7 @@ def _coco(source: ScaffoldSource) -> Lines:
             images = json.loads(stream.read(_LARGEST))["images"]
             names = [str(picture["file_name"]) for picture in images]
         except (ValueError, KeyError, TypeError) as error:
-            what = f"{path.name} is not a COCO annotation file: {error}"
+            what = f"{path.name} is not a valid COCO annotation file: {error}"
             raise InvalidInputError(what, where=str(path), next_step="choose another file") from error
     require_samples(path, len(names))
     folders = [folder for folder in (path.parent, *sorted(path.parent.iterdir())) if folder.is_dir()]

@@ -107,7 +107,7 @@ def test_an_unknown_name_is_told_what_is_near(registry: Registry) -> None:
     for ask in (registry.catalogue.get, registry.catalogue.manifest, registry.catalogue.content):
         with pytest.raises(UnknownNameError, match=r"model/digits@9\.0\.0 is not published"):
             ask(parse_reference("model/digits@9.0.0"))
-    with pytest.raises(UnknownNameError, match="model/digits has no version that fits \\^9") as refused:
+    with pytest.raises(UnknownNameError, match="no version of model/digits satisfies \\^9") as refused:
         registry.catalogue.newest("model", parse_name("digits"), Constraint.parse("^9"))
     assert "there are: 1.0.0" in str(refused.value.next_step)
 

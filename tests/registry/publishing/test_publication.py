@@ -351,7 +351,7 @@ def test_an_image_is_made_for_what_its_manifest_says(
 def test_an_image_is_published_with_its_layers(author: Author, catalogue: Catalogue) -> None:
     text, files = image(layers=BASE)
     text = text.replace("  - {path: layers/base.tar, role: layer, source: base.tar}\n", "")
-    refused(author(text, files), catalogue, "is no file of the image with the role layer", "platforms[0].layers[0]")
+    refused(author(text, files), catalogue, "no file with the role layer has the digest", "platforms[0].layers[0]")
 
 
 FINISHED = f"""\

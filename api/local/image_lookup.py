@@ -123,7 +123,6 @@ def make_public_lookup(store: "BlobStore") -> ImageLookup:
 
 
 def _connect_in_public(repository: "Repository") -> "RegistryClient":
-
     policy = read_network_policy()
     if (split_url(repository.url).hostname or "") in policy.redirect_hosts:
         return connect_repository(repository)

@@ -12,6 +12,7 @@ changing the digest of any record.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from itertools import groupby, islice
 from typing import Any, Final
 

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import math
 import os
 import secrets
 import stat
@@ -48,30 +49,24 @@ def lock_file(path: Path, *, alone: bool) -> int:
         OSError: The file cannot be opened or locked.
         TimeoutError: The lock is not free after ``LOCK_TIMEOUT`` seconds.
     """
+    operation, timeout = fcntl.LOCK_EX if alone else fcntl.LOCK_SH, LOCK_TIMEOUT.get()
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
     try:
         if stat.S_IMODE(os.fstat(descriptor).st_mode) != _MODE:  # new, under a narrow umask
             os.fchmod(descriptor, _MODE)
-        _lock(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        while True:
+            try:
+                fcntl.flock(descriptor, operation if timeout is None else operation | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(errno.ETIMEDOUT, f"locked by another process for {timeout:g} seconds") from None
+                time.sleep(_PAUSE)
+            else:
+                return descriptor
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor
-
-
-def _lock(descriptor: int, operation: int) -> None:
-    timeout = LOCK_TIMEOUT.get()
-    if timeout is None:
-        fcntl.flock(descriptor, operation)
-        return None
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            return fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise TimeoutError(errno.ETIMEDOUT, f"locked by another process for {timeout:g} seconds") from None
-            time.sleep(_PAUSE)
 
 
 def open_regular(path: Path) -> BinaryIO:

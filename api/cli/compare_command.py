@@ -27,6 +27,8 @@ from benchlock.api.cli.run_options import (
 from benchlock.api.cli.run_tables import format_interval, format_mark, format_metric
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.evaluator.records.evidence_status import SCRATCH
+from benchlock.evaluator.records.run_types import parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.statistics.metric_types import format_value
 
@@ -225,7 +227,6 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _C
         InvalidInputError: A target is not a run, or an option applies to new runs only.
         RefusedError: The runs are not comparable, and ``--force`` is not set.
     """
-    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
     from benchlock.evaluator.workflows.compare import compare_recorded_runs  # noqa: PLC0415
 
     if settings.rounds is not None or settings.margin or settings.isolation or settings.allow_code:
@@ -272,16 +273,11 @@ def _compare_interleaved(
 def _open_prediction_pairs(invocation: Invocation) -> "PredictionPairs":
     """Create the sample-by-sample comparison of runs."""
     from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415
-    from benchlock.evaluator.records.evidence_status import SCRATCH  # noqa: PLC0415
 
     return PredictionPairs(invocation.opened.store, invocation.opened.home / SCRATCH)
 
 
 def _warn(run: "Run") -> None:
-    from benchlock.evaluator.records.timing_validity import (  # noqa: PLC0415
-        explain_unusable_times,
-        validity_of,
-    )
 
     if reason := explain_unusable_times(run):
         say(f"warning: {reason}")

@@ -24,6 +24,7 @@ from benchlock.api.cli.run_options import (
 from benchlock.api.cli.run_tables import print_claims, print_outcome, print_repetition, print_wall
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.records.run_types import parse_run_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -211,7 +212,6 @@ def rerun(
 
 def _find_original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock, tuple[str, ...]]":
     """Return the run to compare with, the lock to run again, and notes on later runs that cannot be compared with."""
-    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
     from benchlock.evaluator.workflows.rerun import find_original  # noqa: PLC0415
 
     records = invocation.opened.records

@@ -15,6 +15,7 @@ from benchlock.api.error_codes import EXIT_INTEGRITY
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.harness_releases import is_released
+from benchlock.evaluator.records.run_types import DamagedRun, Run, parse_run_id
 
 if TYPE_CHECKING:
     from benchlock.evaluator.records.run_types import Run
@@ -34,8 +35,6 @@ def runs(invocation: Invocation, lock: str, limit: int) -> None:
 
     Example: benchlock runs --limit 5
     """
-    from benchlock.evaluator.records.run_types import DamagedRun, Run  # noqa: PLC0415
-
     lock_id = read_lock(invocation, lock).id if lock else None
     entries = invocation.opened.records.list_entries(lock=lock_id, limit=limit)
     intact_runs = [entry for entry in entries if isinstance(entry, Run)]
@@ -64,8 +63,6 @@ def hide(invocation: Invocation, run: str, reason: str, *, undo: bool) -> None:
 
     Example: benchlock hide run/01kam1v3mz4w0q3d5g7h9j2k4m --reason "ran on a throttled host"
     """
-    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
-
     id_, records = parse_run_id(run), invocation.opened.records
     changed = records.unhide(id_) if undo else records.hide(id_, reason)
     if invocation.as_json:
@@ -93,8 +90,6 @@ def _artifacts(lock: "Lock | None") -> dict[str, Any]:
 
 def show_run(invocation: Invocation, target: str) -> None:
     """Show a run with everything that was recorded; exit with 4 if its metrics are not verified."""
-    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
-
     run = invocation.opened.records.get(parse_run_id(target))
     lock = read_lock(invocation, run.start.lock)
     verified = run.evidence is None or run.evidence.state == "verified"

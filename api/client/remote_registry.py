@@ -32,6 +32,8 @@ from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, Server, make_blob_client, open_session, parse_server
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import Advance, Progress, ignore_progress
+from benchlock.registry.lock.lockfile import dump, load
+from benchlock.registry.requests.evaluation_request import Request
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -110,7 +112,6 @@ class RemoteRegistry:
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
         """Resolve ``request`` and store its lock on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
-        from benchlock.registry.lock.lockfile import load  # noqa: PLC0415
 
         body = wire.Given(request=dict(request.document), preferences=wire.encode_preferences(preferences))
         document = self.client.send("POST", "locks", body, wire.KeptLock)
@@ -119,7 +120,6 @@ class RemoteRegistry:
     def check(self, lock: "Lock", request: "Request") -> "Freshness":
         """Check ``lock`` on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
-        from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
         body = wire.Checked(lock=dump(lock), request=dict(request.document))
         return wire.decode_freshness(self.client.send("POST", "locks/check", body, wire.FreshnessFound))
@@ -127,7 +127,6 @@ class RemoteRegistry:
     def why(self, lock: "Lock", kind: "Kind", name: str) -> ChoiceExplanation:
         """Explain a locked version on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
-        from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
         body = wire.WhyAsked(lock=dump(lock), target=f"{kind}/{name}")
         answer = self.client.send("POST", "locks/why", body, wire.WhyTold)
@@ -136,7 +135,6 @@ class RemoteRegistry:
     def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run on the server."""
         from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415 - used by queued runs only
-        from benchlock.registry.requests.evaluation_request import Request  # noqa: PLC0415
 
         queue = RemoteQueue(self.client)
         if isinstance(target, Request):
@@ -149,7 +147,6 @@ class RemoteRegistry:
     ) -> VerificationReport:
         """Verify on the server only: every run checks the digests of this machine's cached blobs."""
         from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `verify` only
-        from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
 
         texts = tuple(target if isinstance(target, str) else dump(target) for target in targets)
         with progress.task(f"{self.client.where} verifies"):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchlock.api.local.local_registry import LocalRegistry, connect_engine, now
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.queue.agent import Agent, WorkerEnvironment
 from benchlock.evaluator.queue.lease_times import Times
@@ -115,7 +116,6 @@ def build_remote_agent(
         HttpStore,
         make_blob_client,
     )
-    from benchlock.artifacts.stores.local_store import LocalStore  # noqa: PLC0415
 
     connection = connect_server(location)
     cache, queue = connection.home(), RemoteQueue(connection.client)

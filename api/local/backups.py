@@ -24,6 +24,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.records.evidence_status import RUN_AGAIN
+from benchlock.registry.database.sqlite import copy_into
 from benchlock.registry.text.problems import find_leading_error
 
 if TYPE_CHECKING:
@@ -65,8 +66,6 @@ def back_up(registry: LocalRegistry, folder: Path, progress: "Progress") -> Back
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if description.database is None:
-            from benchlock.registry.database.sqlite import copy_into  # noqa: PLC0415 - imports SQL code
-
             with create_file(folder / _DATABASE, durably=True) as file:
                 copy_into(registry.database, Path(file.name))
                 report = _copy_referenced(registry, folder, progress)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.artifacts.oci.oci_client import Credentials
+from benchlock.artifacts.net.urls import split_url
+from benchlock.artifacts.oci.oci_client import Credentials, RegistryClient
 from benchlock.artifacts.oci.oci_reference import Repository
 
 if TYPE_CHECKING:
@@ -78,8 +79,6 @@ ImageLookup = Callable[[str, str, str], bytes]
 
 def connect_repository(repository: "Repository") -> "RegistryClient":
     """Return a client for a repository, with the user's credentials for it."""
-    from benchlock.artifacts.oci.oci_client import RegistryClient  # noqa: PLC0415
-
     return RegistryClient(repository, credentials_for(repository), read_network_policy())
 
 
@@ -124,9 +123,6 @@ def make_public_lookup(store: "BlobStore") -> ImageLookup:
 
 
 def _connect_in_public(repository: "Repository") -> "RegistryClient":
-    from benchlock.artifacts.net.urls import split_url  # noqa: PLC0415
-    from benchlock.artifacts.oci.oci_client import RegistryClient  # noqa: PLC0415
-
     policy = read_network_policy()
     if (split_url(repository.url).hostname or "") in policy.redirect_hosts:
         return connect_repository(repository)

@@ -9,10 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from benchlock.api.local.registry_store import STORE_VARIABLE, open_store
+from benchlock.api.local.registry_database import DATABASE_FILE, is_new, is_on_server, open_database, require_registry
+from benchlock.api.local.registry_store import STORE_VARIABLE, open_store, uploads_folder
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import SILENT, Progress
+from benchlock.migrations import prepare
+from benchlock.registry.database.engine import open_engine
 from benchlock.registry.text.quantities import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -116,7 +120,6 @@ def open_registry(
         SchemaRevisionError: The database's schema has another revision than this build needs.
         UnavailableError: The folder or the database cannot be used.
     """
-    from benchlock.api.local.registry_database import is_new, is_on_server, open_database, require_registry  # noqa: PLC0415 - unused by remote registries
     from benchlock.api.local.running_services import require_same_folder  # noqa: PLC0415
     from benchlock.evaluator.evidence.run_examination import (  # noqa: PLC0415
         ExaminedRecords,
@@ -156,11 +159,7 @@ def open_registry(
 @contextmanager
 def open_empty_registry() -> "Iterator[tuple[Catalogue, LocalStore]]":
     """Open an empty catalogue and store in a temporary folder, for a dry run without a registry."""
-    from benchlock.api.local.registry_database import DATABASE_FILE  # noqa: PLC0415 - as above
-    from benchlock.artifacts.stores.local_store import LocalStore  # noqa: PLC0415
-    from benchlock.migrations import prepare  # noqa: PLC0415
     from benchlock.registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
-    from benchlock.registry.database.engine import open_engine  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="benchlock-") as folder:
         database = open_engine(Path(folder) / DATABASE_FILE)
@@ -213,7 +212,6 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
     Raises:
         InvalidInputError: BENCHLOCK_UNNAMED_BYTES or BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
-    from benchlock.api.local.registry_store import uploads_folder  # noqa: PLC0415 - used by few commands
     from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads  # noqa: PLC0415
     from benchlock.registry.database.blob_protection import DatabaseHolds  # noqa: PLC0415
     from benchlock.registry.publishing.garbage_collection import find_referenced  # noqa: PLC0415
@@ -235,7 +233,6 @@ def open_reserve(registry: LocalRegistry) -> "DiskReserve":
     Raises:
         InvalidInputError: BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
-    from benchlock.api.local.registry_store import uploads_folder  # noqa: PLC0415 - as above
     from benchlock.artifacts.uploads.disk_quotas import DiskReserve  # noqa: PLC0415
 
     return DiskReserve(uploads_folder(registry.home), _read_setting(DISK_RESERVE, _parse_bytes, "8GiB"))

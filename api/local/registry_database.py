@@ -4,6 +4,7 @@ The decision is stored in the registry's home without a password. The password c
 where PostgreSQL's own programs find it (PGPASSWORD, ~/.pgpass).
 """
 
+import json
 import os
 import re
 import secrets
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from benchlock.artifacts.atomic_files import create_file, lock_file
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError, UnknownNameError
@@ -43,8 +46,6 @@ def create_owner_id() -> str:
 
 def write_decision(path: Path, decision: Mapping[str, str]) -> None:
     """Write a decision to the file ``path`` as JSON, durably."""
-    import json  # noqa: PLC0415 - decisions are rare
-
     with _disk(path), create_file(path, durably=True) as file:
         file.write((json.dumps(decision) + "\n").encode())
 
@@ -176,7 +177,6 @@ def read_database_decision(home: Path) -> DatabaseDecision | None:
     path = home / _DECISION
     if not path.exists():
         return None
-    import msgspec  # noqa: PLC0415 - unused by a registry in a folder
 
     try:
         document = msgspec.json.decode(path.read_bytes(), type=dict[Literal["database", "owner"], str])

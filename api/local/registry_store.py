@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from benchlock.api.local.registry_database import create_owner_id, lock_decisions, write_decision
 from benchlock.artifacts.atomic_files import StoreLock
 from benchlock.artifacts.errors import InvalidInputError
@@ -72,7 +74,6 @@ def read_store_decision(home: Path) -> StoreDecision | None:
     path = home / _DECISION
     if not path.exists():
         return None
-    import msgspec  # noqa: PLC0415 - as above
 
     try:
         document = msgspec.json.decode(path.read_bytes(), type=dict[Literal["store", "owner"], str])

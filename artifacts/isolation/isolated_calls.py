@@ -112,7 +112,7 @@ class _Call:
                 os.close(status)
             try:
                 send_frame(channel, {"function": self.function, "arguments": self.arguments})
-                return self._result(self._serve_child(channel))
+                return self._serve_child(channel)
             except OversizedFrameError:
                 raise self._limit_error("result") from None
             except TimeoutError:
@@ -121,8 +121,8 @@ class _Call:
                 channel.close()
                 raise self._explain_death(os.read(ended, 16)) from None
 
-    def _serve_child(self, channel: socket.socket) -> dict[str, Any]:
-        """Serve the child's requests for blobs until it replies with the outcome of the call."""
+    def _serve_child(self, channel: socket.socket) -> Any:  # noqa: ANN401
+        """Serve the child's requests for blobs; return the result of the call or raise its error."""
         remaining = self.limits.seconds + 5  # the child's own timer comes first
         while True:
             channel.settimeout(max(remaining, 0.001))
@@ -130,13 +130,19 @@ class _Call:
             message, _ = receive_frame(channel, self.limits.result + _OVERHEAD)
             remaining -= time.monotonic() - start
             channel.settimeout(None)
-            if "open" in message:
-                self._open(channel, Digest(message["open"]))
-            elif "stat" in message:
-                self._stat(channel, message["stat"])
-            else:
-                reply: dict[str, Any] = message
-                return reply
+            match message:
+                case {"open": digest}:
+                    self._open(channel, Digest(digest))
+                case {"stat": digests}:
+                    self._stat(channel, digests)
+                case {"value": value}:
+                    return value
+                case {"limit": limit}:
+                    raise self._limit_error(limit)
+                case {"error": error}:
+                    raise unpack_error(error)
+                case _:
+                    raise self._fault_error(f"failed: {message['fault']}")
 
     def _open(self, channel: socket.socket, digest: Digest) -> None:
         self.last_blob = digest
@@ -161,15 +167,6 @@ class _Call:
             return self.blobs.stat(digest).size
         except BlobNotFoundError:
             return None
-
-    def _result(self, reply: dict[str, Any]) -> Any:  # noqa: ANN401
-        if "limit" in reply:
-            raise self._limit_error(reply["limit"])
-        if "error" in reply:
-            raise unpack_error(reply["error"])
-        if "fault" in reply:
-            raise self._fault_error(f"failed: {reply['fault']}")
-        return reply["value"]
 
     def _explain_death(self, status: bytes) -> BenchlockError:
         """Make the error of a child that ended without a reply."""

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partialmethod
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
@@ -192,22 +193,26 @@ class LocalStore:
                         yield digest
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the lock of the store, shared with other writers."""
-        with self._hold_lock(alone=False):
-            yield
+    def _hold_lock(self, *, alone: bool) -> Iterator[None]:
+        with self._convert_errors("be locked"):
+            descriptor = lock_file(self._folder() / "lock", alone=alone)
+        try:
+            with nullcontext() if self._beside is None else self._beside.held(alone=alone):
+                yield
+        finally:
+            os.close(descriptor)
+
+    writing = partialmethod(_hold_lock, alone=False)
+    """Hold the lock of the store, shared with other writers."""
+
+    collecting = partialmethod(_hold_lock, alone=True)
+    """Hold the lock of the store exclusively, also against other processes."""
 
     @contextmanager
     def together(self) -> Iterator[None]:
         """Hold the lock of the store, as ``writing`` does, and remove leftovers with the next write."""
         with self.writing():
             self._is_tidy = self._beside is not None  # a large import may have been killed meanwhile
-            yield
-
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Hold the lock of the store exclusively, also against other processes."""
-        with self._hold_lock(alone=True):
             yield
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
@@ -314,16 +319,6 @@ class LocalStore:
                 sync_folder(folder.parent)
         self._folders[names] = folder
         return folder
-
-    @contextmanager
-    def _hold_lock(self, *, alone: bool) -> Iterator[None]:
-        with self._convert_errors("be locked"):
-            descriptor = lock_file(self._folder() / "lock", alone=alone)
-        try:
-            with nullcontext() if self._beside is None else self._beside.held(alone=alone):
-                yield
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def _convert_errors(self, verb: str, digest: Digest | None = None) -> Iterator[None]:

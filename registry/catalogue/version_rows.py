@@ -70,10 +70,6 @@ def rows_of_lock(lock: Lock) -> tuple[Values, list[Values]]:
     return row, [{"digest": digest, "tree": tree} for digest, tree in sorted(trees.items())]
 
 
-def _is_tree(path: str) -> bool:
-    return path.endswith("/")
-
-
 def _file(file: File) -> Values:
     if file.sha256 is UNSET or file.size is UNSET:
         raise InvalidInputError(f"{file.path} has no digest", next_step="publish it from its source")
@@ -81,7 +77,7 @@ def _file(file: File) -> Values:
         "path": file.path,
         "digest": from_hex(file.sha256),
         "size": file.size,
-        "tree": _is_tree(file.path),
+        "tree": file.path.endswith("/"),
     }
 
 

@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Connection, Engine
@@ -31,7 +30,7 @@ def read_revision(connection: Connection) -> str | None:
     """Return the revision of the database's schema, or ``None`` if the database is empty."""
     if not connection.dialect.has_table(connection, "alembic_version"):
         return None
-    return _read_version(connection)
+    return connection.exec_driver_sql(_VERSION).scalar()
 
 
 def require_revision(current: str | None, needed: str, where: str) -> None:
@@ -74,12 +73,8 @@ def require_expected_revision(connection: Connection) -> None:
     """
     needed: str | None = connection.get_execution_options().get(_EXPECTED)
     if needed is not None:
-        require_revision(_read_version(connection), needed, database_location(connection.engine))
-
-
-def _read_version(connection: Connection) -> str | None:
-    revision: str | None = connection.exec_driver_sql(_VERSION).scalar()
-    return revision
+        revision = connection.exec_driver_sql(_VERSION).scalar()
+        require_revision(revision, needed, database_location(connection.engine))
 
 
 RESTORE: Final = "run `benchlock verify` to list all damage, then restore the registry from a backup"
@@ -110,12 +105,8 @@ def damage_error(what: str, where: str | None = None) -> DamagedDatabaseError:
     return DamagedDatabaseError(f"the database is damaged: {what}", where=where, next_step=RESTORE)
 
 
-def open_engine(path: Path) -> Engine:
-    """Open the SQLite database in the file ``path``; it is created on first use, and its folder must exist.
-
-    The function ``upgrade`` of the migrations creates the schema.
-    """
-    return sqlite.open_file(path)
+open_engine: Final = sqlite.open_file
+"""Open the SQLite database in a file; the function ``upgrade`` of the migrations creates the schema."""
 
 
 def open_server(address: str) -> Engine:

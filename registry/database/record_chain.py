@@ -200,7 +200,7 @@ def check_stored(connection: Connection, kind: RecordKind, key: Values) -> None:
     query = select(kind.table).where(*(kind.table.c[column] == value for column, value in key.items()))
     rows = {kind.name: [row._asdict() for row in connection.execute(query)]}
     for part in kind.parts:
-        columns = zip(kind.columns_of(part), _key_columns(kind.table), strict=True)
+        columns = zip(kind.columns_of(part), kind.table.primary_key.columns.keys(), strict=True)
         own = select(part).where(*(part.c[ours] == key[theirs] for ours, theirs in columns))
         rows[part.name] = [row._asdict() for row in connection.execute(own)]
     place = (kind.name, kind.key(key))
@@ -335,15 +335,10 @@ def _link(before: str, kind: str, key: str, digest: str) -> Digest:
 
 
 def _key(table: Table, values: Values) -> str:
-    return " ".join(str(values[column]) for column in _key_columns(table))
+    return " ".join(str(values[column.name]) for column in table.primary_key.columns)
 
 
 @cache
 def _insert(table: Table) -> Insert:
     """Return the statement for a table. It is cached, because building it takes longer than executing it."""
     return insert(table)
-
-
-@cache
-def _key_columns(table: Table) -> tuple[str, ...]:
-    return tuple(column.name for column in table.primary_key.columns)

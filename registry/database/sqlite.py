@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import get_ident
 
@@ -16,17 +17,16 @@ from benchlock.artifacts.errors import UnavailableError
 from benchlock.registry.database.record_values import as_json
 
 
+@dataclass(slots=True)
 class FairLock:
     """A fair (FIFO) lock: release hands it to the longest waiter.
 
     With ``threading.Lock``, a thread that releases and acquires again may overtake the waiter that was woken.
     """
 
-    def __init__(self) -> None:
-        """Create a free lock."""
-        self._own = threading.Lock()
-        self._holder: int | None = None
-        self._waiting: deque[tuple[int, threading.Lock]] = deque()
+    _own: threading.Lock = field(default_factory=threading.Lock)
+    _holder: int | None = None
+    _waiting: deque[tuple[int, threading.Lock]] = field(default_factory=deque)
 
     def acquire(self, seconds: float) -> bool:
         """Acquire the lock; return ``False`` if this takes longer than ``seconds``."""

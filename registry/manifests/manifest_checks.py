@@ -59,25 +59,25 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
     with problems.noted():
         check_files(files_of(manifest), manifest.kind, place.at("files"), problems, published=published)
     with problems.noted():
-        _check_kind(manifest, place, problems, published=published)
+        if isinstance(manifest, Model):
+            _check_model(manifest, place, problems, published=published)
+        elif isinstance(manifest, Dataset):
+            _check_dataset(manifest, place, problems)
+        elif isinstance(manifest, Image):
+            _check_image(manifest, place, problems, published=published)
     problems.refuse()
 
 
-def _check_kind(manifest: Manifest, place: Place, problems: Problems, *, published: bool) -> None:
-    """Check the rules of the manifest's kind."""
-    if isinstance(manifest, Model):
-        check_model(manifest, place, problems)
-        if not published:  # manifests that were published before these rules must stay readable
-            with problems.noted():
-                check_geometry(manifest, place)
-            with problems.noted():
-                check_batches(manifest, place, problems)
-            with problems.noted():
-                _check_rates(manifest, place, problems)
-    elif isinstance(manifest, Dataset):
-        _check_dataset(manifest, place, problems)
-    elif isinstance(manifest, Image):
-        _check_image(manifest, place, problems, published=published)
+def _check_model(model: Model, place: Place, problems: Problems, *, published: bool) -> None:
+    """Check the rules of models."""
+    check_model(model, place, problems)
+    if not published:  # manifests that were published before these rules must stay readable
+        with problems.noted():
+            check_geometry(model, place)
+        with problems.noted():
+            check_batches(model, place, problems)
+        with problems.noted():
+            _check_rates(model, place, problems)
 
 
 def _check_rates(model: Model, place: Place, problems: Problems) -> None:

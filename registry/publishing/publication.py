@@ -5,14 +5,14 @@ garbage collection removes. While a draft is written, the store keeps garbage co
 """
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msgspec import UNSET, structs
 
 from benchlock.artifacts.blob_store import BlobStore
-from benchlock.artifacts.digest import Descriptor, from_hex
+from benchlock.artifacts.digest import Descriptor, Digest, from_hex
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.stores.temporary_stores import open_dry_run
 from benchlock.artifacts.user_text import SILENT, Progress
@@ -22,7 +22,7 @@ from benchlock.registry.manifests import Dataset, Image, Manifest, Model, files_
 from benchlock.registry.manifests.manifest_checks import check
 from benchlock.registry.manifests.manifest_content import content as manifest_content
 from benchlock.registry.manifests.manifest_content import reference_of, with_files
-from benchlock.registry.names import parse_name
+from benchlock.registry.names import Reference, parse_name
 from benchlock.registry.publishing.artifact_export import name_version
 from benchlock.registry.publishing.drafts import Draft, StoredFiles, store_draft_files
 from benchlock.registry.text.document import Document
@@ -146,7 +146,7 @@ def _prepare(
     warn: Callable[[str], None],
 ) -> list[_PreparedDraft]:
     """Store the files of drafts and return the prepared drafts, or raise all problems of all drafts."""
-    problems, prepared_drafts = Problems(), list[_PreparedDraft]()
+    problems, prepared_drafts, versions = Problems(), list[_PreparedDraft](), dict[Reference, tuple[Digest, Path]]()
     for draft in drafts:
         draft_problems = Problems()
         for problem in draft.problems:
@@ -155,7 +155,14 @@ def _prepare(
         if prepared is not None:
             with draft_problems.noted():
                 catalogue.would_change(prepared.manifest)
-                _require_unique(prepared, prepared_drafts)
+                reference, digest = reference_of(prepared.manifest), manifest_digest(prepared.manifest)
+                other, path = versions.setdefault(reference, (digest, draft.path))
+                if other != digest:
+                    raise InvalidInputError(
+                        f"{path} also publishes {reference}, with different content",
+                        where=str(draft.path),
+                        next_step="change the version of one of them",
+                    )
             prepared_drafts.append(prepared)
         for error in draft_problems.found:
             problems.add(error)
@@ -197,18 +204,6 @@ def _prepare_one(
         manifest_content(manifest)  # raises if its text could not be read again
         return _PreparedDraft(draft, manifest, stored)
     return None
-
-
-def _require_unique(prepared: _PreparedDraft, others: Iterable[_PreparedDraft]) -> None:
-    """Require that no other draft of the call has the same version with other content."""
-    reference, digest = reference_of(prepared.manifest), manifest_digest(prepared.manifest)
-    for other in others:
-        if reference_of(other.manifest) == reference and manifest_digest(other.manifest) != digest:
-            raise InvalidInputError(
-                f"{other.draft.path} also publishes {reference}, with different content",
-                where=str(prepared.draft.path),
-                next_step="change the version of one of them",
-            )
 
 
 def publish_successor(

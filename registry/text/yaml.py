@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
@@ -170,13 +170,14 @@ def _convert_errors(name: str) -> Iterator[None]:
         raise InvalidInputError(what, where=name, next_step="fix the syntax") from error
 
 
+@dataclass
 class _Reader:
     """A builder of the value from the events, with a mark for each path."""
 
-    def __init__(self, events: Iterator[Event], name: str) -> None:
-        self._events = events
-        self._document = Document(None, name, {})
-        self._problems = Problems()
+    _events: Iterator[Event]
+    _name: str
+    _marks: dict[str, Mark] = field(default_factory=dict)
+    _problems: Problems = field(default_factory=Problems)
 
     def document(self) -> Document:
         next(self._events)
@@ -191,12 +192,12 @@ class _Reader:
         if not isinstance(after, StreamEndEvent):
             self._add_problem("", after, "several YAML documents in one file", "write one per file")
         self._problems.refuse()
-        return Document(value, self._document.name, self._document.marks)
+        return Document(value, self._name, self._marks)
 
     def _value(self, event: Event, path: str, depth: int, line: int | None = None) -> Any:  # noqa: ANN401 - any YAML value
         """Read the value that starts with ``event``; its mark is on ``line``, that of its key, if given."""
         mark = Mark(line or event.start_mark.line + 1, event.value if isinstance(event, ScalarEvent) else "")
-        self._document.marks[path] = mark
+        self._marks[path] = mark
         if isinstance(event, AliasEvent):
             self._add_problem(path, event, "aliases are not supported", "repeat the value", f"*{event.anchor}")
             return None
@@ -265,16 +266,15 @@ class _Reader:
         self._problems.add(self._make_error(path, event, what, next_step))
 
     def _make_error(self, path: str, event: Event, what: str, next_step: str | None = None) -> InvalidInputError:
-        place = f"{self._document.name}, line {event.start_mark.line + 1}"
+        place = f"{self._name}, line {event.start_mark.line + 1}"
         return InvalidInputError(what, where=f"{path} ({place})" if path else place, next_step=next_step)
 
 
+@dataclass
 class _TolerantReader(_Reader):
     """A reader that records the problems and continues."""
 
-    def __init__(self, events: Iterator[Event], name: str) -> None:
-        super().__init__(events, name)
-        self.oddities: list[Oddity] = []
+    oddities: list[Oddity] = field(default_factory=list)
 
     def _add_problem(
         self, path: str, event: Event, what: str, next_step: str | None = None, lost_value: object = None

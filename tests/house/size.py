@@ -28,8 +28,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 400,
-    "lines": 74_620,
-    "functions of publishing a dataset of two files": 221,
+    "lines": 73_700,
+    "functions of publishing a dataset of two files": 209,
     "functions of the first GET of a version": 48,
 }
 """Slightly above what was measured when each limit was last set. The goals are 400, 68,121, 200 and 35."""

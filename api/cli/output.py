@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.artifacts.user_text import Advance, escape_json, escape_line
 
@@ -22,9 +20,16 @@ _GUTTER: Final = "  | "
 """The prefix of foreign lines, so that they cannot be mistaken for benchlock's own output."""
 
 
+def _convert_struct(value: object) -> object:
+    """Convert a Struct to what it is as JSON."""
+    import msgspec  # noqa: PLC0415 - the version is printed without it
+
+    return msgspec.to_builtins(value)
+
+
 def print_json(document: object) -> None:
     """Print one JSON document on standard output; Structs in it are printed as over HTTP."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=msgspec.to_builtins)
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=_convert_struct)
     sys.stdout.write(escape_json(text) + "\n")
 
 

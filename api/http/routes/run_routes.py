@@ -86,7 +86,15 @@ _COMPARISON = {
     "comparable": True,
     "reasons": [],
     "interleaved": False,
-    "arms": [{"lock": _LOCK, "control": False, "runs": [_ID]}],
+    "arms": [
+        {
+            "lock": _LOCK,
+            "control": False,
+            "runs": [_ID],
+            "model": {"name": "acme/resnet8", "version": "1.0.0"},
+            "framework": {"name": "onnxruntime", "version": "1.31.1"},
+        }
+    ],
     "findings": [],
 }
 

@@ -271,21 +271,16 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
     """
     report = invocation.opened.collect(dry_run=dry_run, local=local)
     if invocation.as_json:
-        leftovers = {"files": report.leftovers.files, "bytes": report.leftovers.size}
-        document: dict[str, Any] = {
-            "blobs": report.blobs,
-            "bytes": report.size,
-            "dry_run": dry_run,
-            "leftovers": leftovers,
-        }
+        document: dict[str, Any] = {"blobs": report.blobs, "bytes": report.bytes, "dry_run": dry_run}
+        document |= {"leftovers": report.leftovers}
         output.print_json(document if report.local is None else document | {"local": report.local})
         return
     verb = "would free" if dry_run else "freed"
-    output.echo(f"{verb} {format_count(report.blobs, 'blob')}, {output.byte_count(report.size)}")
+    output.echo(f"{verb} {format_count(report.blobs, 'blob')}, {output.byte_count(report.bytes)}")
     if (unfinished := report.leftovers).files:
         removed = "would remove" if dry_run else "removed"
         output.echo(
-            f"{removed} {format_count(unfinished.files, 'unfinished file')}, {output.byte_count(unfinished.size)}"
+            f"{removed} {format_count(unfinished.files, 'unfinished file')}, {output.byte_count(unfinished.bytes)}"
         )
     if (cache := report.local) is not None:
         output.echo(

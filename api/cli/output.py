@@ -22,8 +22,14 @@ _GUTTER: Final = "  | "
 
 def print_json(document: object) -> None:
     """Print one JSON document on standard output."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=_to_builtins)
     sys.stdout.write(escape_json(text) + "\n")
+
+
+def _to_builtins(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    from msgspec import to_builtins  # noqa: PLC0415 - not used by every command
+
+    return to_builtins(value)
 
 
 def echo(text: str = "") -> None:

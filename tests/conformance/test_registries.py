@@ -171,7 +171,7 @@ def test_why_is_told_in_words_and_as_values(registry: Registry, asked: Request) 
     lock = registry.lock(asked, {}).lock
     told = registry.why(lock, "framework", "onnxruntime")
     assert told.prose.startswith("framework/onnxruntime 1.31.1")
-    assert told.document["version"] == "1.31.1"
+    assert told.why["version"] == "1.31.1"
     with pytest.raises(InvalidInputError, match="the lock has no model/other"):
         registry.why(lock, "model", "other")
 

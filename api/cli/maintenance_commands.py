@@ -17,7 +17,7 @@ from benchlock.artifacts.user_text import format_count
 if TYPE_CHECKING:
     from benchlock.api.local.backups import BackupReport
     from benchlock.api.local.schema_upgrades import SchemaChange
-    from benchlock.api.registry_protocol import Json
+    from benchlock.api.schemas.registry_protocol import Json
     from benchlock.evaluator.runner.host_platform import Host
     from benchlock.registry.lock.lockfile import Lock
     from benchlock.registry.requests.hardware_requirements import HostFacts

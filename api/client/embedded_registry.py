@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from benchlock.api.build_info import this_build
 from benchlock.api.local.local_registry import LocalRegistry, describe_store, now, open_reserve, open_uploads
 from benchlock.api.local.registry_database import check_database, describe_database
-from benchlock.api.registry_protocol import ChoiceExplanation, Json, LockResult
+from benchlock.api.schemas.registry_protocol import ChoiceExplanation, Json, LockResult
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from benchlock.registry.catalogue.catalogue import Catalogue

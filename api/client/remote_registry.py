@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from benchlock.api.client.api_client import ApiClient
 from benchlock.api.client.remote_records import LocalRuns, RemoteCatalogue, RemoteRuns
-from benchlock.api.registry_protocol import ChoiceExplanation, Json, LockResult
 from benchlock.api.schemas.access_schemas import Caller
+from benchlock.api.schemas.registry_protocol import ChoiceExplanation, Json, LockResult
 from benchlock.artifacts.blob_store import FileStore, verify
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError

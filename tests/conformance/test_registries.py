@@ -12,7 +12,7 @@ import pytest
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.remote_registry import open_remote
 from benchlock.api.local.local_registry import open_registry
-from benchlock.api.registry_protocol import Registry
+from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, RefusedError, UnknownNameError

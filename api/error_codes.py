@@ -25,33 +25,33 @@ class Fault:
     title: str
 
 
-INTERNAL: Final = Fault("internal", EXIT_UNAVAILABLE, 500, "A fault in the server itself")
+INTERNAL: Final = Fault("internal", EXIT_UNAVAILABLE, 500, "Internal server error")
 
 _ALL: Final = (
-    Fault("malformed", EXIT_INVALID, 400, "The request cannot be read"),
-    Fault("error", EXIT_INVALID, 400, "It cannot be done"),
-    Fault("unauthorized", EXIT_INVALID, 401, "A token is needed"),
-    Fault("token-refused", EXIT_TOKEN_REFUSED, 401, "The token is not accepted any more"),
-    Fault("forbidden", EXIT_INVALID, 403, "The token does not allow it"),
+    Fault("malformed", EXIT_INVALID, 400, "Malformed request"),
+    Fault("error", EXIT_INVALID, 400, "Operation failed"),
+    Fault("unauthorized", EXIT_INVALID, 401, "Authentication required"),
+    Fault("token-refused", EXIT_TOKEN_REFUSED, 401, "Token expired or revoked"),
+    Fault("forbidden", EXIT_INVALID, 403, "Insufficient scope"),
     Fault("unknown-name", EXIT_INVALID, 404, "Unknown name"),
-    Fault("method-not-allowed", EXIT_INVALID, 405, "The resource has no such method"),
-    Fault("too-slow", EXIT_UNAVAILABLE, 408, "The request took too long to arrive"),
-    Fault("refused", EXIT_REFUSED, 409, "Asked, and the answer is no"),
-    Fault("version-taken", EXIT_INVALID, 409, "The version has other content"),
-    Fault("missing-blobs", EXIT_INVALID, 409, "Blobs are missing"),
-    Fault("conflict", EXIT_CONFLICT, 409, "No versions answer the request"),
-    Fault("too-large", EXIT_INVALID, 413, "The request is too large"),
-    Fault("unnamed-bytes", EXIT_REFUSED, 413, "Too many bytes that nothing names"),
-    Fault("unsupported-media", EXIT_INVALID, 415, "The request is in no form that is read here"),
-    Fault("range-not-satisfiable", EXIT_INVALID, 416, "The range is not in the content"),
+    Fault("method-not-allowed", EXIT_INVALID, 405, "Method not allowed"),
+    Fault("too-slow", EXIT_UNAVAILABLE, 408, "Request timeout"),
+    Fault("refused", EXIT_REFUSED, 409, "Operation refused"),
+    Fault("version-taken", EXIT_INVALID, 409, "Version exists with different content"),
+    Fault("missing-blobs", EXIT_INVALID, 409, "Missing blobs"),
+    Fault("conflict", EXIT_CONFLICT, 409, "Version conflict"),
+    Fault("too-large", EXIT_INVALID, 413, "Request too large"),
+    Fault("unnamed-bytes", EXIT_REFUSED, 413, "Too many unreferenced bytes"),
+    Fault("unsupported-media", EXIT_INVALID, 415, "Unsupported media type"),
+    Fault("range-not-satisfiable", EXIT_INVALID, 416, "Range not satisfiable"),
     Fault("invalid-input", EXIT_INVALID, 422, "Invalid input"),
-    Fault("integrity", EXIT_INTEGRITY, 422, "Bytes are not what their digest says"),
+    Fault("integrity", EXIT_INTEGRITY, 422, "Digest mismatch"),
     Fault("too-many-requests", EXIT_UNAVAILABLE, 429, "Too many requests"),
-    Fault("head-too-large", EXIT_INVALID, 431, "The headers of the request are too large"),
+    Fault("head-too-large", EXIT_INVALID, 431, "Request headers too large"),
     INTERNAL,
-    Fault("damaged-database", EXIT_INTEGRITY, 500, "The registry's database is damaged"),
-    Fault("unavailable", EXIT_UNAVAILABLE, 503, "Something outside is missing or failed"),
-    Fault("low-space", EXIT_UNAVAILABLE, 507, "The disk of the registry is nearly full"),
+    Fault("damaged-database", EXIT_INTEGRITY, 500, "Damaged database"),
+    Fault("unavailable", EXIT_UNAVAILABLE, 503, "External service or resource unavailable"),
+    Fault("low-space", EXIT_UNAVAILABLE, 507, "Insufficient disk space"),
 )
 
 FAULTS: Final = {fault.reason: fault for fault in _ALL}

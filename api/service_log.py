@@ -21,7 +21,7 @@ from benchlock.registry.auth.token_format import mask_tokens
 LOGGER_NAME: Final = "benchlock"
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The id of the current request."""
-FAILURE_REASON: ContextVar[str] = ContextVar("told", default="")
+FAILURE_REASON: ContextVar[str] = ContextVar("failure_reason", default="")
 """Why the current request failed; empty if it did not."""
 
 log = logging.getLogger(LOGGER_NAME)

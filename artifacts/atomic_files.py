@@ -70,7 +70,7 @@ def _lock(descriptor: int, operation: int) -> None:
             return fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise TimeoutError(errno.ETIMEDOUT, f"something else holds it for {timeout:g} seconds") from None
+                raise TimeoutError(errno.ETIMEDOUT, f"locked by another process for {timeout:g} seconds") from None
             time.sleep(_PAUSE)
 
 
@@ -85,12 +85,12 @@ def open_regular(path: Path) -> BinaryIO:
         # Without O_NONBLOCK, opening a pipe waits for a writer.
         stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise InvalidInputError(f"{path} is no file", where=str(path), next_step="name a file that exists") from error
+        raise InvalidInputError(f"{path} not found", where=str(path), next_step="choose an existing file") from error
     except OSError as error:
         raise make_unreadable_error(path, error) from error
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         stream.close()
-        raise InvalidInputError(f"{path} is no regular file", where=str(path), next_step="name a regular file")
+        raise InvalidInputError(f"{path} is not a regular file", where=str(path), next_step="choose a regular file")
     return stream
 
 
@@ -99,7 +99,7 @@ def make_unreadable_error(path: Path, error: OSError) -> UnavailableError:
     return UnavailableError(
         f"{path} cannot be read: {error.strerror or error}",
         where=str(path),
-        next_step="look at its permissions, and at the disk",
+        next_step="check its permissions and the disk",
     )
 
 

@@ -19,8 +19,8 @@ PARALLEL_TRANSFERS = 4
 LARGEST_DOCUMENT: Final = 16 << 20
 """Largest document, in bytes, that is read into memory whole: a manifest or a configuration."""
 REPAIR_ADVICE = (
-    "in the registry's own folder, with `--registry DIR`, publish the file again, or do again the `bundle import` or "
-    "`image build` that brought it: the right bytes replace the damaged ones; a service is not sent what it has"
+    "in the registry's own folder, with `--registry DIR`, publish the file again, or repeat the `bundle import` or "
+    "`image build` that stored it: the correct bytes replace the damaged ones; a service is not sent what it has"
 )
 
 
@@ -190,7 +190,7 @@ def put_each(store: BlobStore, paths: Iterable[Path], advance: Advance) -> list[
 def make_mismatch_error(name: str, expected: Digest, actual: Descriptor, *, next_step: str) -> IntegrityError:
     """Make the error of bytes with another digest; it names the file and both digests."""
     return IntegrityError(
-        f"{name} is not what its digest says: expected {expected}, found {actual.digest} ({actual.size} bytes)",
+        f"{name} does not match its digest: expected {expected}, found {actual.digest} ({actual.size} bytes)",
         where=name,
         next_step=next_step,
     )
@@ -203,9 +203,7 @@ def check_digest(name: str, expected: Digest | None, actual: Descriptor) -> None
         IntegrityError: The digest differs. The message suits bytes on their way into a store.
     """
     if expected is not None and actual.digest != expected:
-        raise make_mismatch_error(
-            name, expected, actual, next_step="correct the file, or the digest that was written down for it"
-        )
+        raise make_mismatch_error(name, expected, actual, next_step="correct the file or its digest")
 
 
 def verify(
@@ -233,9 +231,9 @@ def verify(
         raise make_mismatch_error(name, digest, actual, next_step=_find_repair_advice(store))
     if size is not None and actual.size != size:
         raise IntegrityError(
-            f"{name} has {actual.size} bytes, and {size} are written down for it, under the same digest {digest}",
+            f"{name} has {actual.size} bytes, but {size} are stated for it with the same digest {digest}",
             where=name,
-            next_step="correct the size where it is written down",
+            next_step="correct the stated size",
         )
     return actual
 
@@ -261,9 +259,9 @@ def read(store: BlobReader, digest: Digest, *, name: str, most: int = LARGEST_DO
             raise _make_read_error(name, digest, error) from error
     if len(content) > most:
         raise InvalidInputError(
-            f"{name} has more than {most} bytes, the most that are read of it",
+            f"{name} has more than {most} bytes, the permitted maximum",
             where=name,
-            next_step=f"check what names the digest {digest}",
+            next_step=f"check the document that references {digest}",
         )
     actual = Descriptor(digest_bytes(content), len(content))
     if actual.digest != digest:
@@ -329,7 +327,7 @@ def copy_blob(
         raise UnavailableError(
             f"{name} cannot be written: {error.strerror or error}",
             where=str(target),
-            next_step="name a folder that you may write in, on a disk with space",
+            next_step="choose a writable folder on a disk with free space",
         ) from error
 
 

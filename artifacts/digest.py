@@ -5,13 +5,16 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import BinaryIO, NewType
+from typing import Annotated, BinaryIO, Final, NewType
+
+from msgspec import Meta, Struct
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_text import Advance, ignore_progress
 
 Digest = NewType("Digest", str)
+DIGEST_PATTERN: Final = "^sha256:[0-9a-f]{64}$"
+DigestText = Annotated[Digest, Meta(pattern=DIGEST_PATTERN)]
 
 CHUNK = 1 << 20
 _MAX_WAITING = 4  # chunks that may wait for the hash thread: bounds the memory
@@ -19,12 +22,11 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptor:
+class Descriptor(Struct, frozen=True, forbid_unknown_fields=True):
     """The identity of a blob: its digest and its size in bytes."""
 
-    digest: Digest
-    size: int
+    digest: DigestText
+    size: Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
 def parse_digest(text: str) -> Digest:
@@ -34,7 +36,7 @@ def parse_digest(text: str) -> Digest:
         InvalidInputError: The text is not ``sha256:`` and 64 lower-case hex digits.
     """
     if not _DIGEST.fullmatch(text):
-        raise InvalidInputError(f"{text!r} is no digest", next_step="write sha256: and 64 lower-case hex digits")
+        raise InvalidInputError(f"invalid digest {text!r}", next_step="write sha256: and 64 lower-case hex digits")
     return Digest(text)
 
 
@@ -45,7 +47,7 @@ def from_hex(text: str) -> Digest:
         InvalidInputError: The text has any other form.
     """
     if not _HEX.fullmatch(text):
-        raise InvalidInputError(f"{text!r} is no SHA-256", next_step="write 64 lower-case hex digits")
+        raise InvalidInputError(f"invalid SHA-256 {text!r}", next_step="write 64 lower-case hex digits")
     return Digest(f"sha256:{text}")
 
 

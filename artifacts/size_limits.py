@@ -5,7 +5,9 @@ is rejected. Longer texts of benchlock itself are truncated (``truncate``), so t
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import encode_canonical
@@ -71,6 +73,30 @@ class TooLongError(InvalidInputError):
     code = "too-long"
 
 
+def limit_text(limit: int, example: str | None = None, pattern: str | None = None) -> Meta:
+    """Limit a text to ``limit`` bytes of UTF-8, and so to as many characters.
+
+    Args:
+        limit: Bytes of UTF-8.
+        example: An example for the OpenAPI document.
+        pattern: A regular expression that the text has to match.
+    """
+    return Meta(
+        max_length=limit,
+        pattern=pattern,
+        description=f"At most {limit} bytes of UTF-8.",
+        examples=None if example is None else [example],
+    )
+
+
+def limit_document(limit: int) -> Meta:
+    """Limit an object to ``limit`` bytes of JSON."""
+    return Meta(description=f"At most {limit} bytes as JSON.")
+
+
+Word = Annotated[str, limit_text(WORD)]
+
+
 def check_text(text: str, limit: int, where: str) -> None:
     """Raise unless ``text`` is Unicode text of at most ``limit`` bytes.
 
@@ -89,7 +115,7 @@ def check_text(text: str, limit: int, where: str) -> None:
         raise InvalidInputError(
             f"{where} is not valid Unicode: lone surrogate at character {error.start}",
             where=where,
-            next_step="leave it out",
+            next_step="remove it",
         ) from None
     if size > limit:
         raise _make_length_error(where, size, limit)
@@ -123,9 +149,7 @@ def check_count(items: "Mapping[str, object] | tuple[object, ...]", limit: int, 
         TooLongError: There are more items.
     """
     if len(items) > limit:
-        raise TooLongError(
-            f"{where} has {len(items)} items, and the limit is {limit}", where=where, next_step="send fewer"
-        )
+        raise TooLongError(f"{where} has {len(items)} items; the limit is {limit}", where=where, next_step="send fewer")
 
 
 def truncate(text: str, limit: int) -> str:
@@ -148,4 +172,4 @@ def shorten(text: str, limit: int) -> str:
 
 
 def _make_length_error(where: str, size: int, limit: int) -> TooLongError:
-    return TooLongError(f"{where} has {size} bytes, and the limit is {limit}", where=where, next_step="shorten it")
+    return TooLongError(f"{where} has {size} bytes; the limit is {limit}", where=where, next_step="shorten it")

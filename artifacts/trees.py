@@ -119,7 +119,7 @@ def check_collisions(paths: Iterable[str]) -> None:
         if spellings[0] != spellings[1]:
             earlier, later = spellings if first_index < second_index else reversed(spellings)
             raise InvalidInputError(
-                f"{earlier!a} and {later!a} are one name on some file systems",
+                f"{earlier!a} and {later!a} are the same name on some file systems",
                 where=ascii(later),
                 next_step="rename one of them",
             )
@@ -153,7 +153,9 @@ def walk_tree(folder: Path, *, exclude: Path | None = None) -> tuple[tuple[str, 
     root = folder.resolve()
     files = [(path, place) for path, place in _walk_files(root, "") if place != excluded]
     if not files:
-        raise InvalidInputError(f"{folder} holds no file", where=str(folder), next_step="name a folder with files")
+        raise InvalidInputError(
+            f"{folder} contains no files", where=str(folder), next_step="choose a folder with files"
+        )
     check_collisions(path for path, _ in files)
     return tuple(sorted(files, key=lambda pair: pair[0].encode()))
 
@@ -174,9 +176,9 @@ def _walk_files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
         else:
             kind = "a symbolic link" if stat.S_ISLNK(mode) else "a special file"
             raise InvalidInputError(
-                f"{place} is {kind}: a tree holds regular files alone",
+                f"{place} is {kind}: a tree can contain only regular files",
                 where=str(place),
-                next_step="put the file itself there, or leave it out",
+                next_step="replace it by the file itself, or remove it",
             )
 
 
@@ -203,7 +205,7 @@ def parse_listing(content: bytes, name: str) -> tuple[TreeEntry, ...]:
     if rewritten != content:
         raise _make_listing_error(name, "it is not sorted, or not canonical JSON")
     if len({entry.path for entry in entries}) != len(entries):
-        raise _make_listing_error(name, "a path stands there twice")
+        raise _make_listing_error(name, "duplicate path")
     if any(entry.size < 0 for entry in entries):
         raise _make_listing_error(name, "a size is negative")
     return entries
@@ -318,9 +320,9 @@ def _decode_path(path: bytes, name: str) -> str:
 def _check_sum(size: int, tree: Descriptor, name: str) -> None:
     if size != tree.size:
         raise IntegrityError(
-            f"the files of {name} have {size} bytes, and {tree.size} are written down for its digest {tree.digest}",
+            f"the files of {name} have {size} bytes, but {tree.size} are stated for its digest {tree.digest}",
             where=name,
-            next_step="correct the size where it is written down",
+            next_step="correct the stated size",
         )
 
 

@@ -11,8 +11,10 @@ import statistics
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.stores.local_store import LocalStore

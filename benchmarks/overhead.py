@@ -116,7 +116,7 @@ def call_round(laboratory: Laboratory, subject: Subject, taken: Taken, seconds: 
         run = laboratory.run(subject, "single_stream", isolation)
         taken.calls.setdefault(isolation, []).append(run["values"]["latency_p50"])
         taken.fastest.setdefault(isolation, []).append(laboratory.fastest_tenth(run["run"]))
-        taken.watching.append(run["timings"]["watching_cpu"])
+        taken.watching.append(run["end"]["timings"]["watching_cpu"])
         if isolation == "process" and (null := laboratory.overhead(run["run"])):
             taken.null.append(null["timed_ns"] / 1e9)
 
@@ -129,7 +129,7 @@ def turn_round(laboratory: Laboratory, subject: Subject, taken: Taken) -> None:
 def start_round(laboratory: Laboratory, subject: Subject, taken: Taken) -> None:
     if not laboratory.commands.engine:
         return
-    timings: dict[str, Any] = laboratory.run(subject, "accuracy", "container")["timings"]
+    timings: dict[str, Any] = laboratory.run(subject, "accuracy", "container")["end"]["timings"]
     values = {name: timings[name] for name in ("image", "verification", "job")}
     values |= {"benchlock": timings["start"] + timings["run"], "docker": laboratory.docker_run(subject)}
     for name, value in values.items():

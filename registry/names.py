@@ -68,7 +68,7 @@ def parse_name(text: str) -> Name:
     """
     if len(text) > LONGEST or not _NAME.fullmatch(text):
         raise InvalidInputError(
-            f"{text[:LONGEST]!r} is no name",
+            f"invalid name {text[:LONGEST]!r}",
             next_step="write lower-case letters and digits, joined by single . _ or -, optionally after NAMESPACE/",
         )
     return Name(text)
@@ -83,7 +83,7 @@ def parse_kind(text: str) -> Kind:
     for kind in KINDS:
         if kind == text:
             return kind
-    raise InvalidInputError(f"{text!r} is no kind", next_step=f"write one of {', '.join(KINDS)}")
+    raise InvalidInputError(f"unknown kind {text!r}", next_step=f"write one of {', '.join(KINDS)}")
 
 
 def parse_target(text: str) -> tuple[Kind, Name, str | None]:
@@ -96,7 +96,7 @@ def parse_target(text: str) -> tuple[Kind, Name, str | None]:
     kind, slash, name = path.partition("/")
     if not slash or (at and not constraint.strip()):
         raise InvalidInputError(
-            f"{text!r} names no artifact", next_step="write KIND/NAME or KIND/NAME@VERSION, such as model/resnet8@1.0.0"
+            f"invalid reference {text!r}", next_step="write KIND/NAME or KIND/NAME@VERSION, such as model/resnet8@1.0.0"
         )
     return parse_kind(kind), parse_name(name), constraint.strip() if at else None
 
@@ -109,5 +109,5 @@ def parse_reference(text: str) -> Reference:
     """
     kind, name, version = parse_target(text)
     if version is None:
-        raise InvalidInputError(f"{text!r} names no version", next_step=f"write {text}@VERSION")
+        raise InvalidInputError(f"missing version in {text!r}", next_step=f"write {text}@VERSION")
     return Reference(kind, name, parse_version(version))

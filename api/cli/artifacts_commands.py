@@ -200,7 +200,8 @@ def _show_artifact(invocation: Invocation, target: str) -> None:
     from benchlock.registry.manifests import plain  # noqa: PLC0415
     from benchlock.registry.manifests.model_card import card_path, read_card  # noqa: PLC0415
 
-    entry, versions = find_artifact(invocation, target)
+    entry = find_artifact(invocation, target)
+    versions = invocation.opened.catalogue.versions(entry.reference.kind, entry.reference.name)
     manifest = invocation.opened.catalogue.manifest(entry.reference)
     document = entry_document(entry) | {
         "versions": [str(other.reference.version) for other in versions],
@@ -230,15 +231,13 @@ def _show_artifact(invocation: Invocation, target: str) -> None:
             output.echo(f"… {card.cut} characters more: benchlock get {target}")
 
 
-def find_artifact(invocation: Invocation, target: str) -> "tuple[Entry, tuple[Entry, ...]]":
-    """Return the newest version that ``target`` admits, and all versions of its name."""
-    from benchlock.registry.catalogue.catalogue_protocol import find_newest  # noqa: PLC0415
+def find_artifact(invocation: Invocation, target: str) -> "Entry":
+    """Return the newest version that ``target`` admits."""
     from benchlock.registry.names import parse_target  # noqa: PLC0415
     from benchlock.registry.versions.version_ranges import Constraint  # noqa: PLC0415
 
     kind, name, text = parse_target(target)
-    versions = invocation.opened.catalogue.versions(kind, name)
-    return find_newest(versions, None if text is None else Constraint.parse(text)), versions
+    return invocation.opened.catalogue.newest(kind, name, None if text is None else Constraint.parse(text))
 
 
 @click.command()
@@ -259,8 +258,7 @@ def get(invocation: Invocation, target: str, out: Path | None) -> None:
         folder = out or Path(target.replace("/", "-"))
         count, more = export_run(run, invocation.opened.store, folder), ""
     else:
-        entry, _ = find_artifact(invocation, target)
-        reference = entry.reference
+        reference = find_artifact(invocation, target).reference
         folder = out or Path(f"{reference.name.replace('/', '-')}-{reference.version}")
         manifest = invocation.opened.catalogue.manifest(reference)
         count, more = export(manifest, invocation.opened.store, folder, invocation.progress), " and a manifest of them"

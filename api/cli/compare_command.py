@@ -2,10 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import RUN_PREFIX
@@ -30,60 +33,17 @@ from benchlock.evaluator.statistics.metric_types import format_value
 if TYPE_CHECKING:
     from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
     from benchlock.evaluator.records.run_types import Run
-    from benchlock.evaluator.statistics.equivalence import Finding, Ratio
-    from benchlock.evaluator.statistics.metric_types import Interval
-    from benchlock.evaluator.statistics.paired_tests import PairedTest
+    from benchlock.evaluator.statistics.metric_types import Finding, Interval
     from benchlock.evaluator.workflows.compare import Arm, Comparison
     from benchlock.registry.lock.lockfile import Lock
 
 
 def comparison_document(comparison: "Comparison") -> dict[str, Any]:
-    """Return the JSON document of a comparison: its runs, its arms, and each further arm compared with the first."""
+    """Return the JSON document of a comparison: the report as over HTTP, and the runs."""
     runs = [
         run_document(run) | {"model": lock_document(arm.lock)["model"]} for arm in comparison.arms for run in arm.runs
     ]
-    return {
-        "comparable": not comparison.reasons,
-        "reasons": list(comparison.reasons),
-        "replays": list(comparison.replays),
-        "interleaved": comparison.interleaved,
-        "arms": [_arm_document(arm) for arm in comparison.arms],
-        "findings": [
-            {"lock": arm.lock.id, "against": comparison.arms[0].lock.id} | finding_document(finding)
-            for arm, findings in comparison.findings
-            for finding in findings
-        ],
-        "runs": runs,
-    }
-
-
-def _arm_document(arm: "Arm") -> dict[str, Any]:
-    chosen = {key: part for key, part in lock_document(arm.lock).items() if key in ("lock", "model", "framework")}
-    return chosen | {"control": arm.control, "runs": [run.id for run in arm.runs]}
-
-
-def finding_document(finding: "Finding") -> dict[str, Any]:
-    """Return the JSON document of a finding: the ratio with its intervals, the noise, the margin and the answer."""
-    return {
-        "metric": finding.metric,
-        **_ratio_document(finding.ratio),
-        "control": None if finding.control is None else _ratio_document(finding.control),
-        "noise_floor": finding.noise_floor,
-        "margin": finding.margin,
-        "answer": finding.answer,
-        "reason": finding.reason,
-        "self_reported": finding.self_reported,
-        "test": None if finding.test is None else _paired_test_document(finding.test),
-    }
-
-
-def _paired_test_document(test: "PairedTest") -> dict[str, Any]:
-    return asdict(test) | {"ci": [test.ci.low, test.ci.high]}
-
-
-def _ratio_document(ratio: "Ratio") -> dict[str, Any]:
-    ends = {"ci": [ratio.ci.low, ratio.ci.high], "ci_90": [ratio.narrow.low, ratio.narrow.high]}
-    return {"ratio": ratio.value, **ends, "n": ratio.n, "paired": ratio.paired}
+    return {**msgspec.to_builtins(comparison.report()), "runs": runs}
 
 
 def print_comparison(comparison: "Comparison") -> None:
@@ -261,7 +221,7 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _C
         RefusedError: The runs are not comparable, and ``--force`` is not set.
     """
     from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
-    from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415
+    from benchlock.evaluator.workflows.compare import compare_recorded_runs  # noqa: PLC0415
 
     if settings.rounds is not None or settings.margin or settings.isolation or settings.allow_code:
         raise InvalidInputError(
@@ -272,14 +232,12 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _C
         if not text.startswith(RUN_PREFIX):
             step = "write run/ and its 26 characters, as `runs` lists them; locks are compared with --interleave"
             raise InvalidInputError(f"{text!r} is no run", where=text, next_step=step)
-    runs = [invocation.opened.records.get(parse_run_id(text)) for text in targets]
-    locks = {id_: read_lock(invocation, id_) for id_ in dict.fromkeys(run.start.lock for run in runs)}
-    comparison = compare_runs(
-        [(locks[run.start.lock], run) for run in runs], _open_prediction_pairs(invocation).compare
-    )
+    ids = [parse_run_id(text) for text in targets]
+    pair = _open_prediction_pairs(invocation).compare
+    comparison = compare_recorded_runs(invocation.opened.records, partial(read_lock, invocation), ids, pair)
     if comparison.reasons and not settings.force:
         raise RefusedError(
-            f"these runs are not comparable with {runs[0].id}: {'; '.join(comparison.reasons)}",
+            f"these runs are not comparable with {ids[0]}: {'; '.join(comparison.reasons)}",
             next_step="compare runs of equal conditions, or see them side by side with --force",
         )
     return comparison

@@ -154,7 +154,7 @@ def _make(invocation: Invocation, request: "GoldenRequest", out: Path | None, op
     making = GoldenTask(len(request.files) or options["count"], options["numbers"], _SCORED_SAMPLES)
     of = f"{len(request.files)} files"
     if options["dataset"]:
-        entry, _ = find_artifact(invocation, f"dataset/{options['dataset'].removeprefix('dataset/')}")
+        entry = find_artifact(invocation, f"dataset/{options['dataset'].removeprefix('dataset/')}")
         dataset, split = find_split(invocation.opened, entry.reference, options["split"])
         claims, of = list_claimed_top1(model, dataset, split), f"{entry.reference} {split}"
         classifies = model.task.endswith("-classification")

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import msgspec
+
 from benchlock.artifacts.user_text import format_count
-from benchlock.evaluator.queue.queue_types import Explanation, Job, JobId, Machine, parse_job_id
+from benchlock.evaluator.queue.queue_types import Job, JobId, Machine, parse_job_id
 from benchlock.registry.database.record_values import is_id
 
 _SKEW_SHOWN = 5.0
@@ -19,51 +21,9 @@ def parse_job_argument(text: str) -> JobId:
     return parse_job_id(f"job/{text}" if is_id(text) else text)
 
 
-def job_document(job: Job) -> dict[str, Any]:
-    """Return the JSON document of a job."""
-    return {
-        "job": job.id,
-        "lock": job.lock,
-        "state": "queued" if job.state == "delayed" else job.state,
-        "phase": job.phase,
-        "machine": job.machine,
-        "run": job.run,
-        "failure": job.failure,
-        "reason": job.reason,
-        "again_in": job.due,
-        "cancel_asked": job.cancel_asked,
-        "lost": job.tally.lost,
-        "submitted_at": job.submitted_at.isoformat(),
-    }
-
-
-def explanation_document(explanation: Explanation) -> dict[str, Any]:
-    """Return the JSON document of a job with the obstacles of each machine."""
-    return job_document(explanation.job) | {
-        "blocked": explanation.blocked,
-        "why": explanation.sentence,
-        "ahead": explanation.ahead,
-        "machines": [
-            {"machine": match.machine, "lacks": list(match.lacks), "obstacle": match.obstacle}
-            for match in explanation.machines
-        ],
-    }
-
-
 def machine_document(machine: Machine) -> dict[str, Any]:
-    """Return the JSON document of a machine."""
-    return {
-        "machine": machine.id,
-        "state": machine_state(machine),
-        "job": machine.job,
-        "draining": machine.draining,
-        "gone_because": machine.gone_because,
-        "held": machine.held,
-        "held_for": round(machine.held_for, 1),
-        "clock_skew": machine.skew,
-        "unseen": round(machine.unseen, 1),
-        "facts": machine.facts.document(),
-    }
+    """Return the JSON document of a machine: the machine as over HTTP, and its state in a word."""
+    return {**msgspec.to_builtins(machine), "state": machine_state(machine)}
 
 
 def describe_machine(machine: Machine) -> str:

@@ -222,7 +222,7 @@ def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, he
 
     The figures of runs are recomputed from their blobs. The database is checked if no TARGET is given.
 
-    The last line is the head of the chain of records. Note it elsewhere: `benchlock verify --head 1204:sha256:…`
+    The last line is the head of the chain of records. Note it elsewhere: ``benchlock verify --head 1204:sha256:…``
     detects records that were rewritten since.
 
     Example: benchlock verify run/01kam1v3mz4w0q3d5g7h9j2k4m

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.artifacts.user_text import Advance, escape_json, escape_line
 
@@ -21,15 +23,9 @@ _GUTTER: Final = "  | "
 
 
 def print_json(document: object) -> None:
-    """Print one JSON document on standard output."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=_to_builtins)
+    """Print one JSON document on standard output; Structs in it are printed as over HTTP."""
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=msgspec.to_builtins)
     sys.stdout.write(escape_json(text) + "\n")
-
-
-def _to_builtins(value: object) -> Any:  # noqa: ANN401 - any JSON value
-    from msgspec import to_builtins  # noqa: PLC0415 - not used by every command
-
-    return to_builtins(value)
 
 
 def echo(text: str = "") -> None:

@@ -54,12 +54,12 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
 @click.pass_obj
 def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int) -> None:
     """List the jobs of the queue, newest first, or show one."""
-    from benchlock.api.cli.job_output import job_document, job_state, parse_job_argument  # noqa: PLC0415
+    from benchlock.api.cli.job_output import job_state, parse_job_argument  # noqa: PLC0415
 
     queue = open_queue(invocation)
     job_list = [queue.job(parse_job_argument(job))] if job else queue.jobs(state=state, limit=limit)
     if invocation.as_json:
-        output.print_json(job_document(job_list[0]) if job else {"jobs": [job_document(entry) for entry in job_list]})
+        output.print_json(job_list[0] if job else {"jobs": job_list})
         return
     rows = [
         [entry.id, job_state(entry), entry.machine or "-", entry.run or "-", entry.failure or "-", entry.reason or ""]
@@ -73,11 +73,11 @@ def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int)
 @click.pass_obj
 def cancel(invocation: Invocation, job: str) -> None:
     """End a job: at once where no machine has it, else as soon as its worker hears of it."""
-    from benchlock.api.cli.job_output import job_document, job_state, parse_job_argument  # noqa: PLC0415
+    from benchlock.api.cli.job_output import job_state, parse_job_argument  # noqa: PLC0415
 
     result = open_queue(invocation).cancel(parse_job_argument(job))
     if invocation.as_json:
-        output.print_json(job_document(result))
+        output.print_json(result)
     else:
         note = ", its worker is asked to end it" if result.state == "leased" else ""
         output.echo(f"{result.id} {job_state(result)}{note}")
@@ -90,11 +90,11 @@ def cancel(invocation: Invocation, job: str) -> None:
 @click.pass_obj
 def explain(invocation: Invocation, job: str) -> None:
     """Say why a job is where it is, and what each machine lacks for it."""
-    from benchlock.api.cli.job_output import explanation_document, parse_job_argument  # noqa: PLC0415
+    from benchlock.api.cli.job_output import parse_job_argument  # noqa: PLC0415
 
     explanation = open_queue(invocation).explain(parse_job_argument(job))
     if invocation.as_json:
-        output.print_json(explanation_document(explanation))
+        output.print_json(explanation)
         return
     output.echo(f"{explanation.job.id}: {explanation.sentence}")
     for match in explanation.machines:
@@ -135,13 +135,12 @@ def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *
         isolation: The requested isolation; None for the default.
         allow_code: Whether code of the model may run in a process.
     """
-    from benchlock.api.cli.job_output import explanation_document  # noqa: PLC0415
     from benchlock.registry.requests.evaluation_request import Request  # noqa: PLC0415
 
     question = read_question(invocation, target)
     explanation = invocation.opened.submit_job(question, isolation, allow_code=allow_code)
     if invocation.as_json:
-        output.print_json(explanation_document(explanation))
+        output.print_json(explanation)
         return
     output.echo(explanation.job.id)
     if isinstance(question, Request):

@@ -1,14 +1,14 @@
 """Commands that run a lock: run and rerun."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import RUN_PREFIX
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.compare_command import finding_document
 from benchlock.api.cli.lock_commands import read_lock
 from benchlock.api.cli.output import say
 from benchlock.api.cli.run_documents import claim_document, repetition_document, validity_document, wall_document
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from benchlock.evaluator.records.run_types import Run
-    from benchlock.evaluator.records.verdicts import Verdict
+    from benchlock.evaluator.records.verdict_types import Verdict
+    from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
     from benchlock.registry.lock.lockfile import Lock
 
 
@@ -192,11 +193,10 @@ def rerun(
     verdict = replace(verdict, reported=(*verdict.reported, *skipped))
     claim_verdicts = judge_claims(invocation, lock, again)
     if invocation.as_json:
-        document = verdict_document(verdict, original, again)
-        output.print_json(document | {"claims": [claim_document(claim_verdict) for claim_verdict in claim_verdicts]})
+        output.print_json(verdict_document(verdict, again, claim_verdicts))
     else:
         print_answer(again, lock, claim_verdicts, find_warnings(invocation, lock, again))
-        _print_verdict(verdict, original)
+        _print_verdict(verdict)
     if verdict.verdict != "reproduced":
         raise click.exceptions.Exit(EXIT_REFUSED)
 
@@ -204,49 +204,30 @@ def rerun(
 def _find_original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock, tuple[str, ...]]":
     """Return the run to compare with, the lock to run again, and notes on later runs that cannot be compared with."""
     from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
-    from benchlock.evaluator.workflows.rerun import find_latest_done  # noqa: PLC0415
+    from benchlock.evaluator.workflows.rerun import find_original  # noqa: PLC0415
 
     records = invocation.opened.records
+    lock_text, original = target, against
     if target.startswith(RUN_PREFIX):
-        run = records.get(parse_run_id(target))
-        lock = read_lock(invocation, run.start.lock)
-    else:
-        run = None
-        lock = read_lock(invocation, target)
-    if against:
-        run = records.get(parse_run_id(against))
-    skipped: tuple[str, ...] = ()
-    if run is None:
-        latest = find_latest_done(records, lock.id)
-        run, skipped = latest.run, latest.skipped
-    original = run
-    if original.start.lock != lock.id:
-        raise InvalidInputError(
-            f"{original.id} is a run of another lock, {original.start.lock}", next_step="name a run of the same lock"
-        )
-    if original.end is None:
-        raise InvalidInputError(f"{original.id} has not ended", next_step="wait for its end, or name another run")
-    return original, lock, skipped
+        lock_text, original = records.get(parse_run_id(target)).start.lock, against or target
+    lock = read_lock(invocation, lock_text)
+    latest = find_original(records, lock.id, parse_run_id(original) if original else None)
+    return latest.run, lock, latest.skipped
 
 
-def verdict_document(verdict: "Verdict", original: "Run", again: "Run") -> dict[str, Any]:
-    """Return the JSON document of a verdict on the run ``again``, compared with ``original``."""
+def verdict_document(verdict: "Verdict", again: "Run", claim_verdicts: "tuple[ClaimVerdict, ...]") -> dict[str, Any]:
+    """Return the JSON document of a verdict: as over HTTP, with the outcome and the judged claims of the run."""
     return {
-        "verdict": verdict.verdict,
-        "reasons": list(verdict.reasons),
-        "reported": list(verdict.reported),
-        "original": original.id,
-        "run": again.id,
-        "predictions": verdict.predictions,
-        "times": [finding_document(finding) for finding in verdict.times],
+        **msgspec.to_builtins(verdict),
         "outcome": None if again.end is None else again.end.outcome,
         **validity_document(again),
+        "claims": [claim_document(claim_verdict) for claim_verdict in claim_verdicts],
     }
 
 
-def _print_verdict(verdict: "Verdict", original: "Run") -> None:
+def _print_verdict(verdict: "Verdict") -> None:
     output.echo()
-    output.echo(f"{verdict.verdict}, compared with {original.id}")
+    output.echo(f"{verdict.verdict}, compared with {verdict.original}")
     for reason in verdict.reasons:
         output.echo_wrapped(f"  {reason}")
     for fact in verdict.reported:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import (
     calls_of,
@@ -20,58 +22,31 @@ if TYPE_CHECKING:
     from benchlock.evaluator.workflows.repeat import Repetition
 
 
-def run_document(run: Run, *, full: bool = False) -> dict[str, Any]:
-    """Return the JSON document of a run; ``full`` adds everything that was recorded."""
-    start, end = run.start, run.end
+def run_document(run: Run) -> dict[str, Any]:
+    """Return the JSON document of a run: the run as over HTTP, and what follows from its record."""
     document: dict[str, Any] = {
         "run": run.id,
-        "lock": start.lock,
-        "outcome": "running" if end is None else end.outcome,
-        "failure": _failure(run),
-        "isolation": start.isolation,
-        "platform": dict(start.platform),
-        "metrics": [metric_document(metric) for metric in (() if end is None else end.metrics)],
+        **msgspec.to_builtins(run),
         **validity_document(run),
         "calls": calls_document(run),
         "times_unusable": explain_unusable_times(run),
         "observed": observed_document(run),
-        "image_id": start.image_id,
-        "attempt": start.attempt,
-        "started_at": start.started_at.isoformat(),
-        "ended_at": None if end is None else end.ended_at.isoformat(),
-        "imported_at": None if run.imported_at is None else run.imported_at.isoformat(),
-        "timings": {} if end is None else dict(end.timings),
-        "evidence": evidence_document(run),
     }
-    if run.hidden is not None:
-        document["hidden"] = {"reason": run.hidden.reason, "at": run.hidden.at.isoformat()}
-    if full:
-        document |= {
-            "host": dict(start.host),
-            "packages": {} if end is None else dict(end.packages),
-            "blobs": {} if end is None else {role: blob.digest for role, blob in end.blobs.items()},
-            "details": {} if end is None else dict(end.details),
-        }
-    return document
+    metrics = () if run.end is None else run.end.metrics
+    intervals = {metric.key: kind for metric in metrics if (kind := _interval_kind(metric)) is not None}
+    return document | {"intervals": intervals}
+
+
+def _interval_kind(metric: Metric) -> str | None:
+    """Return what ``ci`` of a single run's metric is, if it is not a confidence interval."""
+    if is_bracketed(metric.name):
+        return "bracket"
+    return None if is_quality(metric.name) else "within run"
 
 
 def wall_document(account: Mapping[str, float]) -> dict[str, Any]:
     """Return the JSON document of a command's wall clock: seconds per part, and their sum."""
     return {"seconds": sum(account.values()), "parts": dict(account)}
-
-
-def evidence_document(run: Run) -> dict[str, Any] | None:
-    """Return the JSON document of the evidence: state, differences and reported fields; None without a comparison."""
-    evidence = run.evidence
-    if evidence is None:
-        return None
-    return {"state": evidence.state, "reasons": list(evidence.reasons), "reported": list(evidence.reported)}
-
-
-def _failure(run: Run) -> dict[str, str | None] | None:
-    if run.end is None or run.end.outcome != "failed":
-        return None
-    return {"class": run.end.failure_class, "message": run.end.failure_message}
 
 
 def validity_document(run: Run) -> dict[str, Any]:
@@ -109,28 +84,10 @@ def calls_document(run: Run) -> dict[str, Any] | None:
         "without_cpu": calls.without_cpu,
         "scope": calls.scope,
         "self_reported": run.end.times_self_reported,
-        "without_preemption": [metric_document(metric) for metric in calls.undisturbed],
-        "cpu_time": [metric_document(metric) for metric in calls.cpu_time],
-        "without_delay": [metric_document(metric) for metric in calls.undelayed],
+        "without_preemption": msgspec.to_builtins(calls.undisturbed),
+        "cpu_time": msgspec.to_builtins(calls.cpu_time),
+        "without_delay": msgspec.to_builtins(calls.undelayed),
     }
-
-
-def metric_document(metric: Metric, *, over_runs: bool = False) -> dict[str, Any]:
-    """Return the JSON document of a metric; one of a single run names an interval that is not a confidence interval."""
-    bracketed = not over_runs and is_bracketed(metric.name)
-    document = {
-        "name": metric.name,
-        "value": metric.value,
-        "unit": metric.unit,
-        "direction": metric.direction,
-        "n": metric.n,
-        "ci": [metric.ci.low, metric.ci.high],
-        "definition": metric.version,
-        "self_reported": metric.self_reported,
-    }
-    within = "within run" if not over_runs and not is_quality(metric.name) else None
-    more = {"batch": metric.batch, "interval": "bracket" if bracketed else within}
-    return document | {key: value for key, value in more.items() if value is not None}
 
 
 def claim_document(claim_verdict: "ClaimVerdict") -> dict[str, Any]:
@@ -152,7 +109,7 @@ def claim_document(claim_verdict: "ClaimVerdict") -> dict[str, Any]:
 def repetition_document(repetition: "Repetition") -> dict[str, Any]:
     """Return the JSON document of a repetition: its runs, and the metrics over them with their precision."""
     figures = [
-        metric_document(entry.metric, over_runs=True)
+        msgspec.to_builtins(entry.metric)
         | {"width": entry.width if math.isfinite(entry.width) else None, "until": entry.wanted, "narrow": entry.narrow}
         for entry in repetition.metrics
     ]

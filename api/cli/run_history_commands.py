@@ -43,9 +43,7 @@ def runs(invocation: Invocation, lock: str, limit: int) -> None:
     locks = {id_: _known_lock(invocation, id_) for id_ in {run.start.lock for run in intact_runs}}
     if invocation.as_json:
         documents = [run_document(run) | _artifacts(locks[run.start.lock]) for run in intact_runs]
-        output.print_json(
-            {"runs": documents, "damaged": [{"run": entry.id, "damage": entry.damage} for entry in damaged]}
-        )
+        output.print_json({"runs": documents, "damaged": damaged})
     else:
         print_runs(entries, locks)
     for entry in damaged:
@@ -103,7 +101,7 @@ def show_run(invocation: Invocation, target: str) -> None:
     claim_verdicts = judge_claims(invocation, lock, run) if verified else ()
     warnings = find_warnings(invocation, lock, run) if verified else ()
     if invocation.as_json:
-        output.print_json(answer_document(run, lock, claim_verdicts, warnings, full=True))
+        output.print_json(answer_document(run, lock, claim_verdicts, warnings))
     else:
         print_answer(run, lock, claim_verdicts, warnings)
         print_run(run, lock, _log(invocation, run))
@@ -112,16 +110,11 @@ def show_run(invocation: Invocation, target: str) -> None:
 
 
 def answer_document(
-    run: "Run",
-    lock: "Lock",
-    claim_verdicts: "tuple[ClaimVerdict, ...]",
-    warnings: tuple[str, ...],
-    *,
-    full: bool = False,
+    run: "Run", lock: "Lock", claim_verdicts: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...]
 ) -> dict[str, Any]:
     """Return the JSON document of a run with its locked versions, judged claims and warnings."""
     more = {"claims": [claim_document(claim_verdict) for claim_verdict in claim_verdicts], "warnings": list(warnings)}
-    return run_document(run, full=full) | _artifacts(lock) | more
+    return run_document(run) | _artifacts(lock) | more
 
 
 def print_answer(

@@ -7,6 +7,7 @@ import click
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS
 
 if TYPE_CHECKING:
     from benchlock.api.schemas.access_schemas import LogEntry, NewToken, TokenDocument
@@ -74,7 +75,11 @@ def token() -> None:
     help="read, run, admin, publish:NAMESPACE, or publish:* for every name. May be given several times.",
 )
 @click.option(
-    "--expires", metavar="TIME", default="90d", show_default=True, help="When it ends: 30d, 12h; 365d at most."
+    "--expires",
+    metavar="TIME",
+    default=f"{DEFAULT_LIFETIME_DAYS}d",
+    show_default=True,
+    help="When it ends: 30d, 12h; 365d at most.",
 )
 @click.pass_obj
 def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: str) -> None:
@@ -90,7 +95,11 @@ def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: 
 @token.command()
 @click.argument("token", metavar="ID", help="token/…, as `token list` lists it.")
 @click.option(
-    "--expires", metavar="TIME", default="90d", show_default=True, help="When the token expires; 365d at most."
+    "--expires",
+    metavar="TIME",
+    default=f"{DEFAULT_LIFETIME_DAYS}d",
+    show_default=True,
+    help="When the token expires; 365d at most.",
 )
 @click.option(
     "--grace", metavar="TIME", default="1h", show_default=True, help="How long the old secret stays valid; 0 to 7d."

@@ -14,13 +14,13 @@ from benchlock.api.schemas.problem_details import MEDIA_TYPE, NOTHING_SERVED, Pr
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.net.http_session import (
     ATTEMPTS,
-    SILENCE_SECONDS,
     ServerResponse,
     Session,
     TransientError,
     pause,
     retry_attempts,
 )
+from benchlock.artifacts.net.network_policy import SILENCE_SECONDS
 
 _TOLERANCE: Final = timedelta(seconds=2)
 """``Date`` has whole seconds, so a smaller difference between the clocks is not significant."""
@@ -107,7 +107,7 @@ class ApiClient:
     @property
     def where(self) -> str:
         """Return the server's URL."""
-        return str(self._session.home)
+        return self._session.name
 
     def get(self, path: str, answer: type[Document], /, **query: str | int | None) -> Document:
         """Fetch the document at ``path``; query parameters that are None are left out.
@@ -224,16 +224,18 @@ class ApiClient:
         if problem.code in _UNKNOWN_HERE or problem.detail == NOTHING_SERVED:
             self._refuse_other_version(error)
         if problem.code == "unauthorized" and not self._has_token:
-            error.next_step = "set BENCHLOCK_TOKEN: whoever runs the server makes one with `benchlock token create`"
+            error.next_step = (
+                "set BENCHLOCK_TOKEN; the operator of the server creates a token with `benchlock token create`"
+            )
         raise error
 
     def _raise_undecodable(self, answer: ServerResponse) -> NoReturn:
         """Raise an error that explains why a response cannot be decoded."""
         self._refuse_other_version(self._not_benchlock_error(answer))
         raise UnavailableError(
-            f"{self.where} answers {answer.status}, and what it says is not understood",
+            f"{self.where} answers {answer.status} with an unknown body",
             where=answer.url,
-            next_step="look whether something stands in between that changes answers: a proxy, say",
+            next_step="check whether a proxy changes the responses",
         )
 
     def _refuse_other_version(self, cause: BenchlockError) -> None:
@@ -245,16 +247,16 @@ class ApiClient:
         other = self.health().version
         if other != self._version:
             raise UnavailableError(
-                f"{self.where} is benchlock {other}, and this is {self._version}: they do not understand each other "
+                f"{self.where} is benchlock {other}, which is not compatible with version {self._version} "
                 f"here ({cause.what})",
                 where=self.where,
-                next_step=f"use benchlock {other}, or have the server brought to {self._version}",
+                next_step=f"use benchlock {other}, or upgrade the server to {self._version}",
             )
 
     def _not_benchlock_error(self, answer: ServerResponse) -> InvalidInputError:
         return InvalidInputError(
-            f"{self.where} is no registry of benchlock: it answers {answer.status} with "
-            f"{answer.headers.get('content-type') or 'nothing that says what it is'}",
+            f"{self.where} is not a benchlock registry: it answers {answer.status} with "
+            f"{answer.headers.get('content-type') or 'no content type'}",
             where=answer.url,
             next_step=self._address_step(),
         )
@@ -263,8 +265,8 @@ class ApiClient:
         """Return how to write the address of the server."""
         base = str(self.where)
         if base.endswith("/v1"):
-            return f"leave /v1 out: {base.removesuffix('/v1')}"
-        return "name the URL that `benchlock serve` prints, with the prefix under which it is published, if any"
+            return f"remove /v1: {base.removesuffix('/v1')}"
+        return "use the URL that `benchlock serve` prints, with its public prefix, if any"
 
 
 def _send_once(attempt: Callable[[], ServerResponse]) -> ServerResponse:

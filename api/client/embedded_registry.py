@@ -228,7 +228,6 @@ class EmbeddedRegistry:
 
     def _target_blobs(self, inventory: "Inventory", target: "str | Lock") -> "Names":
         from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415 - as above
-        from benchlock.registry.catalogue.catalogue_protocol import find_newest  # noqa: PLC0415
         from benchlock.registry.names import parse_target  # noqa: PLC0415
         from benchlock.registry.versions.version_ranges import Constraint  # noqa: PLC0415
 
@@ -237,7 +236,7 @@ class EmbeddedRegistry:
         if target.startswith(RUN_PREFIX):
             return inventory.of_run(self.records.as_recorded(parse_run_id(target)))
         kind, name, text = parse_target(target)
-        entry = find_newest(self.catalogue.versions(kind, name), None if text is None else Constraint.parse(text))
+        entry = self.catalogue.newest(kind, name, None if text is None else Constraint.parse(text))
         self.catalogue.check(entry.reference)
         return inventory.of_version(entry.reference)
 
@@ -323,12 +322,12 @@ class EmbeddedRegistry:
         from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - unused by a registry in a folder
 
         if not isinstance(self.store, CachedRepository):
-            what = f"{option} is for registries whose blobs are in an OCI repository: this one has none"
+            what = f"{option} requires a registry with its blobs in an OCI repository"
             raise InvalidInputError(what)
         return self.store
 
 
-_UNCHECKED = "records and blobs are not checked here (`benchlock verify` does)"
+_UNCHECKED = "records and blobs not checked (run `benchlock verify`)"
 
 
 def _is_run_target(target: "str | Lock") -> bool:

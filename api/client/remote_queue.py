@@ -10,10 +10,9 @@ from msgspec import UNSET, UnsetType
 from benchlock.api.client.api_client import ApiClient
 from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.lock_schemas import LockResponse
-from benchlock.api.schemas.run_schemas import RunBegun, decode_run_start, encode_run_end, encode_run_start
 from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.net.http_session import SILENCE_SECONDS
+from benchlock.artifacts.net.network_policy import SILENCE_SECONDS
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_types import (
@@ -31,7 +30,7 @@ from benchlock.evaluator.queue.queue_types import (
     Phase,
     new_job_id,
 )
-from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart
+from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart, fit_end
 
 _T = TypeVar("_T")
 _PAGE: Final = 1000
@@ -51,13 +50,13 @@ class RemoteQueue:
 
     def submit(self, request: JobRequest) -> Job:
         """Queue a job for a lock that the registry has."""
-        body = wire.JobAsked(
+        body = wire.JobSubmission(
             lock=request.lock,
             isolation=request.wants.isolation,
             allow_code=request.allow_code,
             job=request.id,
         )
-        return wire.decode_job(self._request("POST", "jobs", wire.JobOnWire, body))
+        return self._request("POST", "jobs", Job, body)
 
     def submit_job(
         self,
@@ -69,12 +68,12 @@ class RemoteQueue:
     ) -> Job:
         """Queue a lock that the registry has, or a request to resolve; repeat the request until it is answered."""
         job = new_job_id(self._client.clock())
-        body = wire.JobAsked(lock=lock, request=request, isolation=isolation, allow_code=allow_code, job=job)
-        return wire.decode_job(self._client.send("POST", "jobs", body, wire.JobOnWire))
+        body = wire.JobSubmission(lock=lock, request=request, isolation=isolation, allow_code=allow_code, job=job)
+        return self._client.send("POST", "jobs", body, Job)
 
     def job(self, job: JobId) -> Job:
         """Fetch a job."""
-        return wire.decode_job(self._request("GET", f"jobs/{_tail(job)}", wire.JobOnWire))
+        return self._request("GET", f"jobs/{_tail(job)}", Job)
 
     def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
         """Fetch jobs of as many pages as ``limit`` needs."""
@@ -82,7 +81,7 @@ class RemoteQueue:
         cursor = "" if before is None else encode_cursor((before,))
         while len(jobs) < limit:
             page = self._request("GET", _page("jobs", limit - len(jobs), cursor, state=state or ""), wire.JobPage)
-            jobs += map(wire.decode_job, page.jobs)
+            jobs += page.jobs
             if isinstance(page.next, UnsetType):
                 break
             cursor = page.next
@@ -90,11 +89,11 @@ class RemoteQueue:
 
     def cancel(self, job: JobId) -> Job:
         """Cancel a job."""
-        return wire.decode_job(self._request("DELETE", f"jobs/{_tail(job)}", wire.JobOnWire))
+        return self._request("DELETE", f"jobs/{_tail(job)}", Job)
 
     def explain(self, job: JobId) -> Explanation:
         """Fetch the explanation of a job's state."""
-        return wire.decode_explanation(self._request("GET", f"jobs/{_tail(job)}/explanation", wire.ExplanationTold))
+        return self._request("GET", f"jobs/{_tail(job)}/explanation", Explanation)
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
         """Register a machine."""
@@ -111,7 +110,7 @@ class RemoteQueue:
         while limit is None or len(machines) < limit:
             page_size = _PAGE if limit is None else limit - len(machines)
             page = self._request("GET", _page("machines", page_size, cursor), wire.MachinePage)
-            machines += map(wire.decode_machine, page.machines)
+            machines += page.machines
             if isinstance(page.next, UnsetType):
                 break
             cursor = page.next
@@ -119,33 +118,30 @@ class RemoteQueue:
 
     def drain(self, machine: MachineId, why: str | None) -> None:
         """Drain a machine for the reason ``why``; None ends the draining."""
-        self._send("PATCH", f"machines/{machine}", wire.Draining(draining=why))
+        self._send("PATCH", f"machines/{machine}", wire.DrainRequest(draining=why))
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
         """Request a lease, and take over its times."""
-        body = wire.LeaseAsked(machine=machine, boot=boot, nonce=nonce)
-        answer = self._request("POST", "leases", wire.LeaseAnswer, body).lease
-        if answer is None:
-            return None
-        lease = wire.decode_lease(answer)
-        self._times = lease.times
+        body = wire.LeaseRequest(machine=machine, boot=boot, nonce=nonce)
+        lease = self._request("POST", "leases", wire.LeaseResponse, body).lease
+        self._times = self._times if lease is None else lease.times
         return lease
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         """Record the start of the run of a lease."""
-        body: RunBegun = encode_run_start(start)
-        recorded_start = self._request("POST", f"leases/{fence}/run", wire.Began, body).start
-        return None if recorded_start is None else decode_run_start(recorded_start)
+        return self._request("POST", f"leases/{fence}/run", wire.StartResponse, start).start
 
     def beat(self, fence: Fence, phase: Phase) -> Beat:
         """Send a heartbeat."""
         patience = self._times.answer
-        return self._request("PATCH", f"leases/{fence}", wire.Beaten, wire.Beating(phase=phase), patience).answer
+        return self._request(
+            "PATCH", f"leases/{fence}", wire.HeartbeatResponse, wire.HeartbeatRequest(phase=phase), patience
+        ).answer
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
         """Record the end of the run of a lease."""
-        body = wire.Committed(run=run, end=encode_run_end(end))
-        return wire.decode_job(self._request("PUT", f"leases/{fence}/run", wire.JobOnWire, body))
+        body = wire.EndRequest(run=run, end=fit_end(end))
+        return self._request("PUT", f"leases/{fence}/run", Job, body)
 
     def release(self, fence: Fence, ended: LeaseEnd, reason: str) -> None:
         """Give a lease back."""
@@ -153,12 +149,12 @@ class RemoteQueue:
 
     def holds(self, fence: Fence) -> bool:
         """Ask whether a lease is still held."""
-        return self._request("GET", f"leases/{fence}", wire.Holding).holds
+        return self._request("GET", f"leases/{fence}", wire.LeaseStatus).holds
 
     def name(self) -> str:
         """Return the queue's name, which is fetched once."""
         if self._name is None:
-            self._name = self._request("GET", "queue", wire.QueueTold).name
+            self._name = self._request("GET", "queue", wire.QueueName).name
         return self._name
 
     def lock_text(self, lock: Digest) -> str:

@@ -27,22 +27,18 @@ from benchlock.api.schemas.run_schemas import (
     HideResult,
     Hold,
     RunCount,
-    RunOnWire,
     RunPage,
-    decode_recorded_run,
-    decode_run_entries,
-    encode_run_end,
-    encode_run_start,
 )
 from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, UnavailableError, UnknownNameError
-from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart
+from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart, fit_end
 from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests import Manifest, manifest_digest, parse_published
 from benchlock.registry.manifests.manifest_content import content, reference_of
 from benchlock.registry.names import Kind, Name, Reference
+from benchlock.registry.versions.version_ranges import Constraint
 
 _LATEST: Final = "latest"
 _VERSION_PAGE: Final = 1000
@@ -112,8 +108,13 @@ class RemoteCatalogue:
         """Fetch all versions of a name."""
         entries = tuple(self._pages(kind=kind, name=name))
         if not entries:  # the request for one version raises an error with similar names
-            self._client.get(f"artifacts/{kind}/{quote(name)}@{_LATEST}", VersionDocument)
+            self.newest(kind, name, None)
         return entries
+
+    def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
+        """Fetch the entry of the newest version that ``constraint`` admits."""
+        version = _LATEST if constraint is None else quote(str(constraint), safe="")
+        return decode_version_entry(self._client.get(f"artifacts/{kind}/{quote(name)}@{version}", VersionDocument))
 
     def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
         """Fetch the versions of all names."""
@@ -152,9 +153,9 @@ class RemoteCatalogue:
             document = self._client.get(_version_path(reference), VersionDocument)
             if digest_bytes(bytes(document.manifest)) != document.digest:
                 raise IntegrityError(
-                    f"the manifest of {reference} is not what its digest says: {document.digest}",
+                    f"the manifest of {reference} does not match its digest: {document.digest}",
                     where=self._client.where,
-                    next_step="have who runs the server look at it with `benchlock verify`",
+                    next_step="ask the operator of the server to run `benchlock verify`",
                 )
             self._documents[reference] = document
         return self._documents[reference]
@@ -194,17 +195,17 @@ class RemoteRuns:
 
     def start(self, start: RunStart) -> None:
         """Record the start of a run and renew its hold in the background."""
-        hold = self._client.send("POST", "runs", encode_run_start(start), Hold)
+        hold = self._client.send("POST", "runs", start, Hold)
         over = self._holds[start.id] = Event()
         renew = Thread(target=self._renew, args=(start.id, hold.seconds / _BEATS, over), daemon=True)
         renew.start()
 
     def finish(self, run: RunId, end: RunEnd) -> None:
         """Record the end of a run and end its hold."""
-        path, body = f"{_run_path(run)}/end", encode_run_end(end)
+        path, body = f"{_run_path(run)}/end", fit_end(end)
 
-        def send() -> RunOnWire:
-            return self._client.send("PUT", path, body, RunOnWire)
+        def send() -> Run:
+            return self._client.send("PUT", path, body, Run)
 
         try:
             _retry_until_answered(lambda: resend_missing_blobs(self._resend, send), self._patience)
@@ -215,7 +216,7 @@ class RemoteRuns:
 
     def get(self, run: RunId) -> Run:
         """Fetch a run."""
-        return decode_recorded_run(self._client.get(_run_path(run), RunOnWire))
+        return self._client.get(_run_path(run), Run)
 
     def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
         """Fetch runs, newest first.
@@ -244,7 +245,7 @@ class RemoteRuns:
         while len(entries) < limit:
             page_size = min(limit - len(entries), _RUN_PAGE)
             page = self._client.get("runs", RunPage, lock=lock, outcome=outcome, limit=page_size, cursor=cursor)
-            entries += decode_run_entries(page)
+            entries += sorted((*page.runs, *page.damaged), key=lambda entry: entry.id, reverse=True)
             if isinstance(page.next, msgspec.UnsetType):
                 break
             cursor = page.next
@@ -262,32 +263,19 @@ class RemoteRuns:
         """Show a hidden run again; return whether this changed it."""
         return self._client.send("POST", "hidings", HideRequest(target=run, undo=True), HideResult).changed
 
+    def find_unfinished(self, folder: Path) -> tuple[Run, ...]:
+        """Fetch the runs without an end of this machine: each has a folder in ``folder``, the rest of its id."""
+        runs: list[Run] = []
+        for root in sorted(folder.iterdir()) if folder.is_dir() else ():
+            with suppress(UnknownNameError):
+                runs.append(self.get(RunId(f"run/{root.name}")))
+        return tuple(run for run in runs if run.end is None)
+
     def _renew(self, run: RunId, pause: float, over: Event) -> None:
         """Renew the hold of a run until ``over``. Errors are ignored here, because recording the end repeats them."""
         while not over.wait(pause):
             with suppress(BenchlockError):
                 self._client.send("PUT", f"{_run_path(run)}/hold", {}, Hold)
-
-
-class LocalRuns:
-    """The unfinished runs whose folders are on this machine."""
-
-    def __init__(self, runs: RemoteRuns, folder: Path) -> None:
-        """Find runs by the names of the folders in ``folder``: each is the rest of a run's id."""
-        self._runs = runs
-        self._folder = folder
-
-    def unfinished(self) -> tuple[Run, ...]:
-        """Fetch the runs with a folder here that have no end."""
-        runs: list[Run] = []
-        for root in sorted(self._folder.iterdir()) if self._folder.is_dir() else ():
-            with suppress(UnknownNameError):
-                runs.append(self._runs.get(RunId(f"run/{root.name}")))
-        return tuple(run for run in runs if run.end is None)
-
-    def finish(self, run: RunId, end: RunEnd) -> None:
-        """Record the end of a run on the server."""
-        self._runs.finish(run, end)
 
 
 def _run_path(run: RunId) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchlock.api.client.api_client import ApiClient
-from benchlock.api.client.remote_records import LocalRuns, RemoteCatalogue, RemoteRuns
+from benchlock.api.client.remote_records import RemoteCatalogue, RemoteRuns
 from benchlock.api.schemas.access_schemas import Caller
 from benchlock.api.schemas.registry_protocol import ChoiceExplanation, Json, LockResult
 from benchlock.artifacts.blob_store import FileStore, verify
@@ -168,13 +168,13 @@ class RemoteRegistry:
             pass
         with progress.task(f"sending {path.name}", path.stat().st_size) as advance:
             blob = self._server_store.put_file(path, advance=advance)
-        with progress.task(f"{self.client.where} takes it in"):
+        with progress.task(f"{self.client.where} imports it"):
             body = wire.BundleImportRequest(blob=blob.digest)
             return self.client.send("POST", "bundles", body, wire.ImportReport, again=False, patience=_LONG_SECONDS)
 
     def describe(self) -> Json:
         """Describe the server, its version, and the caller's scopes."""
-        store = f"the server's, and in {self.home} what was read or written here"
+        store = f"on the server, with a cache in {self.home}"
         server, caller = self.client.health(), self.client.get("caller", Caller)
         return {
             "registry": self.client.where,
@@ -290,8 +290,10 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
         from benchlock.api.local.local_registry import connect_engine, now  # noqa: PLC0415 - rarely used
         from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415
 
-        for run in sweep(LocalRuns(registry.records, home / _RUNS), connect_engine(), home, now):
-            say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
+        records = registry.records
+        unfinished = records.find_unfinished(home / _RUNS)
+        for run in sweep(unfinished, records.finish, connect_engine(), home, now):
+            say(f"{run} was recorded as abandoned: its process no longer exists")
     return registry
 
 
@@ -300,15 +302,15 @@ def _parse_server_url(url: str) -> Server:
     split = split_url(url)
     if split.scheme not in ("http", "https"):
         raise InvalidInputError(
-            f"{redact_url(url)} is no URL of a server, and no folder",
+            f"{redact_url(url)} is neither a server URL nor a folder",
             where=redact_url(url),
             next_step="write https://HOST, or the name of a folder",
         )
     if split.scheme == "http" and not is_loopback(split.hostname or ""):
         raise InvalidInputError(
-            f"{redact_url(url)} is not encrypted: whoever is in between could read the token, and change what is run",
+            f"{redact_url(url)} is not encrypted: the token could be read and runs be changed on the way",
             where=redact_url(url),
-            next_step="write https://, or make a tunnel (ssh -L) and write http://127.0.0.1:PORT",
+            next_step="write https://, or create a tunnel (ssh -L) and write http://127.0.0.1:PORT",
         )
     return parse_server(url)
 
@@ -323,8 +325,8 @@ def _make_cache_folder(server: Server, folder: str = "") -> Path:
         (home / folder).mkdir(exist_ok=True)
     except OSError as error:
         raise UnavailableError(
-            f"the folder for what comes from {server} cannot be made: {error.strerror}",
+            f"cannot create the cache folder for {server}: {error.strerror}",
             where=str(home),
-            next_step="set XDG_CACHE_HOME to a folder that you may write in",
+            next_step="set XDG_CACHE_HOME to a writable folder",
         ) from error
     return home / folder

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchlock.api.local.local_registry import LocalRegistry, connect_engine, now
-from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.queue.agent import Agent, WorkerEnvironment
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.queue_types import MachineId, Queue
 from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
-from benchlock.evaluator.workflows.run import HostTurn, Journal, Runner
-from benchlock.registry.lock.lockfile import Lock, load
+from benchlock.evaluator.workflows.run import HostTurn, Runner
+from benchlock.registry.lock.lockfile import load
 
 if TYPE_CHECKING:
     from benchlock.api.client.remote_queue import RemoteQueue
@@ -67,14 +67,11 @@ def build_agent(
         InvalidInputError: ``machine`` is not a valid name.
     """
 
-    def fetch(lock: Digest) -> Lock:
-        return load(registry.catalogue.get_lock(lock), lock)
-
-    def build(journal: Journal, turn: HostTurn, engine: Engine | None) -> Runner:
+    def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> Runner:
         keep = registry.catalogue.put_lock
         return Runner(registry.home, registry.store, journal, engine, now, progress, say, keep, turn)
 
-    environment = WorkerEnvironment(registry.home, connect_engine, fetch, build, say)
+    environment = WorkerEnvironment(registry.home, connect_engine, registry.read_lock, build, say)
     return _make_agent(open_queue(registry), machine, environment, permits)
 
 
@@ -126,7 +123,7 @@ def build_remote_agent(
     client = make_blob_client(connection.session, home / "uploads")
     store = CachedStore(LocalStore(cache / "blobs"), HttpStore(client), progress)
 
-    def build(journal: Journal, turn: HostTurn, engine: Engine | None) -> Runner:
+    def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> Runner:
         return Runner(home, store, journal, engine, connection.client.clock, progress, say, id, turn)
 
     environment = WorkerEnvironment(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)
@@ -145,7 +142,7 @@ def machine_id(name: str) -> MachineId:
     """
     if name and _MACHINE.fullmatch(name) is None:
         raise InvalidInputError(
-            f"{name!r} is no name of a machine", where="--machine", next_step="use letters, digits, '.', '_' and '-'"
+            f"invalid machine name {name!r}", where="--machine", next_step="use letters, digits, '.', '_' and '-'"
         )
     return MachineId(name or _host_machine_id())
 
@@ -168,6 +165,6 @@ def _read_lease_times() -> Times:
         return Times()
     if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) is None or not float(text):
         raise InvalidInputError(
-            f"{LEASE} is {text!r}, no number of seconds", where=LEASE, next_step="write 60, or unset it"
+            f"{LEASE} is {text!r}, not a number of seconds", where=LEASE, next_step="write 60, or unset it"
         )
     return Times(float(text))

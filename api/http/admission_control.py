@@ -1,26 +1,24 @@
-"""Admission guards: rate and concurrency limits, free disk space and the schema revision."""
+"""Limits that admit a request: rate, concurrency, free disk space and the schema revision."""
 
 import hashlib
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Interface, ip_address
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from litestar import Request
 from litestar.connection import ASGIConnection
-from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
-from litestar.types import HTTPScope
 from sqlalchemy import Engine
 
 from benchlock.api.http.request_parsing import LONG_BODY
 from benchlock.api.http.service_settings import ConcurrencyBound
-from benchlock.api.http.slow_clients import LENGTH_HEADERS, METHODS_WITH_BODY, announced_length
+from benchlock.api.http.slow_clients import LENGTH_HEADERS, announced_length
 from benchlock.api.http.thread_pools import FairThreadPool
 from benchlock.artifacts.errors import BusyError, UnavailableError
-from benchlock.artifacts.uploads.disk_quotas import DiskReserve
 from benchlock.migrations import HEAD
 from benchlock.registry.auth.permissions import UnauthorizedError, get_actor
 from benchlock.registry.database.engine import (
@@ -51,24 +49,23 @@ class TokenBuckets:
         """Start without clients."""
         self._left: OrderedDict[tuple[str, float], tuple[float, float]] = OrderedDict()
 
-    def take(self, who: str, rate: float, now: float) -> bool:
-        """Take a token from the bucket of ``who``, refilled at ``rate`` a second; return false if it is empty."""
-        left = self._level(who, rate, now)
+    def take(self, who: str, rate: float, now: float, count: int = 1) -> bool:
+        """Take tokens from a bucket; return false, and take nothing, if it has less than one.
+
+        Args:
+            who: The client.
+            rate: Tokens a second that refill the bucket.
+            now: The current time in seconds.
+            count: How many tokens to take.
+        """
+        capacity = max(rate * _BURST, 1.0)
+        left, since = self._left.pop((who, rate), (capacity, now))
+        left = min(capacity, left + (now - since) * rate)
         has_token = left >= 1
-        self._left.pop((who, rate), None)
-        self._left[who, rate] = (left - has_token, now)
+        self._left[who, rate] = (left - count if has_token else left, now)
         if len(self._left) > _MAX_CLIENTS:
             self._left.popitem(last=False)
         return has_token
-
-    def is_left(self, who: str, rate: float, now: float) -> bool:
-        """Check whether ``take`` would succeed."""
-        return self._level(who, rate, now) >= 1
-
-    def _level(self, who: str, rate: float, now: float) -> float:
-        capacity = max(rate * _BURST, 1.0)
-        left, since = self._left.get((who, rate), (capacity, now))
-        return min(capacity, left + (now - since) * rate)
 
 
 class AnonymousLimiter:
@@ -91,10 +88,10 @@ class AnonymousLimiter:
             TooManyRequestsError: Too many lookups for that address failed.
         """
         digest = hashlib.sha256((authorization or "").encode()).digest()
-        if digest not in self._accepted and not self._buckets.is_left(address, self._rate, time.monotonic()):
+        if digest not in self._accepted and not self._buckets.take(address, self._rate, time.monotonic(), 0):
             raise TooManyRequestsError(
                 f"more than {self._rate:g} requests a second without a valid token",
-                next_step="wait a second, then ask with a token that is valid",
+                next_step="wait a second, then try again with a valid token",
             )
         try:
             yield
@@ -144,22 +141,6 @@ def _normalize_network(address: str) -> str:
         return address
 
 
-def make_rate_guard(usual: float) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
-    """Make a guard for the rate of each client: ``usual`` requests a second, or fewer if the route has a ``rate``.
-
-    It follows the authorization guard. A client is a token at an address, or an address without a token.
-    """
-    buckets = TokenBuckets()
-
-    async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
-        rate = min(usual, float(route.opt.get("rate", usual)))
-        who = f"{get_actor().id} {client_address(connection)}"
-        if not buckets.take(who, rate, time.monotonic()):
-            raise TooManyRequestsError(f"more than {rate:g} requests a second", next_step="wait a second, then go on")
-
-    return guard
-
-
 RELEASE_SLOTS: Final = ContextVar[Callable[[], None] | None]("LEAVE", default=None)
 """Releases the slots of the current request; called when its response is complete."""
 
@@ -171,7 +152,8 @@ ASK: Final = {"at_once": "ask"}
 LIST: Final = {"at_once": "list"}
 END: Final = {"at_once": "end"}
 COMPARE: Final = {"at_once": "compare"}
-_BODY: Final = "body"
+BODY: Final = "body"
+"""The category of requests with a body that is long or of unknown length, because it is kept in memory."""
 
 
 class ConcurrencyLimiter:
@@ -183,70 +165,51 @@ class ConcurrencyLimiter:
         self._each: Counter[tuple[str, str]] = Counter()
         self._all: Counter[str] = Counter()
 
-    def take(self, sort: str, who: str) -> Callable[[], None]:
-        """Take a slot of the category ``sort`` for ``who``; return the function that releases it.
+    def take(self, sorts: Sequence[str], who: str) -> Callable[[], None]:
+        """Take a slot of each category for ``who``, or none; return the function that releases them.
 
         Raises:
             TooManyRequestsError: The client has all of its slots.
             BusyError: All slots are taken.
         """
-        bound, key = self._bounds[sort], (sort, who)
-        if self._each[key] >= bound.each:
-            raise TooManyRequestsError(
-                f"{bound.each} such requests are under way already", next_step="wait until one is over, then ask again"
-            )
-        if self._all[sort] >= bound.together:
-            raise BusyError("the service has too much of this under way", next_step="try again in a few seconds")
-        self._each[key] += 1
-        self._all[sort] += 1
+        for sort in sorts:
+            bound = self._bounds[sort]
+            if self._each[sort, who] >= bound.each:
+                raise TooManyRequestsError(
+                    f"{bound.each} such requests are already in progress",
+                    next_step="wait until one has finished, then try again",
+                )
+            if self._all[sort] >= bound.together:
+                raise BusyError(
+                    "the service has too many such requests in progress", next_step="try again in a few seconds"
+                )
+        for sort in sorts:
+            self._each[sort, who] += 1
+            self._all[sort] += 1
 
         def release() -> None:
-            self._all[sort] -= 1
-            self._each[key] -= 1
-            if not self._each[key]:
-                del self._each[key]
+            for sort in sorts:
+                self._all[sort] -= 1
+                self._each[sort, who] -= 1
+                if not self._each[sort, who]:
+                    del self._each[sort, who]
 
         return release
 
 
-def make_concurrency_guard(places: ConcurrencyLimiter) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
-    """Make a guard that takes a slot for each request of a route with ``at_once`` in its ``opt``.
-
-    It follows the authorization guard. A body that is long or of unknown length needs another slot, because it is kept
-    in memory; uploads do not.
-    """
-
-    async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
-        if RELEASE_SLOTS.get() is not None:
-            return
-        who = f"{get_actor().id} {client_address(connection)}"
-        sorts = [str(route.opt["at_once"])] if "at_once" in route.opt else []
-        if _has_long_body(connection, route):
-            sorts.append(_BODY)
-        with ExitStack() as slots:
-            for sort in sorts:
-                slots.callback(places.take(sort, who))
-            RELEASE_SLOTS.set(slots.pop_all().close)
-
-    return guard
-
-
-def _has_long_body(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> bool:
+def has_long_body(request: Request[Any, Any, Any]) -> bool:
     """Check whether the route reads the body of the request into memory and the body is long."""
-    scope = cast("HTTPScope", connection.scope)
-    if (
-        scope["method"] not in METHODS_WITH_BODY
-        or cast("HTTPRouteHandler", route).resolve_request_max_body_size() is None
-    ):
+    if request.route_handler.resolve_request_max_body_size() is None:
         return False
-    size = announced_length(scope)
-    return size > LONG_BODY if size is not None else any(name in LENGTH_HEADERS for name, _ in scope["headers"])
+    size = announced_length(request.scope)
+    if size is not None:
+        return size > LONG_BODY
+    return any(name in LENGTH_HEADERS for name, _ in request.scope["headers"])
 
 
 WHILE_FULL: Final = {"while_full": True}
 """The option of a changing route that works on a full disk: it frees space, or requires space itself."""
 _SHARE_WHILE_RUNNING: Final = 0.5
-_ADDING: Final = frozenset(("POST", "PUT", "PATCH"))
 
 
 def reserve_share() -> float:
@@ -255,21 +218,6 @@ def reserve_share() -> float:
     So a claimed run can be ended, and the other half stays for the database.
     """
     return _SHARE_WHILE_RUNNING if get_actor().scopes.allow("run") else 1.0
-
-
-def make_disk_space_guard(reserve: DiskReserve) -> Any:  # noqa: ANN401 - Litestar's own type of a guard
-    """Make a guard that requires free disk space beyond the reserve for requests that add to the registry.
-
-    It follows the authorization guard. It applies to every changing request unless its route has ``WHILE_FULL``.
-    """
-
-    async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
-        may_read = route.opt.get("needs") in ("public", "read")
-        method = cast("HTTPScope", connection.scope)["method"]
-        if method in _ADDING and not may_read and not route.opt.get("while_full"):
-            reserve.require(0, reserve_share())
-
-    return guard
 
 
 ANY_SCHEMA: Final = "any_schema"
@@ -308,15 +256,3 @@ class SchemaWatch:
         except SchemaRevisionError as error:
             return error
         return None
-
-
-def make_schema_guard(watch: SchemaWatch) -> Any:  # noqa: ANN401 - Litestar's own type
-    """Make a guard for all routes that rejects requests while the schema has another revision."""
-
-    async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
-        del connection
-        options: Mapping[str, Any] = route.opt
-        if not options.get(ANY_SCHEMA):
-            await watch.require_schema()
-
-    return guard

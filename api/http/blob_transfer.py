@@ -49,7 +49,10 @@ class NotInContentError(InvalidInputError):
 
     def __init__(self, header: str, size: int) -> None:
         """Describe the requested range and the blob's size in bytes."""
-        super().__init__(f"{header} holds nothing of {size} bytes", next_step="ask for a range that begins below that")
+        super().__init__(
+            f"the range {header} is outside the {size} bytes of the blob",
+            next_step="request a range that begins inside the blob",
+        )
         self.size = size
 
 
@@ -94,7 +97,7 @@ def parse_content_range(header: str) -> ByteRange:
     match = _CONTENT_RANGE.fullmatch(header) if len(header) <= _MAX_HEADER else None
     if match is None or int(match[2]) < int(match[1]):
         raise MalformedUploadError(
-            f"{header[:_MAX_HEADER]!r} is no range of bytes", where="Content-Range", next_step="write START-END"
+            f"invalid byte range {header[:_MAX_HEADER]!r}", where="Content-Range", next_step="write START-END"
         )
     return ByteRange(int(match[1]), int(match[2]) - int(match[1]) + 1)
 
@@ -126,7 +129,7 @@ async def append_body(
     announced, size = content_length(request), 0
     if announced is not None:
         if part is not None and part.size != announced:
-            raise BrokenOffError(f"Content-Range says {part.size} bytes, and Content-Length {announced}")
+            raise BrokenOffError(f"Content-Range states {part.size} bytes, but Content-Length {announced}")
         if piece.size + announced > piece.largest:
             raise TooLargeError(f"the upload would have more than {piece.largest} bytes")
     limit = announced if announced is not None else part.size if part is not None else None
@@ -134,10 +137,10 @@ async def append_body(
         async for chunk in _read_body(request):
             size += len(chunk)
             if limit is not None and size > limit:
-                raise BrokenOffError(f"more than the {limit} bytes came that the request says")
+                raise BrokenOffError(f"the body has more than the announced {limit} bytes")
             await pieces.add(chunk)
     if limit is not None and size < limit:
-        raise BrokenOffError(f"{size} bytes came of the {limit} that the request says")
+        raise BrokenOffError(f"the body has {size} of the announced {limit} bytes")
 
 
 class _ChunkWriter:
@@ -197,7 +200,7 @@ async def _read_body(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
     while True:
         event = await request.receive()
         if event["type"] != "http.request":
-            raise IncompleteBodyError("the client went away in the middle of its request")
+            raise IncompleteBodyError("the client closed the connection during its request")
         if event["body"]:
             yield event["body"]
         if not event.get("more_body", False):

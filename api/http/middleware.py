@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
 from benchlock.api.http.admission_control import RELEASE_SLOTS
 from benchlock.api.http.responses import send_error
@@ -111,25 +111,9 @@ def header_size(scope: HTTPScope) -> int:
     return len(scope["method"]) + target + _REQUEST_LINE + headers
 
 
-_PREFIXED: Final = re.compile(r"(/v1/(job|run|token)s/)\2/(?=[0-9a-z]{26}(?:/|$))")
-
-
-def accept_full_identifiers(app: ASGIApp) -> ASGIApp:
-    """Wrap an application so that paths may have the whole identifier of a job, run or token.
-
-    Clients generated from the OpenAPI document send its slash as ``%2F``, which the server has decoded by then.
-    """
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == ScopeType.HTTP:
-            prefixed = _PREFIXED.match(scope["path"])
-            if prefixed is not None:
-                scope["path"] = prefixed[1] + scope["path"][prefixed.end() :]
-        await app(scope, receive, send)
-
-    return call
-
-
+_PREFIXED: Final = re.compile(r"^(/v1/(job|run|token)s/)\2/(?=[0-9a-z]{26}(?:/|$))")
+"""A path with the whole identifier of a job, run or token: clients generated from the OpenAPI document send its slash
+as ``%2F``, which the server has decoded by then."""
 HEADER: Final = b"x-request-id"
 _ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _ID_BYTES: Final = 12
@@ -164,32 +148,17 @@ class RequestMiddleware:
         if scope["type"] == ScopeType.WEBSOCKET:
             await send({"type": "websocket.close", "code": 1008, "reason": "not served"})
             return
-        await self._observe(scope, receive, send)
-
-    async def _observe(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        began, status, has_started = time.perf_counter(), 500, False
-        request_id = _request_id(scope)
+        began, request_id = time.perf_counter(), _request_id(scope)
+        scope["path"] = _PREFIXED.sub(r"\1", scope["path"])
         REQUEST_ID.set(request_id)
         FAILURE_REASON.set("")
         RELEASE_SLOTS.set(None)
         act_as(Actor(ANONYMOUS.id, ANONYMOUS.scopes, request_id))
-
-        async def send_headers(message: Message) -> None:
-            nonlocal status, has_started
-            if message["type"] == "http.response.start":
-                status, has_started = message["status"], True
-                message["headers"] = [
-                    *message["headers"],
-                    (HEADER, request_id.encode()),
-                    (b"x-content-type-options", b"nosniff"),
-                ]
-            await send(message)
-
         if scope["method"] in METHODS_WITH_BODY:
             receive = receive_with_timeout(receive, self._settings, announced_length(scope))
-        timed_send: Send = TimedSend(send_headers, self._settings, self._memory)
-        if scope["method"] == "HEAD":
-            timed_send = drop_body(timed_send)
+        headers = ((HEADER, request_id.encode()), (b"x-content-type-options", b"nosniff"))
+        response = TimedSend(send, self._settings, self._memory, headers)
+        timed_send = drop_body(response) if scope["method"] == "HEAD" else response
         self._metrics.in_flight.inc()
         try:
             if header_size(scope) > MAX_HEADER_BYTES:
@@ -198,18 +167,19 @@ class RequestMiddleware:
                     HeadersTooLargeError(f"the headers of the request have more than {MAX_HEADER_BYTES} bytes"),
                 )
             else:
-                await self._run_app(scope, receive, timed_send, lambda: has_started)
+                await self._run_app(scope, receive, timed_send, lambda: response.status is not None)
         except ClientLeftError:
-            status = _CLIENT_LEFT
+            response.status = _CLIENT_LEFT
             raise
         finally:
+            status = response.status or 500
             self._metrics.in_flight.dec()
             leave = RELEASE_SLOTS.get()
             if leave is not None:
                 leave()
             is_repeated = status in _DENIED_STATUSES and not self._is_first(scope)
             self._log_response(scope, status, time.perf_counter() - began, is_repeated=is_repeated)
-        if not self._grace.is_over and not is_repeated:
+        if status >= _FIRST_ERROR_STATUS and not self._grace.is_over and not is_repeated:
             await self._record_failure(scope, status)
 
     def _is_first(self, scope: HTTPScope) -> bool:
@@ -229,7 +199,7 @@ class RequestMiddleware:
             if not self._grace.is_over:
                 raise
             if began():
-                FAILURE_REASON.set("cut: the service ended")
+                FAILURE_REASON.set("cut: the service stopped")
                 close_connection()
             else:
                 await send_error(send, SHUTDOWN_ERROR)
@@ -241,7 +211,7 @@ class RequestMiddleware:
             FAILURE_REASON.set(f"cut: {cause}")
             close_connection()
             if not isinstance(cause, SlowReaderError | ClientLeftError):
-                log.error("an answer was cut", exc_info=cause)
+                log.error("a response was cut off", exc_info=cause)
                 raise
             self._metrics.count_broken(cause.reason)
             # Raised anew, outside of this block: its traceback and context would keep the response body in a cycle.
@@ -253,16 +223,14 @@ class RequestMiddleware:
     async def _record_failure(self, scope: HTTPScope, status: int) -> None:
         """Record denied requests and failed changes in the audit log."""
         route, method = scope.get("path_template"), scope["method"]
-        if not route or not (
-            status in _DENIED_STATUSES or (status >= _FIRST_ERROR_STATUS and method in _CHANGING_METHODS)
-        ):
+        if not route or not (status in _DENIED_STATUSES or method in _CHANGING_METHODS):
             return
         outcome: Outcome = "refused" if status in _DENIED_STATUSES else "failed"
         action, target = f"{method} {route}", scope["path"]
         try:
             await self._work.do(self._refusals.note, get_actor(), action, target, outcome, FAILURE_REASON.get())
         except BenchlockError as error:  # the response has been sent already
-            log.error("a refusal is not written down: %s", error.what)
+            log.error("cannot write a refusal to the audit log: %s", error.what)
 
     def _log_response(self, scope: HTTPScope, status: int, seconds: float, *, is_repeated: bool) -> None:
         route = scope.get("path_template") or UNROUTED
@@ -279,7 +247,7 @@ class RequestMiddleware:
             "seconds": round(seconds, 6),
             "caller": get_actor().id,
             "client": None if client is None else client[0],
-        } | ({"told": reason} if reason else {})
+        } | ({"reason": reason} if reason else {})
         log.info("answered", extra={"fields": fields})
 
 

@@ -93,10 +93,10 @@ def _problem_spec(status: int, reasons: list[str]) -> ResponseSpec:
         "type": f"{TYPE}{first.reason}",
         "title": first.title,
         "status": status,
-        "detail": "what happened",
+        "detail": "what is wrong",
         "code": first.reason,
-        "where": "where it did",
-        "next": "what to do about it",
+        "where": "where it is wrong",
+        "next": "the next step",
         "request_id": "0f6e0c5cf41a4b86b5d1a4f2",
     }
     description = "; ".join(FAULTS[reason].title for reason in reasons)
@@ -185,7 +185,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_plain_tuples(node: Any) -> Any:  # noqa: ANN401 - a JSON value
-    """Remove `items: false` from tuples: `maxItems` means the same, and code generators read that."""
+    """Remove ``items: false`` from tuples: ``maxItems`` means the same, and code generators read that."""
     if isinstance(node, dict):
         is_tuple = "prefixItems" in node and node.get("maxItems") == len(node["prefixItems"])
         return {key: _with_plain_tuples(value) for key, value in node.items() if not (is_tuple and key == "items")}

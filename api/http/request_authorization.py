@@ -1,10 +1,11 @@
-"""Authentication and authorization of requests by the scope that each route declares.
+"""The check of every request: authentication, authorization by the scope that its route declares, and limits.
 
 The service does not start if a route lacks ``opt={"needs": …}``. Code below the routes checks the scope of a change
 again, since it knows the current actor.
 """
 
-from collections.abc import Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Final, Protocol
@@ -13,13 +14,28 @@ from urllib.parse import urlsplit
 from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Headers
-from litestar.handlers import BaseRouteHandler
 from litestar.routes import HTTPRoute
 
-from benchlock.api.http.admission_control import AnonymousLimiter, client_address, client_network
+from benchlock.api.http.admission_control import (
+    ANY_SCHEMA,
+    BODY,
+    RELEASE_SLOTS,
+    AnonymousLimiter,
+    ConcurrencyLimiter,
+    SchemaWatch,
+    TokenBuckets,
+    TooManyRequestsError,
+    client_address,
+    client_network,
+    has_long_body,
+    reserve_share,
+)
+from benchlock.api.http.service_settings import Settings
+from benchlock.api.http.slow_clients import METHODS_WITH_BODY
 from benchlock.api.http.thread_pools import FairThreadPool
 from benchlock.api.service_log import REQUEST_ID, log
 from benchlock.artifacts.errors import BusyError, UnavailableError
+from benchlock.artifacts.uploads.disk_quotas import DiskReserve
 from benchlock.registry.auth.permissions import (
     ANONYMOUS,
     NEEDS,
@@ -30,6 +46,7 @@ from benchlock.registry.auth.permissions import (
     Need,
     UnauthorizedError,
     act_as,
+    get_actor,
     use_actor,
 )
 
@@ -83,8 +100,8 @@ class OpenAuthority:
         urls = [f"//{headers.get('host', '')}", *headers.getall("origin", [])]
         if self._local and not all(is_loopback(_host(url)) for url in urls):
             raise ForbiddenError(
-                "this service is open to this machine alone, and a page of another host asks",
-                next_step="ask for it as 127.0.0.1 or localhost, or serve it with tokens",
+                "this service accepts requests only from this machine; the request has another host or origin",
+                next_step="use 127.0.0.1 or localhost as host, or start the service with tokens",
             )
 
     def known(self, authorization: str | None, request: str | None) -> Actor:  # noqa: ARG002 - tokens are ignored
@@ -97,37 +114,42 @@ class OpenAuthority:
         """Do nothing, since nothing is cached."""
 
 
-def make_authorization_guard(authority: Authority, work: FairThreadPool, strangers: AnonymousLimiter) -> Any:  # noqa: ANN401 - Litestar's own type
-    """Make the guard of all routes: it authenticates the caller, requires the route's scope, and sets the actor."""
+async def authenticate(
+    connection: ASGIConnection[Any, Any, Any, Any],
+    authority: Authority,
+    work: FairThreadPool,
+    strangers: AnonymousLimiter,
+) -> Actor:
+    """Return the actor of a request.
 
-    async def guard(connection: ASGIConnection[Any, Any, Any, Any], route: BaseRouteHandler) -> None:
-        if _answers_options(route):
-            return
-        need: Need = route.opt["needs"]
-        if need == "public":
-            return
-        if isinstance(authority, OpenAuthority):
-            authority.check(connection.headers)
-        credentials = (connection.headers.get("authorization"), REQUEST_ID.get())
-        actor = authority.known(*credentials)
-        if actor is None:
-            network = client_network(client_address(connection))
-            with strangers.limit_lookup(network, credentials[0]):
-                try:
-                    with use_actor(
-                        Actor(f"{ANONYMOUS.id} {network}", NOTHING, credentials[1])
-                    ):  # each network has its share of the threads
-                        actor = await work.look_up(authority.admit, *credentials)
-                except UnavailableError as error:
-                    raise _lookup_error(error) from error
-                except UnauthorizedError as error:
-                    if error.where is not None:  # a token of this registry that is not valid: logged as its own
-                        act_as(Actor(error.where, NOTHING, credentials[1]))
-                    raise
-        act_as(actor)
-        actor.require(need)
+    Args:
+        connection: The request.
+        authority: The authenticator.
+        work: Threads that look tokens up; each network has its share of them.
+        strangers: The limit of failed lookups.
 
-    return guard
+    Raises:
+        UnauthorizedError: The token is missing or invalid.
+        ForbiddenError: A web page of another host sent the request.
+        UnavailableError: The token cannot be looked up now.
+    """
+    if isinstance(authority, OpenAuthority):
+        authority.check(connection.headers)
+    credentials = (connection.headers.get("authorization"), REQUEST_ID.get())
+    actor = authority.known(*credentials)
+    if actor is not None:
+        return actor
+    network = client_network(client_address(connection))
+    with strangers.limit_lookup(network, credentials[0]):
+        try:
+            with use_actor(Actor(f"{ANONYMOUS.id} {network}", NOTHING, credentials[1])):
+                return await work.look_up(authority.admit, *credentials)
+        except UnavailableError as error:
+            raise _lookup_error(error) from error
+        except UnauthorizedError as error:
+            if error.where is not None:  # a token of this registry that is not valid: logged as its own
+                act_as(Actor(error.where, NOTHING, credentials[1]))
+            raise
 
 
 def _lookup_error(error: UnavailableError) -> UnavailableError:
@@ -135,18 +157,58 @@ def _lookup_error(error: UnavailableError) -> UnavailableError:
     if isinstance(error, BusyError):
         return error
     log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
-    return UnavailableError("who asks cannot be looked up now", next_step="the log of the service says why")
+    return UnavailableError("the token cannot be verified now", next_step="the log of the service has the reason")
 
 
-def chain_guards(*guards: Any) -> Any:  # noqa: ANN401 - Litestar's own type
-    """Combine guards into one hook before each request; Litestar's own guards would each get a copy of the route."""
+RequestCheck = Callable[[Request[Any, Any, Any]], Awaitable[None]]
 
-    async def all_of_them(request: Request[Any, Any, Any]) -> None:
-        route = request.route_handler
-        for guard in guards:
-            await guard(request, route)
 
-    return all_of_them
+def make_request_check(
+    authority: Authority, settings: Settings, work: FairThreadPool, schema: SchemaWatch, reserve: DiskReserve
+) -> RequestCheck:
+    """Make the function that checks each request before its handler, and sets the actor.
+
+    It is one hook, because Litestar gives each guard of its own a copy of the route. A client is a token at an address,
+    or an address without a token.
+
+    Args:
+        authority: The authenticator.
+        settings: The limits.
+        work: Threads that look tokens up.
+        schema: Watches the schema revision.
+        reserve: The reserve of the disk.
+    """
+    strangers, buckets, slots = (
+        AnonymousLimiter(settings.strangers),
+        TokenBuckets(),
+        ConcurrencyLimiter(settings.at_once),
+    )
+
+    async def check_request(request: Request[Any, Any, Any]) -> None:
+        """Check the schema, the caller, the rate, the concurrency and the disk space, in this order."""
+        options = request.route_handler.opt
+        need: Need = options.get("needs", "public")  # Litestar's own OPTIONS routes only list methods
+        if not options.get(ANY_SCHEMA):
+            await schema.require_schema()
+        if need != "public":
+            act_as(await authenticate(request, authority, work, strangers))
+        actor = get_actor()
+        actor.require(need)
+        client, rate = f"{actor.id} {client_address(request)}", min(settings.rate, options.get("rate", settings.rate))
+        if not buckets.take(client, rate, time.monotonic()):
+            raise TooManyRequestsError(
+                f"more than {rate:g} requests a second", next_step="wait a second, then try again"
+            )
+        is_changing = request.method in METHODS_WITH_BODY
+        if RELEASE_SLOTS.get() is None:
+            sorts = [options["at_once"]] if "at_once" in options else []
+            if is_changing and has_long_body(request):
+                sorts.append(BODY)
+            RELEASE_SLOTS.set(slots.take(sorts, client) if sorts else None)
+        if is_changing and need not in ("public", "read") and not options.get("while_full"):
+            reserve.require(0, reserve_share())
+
+    return check_request
 
 
 def check_guarded(routes: Iterable[object], guard: object) -> None:

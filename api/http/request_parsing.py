@@ -64,7 +64,7 @@ class JsonRequest(Request[Any, Any, Any]):
             return await super().body()
         except RequestEntityTooLarge:
             limit = self.route_handler.resolve_request_max_body_size()
-            raise TooLargeError(f"the body has more than {limit} bytes", next_step="send less at once") from None
+            raise TooLargeError(f"the body has more than {limit} bytes", next_step="send a smaller body") from None
 
     async def json(self) -> Any:  # noqa: ANN401 - Litestar's own signature
         """Decode the body; without a Content-Type, JSON is assumed.
@@ -77,7 +77,7 @@ class JsonRequest(Request[Any, Any, Any]):
         form = self.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
         if form != _JSON and not form.endswith("+json"):
             raise OtherFormError(
-                f"the body is in the form {form[:100]!r}, and JSON is read here",
+                f"the body has the media type {form[:100]!r}; expected JSON",
                 where="Content-Type",
                 next_step=f"send JSON, with Content-Type: {_JSON}",
             )
@@ -94,7 +94,7 @@ class JsonRequest(Request[Any, Any, Any]):
                 f"the body is not UTF-8: {error.reason} at byte {error.start}", next_step="send JSON in UTF-8"
             ) from None
         if isinstance(document, str):
-            raise UnreadableError("the body is a JSON text", next_step="send a JSON object")
+            raise UnreadableError("the body is a JSON string", next_step="send a JSON object")
         self._connection_state.json = document
         return document
 
@@ -118,12 +118,14 @@ Item = TypeVar("Item", bound=msgspec.Struct)
 
 Cursor = Annotated[
     str | None,
-    Parameter(description="`next` of the page before; absent for the first.", required=False, max_length=1024),
+    Parameter(
+        description="The `next` of the previous page; absent for the first page.", required=False, max_length=1024
+    ),
 ]
 Limit = Annotated[
     int | None,
     Parameter(
-        description="How many at most; the server gives fewer where it has a smaller bound.",
+        description="The maximum number of entries; the server may return fewer.",
         required=False,
         ge=1,
         le=1_000_000,

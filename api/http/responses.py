@@ -118,10 +118,10 @@ def on_http_error(request: JsonRequest, error: HTTPException) -> Response[bytes]
 
 def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Respond to an internal error: its log has the details, the client gets the request id."""
-    log.error("a fault in the server", exc_info=error)
+    log.error("internal server error", exc_info=error)
     _release_traceback(error)
     refusal = BenchlockError(
-        "a fault in the server itself", next_step="its log says more under this request's id: report that"
+        "internal server error", next_step="report the id of this request; the log of the server has the details"
     )
     return _response(request, encode_problem(refusal, REQUEST_ID.get(), INTERNAL), fault=INTERNAL)
 
@@ -129,7 +129,7 @@ def on_fault(request: Request[Any, Any, Any], error: Exception) -> Response[byte
 def on_nesting(request: Request[Any, Any, Any], error: RecursionError) -> Response[bytes]:
     """Respond to a request that is nested too deeply to be parsed."""
     _release_traceback(error)
-    refusal = InvalidInputError("the request is nested without end", next_step="nest it less")
+    refusal = InvalidInputError("the request is nested too deep", next_step="nest it less")
     return _response(request, encode_problem(refusal, REQUEST_ID.get(), FAULTS["malformed"]), fault=FAULTS["malformed"])
 
 
@@ -205,13 +205,13 @@ def _http_error_text(request: Request[Any, Any, Any], error: HTTPException) -> s
     if error.status_code == HTTPStatus.NOT_FOUND:
         return NOTHING_SERVED
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        return f"this resource has no {request.method}"
+        return f"method {request.method} not allowed"
     return error.detail or HTTPStatus(error.status_code).description
 
 
 def _next_step(request: Request[Any, Any, Any], error: HTTPException) -> str | None:
     if error.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
-        return "GET /v1/openapi.json lists all there is"
+        return "GET /v1/openapi.json lists all operations"
     body = body_type(request.route_handler) if error.status_code == HTTPStatus.BAD_REQUEST else None
     if body is None:
         return None
@@ -236,5 +236,5 @@ def _problem(item: dict[str, Any]) -> InvalidInputError:
     place = " ".join(part for part in (source, str(item.get("key") or "")) if part)
     message = str(item["message"])
     if (message, item.get("key")) == ("'data'", "data"):  # Litestar's message for a missing body
-        return InvalidInputError("the request needs a body, and has none")
+        return InvalidInputError("the request needs a body")
     return InvalidInputError(message, where=place or None)

@@ -48,7 +48,7 @@ def listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
-        raise _listen_error(f"nothing is known of the address {host}: {error.strerror}", host) from error
+        raise _listen_error(f"cannot resolve the address {host}: {error.strerror}", host) from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(
@@ -63,13 +63,13 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise UnavailableError(
-                f"port {port} of {host} is in use: another process listens there",
+                f"port {port} of {host} is in use by another process",
                 where=f"--port {port}",
-                next_step="choose another --port, or end that process",
+                next_step="choose another --port, or stop that process",
             ) from error
-        raise _listen_error(
-            f"port {port} of {host} cannot be listened at: {os.strerror(error.errno or 0)}", host
-        ) from (error)
+        raise _listen_error(f"port {port} of {host} cannot be opened: {os.strerror(error.errno or 0)}", host) from (
+            error
+        )
     return listener
 
 
@@ -114,7 +114,7 @@ def _network_forms(text: str) -> tuple[str, ...]:
         network = ip_network(text)
     except ValueError as error:
         raise InvalidInputError(
-            f"{text} is no address of a proxy, and no network: {error}",
+            f"invalid proxy address or network {text}: {error}",
             where=f"--proxy {text}",
             next_step="write an address such as 10.0.0.7, or a network such as 10.0.0.0/24",
         ) from error
@@ -160,7 +160,7 @@ def serve(app: Litestar, host: str, port: int, listening: Callable[[], None], pr
     if not busy and not service.grace.cut:
         return
     log.warning(
-        "stopped before all requests were done, as if the machine had failed",
+        "stopped before all requests had finished",
         extra={"fields": {"cut": service.grace.cut, "threads_busy": busy}},
     )
     if busy:

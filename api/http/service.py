@@ -93,22 +93,22 @@ class ServiceMetrics:
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self._requests = Counter(
-            "benchlock_requests", "Requests that were answered.", ("method", "route", "status"), registry=self.registry
+            "benchlock_requests", "Requests answered.", ("method", "route", "status"), registry=self.registry
         )
         self._seconds = Histogram(
             "benchlock_request_seconds",
-            "From the head of a request to the end of its answer.",
+            "Seconds from the request head to the end of the response.",
             ("route",),
             buckets=SECONDS,
             registry=self.registry,
         )
         self._broken = Counter(
             "benchlock_broken_requests",
-            "Requests whose client left, sent half a body, or was too slow.",
+            "Requests whose client disconnected, sent an incomplete body, or was too slow.",
             ("reason",),
             registry=self.registry,
         )
-        self.in_flight = Gauge("benchlock_requests_under_way", "Requests being answered.", registry=self.registry)
+        self.in_flight = Gauge("benchlock_requests_under_way", "Requests in progress.", registry=self.registry)
 
     def count_response(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a response and its duration.
@@ -132,7 +132,7 @@ class ServiceMetrics:
 
 
 SHUTDOWN_ERROR: Final = UnavailableError(
-    "the service ended before it was done; whether it was done is unknown", next_step="ask again in a few seconds"
+    "the service stopped during the request; whether it took effect is unknown", next_step="try again in a few seconds"
 )
 
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 
-from litestar.types import HTTPScope, Message, Receive, Send
+from litestar.types import HTTPResponseStartEvent, HTTPScope, Message, Receive, Send
 
 from benchlock.api.http.service_settings import Settings
 from benchlock.artifacts.errors import BusyError, InvalidInputError
@@ -166,14 +167,14 @@ def receive_with_timeout(receive: Receive, settings: Settings, size: int | None 
                 message = await receive()
         except TimeoutError as error:
             why = allowance.why(
-                "nothing came in the middle of a request", "the request came with fewer bytes a second than"
+                "no data received during a request", "the request was sent with fewer bytes per second than"
             )
             raise TooSlowError(why, next_step="send it again") from error
         if message["type"] != "http.request":
             ended = True
             raise IncompleteBodyError(
-                "the body ended before its end: the client went away, or sent a chunk that cannot be read",
-                next_step="send the request again, with a body as RFC 9112 has it",
+                "incomplete body: the client disconnected or sent an invalid chunk",
+                next_step="send the request again, with a body as specified in RFC 9112",
             )
         total += len(message["body"])
         if total == size:
@@ -192,11 +193,22 @@ class TimedSend:
     head of a response is sent with the first message of its body.
     """
 
-    def __init__(self, send: Send, settings: Settings, memory: SendMemory) -> None:
-        """Wrap ``send``."""
-        self._send, self._memory = send, memory
+    def __init__(
+        self, send: Send, settings: Settings, memory: SendMemory, headers: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
+        """Wrap ``send``.
+
+        Args:
+            send: Sends a message to the client.
+            settings: The limits.
+            memory: The memory that large responses share.
+            headers: Headers to add to the response.
+        """
+        self._send, self._memory, self._headers = send, memory, headers
         self._allowance = _TimeAllowance(settings)
-        self._head: Message | None = None
+        self._head: HTTPResponseStartEvent | None = None
+        self.status: int | None = None
+        """The status, once the head has been sent."""
 
     async def __call__(self, message: Message) -> None:
         """Send an ASGI message.
@@ -221,11 +233,12 @@ class TimedSend:
     async def _send_head(self) -> None:
         if self._head is not None:
             head, self._head = self._head, None
+            self.status, head["headers"] = head["status"], [*head["headers"], *self._headers]
             await self._send(head)
 
     async def _send_large(self, body: bytes) -> None:
         if not self._memory.take(len(body)):
-            raise BusyError("too many large answers are being sent", next_step="try again in a few seconds")
+            raise BusyError("too many large responses in progress", next_step="try again in a few seconds")
         try:
             await self._send_head()
             for start in range(0, len(body), MIN_CHUNK):
@@ -240,8 +253,10 @@ class TimedSend:
             async with asyncio.timeout(allowance.left + len(body) / allowance.rate):
                 await self._send({"type": "http.response.body", "body": body, "more_body": True})
         except TimeoutError as error:
-            why = allowance.why("the client took nothing of the answer", "the client took fewer bytes a second than")
-            raise SlowReaderError(why, next_step="read the answer as it comes") from error
+            why = allowance.why(
+                "the client read nothing of the response", "the client read fewer bytes per second than"
+            )
+            raise SlowReaderError(why, next_step="read the response without pauses") from error
         allowance.account(len(body), time.monotonic() - began)
 
 

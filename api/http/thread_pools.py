@@ -94,7 +94,8 @@ class FairThreadPool:
                 if not timeout.expired():  # raised by ``act``
                     raise
                 raise BusyError(
-                    f"it takes more than {self._seconds:g} seconds", next_step="ask for less, or later"
+                    f"the request takes more than {self._seconds:g} seconds",
+                    next_step="request less, or try again later",
                 ) from error
 
     @contextmanager
@@ -102,12 +103,12 @@ class FairThreadPool:
         """Count a request of a caller until it is answered."""
         self._require_open()
         if self._free < 1:
-            raise BusyError("the service has too much to do", next_step="try again in a few seconds")
+            raise BusyError("the service is overloaded", next_step="try again in a few seconds")
         share = self._shares.setdefault(owner, _CallerShare(self._each_threads))
         if share.requests >= self._each_requests:
             raise BusyError(
-                f"{share.requests} requests of the same caller are under way already",
-                next_step="wait until one is over, then ask again",
+                f"{share.requests} requests of the same caller are already in progress",
+                next_step="wait until one has finished, then try again",
             )
         self._free -= 1
         share.requests += 1
@@ -142,7 +143,7 @@ class FairThreadPool:
 
     def _require_open(self) -> None:
         if self._is_closed:
-            raise BusyError("the service is about to end", next_step="try again in a few seconds")
+            raise BusyError("the service is stopping", next_step="try again in a few seconds")
 
     @property
     def is_busy(self) -> bool:

@@ -92,9 +92,9 @@ def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
     home = home_of(location)
     if not registry_database.is_new(home):
         raise RefusedError(
-            "there is a registry already, and a backup makes a new one",
+            "the folder already contains a registry",
             where=str(home),
-            next_step="name another folder with --registry",
+            next_step="choose another folder with --registry",
         )
     if description.store is not None and description.store_owner is not None:
         registry_store.take_over_store(home, description.store, description.store_owner)
@@ -152,10 +152,14 @@ def _read_description(folder: Path) -> _Backup:
         description = msgspec.convert(json.loads((folder / _DESCRIPTION_FILE).read_bytes()), _Backup)
     except (OSError, ValueError, msgspec.ValidationError) as error:
         raise InvalidInputError(
-            f"{folder} holds no whole backup: {error}", where=str(folder), next_step="name what `benchlock backup` made"
+            f"{folder} does not contain a complete backup: {error}",
+            where=str(folder),
+            next_step="choose a folder created by `benchlock backup`",
         ) from error
     if description.schema != 1:
-        raise InvalidInputError(f"{folder} was made by a newer benchlock", where=str(folder), next_step="use that one")
+        raise InvalidInputError(
+            f"{folder} was made by a newer benchlock", where=str(folder), next_step="use that version"
+        )
     return description
 
 
@@ -194,7 +198,7 @@ def _copy(
                     continue
             paths[digest] = source.path(digest)
         except BlobNotFoundError:
-            what = f"blob {digest} is missing: it is named, and the store has none"
+            what = f"blob {digest} is referenced, but missing in the store"
             damaged.append(IntegrityError(what, where=digest, next_step=next_step(digest)))
     with progress.task(f"copying {len(paths)} blobs", sum(path.stat().st_size for path in paths.values())) as advance:
         blobs = target.put_files(paths.values(), advance=advance)
@@ -209,5 +213,5 @@ def _write_error(folder: Path, error: OSError) -> UnavailableError:
     return UnavailableError(
         f"{folder} cannot be written: {error.strerror or error}",
         where=str(folder),
-        next_step="name a folder that you may write in, on a disk with space, and do it again",
+        next_step="choose a writable folder on a disk with free space, and try again",
     )

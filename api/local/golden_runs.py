@@ -69,9 +69,9 @@ def require_model(draft: "Draft") -> Model:
     """
     if not isinstance(draft.manifest, Model):
         raise InvalidInputError(
-            f"{draft.path} is the manifest of a {draft.manifest.kind}, and only models have golden tensors",
+            f"{draft.path} is the manifest of a {draft.manifest.kind}; only models have golden tensors",
             where=str(draft.path),
-            next_step="name the manifest of a model",
+            next_step="choose the manifest of a model",
         )
     return draft.manifest
 
@@ -174,5 +174,5 @@ def find_split(registry: Registry, reference: Reference, split: str) -> tuple[Da
     raise InvalidInputError(
         f"{reference} has no split {split!r}" if split else f"{reference} has several splits",
         where="--split",
-        next_step=f"name one of {', '.join(sorted(dataset.splits))}",
+        next_step=f"choose one of {', '.join(sorted(dataset.splits))}",
     )

@@ -1,9 +1,10 @@
-"""Lookup of foreign images in OCI registries, with the credentials of `docker login`."""
+"""Lookup of foreign images in OCI registries, with the credentials of ``docker login``."""
 
 import base64
 import binascii
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from benchlock.artifacts.oci.oci_reference import Repository
 
 if TYPE_CHECKING:
     from benchlock.artifacts.blob_store import BlobStore
+    from benchlock.artifacts.net.network_policy import NetworkPolicy
     from benchlock.artifacts.oci.oci_client import RegistryClient
     from benchlock.artifacts.oci.oci_reference import Repository
 
@@ -50,14 +52,25 @@ def credentials_for(repository: Repository) -> Credentials | None:
         return None
     except (msgspec.MsgspecError, binascii.Error, UnicodeDecodeError) as error:
         raise InvalidInputError(
-            f"{path} is not what Docker writes: {error}", where=str(path), next_step="log in again with `docker login`"
+            f"{path} is not a Docker configuration: {error}",
+            where=str(path),
+            next_step="log in again with `docker login`",
         ) from error
     return Credentials(username, password)
 
 
-def redirect_hosts() -> frozenset[str]:
-    """Return the hosts in BENCHLOCK_REDIRECT_HOSTS, to which redirects may lead whatever their addresses."""
-    return frozenset(os.environ.get("BENCHLOCK_REDIRECT_HOSTS", "").replace(",", " ").lower().split())
+def read_network_policy() -> "NetworkPolicy":
+    """Return the network policy of the environment.
+
+    BENCHLOCK_REDIRECT_HOSTS lists the hosts to which redirects may lead whatever their addresses. HTTPS_PROXY,
+    NO_PROXY and the like have their usual meaning.
+    """
+    from benchlock.artifacts.net.network_policy import NetworkPolicy  # noqa: PLC0415
+
+    hosts = os.environ.get("BENCHLOCK_REDIRECT_HOSTS", "").replace(",", " ").lower().split()
+    return NetworkPolicy(
+        redirect_hosts=frozenset(hosts), host_advice="add the host to BENCHLOCK_REDIRECT_HOSTS, if you know it"
+    )
 
 
 ImageLookup = Callable[[str, str, str], bytes]
@@ -67,7 +80,7 @@ def connect_repository(repository: "Repository") -> "RegistryClient":
     """Return a client for a repository, with the user's credentials for it."""
     from benchlock.artifacts.oci.oci_client import RegistryClient  # noqa: PLC0415
 
-    return RegistryClient(repository, credentials_for(repository), redirect_hosts=redirect_hosts())
+    return RegistryClient(repository, credentials_for(repository), read_network_policy())
 
 
 def make_image_lookup(store: "BlobStore") -> ImageLookup:
@@ -90,7 +103,7 @@ def make_lenient_lookup(store: "BlobStore", say: Callable[[str], None]) -> Calla
         try:
             return make_image_lookup(store)(reference, os, arch)
         except UnavailableError as error:
-            say(f"warning: {reference} could not be looked at, and is taken as the manifest says: {error.what}")
+            say(f"warning: {reference} could not be looked up; its manifest is trusted: {error.what}")
             return None
 
     return look_up
@@ -111,23 +124,14 @@ def make_public_lookup(store: "BlobStore") -> ImageLookup:
 
 
 def _connect_in_public(repository: "Repository") -> "RegistryClient":
-    from benchlock.artifacts.net.urls import addresses, is_public, split_url  # noqa: PLC0415
+    from benchlock.artifacts.net.urls import split_url  # noqa: PLC0415
     from benchlock.artifacts.oci.oci_client import RegistryClient  # noqa: PLC0415
 
-    split = split_url(repository.url)
-    host = split.hostname or ""
-    admitted = redirect_hosts()
-    if host.lower() not in admitted:
-        try:
-            private = [address for address in addresses(host, split.port or 443) if not is_public(address)]
-        except OSError as error:
-            raise UnavailableError(f"{host} has no address: {error}", where=str(repository)) from error
-        if private:
-            raise InvalidInputError(
-                f"{repository} is at {private[0]}, which is not public: this service does not ask there",
-                where=str(repository),
-                next_step="make the lock on a machine of that network, or have its operator admit the host: "
-                "BENCHLOCK_REDIRECT_HOSTS",
-            )
-        return RegistryClient(repository, None, redirect_hosts=admitted, public_only=True)
-    return connect_repository(repository)
+    policy = read_network_policy()
+    if (split_url(repository.url).hostname or "") in policy.redirect_hosts:
+        return connect_repository(repository)
+    advice = (
+        "create the lock on a machine of that network, or have the operator of this service add the host to "
+        "BENCHLOCK_REDIRECT_HOSTS"
+    )
+    return RegistryClient(repository, None, replace(policy, public_only=True, host_advice=advice))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from benchlock.registry.auth.audit_log import AuditLog
     from benchlock.registry.auth.tokens import Tokens
     from benchlock.registry.catalogue.catalogue import Catalogue
+    from benchlock.registry.lock.lockfile import Lock
 
 T = TypeVar("T")
 
@@ -51,24 +52,27 @@ class LocalRegistry:
     database: "Database"
     examiner: "Examiner"
 
+    def read_lock(self, lock: "Digest") -> "Lock":
+        """Return the lock with that id."""
+        from benchlock.registry.lock.lockfile import load  # noqa: PLC0415 - many commands read no lock
+
+        return load(self.catalogue.get_lock(lock), lock)
+
 
 def source_access() -> "SourceAccess":
     """Return how remote sources are accessed, as configured in the environment.
 
-    HF_TOKEN and HF_ENDPOINT are the Hub's own variables. BENCHLOCK_REDIRECT_HOSTS lists the hosts to which redirects
-    may lead whatever their addresses. HTTPS_PROXY, NO_PROXY and the like have their usual meaning.
-    BENCHLOCK_DOWNLOAD_TIME limits the time of one download.
+    HF_TOKEN and HF_ENDPOINT are the Hub's own variables, BENCHLOCK_DOWNLOAD_TIME limits the time of one download, and
+    ``read_network_policy`` reads the rest.
 
     Raises:
         InvalidInputError: BENCHLOCK_DOWNLOAD_TIME is not a duration.
     """
-    from urllib.request import getproxies  # noqa: PLC0415 - used by publishing only
-
-    from benchlock.api.local.image_lookup import redirect_hosts  # noqa: PLC0415
-    from benchlock.artifacts.sources import Hub, NetworkPolicy, SourceAccess  # noqa: PLC0415
+    from benchlock.api.local.image_lookup import read_network_policy  # noqa: PLC0415 - used by publishing only
+    from benchlock.artifacts.sources import Hub, SourceAccess  # noqa: PLC0415
 
     hub = Hub(os.environ.get("HF_ENDPOINT", "").rstrip("/") or Hub().endpoint, os.environ.get("HF_TOKEN") or None)
-    network = NetworkPolicy(redirect_hosts=redirect_hosts(), proxies=getproxies())
+    network = read_network_policy()
     longest = _read_setting(DOWNLOAD_TIME, parse_seconds, "30m")
     return SourceAccess(network if longest is None else replace(network, longest=longest), hub)
 
@@ -144,8 +148,8 @@ def open_registry(
     if registry.records.unfinished() or (runs.is_dir() and any(runs.iterdir())):
         from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415 - rarely used
 
-        for run in sweep(registry.records, connect_engine(), home, now):
-            say(f"{run} was abandoned: the process that ran it is no more; recorded as such")
+        for run in sweep(registry.records.unfinished(), registry.records.finish, connect_engine(), home, now):
+            say(f"{run} was recorded as abandoned: its process no longer exists")
     return registry
 
 
@@ -179,9 +183,9 @@ def home_of(location: str) -> Path:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(
-            f"the registry's folder cannot be made: {error.strerror}",
+            f"cannot create the registry's folder: {error.strerror}",
             where=str(home),
-            next_step="name another folder with --registry or BENCHLOCK_REGISTRY",
+            next_step="choose another folder with --registry or BENCHLOCK_REGISTRY",
         ) from error
     return home
 
@@ -194,9 +198,9 @@ def folder_of(location: str) -> Path:
     """
     if "://" in location:
         raise InvalidInputError(
-            f"{location} is a server, and this is for the registry in a folder of this machine",
+            f"{location} is a server; this command needs a registry in a local folder",
             where=location,
-            next_step="do it on the server, in the folder that it serves: --registry DIR",
+            next_step="run it on the server, with the folder that it serves: --registry DIR",
         )
     return Path(location).absolute()
 
@@ -269,7 +273,7 @@ def describe_store(registry: LocalRegistry) -> str:
         remote.claim()
     except BenchlockError as error:
         return f"{remote.repository}: {error.what}"
-    return f"{remote.repository}, and in the registry's folder what was read or written here"
+    return f"{remote.repository}, and a cache in the registry's folder"
 
 
 def connect_engine() -> "Engine | None":

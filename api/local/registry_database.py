@@ -67,7 +67,7 @@ def _disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UnavailableError(
-            f"{path} cannot be written: {error.strerror or error}", where=str(path), next_step="look at the disk"
+            f"{path} cannot be written: {error.strerror or error}", where=str(path), next_step="check the disk"
         ) from error
 
 
@@ -183,7 +183,9 @@ def read_database_decision(home: Path) -> DatabaseDecision | None:
         return DatabaseDecision(document["database"], document["owner"])
     except (msgspec.MsgspecError, KeyError) as error:
         raise InvalidInputError(
-            f"{path} does not say where the database is: {error}", where=str(path), next_step="restore it from a backup"
+            f"{path} does not state where the database is: {error}",
+            where=str(path),
+            next_step="restore it from a backup",
         ) from error
 
 
@@ -200,17 +202,17 @@ def take_over_database(home: Path, owner: str) -> None:
     address = os.environ.get(DATABASE_VARIABLE)
     if not address:
         raise InvalidInputError(
-            "the registry had its database on a server, and nobody says where it is now",
+            "the database of the registry was on a server; its current address is unknown",
             where=DATABASE_VARIABLE,
-            next_step=f"bring its dump into an empty database with pg_restore, and name that by {DATABASE_VARIABLE}",
+            next_step=f"restore its dump into an empty database with pg_restore, and set {DATABASE_VARIABLE}",
         )
     database = open_server(address)
     try:
         if owner_of(database) != owner:
             raise RefusedError(
-                "the database is not that of the registry which the backup is of",
+                "the database does not belong to the registry of the backup",
                 where=database_location(database),
-                next_step="bring the dump that belongs to the backup into it first, with pg_restore",
+                next_step="first restore the dump of the backup into it with pg_restore",
             )
         write_decision(home / _DECISION, {"database": database_location(database), "owner": owner})
     finally:
@@ -300,7 +302,7 @@ def _address(text: str) -> str:
 
 
 def _missing_registry_error(home: Path) -> RegistryNotFoundError:
-    step = "name its folder with --registry or BENCHLOCK_REGISTRY; `benchlock db create` makes a new one"
+    step = "set its folder with --registry or BENCHLOCK_REGISTRY; `benchlock db create` creates a new one"
     if re.fullmatch(r".+:\d+", home.name):
         step = f"for a service write http://{home.name} (https:// on another machine); else {step}"
     return RegistryNotFoundError("no registry found", where=str(home), next_step=step)
@@ -308,7 +310,7 @@ def _missing_registry_error(home: Path) -> RegistryNotFoundError:
 
 def _other_database_error(home: Path, has: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{DATABASE_VARIABLE} names another database, and the registry in {home} has {has}",
+        f"{DATABASE_VARIABLE} is another database; the registry in {home} has {has}",
         where=DATABASE_VARIABLE,
-        next_step=f"unset {DATABASE_VARIABLE}, or make another registry with --registry",
+        next_step=f"unset {DATABASE_VARIABLE}, or create another registry with --registry",
     )

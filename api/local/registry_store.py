@@ -79,7 +79,7 @@ def read_store_decision(home: Path) -> StoreDecision | None:
         return StoreDecision(_repository(document["store"]), document["owner"])
     except (msgspec.MsgspecError, KeyError, InvalidInputError) as error:
         raise InvalidInputError(
-            f"{path} does not say where the blobs are: {error}", where=str(path), next_step="restore it from a backup"
+            f"{path} does not state where the blobs are: {error}", where=str(path), next_step="restore it from a backup"
         ) from error
 
 
@@ -153,7 +153,7 @@ def _refuse_other(home: Path, repository: str | None, decision: StoreDecision) -
 
 def _other_store_error(home: Path, repository: str, has: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{STORE_VARIABLE} is {repository}, and the registry in {home} keeps its blobs in {has}",
+        f"{STORE_VARIABLE} is {repository}, but the registry in {home} has its blobs in {has}",
         where=STORE_VARIABLE,
-        next_step=f"unset {STORE_VARIABLE}, or make another registry with --registry",
+        next_step=f"unset {STORE_VARIABLE}, or create another registry with --registry",
     )

@@ -95,7 +95,7 @@ def exclude_services(home: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RefusedError(
-                f"another service or `benchlock db` command has this registry: {_describe_holder(path)}",
+                f"another service or `benchlock db` command uses this registry: {_describe_holder(path)}",
                 where=str(home),
                 next_step="stop it first; several services at once need a database on PostgreSQL (BENCHLOCK_DATABASE)",
             ) from error
@@ -126,7 +126,7 @@ def require_no_service(database: Engine) -> None:
     with translate_errors(database), database.connect() as connection:
         for _, name, since in connection.execute(_RUNNING, {"key": KEY}):
             raise RefusedError(
-                f"a service has this registry: {name}, since {since:%Y-%m-%d %H:%M:%S %Z}",
+                f"a service uses this registry: {name}, since {since:%Y-%m-%d %H:%M:%S %Z}",
                 where=database_location(database),
                 next_step="stop every service of this registry first",
             )
@@ -224,7 +224,7 @@ def _require_same_folder(connection: Connection, home: Path, own: int | None) ->
             raise RefusedError(
                 f"the registry is served from another folder: {name}, since {since:%Y-%m-%d %H:%M:%S %Z}",
                 where=str(home),
-                next_step="let all services and commands use one folder, on a file system that their hosts share",
+                next_step="use the same folder for all services and commands, on a shared file system",
             )
 
 

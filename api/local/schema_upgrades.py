@@ -134,7 +134,7 @@ def downgrade_registry(home: Path, target: str, now: Callable[[], datetime], *, 
             raise InvalidInputError(
                 f"cannot downgrade from revision {before} to {target!r}",
                 where="--to",
-                next_step=f"name one of {', '.join(entry for entry in revisions if before and entry <= before)}",
+                next_step=f"choose one of {', '.join(entry for entry in revisions if before and entry <= before)}",
             )
         if before == target:
             return SchemaChange(before, target)
@@ -176,9 +176,9 @@ def _back_up(connection: "Connection", home: Path, at: datetime, *, backup_made:
     if database.dialect.name != "sqlite":
         place = database_location(database)
         raise InvalidInputError(
-            "no backup of the database is confirmed",
+            "a backup of the database is not confirmed",
             where=place,
-            next_step=f"make one (pg_dump --format=custom --file=FILE {place}), then add --backup-made",
+            next_step=f"create one (pg_dump --format=custom --file=FILE {place}), then add --backup-made",
         )
     copy = home / f"registry-{read_revision(connection)}-{at:%Y%m%dT%H%M%SZ}.sqlite"
     if copy.exists():
@@ -191,6 +191,6 @@ def _back_up(connection: "Connection", home: Path, at: datetime, *, backup_made:
         raise UnavailableError(
             f"the backup cannot be written: {error.strerror or error}",
             where=str(copy),
-            next_step="free disk space, or make a backup elsewhere and add --backup-made; nothing was changed",
+            next_step="free disk space, or create a backup elsewhere and add --backup-made; nothing was changed",
         ) from error
     return copy

@@ -5,26 +5,27 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from benchlock.api.schemas.shared_fields import limit_text
+from benchlock.artifacts import size_limits
 from benchlock.registry.auth.audit_log import AuditEntry, Outcome
+from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS
 from benchlock.registry.auth.tokens import State, Token
 
-Scope = Annotated[str, limit_text(144, "publish:acme")]
+Scope = Annotated[str, size_limits.limit_text(144, "publish:acme")]
 TokenIdText = Annotated[str, Meta(pattern=r"^token/[0-9a-z]{26}$", examples=["token/01m7zpsb9cmkr23pzwhqxxkrge"])]
 
 
 class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A token to create; ``expires`` is its lifetime in days, hours or minutes."""
 
-    name: Annotated[str, limit_text(64, "ci")]
+    name: Annotated[str, size_limits.limit_text(64, "ci")]
     scopes: Annotated[tuple[Scope, ...], Meta(min_length=1, max_length=64)]
-    expires: Annotated[str, Meta(examples=["30d"], max_length=16)] = "90d"
+    expires: Annotated[str, Meta(examples=["30d"], max_length=16)] = f"{DEFAULT_LIFETIME_DAYS}d"
 
 
 class RotationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A new secret for a token. The current secret stays valid for the period ``grace``."""
 
-    expires: Annotated[str, Meta(examples=["30d"], max_length=16)] = "90d"
+    expires: Annotated[str, Meta(examples=["30d"], max_length=16)] = f"{DEFAULT_LIFETIME_DAYS}d"
     grace: Annotated[str, Meta(examples=["1h"], max_length=16)] = "1h"
 
 

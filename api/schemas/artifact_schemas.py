@@ -7,20 +7,18 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from benchlock.api.schemas.shared_fields import limit_document, limit_text
 from benchlock.artifacts import size_limits
-from benchlock.artifacts.digest import Digest, parse_digest
+from benchlock.artifacts.digest import Digest, DigestText, parse_digest
 from benchlock.registry.catalogue.catalogue_protocol import Entry, PublishResult
 from benchlock.registry.catalogue.version_lists import ListedVersion
 from benchlock.registry.manifests.field_types import MOST_FILES
 from benchlock.registry.names import Kind, Reference, parse_name
 from benchlock.registry.versions.semantic_version import parse_version
 
-Name = Annotated[str, limit_text(size_limits.NAME, "acme/resnet8")]
-Version = Annotated[str, limit_text(size_limits.NAME, "1.0.0")]
-DigestText = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
-Path = Annotated[str, limit_text(size_limits.PATH)]
-Source = Annotated[str, limit_text(size_limits.SOURCE)]
+Name = Annotated[str, size_limits.limit_text(size_limits.NAME, "acme/resnet8")]
+Version = Annotated[str, size_limits.limit_text(size_limits.NAME, "1.0.0")]
+Path = Annotated[str, size_limits.limit_text(size_limits.PATH)]
+Source = Annotated[str, size_limits.limit_text(size_limits.SOURCE)]
 
 
 class VersionEntry(Struct, frozen=True, kw_only=True):
@@ -55,9 +53,11 @@ class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     manifest. ``authored`` and ``sources`` are stored with the manifest.
     """
 
-    manifest: Annotated[dict[str, Any], limit_document(size_limits.MANIFEST)]
-    authored: Annotated[str, limit_text(size_limits.MANIFEST)] = ""
-    sources: Annotated[dict[Path, Source], limit_document(size_limits.MANIFEST), Meta(max_length=MOST_FILES)] = {}
+    manifest: Annotated[dict[str, Any], size_limits.limit_document(size_limits.MANIFEST)]
+    authored: Annotated[str, size_limits.limit_text(size_limits.MANIFEST)] = ""
+    sources: Annotated[
+        dict[Path, Source], size_limits.limit_document(size_limits.MANIFEST), Meta(max_length=MOST_FILES)
+    ] = {}
     digest: DigestText | UnsetType = UNSET
     dry_run: bool = False
 
@@ -79,8 +79,8 @@ class PublishedVersion(Struct, frozen=True, kw_only=True):
 class Yank(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A version that new locks must not choose, and the reason; with ``undo``, a version that may be chosen again."""
 
-    target: Annotated[str, limit_text(size_limits.TARGET, "model/acme/resnet8@1.0.0")]
-    reason: Annotated[str, limit_text(size_limits.REASON)] = ""
+    target: Annotated[str, size_limits.limit_text(size_limits.TARGET, "model/acme/resnet8@1.0.0")]
+    reason: Annotated[str, size_limits.limit_text(size_limits.REASON)] = ""
     undo: bool = False
 
 

@@ -4,10 +4,9 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from benchlock.api.schemas.artifact_schemas import DigestText, Name, Version
-from benchlock.api.schemas.shared_fields import limit_document, limit_text
+from benchlock.api.schemas.artifact_schemas import Name, Version
 from benchlock.artifacts import size_limits
-from benchlock.artifacts.digest import Digest, parse_digest
+from benchlock.artifacts.digest import Digest, DigestText, parse_digest
 from benchlock.registry.lock.lock_diff import Change
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.names import Kind, parse_kind, parse_name
@@ -16,8 +15,8 @@ from benchlock.registry.resolution.version_search import Preferences
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint
 
-Lockfile = Annotated[str, limit_text(size_limits.LOCK, 'id = "sha256:…"\nschema = "1.0"\n…')]
-RequestDocument = Annotated[dict[str, Any], limit_document(size_limits.REQUEST)]
+Lockfile = Annotated[str, size_limits.limit_text(size_limits.LOCK, 'id = "sha256:…"\nschema = "1.0"\n…')]
+RequestDocument = Annotated[dict[str, Any], size_limits.limit_document(size_limits.REQUEST)]
 
 
 class PreferredVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,7 +34,9 @@ class DraftVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: Name
     version: Version
     digest: DigestText
-    requires: Annotated[tuple[tuple[Kind, Name, Annotated[str, limit_text(1000)]], ...], Meta(max_length=16)] = ()
+    requires: Annotated[
+        tuple[tuple[Kind, Name, Annotated[str, size_limits.limit_text(1000)]], ...], Meta(max_length=16)
+    ] = ()
 
 
 class ResolveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -106,7 +107,7 @@ class ExplainRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A lock, by its text or id, and one of its artifacts as ``KIND/NAME``."""
 
     lock: Lockfile
-    target: Annotated[str, limit_text(size_limits.TARGET, "framework/onnxruntime")]
+    target: Annotated[str, size_limits.limit_text(size_limits.TARGET, "framework/onnxruntime")]
 
 
 class LockDiffRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

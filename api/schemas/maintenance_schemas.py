@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from benchlock.api.schemas.artifact_schemas import DigestText, Name, PublishedVersion, Version
-from benchlock.api.schemas.run_schemas import RunText
-from benchlock.api.schemas.shared_fields import limit_text
+from benchlock.api.schemas.artifact_schemas import Name, PublishedVersion, Version
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.atomic_files import RemovedFiles
+from benchlock.artifacts.digest import DigestText
+from benchlock.evaluator.records.run_types import RunText
 from benchlock.registry.names import Kind
 
 
@@ -54,7 +54,7 @@ class VerificationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     records that was noted before, and must still be part of the chain.
     """
 
-    targets: Annotated[tuple[Annotated[str, limit_text(size_limits.LOCK)], ...], Meta(max_length=1000)] = ()
+    targets: Annotated[tuple[Annotated[str, size_limits.limit_text(size_limits.LOCK)], ...], Meta(max_length=1000)] = ()
     remote: bool = False
     head: Annotated[str, Meta(max_length=100)] | None = None
 

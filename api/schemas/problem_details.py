@@ -18,7 +18,7 @@ from benchlock.artifacts.errors import (
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE: Final = "urn:benchlock:problem:"
-NOTHING_SERVED: Final = "nothing is served under this path"
+NOTHING_SERVED: Final = "unknown path"
 """The detail of the response for an unknown path, which another version may know."""
 _STAND_IN: Final = "ToldError"
 _REASONS: Final = (UnknownNameError, InvalidInputError, RefusedError, IntegrityError, UnavailableError)

@@ -1,10 +1,9 @@
-"""Text limits of fields in the OpenAPI document, and opaque pagination cursors."""
+"""Opaque pagination cursors."""
 
 import base64
 import binascii
 
 import msgspec
-from msgspec import Meta
 
 from benchlock.artifacts.errors import InvalidInputError
 
@@ -29,27 +28,6 @@ def decode_cursor(cursor: str, parts: int) -> tuple[str, ...]:
         key = ()
     if len(key) != parts or any("\0" in part for part in key):
         raise InvalidInputError(
-            "this is no cursor", where="cursor", next_step="take `next` of the page before, or leave it out"
+            "invalid cursor", where="cursor", next_step="use the `next` of the previous page, or omit the cursor"
         )
     return key
-
-
-def limit_text(limit: int, example: str | None = None, pattern: str | None = None) -> Meta:
-    """Limit a text to ``limit`` bytes of UTF-8, and so to as many characters.
-
-    Args:
-        limit: Bytes of UTF-8.
-        example: An example for the OpenAPI document.
-        pattern: A regular expression that the text has to match.
-    """
-    return Meta(
-        max_length=limit,
-        pattern=pattern,
-        description=f"At most {limit} bytes of UTF-8.",
-        examples=None if example is None else [example],
-    )
-
-
-def limit_document(limit: int) -> Meta:
-    """Limit an object to ``limit`` bytes of JSON."""
-    return Meta(description=f"At most {limit} bytes as JSON.")

@@ -132,7 +132,7 @@ def decode_index(content: bytes) -> BundleIndex:
     """
     index = decode(content, OciIndex, INDEX_FILE)
     if any(descriptor.media_type != MANIFEST for descriptor in index.manifests):
-        raise make_bundle_error(INDEX_FILE, "it lists something else than manifests")
+        raise make_bundle_error(INDEX_FILE, "it lists entries that are not manifests")
     schema = "" if index.annotations is UNSET else index.annotations.get(_SCHEMA_KEY, "")
     return BundleIndex(tuple(descriptor.blob for descriptor in index.manifests), _check_schema(schema))
 
@@ -161,9 +161,9 @@ def decode_layout(content: bytes, name: str) -> None:
 def make_bundle_error(name: str, reason: str) -> BundleError:
     """Make the error of an invalid bundle: the entry ``name`` and what is wrong with it."""
     return BundleError(
-        f"this is no bundle: {name}: {reason}",
+        f"not a bundle: {name}: {reason}",
         where=name,
-        next_step="name a file that `benchlock bundle create` wrote",
+        next_step="choose a file created by `benchlock bundle create`",
     )
 
 
@@ -173,12 +173,12 @@ def _check_schema(schema: str) -> tuple[str, ...]:
         raise make_bundle_error(INDEX_FILE, f"it has no annotation {_SCHEMA_KEY} such as 1.0")
     if int(major) != SCHEMA[0]:
         raise BundleError(
-            f"the bundle has schema {schema}, and only {SCHEMA[0]}.x is understood",
+            f"the bundle has schema {schema}; only {SCHEMA[0]}.x is supported",
             where=INDEX_FILE,
             next_step="use the version of benchlock that wrote it",
         )
     if int(minor) > SCHEMA[1]:
-        return (f"the bundle has schema {schema}, newer than {SCHEMA[0]}.{SCHEMA[1]}: what is new in it is not used",)
+        return (f"the bundle has schema {schema}, newer than {SCHEMA[0]}.{SCHEMA[1]}: new keys are not used",)
     return ()
 
 
@@ -260,5 +260,5 @@ def _create_bundle_file(path: Path) -> Iterator[BinaryIO]:
         raise UnavailableError(
             f"{path} cannot be written: {error.strerror or error}",
             where=str(path),
-            next_step="name a file in a folder that exists and that you may write in, on a disk with space",
+            next_step="choose a file in a writable folder on a disk with free space",
         ) from error

@@ -84,9 +84,9 @@ def read_entries(descriptor: int, max_files: int | None = None) -> dict[str, Tar
     while (block := _read_block(descriptor, offset, total)) != TAR_END[:TAR_BLOCK]:
         name, size = _parse_header(block, offset, is_first=not entries)
         if name in entries:
-            raise _make_tar_error(f"it holds {name} twice", name)
+            raise _make_tar_error(f"it contains {name} twice", name)
         if len(entries) == _MOST_ENTRIES:
-            raise _make_tar_error(f"it holds more than {_MOST_ENTRIES} files", name)
+            raise _make_tar_error(f"it contains more than {_MOST_ENTRIES} files", name)
         if len(entries) == max_files:
             raise BundleError(
                 f"the bundle has more than {max_files} files",
@@ -107,7 +107,7 @@ def read_entries(descriptor: int, max_files: int | None = None) -> dict[str, Tar
 def make_truncation_error(where: str) -> IntegrityError:
     """Make the error of a truncated bundle, at the file or byte ``where``."""
     return IntegrityError(
-        "the bundle is cut short", where=where, next_step="copy or download it again, and compare its size"
+        "the bundle is truncated", where=where, next_step="copy or download it again, and compare its size"
     )
 
 
@@ -139,7 +139,7 @@ def _parse_header(block: bytes, offset: int, *, is_first: bool) -> tuple[str, in
     try:
         entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
     except (tarfile.HeaderError, ValueError) as error:
-        reason = f"there is no header of a tar at byte {offset} ({error})"
+        reason = f"no tar header at byte {offset} ({error})"
         if is_first:
             raise _make_tar_error(reason, f"byte {offset}") from error
         raise IntegrityError(  # the file began as a bundle
@@ -149,9 +149,9 @@ def _parse_header(block: bytes, offset: int, *, is_first: bool) -> tuple[str, in
         ) from error
     name = ascii(entry.name)
     if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-        raise _make_tar_error(f"it holds {_KINDS.get(entry.type, 'an extension of tar')}: {name}", name)
+        raise _make_tar_error(f"it contains {_KINDS.get(entry.type, 'an unknown entry')}: {name}", name)
     if not _NAMES.fullmatch(entry.name):
-        raise _make_tar_error(f"it holds a file that is no part of an image layout: {name}", name)
+        raise _make_tar_error(f"it contains a file that does not belong to an image layout: {name}", name)
     if entry.size < 0:
         raise _make_tar_error(f"the size of {name} is negative", name)
     return entry.name, entry.size
@@ -159,16 +159,16 @@ def _parse_header(block: bytes, offset: int, *, is_first: bool) -> tuple[str, in
 
 def _check_end(descriptor: int, offset: int, total: int) -> None:
     if total - offset > _LONGEST_END:
-        raise _make_tar_error(f"{total - offset} bytes follow after its end", f"byte {offset}")
+        raise _make_tar_error(f"{total - offset} bytes follow its end", f"byte {offset}")
     if any(any(chunk) for chunk in read_range(descriptor, offset, total, _LONGEST_END)):
-        raise _make_tar_error("something follows after its end", f"byte {offset}")
+        raise _make_tar_error("data follows its end", f"byte {offset}")
     if total - offset < len(TAR_END) or total % TAR_BLOCK:
         raise make_truncation_error(f"byte {total}")
 
 
 def _make_tar_error(reason: str, where: str) -> BundleError:
     return BundleError(
-        f"this is no bundle: {reason}", where=where, next_step="name a file that `benchlock bundle create` wrote"
+        f"not a bundle: {reason}", where=where, next_step="choose a file created by `benchlock bundle create`"
     )
 
 
@@ -279,9 +279,9 @@ class Bundle:
         for name in self._entries:
             if name not in names:
                 raise BundleError(
-                    f"this is no bundle: it holds {name}, and its index lists no such file",
+                    f"not a bundle: it contains {name}, which its index does not list",
                     where=name,
-                    next_step="name a file that `benchlock bundle create` wrote",
+                    next_step="choose a file created by `benchlock bundle create`",
                 )
 
     def _read_document(self, blob: Descriptor, largest: int) -> bytes:
@@ -295,14 +295,14 @@ class Bundle:
 
     def _read_entry(self, name: str, entry: TarEntry, largest: int) -> bytes:
         if entry.size > largest:
-            raise make_bundle_error(name, f"it has {entry.size} bytes, and {largest} are the most that it may have")
+            raise make_bundle_error(name, f"it has {entry.size} bytes; the limit is {largest}")
         return b"".join(read_range(self._descriptor, entry.start, entry.start + entry.size, largest))
 
     def _check_size(self, blob: Descriptor) -> None:
         entry = self._find_entry(_blob_path(blob.digest))
         if entry.size != blob.size:
             raise IntegrityError(
-                f"the bundle's index lies: it lists {blob.size} bytes of {blob.digest}, and {entry.size} are there",
+                f"the bundle's index is wrong: it lists {blob.size} bytes of {blob.digest}, but {entry.size} are there",
                 where=_blob_path(blob.digest),
                 next_step=_RETRY_ADVICE,
             )
@@ -311,16 +311,16 @@ class Bundle:
         entry = self._entries.get(name)
         if entry is None:
             if name in (LAYOUT_FILE, INDEX_FILE):
-                raise make_bundle_error(name, "it is not there")
+                raise make_bundle_error(name, "missing file")
             raise IntegrityError(
-                f"the bundle's index lists {from_hex(name.removeprefix(BLOBS_PATH))}, and it is not there",
+                f"the bundle does not contain {from_hex(name.removeprefix(BLOBS_PATH))}, which its index lists",
                 where=name,
                 next_step=_RETRY_ADVICE,
             )
         return entry
 
 
-_RETRY_ADVICE = "copy or download the bundle again, or have it made again"
+_RETRY_ADVICE = "copy or download the bundle again, or create it again"
 
 
 @contextmanager
@@ -342,7 +342,7 @@ def open_bundle(path: Path, most_files: int | None = None) -> Iterator[Bundle]:
         except OSError as error:
             raise make_unreadable_error(path, error) from error
         except RecursionError as error:
-            raise make_bundle_error(INDEX_FILE, "its documents are nested without end") from error
+            raise make_bundle_error(INDEX_FILE, "its documents are nested too deep") from error
         yield bundle
 
 

@@ -133,7 +133,7 @@ class CallerBlobs:
         """Return digest and size; ``BlobNotFoundError`` if absent."""
         size = self.sizes([digest])[0]
         if size is None:
-            raise BlobNotFoundError(f"there is no blob {digest}", where=digest)
+            raise BlobNotFoundError(f"unknown blob {digest}", where=digest)
         return Descriptor(digest, size)
 
     def exists(self, digest: Digest) -> bool:

@@ -27,7 +27,6 @@ from benchlock.artifacts.net.http_session import (
     NOT_FOUND,
     OK,
     RANGE,
-    SILENCE_SECONDS,
     ServerResponse,
     Session,
     TransientError,
@@ -227,7 +226,7 @@ class BlobUpload:
             raise response.make_error(f"{self._name} cannot be sent")
 
     def _send(
-        self, method: str, url: str, headers: dict[str, str], end: int, seconds: float = SILENCE_SECONDS
+        self, method: str, url: str, headers: dict[str, str], end: int, seconds: float | None = None
     ) -> ServerResponse:
         """Send the bytes between the offset and ``end``."""
         length = {"Content-Length": str(end - self._offset), "Content-Type": "application/octet-stream"}

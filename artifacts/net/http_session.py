@@ -1,39 +1,34 @@
 """An HTTP session with one server: connections, timeouts, authorization, redirects and retries.
 
-Connections are encrypted, except to this machine if the caller permits that. Redirects are checked before they are
-followed, and content encodings are not decoded: the bytes arrive as sent.
+Every request follows the session's network policy. Connections are encrypted, except to this machine if the policy
+permits that. Content encodings are not decoded: the bytes arrive as sent.
 """
 
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.json_codec import prepare_decoder
-from benchlock.artifacts.net.urls import (
-    UNPROXIED_PREFIXES,
-    addresses,
-    check_url,
-    find_origin,
-    redact_url,
-    refuse_private,
-)
+from benchlock.artifacts.net.network_policy import PAUSES, SILENCE_SECONDS, NetworkPolicy
+from benchlock.artifacts.net.urls import check_url, find_origin, redact_url, split_url
 
 if TYPE_CHECKING:
-    from httpx import BaseTransport
-    from httpx import Client as Client  # noqa: PLC0414 - a re-export for other modules
-    from httpx import Response as Response  # noqa: PLC0414
+    from ssl import SSLContext
+
+    from httpx import URL, Client
+    from httpx import Response as Response  # noqa: PLC0414 - a re-export for other modules
 
 
 _CONNECT_SECONDS = 15.0
-SILENCE_SECONDS = 60.0  # between two chunks of a response
+_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "benchlock"}
 _RETRY_ADVICE = "look at the network and try again"
 _CONNECTION_ADVICE = "check the host and the port, and whether the server runs"
 _PERMANENT_ERRORS = {
@@ -50,47 +45,6 @@ class TransientError(UnavailableError):
     """
 
     content: bytes = b""
-
-
-def open_connections(exempt_hosts: frozenset[str] | None = None) -> "Client":
-    """Open a pool of connections for many threads, to be closed by the caller.
-
-    Proxies are those of the environment; connections to this machine use none, so that unencrypted bytes stay here. If
-    ``exempt_hosts`` is given, every connection, redirects included, is made to a checked public address, except to the
-    hosts in that set.
-    """
-    import httpx  # noqa: PLC0415 - heavy; most commands need no network
-
-    timeout = httpx.Timeout(SILENCE_SECONDS, connect=_CONNECT_SECONDS)
-    headers = {"Accept-Encoding": "identity", "User-Agent": "benchlock"}
-    transport = None if exempt_hosts is None else _make_public_transport(exempt_hosts)
-    return httpx.Client(timeout=timeout, headers=headers, mounts=dict.fromkeys(UNPROXIED_PREFIXES), transport=transport)
-
-
-def _make_public_transport(exempt_hosts: frozenset[str]) -> "BaseTransport":
-    """Make a transport that connects to the checked address, so that a second DNS answer cannot differ."""
-    import httpx  # noqa: PLC0415 - loaded by now
-
-    class PublicTransport(httpx.HTTPTransport):
-        def handle_request(self, request: httpx.Request) -> httpx.Response:
-            host = request.url.host
-            if host.lower() in exempt_hosts:
-                return super().handle_request(request)
-            ip_addresses = addresses(host, request.url.port or 443)
-            refuse_private(ip_addresses, host, redact_url(str(request.url)))
-            extensions = request.extensions | {
-                "sni_hostname": host
-            }  # the certificate is issued for the name, not for the address
-            pinned_request = httpx.Request(
-                request.method,
-                request.url.copy_with(host=ip_addresses[0]),
-                headers=request.headers,
-                stream=request.stream,
-                extensions=extensions,
-            )
-            return super().handle_request(pinned_request)
-
-    return PublicTransport()
 
 
 def make_timeout(seconds: float) -> tuple[float, float, float, float]:
@@ -129,28 +83,14 @@ def convert_network_errors(url: str) -> Iterator[None]:
 Content = bytes | Callable[[], Iterator[bytes]]
 """The body of a request: bytes, or a function that produces them for each try."""
 
-ATTEMPTS: Final = 5
-_PAUSE: Final = 0.2  # seconds before the second try, doubled before each that follows
+ATTEMPTS: Final = len(PAUSES) + 1
 _LARGEST: Final = 32 << 20  # bytes of a response in memory
-_REDIRECTS: Final = 5
+_REDIRECTS: Final = 10
 _LONGEST_FAULTS: Final = 300  # characters
 OK, CREATED, ACCEPTED, NO_CONTENT, PARTIAL = 200, 201, 202, 204, 206
-UNAUTHORIZED, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, CONFLICT = 401, 403, 404, 405, 409
-RANGE, BUSY, SERVER_ERROR = 416, 429, 500
-
-
-class Endpoint(Protocol):
-    """The address of a session: a repository of a registry, or a benchlock server. Its text is its name for users."""
-
-    @property
-    def url(self) -> str:
-        """The URL that the paths of the protocol are relative to."""
-        ...
-
-    @property
-    def plain(self) -> bool:
-        """Whether the connection is without TLS, which is allowed on this machine only."""
-        ...
+BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, CONFLICT = 400, 401, 403, 404, 405, 409
+RANGE, SERVER_ERROR = 416, 500
+_RETRIED: Final = (408, 425, 429)  # and all of the server's errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +100,17 @@ class ErrorPolicy:
     Attributes:
         log_in: The next step if access is denied.
         damaged: The next step for a blob that is damaged on the server.
-        kinds: The error class of a response by its status; ``UnavailableError`` for others.
+        rejection: The error class of a response that rejects the request; ``UnavailableError`` for others.
         root: The path of the protocol on the server itself, which a proxy may serve below a prefix.
     """
 
     log_in: str
     damaged: str
-    kinds: Mapping[int, type[BenchlockError]] = field(default_factory=dict)
+    rejection: type[BenchlockError] = UnavailableError
     root: str = ""
 
 
-Authorize = Callable[["Client", str], str]
+Authorize = Callable[["Session", str], str]
 """Return the value of ``Authorization`` that answers a challenge in ``WWW-Authenticate``."""
 
 
@@ -211,51 +151,124 @@ class ServerResponse:
     def make_error(self, action: str) -> BenchlockError:
         """Make the error of an unexpected response; ``action`` is the failed action."""
         reason, where = f"{self.status} {self.faults}".rstrip(), redact_url(self.url)
-        kind = self.advice.kinds.get(self.status, UnavailableError)
+        kind = self.advice.rejection if BAD_REQUEST <= self.status < SERVER_ERROR else UnavailableError
         if self.status in (UNAUTHORIZED, FORBIDDEN):
             return kind(f"{where} denies access: {action}: {reason}", where=where, next_step=self.advice.log_in)
-        return kind(f"{action}: the registry answers {reason}", where=where)
+        return kind(f"{action}: the server answers {reason}", where=where)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    content: Content | None
+    seconds: float
+
+
+class _Connections:
+    """Pools of connections, for many threads, to the addresses that a network policy permits."""
+
+    def __init__(self, server: str, policy: NetworkPolicy) -> None:
+        """Name ``server`` in error messages."""
+        self._server, self._policy = server, policy
+        self._lock = Lock()
+        self._context: SSLContext | None = None
+        self._clients: dict[tuple[str, str | None], Client] = {}
+
+    def send(self, request: _Request, *, is_home: bool) -> "Response":
+        """Send a request to a permitted address; the certificate is checked against the host name."""
+        import httpx  # noqa: PLC0415 - heavy; most commands need no network
+
+        split = check_url(request.url, loopback_http=self._policy.loopback_http)
+        proxy, url = self._policy.find_proxy(split), httpx.URL(request.url)
+        host = url.raw_host.decode("ascii")
+        addresses = self._policy.find_addresses(
+            host, find_origin(request.url)[2], self._server, is_home=is_home, is_proxied=proxy is not None
+        )
+        if not addresses:
+            return self._send(request, url, {}, self._open_client("", proxy))
+        client = self._open_client(host, None)  # a pool of its own: another host may have the same address
+        pinned = {"Host": url.netloc.decode("ascii")}
+        for address in addresses[:-1]:
+            with suppress(httpx.ConnectError, httpx.ConnectTimeout):
+                return self._send(request, url.copy_with(host=address), pinned, client, host)
+        return self._send(request, url.copy_with(host=addresses[-1]), pinned, client, host)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for client in self._clients.values():
+            client.close()
+
+    @staticmethod
+    def _send(
+        request: _Request, url: "URL", headers: Mapping[str, str], client: "Client", host: str | None = None
+    ) -> "Response":
+        content = request.content() if callable(request.content) else request.content
+        message = client.build_request(
+            request.method,
+            url,
+            headers={**request.headers, **headers},
+            content=content,
+            timeout=make_timeout(request.seconds),
+            extensions={"sni_hostname": host} if host else None,
+        )
+        response = client.send(message, stream=True)
+        response.request = client.build_request(request.method, request.url)  # with the host's name
+        return response
+
+    def _open_client(self, host: str, proxy: str | None) -> "Client":
+        import httpx  # noqa: PLC0415 - loaded by now
+
+        with self._lock:
+            if (host, proxy) not in self._clients:
+                self._context = self._context or httpx.create_ssl_context()
+                transport = httpx.HTTPTransport(self._context, proxy=proxy)
+                self._clients[host, proxy] = httpx.Client(transport=transport, headers=_HEADERS, trust_env=False)
+            return self._clients[host, proxy]
 
 
 class Session:
-    """Connections to one server, for many threads. The first request opens a connection.
-
-    The server may redirect to hosts whose addresses are all public, and to ``redirect_hosts``.
-    """
+    """Connections to one server, for many threads. The first request opens a connection."""
 
     def __init__(
         self,
-        home: Endpoint,
+        url: str,
+        name: str,
         advice: ErrorPolicy,
+        policy: NetworkPolicy,
         *,
         authorization: str | None = None,
         authorize: Authorize | None = None,
-        redirect_hosts: frozenset[str] = frozenset(),
-        public_only: bool = False,
     ) -> None:
         """Prepare the session.
 
         Args:
-            home: The address of the server.
+            url: The URL that the paths of the protocol are relative to.
+            name: The name of the server for users.
             advice: The error policy of the server.
-            authorization: The ``Authorization`` header, sent from the first request on.
+            policy: The network policy.
+            authorization: The ``Authorization`` header, sent from the first request on, to this server only.
             authorize: Returns the header when the server sends a challenge.
-            redirect_hosts: Hosts that the server may redirect to whatever their addresses.
-            public_only: The server and its token service need public addresses too.
         """
-        self.home = home
+        self.name = name
         self.advice = advice
-        self._redirect_hosts = redirect_hosts
-        self._exempt_hosts = redirect_hosts if public_only else None
+        self.policy = policy
+        self._url = url
         self._authorize = authorize
-        self._origin = find_origin(home.url)
+        self._origin = find_origin(url)
         self._lock = Lock()
-        self._client: Client | None = None
         self._authorization = authorization
+        self._connections = _Connections(name, policy)
+        weakref.finalize(self, self._connections.close)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._connections.close()
 
     def url(self, path: str) -> str:
         """Return the URL of a path of the protocol."""
-        return f"{self.home.url}/{path}"
+        return f"{self._url}/{path}"
 
     def find_location(self, response: ServerResponse, default: str) -> str:
         """Return the location in a response, or ``default`` if there is none.
@@ -264,7 +277,7 @@ class Session:
         server's own root is resolved against the URL at which the server is reached.
         """
         location = response.headers.get("Location", default)
-        root, reached = f"{self.advice.root}/", f"{urlsplit(self.home.url).path}/"
+        root, reached = f"{self.advice.root}/", f"{urlsplit(self._url).path}/"
         if self.advice.root and location.startswith(root) and not location.startswith(reached):
             return self.url(location.removeprefix(root))
         return urljoin(response.url, location)
@@ -287,15 +300,16 @@ class Session:
         *,
         headers: Mapping[str, str] | None = None,
         content: Content | None = None,
-        seconds: float = SILENCE_SECONDS,
+        seconds: float | None = None,
     ) -> ServerResponse:
         """Send a request once, as ``ask`` does; ``seconds`` is the timeout until the response begins."""
         response = self.open(method, url, headers=headers, content=content, seconds=seconds)
-        try:
-            with convert_network_errors(url):
-                return self.answer(response, _read(response))
-        finally:
-            response.close()
+        return self._read(response)
+
+    def ask_token_service(self, url: str, headers: Mapping[str, str]) -> ServerResponse:
+        """Send one GET request to the token service of the server; redirects are not followed."""
+        request = _Request("GET", url, headers, None, self.policy.silence)
+        return self._read(self._send(request, None, is_home=True))
 
     def answer(self, response: "Response", content: bytes = b"") -> ServerResponse:
         """Convert a response of httpx and its body."""
@@ -308,42 +322,40 @@ class Session:
         *,
         headers: Mapping[str, str] | None = None,
         content: Content | None = None,
-        seconds: float = SILENCE_SECONDS,
+        seconds: float | None = None,
     ) -> "Response":
         """Send a request and return the response with its body unread; the caller closes it.
 
-        Redirects of GET and HEAD are followed, over TLS only.
+        Redirects of GET and HEAD are followed.
 
         Raises:
             TransientError: No response, or one that asks to try later.
-            InvalidInputError: A redirect to a forbidden URL.
+            InvalidInputError: The URL or a redirect is forbidden.
         """
+        request = _Request(method, url, headers or {}, content, seconds or self.policy.silence)
         for _ in range(_REDIRECTS + 1):
-            response = self._send_authorized(method, url, headers or {}, content, seconds)
-            if response.status_code == BUSY or response.status_code >= SERVER_ERROR:
-                raise _make_busy_error(response, url)
+            response = self._send_authorized(request)
+            if response.status_code in _RETRIED or response.status_code >= SERVER_ERROR:
+                raise _make_busy_error(response, request.url)
             if method not in ("GET", "HEAD") or not response.has_redirect_location:
                 return response
             response.close()
-            url = urljoin(url, response.headers["Location"])
-        raise UnavailableError(f"{self.home} redirects without end", where=redact_url(url))
+            request = replace(request, url=urljoin(request.url, split_url(response.headers["Location"]).geturl()))
+        raise UnavailableError(f"{self.name} redirects more than {_REDIRECTS} times", where=redact_url(url))
 
-    def _send_authorized(
-        self, method: str, url: str, headers: Mapping[str, str], content: Content | None, seconds: float
-    ) -> "Response":
+    def _send_authorized(self, request: _Request) -> "Response":
         """Send a request; answer the server's challenge, if it sends one, and repeat the request."""
+        if not self.is_home(request.url):
+            return self._send(request, None, is_home=False)
         previous = self._authorization
-        response = self._send(method, url, headers, content, previous, seconds)
+        response = self._send(request, previous, is_home=True)
         challenge = response.headers.get("WWW-Authenticate")
-        is_met = self._authorize is not None and challenge is not None and self.is_home(url)
-        if response.status_code != UNAUTHORIZED or not is_met:
+        if response.status_code != UNAUTHORIZED or self._authorize is None or challenge is None:
             return response
-        assert self._authorize is not None
-        assert challenge is not None
         with self._lock:
             try:
                 if self._authorization == previous:
-                    self._authorization = self._authorize(self._pool(), challenge)
+                    self._authorization = self._authorize(self, challenge)
                 current = self._authorization
             except BaseException:
                 response.close()
@@ -351,39 +363,24 @@ class Session:
         if current == previous:  # the credentials are the same: the response is final
             return response
         response.close()
-        return self._send(method, url, headers, content, current, seconds)
+        return self._send(request, current, is_home=True)
 
-    def _send(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        content: Content | None,
-        authorization: str | None,
-        seconds: float,
-    ) -> "Response":
-        host = check_url(url, loopback_http=self.home.plain).hostname or ""
-        if not self.is_home(url) and host not in self._redirect_hosts:
-            with suppress(OSError):  # the name is unknown, or known to a proxy only
-                refuse_private(addresses(host, find_origin(url)[2]), host, str(self.home))
-        with self._lock:
-            client = self._pool()
-        if authorization is not None and self.is_home(url):
-            headers = {**headers, "Authorization": authorization}
-        with convert_network_errors(url):
-            body = content() if callable(content) else content
-            request = client.build_request(method, url, headers=headers, content=body, timeout=make_timeout(seconds))
-            return client.send(request, stream=True)
+    def _send(self, request: _Request, authorization: str | None, *, is_home: bool) -> "Response":
+        if authorization is not None:
+            request = replace(request, headers={**request.headers, "Authorization": authorization})
+        with convert_network_errors(request.url):
+            return self._connections.send(request, is_home=is_home)
 
     def is_home(self, url: str) -> bool:
         """Return whether ``url`` is on the server itself; credentials are sent to no other."""
         return find_origin(url) == self._origin
 
-    def _pool(self) -> "Client":
-        if self._client is None:
-            self._client = open_connections(self._exempt_hosts)
-            weakref.finalize(self, self._client.close)
-        return self._client
+    def _read(self, response: "Response") -> ServerResponse:
+        try:
+            with convert_network_errors(str(response.url)):
+                return self.answer(response, _read_body(response))
+        finally:
+            response.close()
 
 
 def retry_attempts(attempt: Callable[[], ServerResponse]) -> ServerResponse:
@@ -397,8 +394,8 @@ def retry_attempts(attempt: Callable[[], ServerResponse]) -> ServerResponse:
 
 
 def pause(failures: int) -> None:
-    """Wait before the next try, twice as long after each failure."""
-    time.sleep(_PAUSE * 2**failures)
+    """Wait before the next try, longer after each failure."""
+    time.sleep(PAUSES[failures])
 
 
 def _make_busy_error(response: "Response", url: str) -> TransientError:
@@ -407,13 +404,13 @@ def _make_busy_error(response: "Response", url: str) -> TransientError:
     error = TransientError(f"{shown} answers {response.status_code}", where=shown, next_step="try again later")
     try:
         with suppress(UnavailableError), convert_network_errors(url):
-            error.content = _read(response)
+            error.content = _read_body(response)
     finally:
         response.close()
     return error
 
 
-def _read(response: "Response") -> bytes:
+def _read_body(response: "Response") -> bytes:
     """Read the body, which must be small."""
     content = bytearray()
     for chunk in response.iter_raw():

@@ -1,21 +1,16 @@
-"""URL checks: HTTPS only, no credentials in messages, and no redirects to private addresses."""
+"""URL checks: HTTPS only, and no credentials in messages."""
 
 import ipaddress
 import re
-import socket
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from benchlock.artifacts.errors import InvalidInputError
 
-UNPROXIED_PREFIXES: Final = ("http://", "https://localhost", "https://127.0.0.1", "https://[::1]")
-"""URLs without a proxy, in the notation of httpx: this machine, and so all unencrypted URLs."""
-
 _PORTS: Final = {"https": 443, "http": 80}
 _USER: Final = re.compile(r"(?<=//)[^/?#]*@")
 _PASSWORD: Final = re.compile(r"(?<=//)[^/?#@]*:[^/?#]*@")
 _ANY_USER: Final = re.compile(r"(?<=//).*@", re.DOTALL)  # in an invalid URL, a password may contain a slash
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: IPv4 for hosts with IPv6 only
 
 
 def split_url(url: str) -> SplitResult:
@@ -70,59 +65,9 @@ def find_origin(url: str) -> tuple[str, str, int]:
     return split.scheme, split.hostname or "", split.port or _PORTS.get(split.scheme, 0)
 
 
-def is_address(host: str) -> bool:
-    """Return whether a host is written as an IP address."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def is_loopback(host: str) -> bool:
     """Return whether a host is this machine, by its name or address."""
-    return ipaddress.ip_address(host).is_loopback if is_address(host) else host.lower() == "localhost"
-
-
-def is_public(address: str) -> bool:
-    """Return whether an IP address belongs to the public internet.
-
-    Private, loopback, link-local (cloud metadata included), shared, multicast and reserved addresses do not. For an
-    address that embeds an IPv4 address (mapped, NAT64, 6to4, Teredo), that address must be public too.
-    """
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv4Address):
-        return _is_public(ip)
-    if ip.ipv4_mapped:
-        return _is_public(ip.ipv4_mapped)
-    if ip in _NAT64:
-        return _is_public(ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF))
-    inner = [ip.sixtofour] if ip.sixtofour else list(ip.teredo or ())
-    return not ip.is_site_local and _is_public(ip) and all(_is_public(embedded) for embedded in inner)
-
-
-def addresses(host: str, port: int) -> list[str]:
-    """Resolve a host to its IP addresses, in the order to try them; raise ``OSError`` if it has none."""
-    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in entries))
-
-
-def refuse_private(ip_addresses: list[str], host: str, start: str) -> None:
-    """Raise unless all addresses of the host of a redirect are public.
-
-    A server could otherwise send the client to addresses that the server itself cannot reach.
-
-    Raises:
-        InvalidInputError: An address is not public.
-    """
-    for address in ip_addresses:
-        if not is_public(address):
-            raise InvalidInputError(
-                f"{start} redirects to {host}, whose address {address} is not public",
-                where=start,
-                next_step="admit the host, if you know it: BENCHLOCK_REDIRECT_HOSTS",
-            )
-
-
-def _is_public(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    return ip.is_global and not ip.is_multicast and not ip.is_reserved
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -7,9 +7,9 @@ and for the scope in the challenge, with the user's name and password if there a
 import base64
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlencode, urljoin
 
 import msgspec
@@ -27,25 +27,20 @@ from benchlock.artifacts.net.http_session import (
     NOT_ALLOWED,
     NOT_FOUND,
     OK,
+    SERVER_ERROR,
     ErrorPolicy,
     Session,
     TransientError,
-    convert_network_errors,
     pause,
 )
+from benchlock.artifacts.net.network_policy import NetworkPolicy
 from benchlock.artifacts.net.urls import check_url, redact_url
 from benchlock.artifacts.oci.oci_documents import DOCKER_INDEX, DOCKER_MANIFEST, INDEX, LARGEST_MANIFEST, MANIFEST
 from benchlock.artifacts.oci.oci_reference import Repository
 
-if TYPE_CHECKING:
-    from benchlock.artifacts.net.http_session import Client
-
-
 _SCHEME = re.compile(r"(?:^|,\s*)(Bearer|Basic)\s+", re.IGNORECASE)
 _PARAMETER = re.compile(r'([A-Za-z_]+)="([^"]*)"')
-_LONGEST_TOKEN = 1 << 20  # bytes of the response with the token
-_OK, _SERVER_ERROR = 200, 500
-LOGIN_ADVICE = "log in with `docker login` as somebody who may, or ask who runs the registry"
+LOGIN_ADVICE = "log in with `docker login` as a user with access, or ask the operator of the registry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +62,13 @@ class _Token(msgspec.Struct, frozen=True):
     access_token: str = ""
 
 
-def authorize(
-    client: "Client", challenge: str, credentials: Credentials | None, where: str, *, loopback_http: bool
-) -> str:
-    """Return the ``Authorization`` header that answers the challenge ``WWW-Authenticate`` of ``where``.
+def authorize(credentials: Credentials | None, session: Session, challenge: str) -> str:
+    """Return the ``Authorization`` header that answers the challenge in ``WWW-Authenticate``.
 
     Args:
-        client: The connections.
-        challenge: The value of ``WWW-Authenticate``.
         credentials: The user's credentials, if any.
-        where: The name of the registry in error messages.
-        loopback_http: Permit a realm without TLS on this machine.
+        session: The session with the registry.
+        challenge: The value of ``WWW-Authenticate``.
 
     Raises:
         InvalidInputError: The realm is a URL that no password may be sent to.
@@ -85,11 +76,11 @@ def authorize(
     """
     challenges = _parse_challenges(challenge)
     if "bearer" in challenges:
-        return f"Bearer {_request_token(client, challenges['bearer'], credentials, where, loopback_http=loopback_http)}"
+        return f"Bearer {_request_token(credentials, session, challenges['bearer'])}"
     if "basic" in challenges and credentials is not None:
         return credentials.basic
-    reason = "it wants a user name and password" if "basic" in challenges else "it does not say how to ask"
-    raise _make_denied_error(where, reason)
+    reason = "it requires a user name and password" if "basic" in challenges else "it does not name a token server"
+    raise _make_denied_error(session.name, reason)
 
 
 def _make_denied_error(where: str, reason: str) -> UnavailableError:
@@ -106,40 +97,29 @@ def _parse_challenges(header: str) -> Mapping[str, Mapping[str, str]]:
     }
 
 
-def _request_token(
-    client: "Client", challenge: Mapping[str, str], credentials: Credentials | None, where: str, *, loopback_http: bool
-) -> str:
-    realm = challenge.get("realm", "")
+def _request_token(credentials: Credentials | None, session: Session, challenge: Mapping[str, str]) -> str:
+    realm, where = challenge.get("realm", ""), session.name
     try:
-        check_url(realm, loopback_http=loopback_http)
+        check_url(realm, loopback_http=session.policy.loopback_http)
     except InvalidInputError as error:
-        raise InvalidInputError(
-            f"{where} sends for a token to where none is fetched: {error.what}", where=where
-        ) from error
+        raise InvalidInputError(f"{where} names an unusable token server: {error.what}", where=where) from error
     query = urlencode([(key, challenge[key]) for key in ("service", "scope") if key in challenge])
     headers = {} if credentials is None else {"Authorization": credentials.basic}
-    url = f"{realm}{'&' if '?' in realm else '?'}{query}"
-    with convert_network_errors(realm), client.stream("GET", url, headers=headers) as response:
-        content = b""
-        for chunk in response.iter_raw():
-            content += chunk
-            if len(content) > _LONGEST_TOKEN:
-                break
-        status = response.status_code
-    if status >= _SERVER_ERROR:
-        raise TransientError(f"{redact_url(realm)} answers {status}", where=where, next_step="try again later")
-    if status != _OK:
-        raise _make_denied_error(where, f"{redact_url(realm)}, which gives its tokens, answers {status}")
+    response = session.ask_token_service(f"{realm}{'&' if '?' in realm else '?'}{query}", headers)
+    if response.status >= SERVER_ERROR:
+        raise TransientError(f"{redact_url(realm)} answers {response.status}", where=where, next_step="try again later")
+    if response.status != OK:
+        raise _make_denied_error(where, f"its token server {redact_url(realm)} answers {response.status}")
     try:
-        document = msgspec.json.decode(content, type=_Token)
+        document = msgspec.json.decode(response.content, type=_Token)
     except msgspec.MsgspecError as error:
-        raise UnavailableError(f"{redact_url(realm)} gives no token: {error}", where=where) from error
+        raise UnavailableError(f"{redact_url(realm)} returned no token: {error}", where=where) from error
     return document.token or document.access_token
 
 
 DAMAGE_ADVICE: Final = (
-    "have who runs the registry remove the blob from its storage, then publish it again: a registry does not replace "
-    "a blob that it thinks it has"
+    "ask the operator of the registry to remove the blob from its storage, then publish it again: a registry does not "
+    "replace a blob that it has"
 )
 REGISTRY_ERROR_POLICY: Final = ErrorPolicy(LOGIN_ADVICE, DAMAGE_ADVICE)
 _ACCEPTED_TYPES: Final = f"{MANIFEST}, {INDEX}, {DOCKER_MANIFEST}, {DOCKER_INDEX}"
@@ -165,9 +145,8 @@ class RegistryClient(BlobClient):
         self,
         repository: Repository,
         credentials: Credentials | None = None,
+        policy: NetworkPolicy | None = None,
         *,
-        redirect_hosts: frozenset[str] = frozenset(),
-        public_only: bool = False,
         piece: int = UPLOAD_CHUNK,
     ) -> None:
         """Prepare the session.
@@ -175,19 +154,13 @@ class RegistryClient(BlobClient):
         Args:
             repository: The repository.
             credentials: The user's credentials, if any.
-            redirect_hosts: Hosts that the registry may redirect to whatever their addresses; others need public ones.
-            public_only: The registry and its token service need public addresses too.
+            policy: The network policy; the repository decides whether the connection is encrypted.
             piece: Bytes of a blob that one request sends, unless the registry demands more.
         """
         self._repository = repository
-        authorize = partial(_authorize_for, repository, credentials)
-        session = Session(
-            repository,
-            REGISTRY_ERROR_POLICY,
-            authorize=authorize,
-            redirect_hosts=redirect_hosts,
-            public_only=public_only,
-        )
+        policy = replace(policy or NetworkPolicy(), loopback_http=repository.plain)
+        answer = partial(authorize, credentials)
+        session = Session(repository.url, str(repository), REGISTRY_ERROR_POLICY, policy, authorize=answer)
         super().__init__(session, piece=piece)
 
     @property
@@ -232,7 +205,7 @@ class RegistryClient(BlobClient):
             pause(number)
             response = self._session.ask("PUT", path, headers=headers, content=content)
         if response.status not in (OK, CREATED, ACCEPTED):
-            raise response.make_error(f"{self.repository} takes no manifest {tag or digest}")
+            raise response.make_error(f"{self.repository} rejects the manifest {tag or digest}")
         return digest
 
     def delete_manifest(self, digest: Digest) -> None:
@@ -259,7 +232,8 @@ class RegistryClient(BlobClient):
         while url is not None:
             if url in visited or not self._session.is_home(url):
                 raise UnavailableError(
-                    f"{self.repository} lists no tags: {redact_url(url)} is no next page", where=str(self.repository)
+                    f"{self.repository} cannot list tags: {redact_url(url)} is not a next page",
+                    where=str(self.repository),
                 )
             visited.add(url)
             response = self._session.ask("GET", url)
@@ -271,7 +245,7 @@ class RegistryClient(BlobClient):
                 yield from msgspec.json.decode(response.content, type=_Tags).tags or ()
             except msgspec.MsgspecError as error:
                 raise UnavailableError(
-                    f"{self.repository} lists no tags: {error}", where=str(self.repository)
+                    f"{self.repository} cannot list tags: {error}", where=str(self.repository)
                 ) from error
             url = _next_page(response.headers.get("Link", ""), url)
 
@@ -279,19 +253,15 @@ class RegistryClient(BlobClient):
         response = self._session.ask("DELETE", url)
         if response.status == NOT_ALLOWED or (response.status == _BAD_REQUEST and "UNSUPPORTED" in response.faults):
             raise DeletionRefusedError(
-                f"{self.repository} lets nothing be deleted ({response.status} {response.faults})",
+                f"{self.repository} does not permit deletion ({response.status} {response.faults})",
                 where=str(self.repository),
-                next_step="have who runs it allow that: docker-registry's configuration has storage.delete.enabled",
+                next_step="ask its operator to permit it; in docker-registry: storage.delete.enabled",
             )
         if response.status not in (OK, ACCEPTED, NO_CONTENT, NOT_FOUND):
             raise response.make_error(f"{subject} of {self.repository} cannot be deleted")
 
     def _manifest(self, reference: str) -> str:
         return self._session.url(f"manifests/{reference}")
-
-
-def _authorize_for(repository: Repository, credentials: Credentials | None, client: "Client", challenge: str) -> str:
-    return authorize(client, challenge, credentials, str(repository), loopback_http=repository.plain)
 
 
 def _next_page(link: str, url: str) -> str | None:

@@ -159,5 +159,5 @@ def _check(document: OciManifest | OciIndex | OciLayout, name: str) -> None:
 
 def _make_format_error(name: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{name} is no OCI document of its kind: {reason}", where=name, next_step="have whoever made it make it again"
+        f"{name} is not a valid OCI document: {reason}", where=name, next_step="ask its creator to create it again"
     )

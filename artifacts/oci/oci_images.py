@@ -68,13 +68,13 @@ def decompress_layer(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]
                 raise InvalidInputError(
                     f"{name} unpacks to more than {limit} bytes",
                     where=name,
-                    next_step="if it is no attack, unpack it yourself and name the tarball",
+                    next_step="if you trust it, unpack it and use the tarball",
                 )
             yield chunk
         for _ in read_chunks(whole):
             pass
     except (gzip.BadGzipFile, EOFError, zlib.error, ZstdError) as error:
-        raise InvalidInputError(f"{name} cannot be uncompressed: {error}", where=name) from error
+        raise InvalidInputError(f"{name} cannot be decompressed: {error}", where=name) from error
 
 
 Connect = Callable[[Repository], RegistryClient]
@@ -100,7 +100,7 @@ def parse_image(text: str) -> Reference:
     """
     reference = parse_reference(text)
     if reference.digest is None:
-        raise InvalidInputError(f"{text} names no image by digest", where=text, next_step="add @sha256:…")
+        raise InvalidInputError(f"{text} does not reference an image by digest", where=text, next_step="add @sha256:…")
     return replace(reference, repository=_as_engines(text, reference.repository))
 
 
@@ -166,7 +166,7 @@ class _Documents:
     def config(self, descriptor: OciDescriptor, name: str) -> bytes:
         if descriptor.size > _LARGEST_CONFIG:
             raise InvalidInputError(
-                f"the configuration of {name} has {descriptor.size} bytes: that of no image", where=name
+                f"the configuration of {name} has {descriptor.size} bytes, too many for a configuration", where=name
             )
         blob = Descriptor(descriptor.digest, descriptor.size)
         if not self.store.exists(blob.digest):

@@ -16,7 +16,7 @@ _COMPONENT = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 _PATH = re.compile(rf"{_COMPONENT}(/{_COMPONENT})*")
 _LONGEST = 255  # characters of host and path together; the limit of registries
 _SCHEMES: Final = {"oci": False, "oci+http": True}
-_FORM = "write oci://HOST/REPOSITORY, with @sha256:… where one manifest is meant"
+_FORM = "write oci://HOST/REPOSITORY, with @sha256:… for one manifest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def parse_repository(text: str) -> Repository:
     """Parse the reference of a repository; errors as ``parse_reference``, and for a digest."""
     reference = parse_reference(text)
     if reference.digest is not None:
-        raise InvalidInputError(f"{text} names a manifest, not a repository", where=text, next_step="leave out @sha256")
+        raise InvalidInputError(f"{text} is a manifest, not a repository", where=text, next_step="remove @sha256")
     return reference.repository
 
 
@@ -69,30 +69,30 @@ def parse_reference(text: str) -> Reference:
         scheme, rest = "oci", text
     if scheme not in _SCHEMES:
         shown = redact_url(text)
-        raise InvalidInputError(f"{shown} names no OCI registry", where=shown, next_step=_FORM)
+        raise InvalidInputError(f"invalid OCI reference {shown}", where=shown, next_step=_FORM)
     rest, at, digest = rest.partition("@")
     host, slash, path = rest.partition("/")
     if at and not digest.startswith("sha256:"):
         shown = digest.rpartition("@")[2]  # what is before it may be a password
-        raise InvalidInputError(f"{shown!r} stands where a digest belongs", where=shown, next_step=_FORM)
+        raise InvalidInputError(f"invalid digest {shown!r}", where=shown, next_step=_FORM)
     if not slash or not _is_host(host):
-        raise InvalidInputError(f"{text} does not begin with the host of a registry", where=text, next_step=_FORM)
+        raise InvalidInputError(f"{text} does not begin with a registry host", where=text, next_step=_FORM)
     if ":" in path:
         raise InvalidInputError(f"{text} has a tag, and tags move", where=text, next_step=_FORM)
     if path != path.lower():
         raise InvalidInputError(
-            f"{text} names no repository of {host}: repositories are lower case",
+            f"invalid repository of {host} in {text}: use lower case",
             where=text,
             next_step=f"write {path.lower()}",
         )
     if not _PATH.fullmatch(path) or len(rest) > _LONGEST:
-        raise InvalidInputError(f"{text} names no repository of {host}", where=text, next_step=_FORM)
+        raise InvalidInputError(f"invalid repository of {host} in {text}", where=text, next_step=_FORM)
     repository = Repository(host, path, plain=_SCHEMES[scheme])
     if repository.plain and not is_loopback(split_url(repository.url).hostname or ""):
         raise InvalidInputError(
-            f"{text} is not encrypted, and {host} is not this machine",
+            f"{text} is not encrypted, but {host} is not this machine",
             where=text,
-            next_step="write oci://, which is TLS",
+            next_step="write oci://, which uses TLS",
         )
     return Reference(repository, parse_digest(digest) if at else None)
 

@@ -3,11 +3,11 @@
 Sources are not trusted: a caller that reads from a remote source states the digest that the bytes must have.
 """
 
+from benchlock.artifacts.net.network_policy import LARGEST_DOWNLOAD, NetworkPolicy
 from benchlock.artifacts.sources.dvc_source import DvcSource
 from benchlock.artifacts.sources.file_source import FileSource, FolderSource
 from benchlock.artifacts.sources.https_source import HttpsSource
 from benchlock.artifacts.sources.hub_source import Hub, HubSource
-from benchlock.artifacts.sources.network_policy import LARGEST_DOWNLOAD, NetworkPolicy
 from benchlock.artifacts.sources.source_loader import (
     RemoteSource,
     Source,

@@ -17,9 +17,9 @@ from urllib.parse import quote, unquote
 
 from benchlock.artifacts.digest import CHUNK, Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.artifacts.net.network_policy import LARGEST_DOWNLOAD
 from benchlock.artifacts.net.urls import check_url, split_url
 from benchlock.artifacts.sources.file_source import parse_file_url
-from benchlock.artifacts.sources.network_policy import LARGEST_DOWNLOAD
 from benchlock.artifacts.trees import check_path
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _file_system() -> Any:  # noqa: ANN401 - dvc ships no types
     """Import DVC's file system, and remove its clones at the end of the process.
 
     Raises:
-        UnavailableError: dvc is not installed.
+        UnavailableError: Dvc is not installed.
     """
     try:
         from dvc.api import DVCFileSystem  # noqa: PLC0415 - heavy, and an extra
@@ -236,7 +236,7 @@ def _check_exists(source: DvcSource) -> None:
     """Raise if the repository is a path that does not exist, since git's own error is misleading."""
     if "://" not in source.repository and not Path(source.repository).exists():
         raise NoRepositoryError(
-            f"{source.repository} does not exist",
+            f"{source.repository} not found",
             where=str(source),
             next_step="correct the path of the repository; a relative one starts at the manifest's folder",
         )

@@ -41,9 +41,9 @@ def parse_local_source(path: Path, source: str) -> FileSource | FolderSource:
     except OSError as error:
         raise make_unreadable_error(path, error) from error
     raise InvalidInputError(
-        f"{source} is neither a regular file nor a folder" if exists else f"{source} does not exist",
+        f"{source} is neither a regular file nor a folder" if exists else f"{source} not found",
         where=str(path),
-        next_step="name a file or folder that exists; a relative path starts at the manifest's folder",
+        next_step="choose an existing file or folder; a relative path starts at the manifest's folder",
     )
 
 

@@ -16,22 +16,17 @@ from urllib.parse import quote, unquote
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.artifacts.net.urls import (
-    UNPROXIED_PREFIXES,
-    addresses,
-    check_url,
-    find_origin,
-    is_public,
-    redact_password,
-    redact_url,
-)
-from benchlock.artifacts.sources.https_source import download
-from benchlock.artifacts.sources.network_policy import LARGEST_DOWNLOAD, NetworkPolicy, SourceRequest
+from benchlock.artifacts.net.http_session import Session
+from benchlock.artifacts.net.network_policy import LARGEST_DOWNLOAD, NetworkPolicy, find_addresses, is_public
+from benchlock.artifacts.net.urls import check_url, find_origin, redact_password, redact_url
+from benchlock.artifacts.sources.https_source import SOURCE_ERROR_POLICY, open_download
 from benchlock.artifacts.trees import check_path
 
 Repository = Literal["model", "dataset", "space"]
 
 HUB: Final = "https://huggingface.co"
+_UNPROXIED: Final = ("http://", "https://localhost", "https://127.0.0.1", "https://[::1]")
+"""URLs without a proxy, in the notation of the Hub's client: this machine, and so all unencrypted URLs."""
 _SECONDS: Final = 20.0  # timeout of a response of a few lines
 _FOLDERS: Final[dict[str, Repository]] = {"datasets": "dataset", "spaces": "space"}
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
@@ -93,8 +88,9 @@ class HubSource:
 
     def open(self, offset: int = 0, *, limit: int = LARGEST_DOWNLOAD) -> AbstractContextManager[BinaryIO]:
         """Open the file from ``offset`` on, streamed; errors as ``HttpsSource.open``."""
-        headers = {"Authorization": f"Bearer {self.hub.token}"} if self.hub.token else {}
-        return download(SourceRequest(self._url(), str(self), headers), self._make_policy(), offset, limit)
+        authorization, url = f"Bearer {self.hub.token}" if self.hub.token else None, self._url()
+        session = Session(url, str(self), SOURCE_ERROR_POLICY, self._make_policy(), authorization=authorization)
+        return open_download(session, url, offset, limit)
 
     def _read_commit(self) -> str:
         import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
@@ -117,7 +113,7 @@ class HubSource:
         """Return the network policy; a Hub on a private network may redirect within it, the public one may not."""
         split = check_url(self.hub.endpoint, loopback_http=True)
         try:
-            ip_addresses = addresses(split.hostname or "", split.port or 0)
+            ip_addresses = find_addresses(split.hostname or "", split.port or 0)
         except OSError:  # reached through a proxy, or not at all
             ip_addresses = []
         is_private = not all(is_public(address) for address in ip_addresses)
@@ -167,9 +163,7 @@ def _reject_redirects() -> None:
 
     hooks = {"request": [stay]}
     huggingface_hub.set_client_factory(
-        lambda: httpx2.Client(
-            event_hooks=hooks, follow_redirects=True, timeout=None, mounts=dict.fromkeys(UNPROXIED_PREFIXES)
-        )
+        lambda: httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=None, mounts=dict.fromkeys(_UNPROXIED))
     )
 
 

@@ -16,6 +16,7 @@ from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.artifacts.net.blob_client import BlobClient
 from benchlock.artifacts.net.blob_upload import UPLOAD_CHUNK, UploadBookmarks, spool_stream
 from benchlock.artifacts.net.http_session import ErrorPolicy, Session
+from benchlock.artifacts.net.network_policy import NetworkPolicy
 from benchlock.artifacts.net.urls import check_url, redact_url
 from benchlock.artifacts.user_text import Advance, ignore_progress
 
@@ -56,10 +57,7 @@ SERVER_ERROR_POLICY: Final = ErrorPolicy(
     "hand in a token that may do this: whoever runs the server makes one with `benchlock token create`",
     "have who runs the server publish the file again with `--registry DIR`, in the folder that it serves, which "
     "repairs it: publishing over HTTP sends nothing that the server has already, damaged or not",
-    {
-        **dict.fromkeys((401, 403, 413, 422), InvalidInputError),  # the inverse of `api/error_codes.py`
-        409: RefusedError,
-    },
+    rejection=InvalidInputError,
     root=f"/{PROTOCOL_VERSION}",
 )
 
@@ -73,12 +71,19 @@ def open_session(server: Server, token: str | None = None, renew: Callable[[], s
         renew: Reads the token again when the server rejects the current one.
     """
 
-    def authorize(_client: object, _challenge: str) -> str:
+    def authorize(_session: Session, _challenge: str) -> str:
         assert renew is not None
         return f"Bearer {renew()}"
 
     authorization = f"Bearer {token}" if token else None
-    return Session(server, SERVER_ERROR_POLICY, authorization=authorization, authorize=authorize if renew else None)
+    return Session(
+        server.url,
+        str(server),
+        SERVER_ERROR_POLICY,
+        NetworkPolicy(loopback_http=server.plain),
+        authorization=authorization,
+        authorize=authorize if renew else None,
+    )
 
 
 def make_blob_client(session: Session, notes: Path | None = None, *, piece: int = UPLOAD_CHUNK) -> BlobClient:

@@ -100,9 +100,9 @@ class UnreferencedQuota:
             account.searched_at = now if account.left < size else _NEVER
         if account.left < size:
             raise UnreferencedBytesError(
-                f"{self._size - account.left} bytes of yours are in unfinished uploads and in blobs that no version, "
-                f"lock or run names, and the limit is {self._size} bytes",
-                next_step="publish what names them or delete uploads; the rest counts until garbage is collected",
+                f"{self._size - account.left} bytes of your quota are used by unfinished uploads and blobs that no "
+                f"version, lock or run references; the limit is {self._size} bytes",
+                next_step="publish what references them, or delete uploads; the rest counts until garbage collection",
             )
 
     def _count_left(self, owner: str) -> int:
@@ -167,8 +167,8 @@ class DiskReserve:
         space = self.measure()
         if space.free - size < space.reserve * share:
             raise LowSpaceError(
-                f"the disk of the registry is nearly full: {space.free} bytes are free, {size} are needed, "
-                f"and {int(space.reserve * share)} stay reserved",
+                f"the disk of the registry is nearly full: {space.free} bytes free, {size} needed, "
+                f"{int(space.reserve * share)} reserved",
                 next_step="ask an administrator to delete unreferenced blobs (`benchlock gc`) or to add disk space",
             )
 

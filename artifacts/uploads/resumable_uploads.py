@@ -59,7 +59,7 @@ class UploadOffsetError(InvalidInputError):
 
     def __init__(self, what: str, offset: int) -> None:
         """Set the message and the offset to resume at."""
-        super().__init__(what, next_step=f"go on at {offset}")
+        super().__init__(what, next_step=f"continue at {offset}")
         self.offset = offset
 
 
@@ -167,7 +167,7 @@ class Uploads:
             if len(names) >= self._bounds.uploads or own_count >= self._bounds.of_one:
                 raise TooManyUploadsError(
                     f"{own_count if own_count >= self._bounds.of_one else len(names)} uploads are open",
-                    next_step="finish or delete some, or wait until those that nobody goes on with are given up",
+                    next_step="finish or delete some, or wait until abandoned ones expire",
                 )
             upload = f"{int(self._clock()):0{_SECOND_DIGITS}x}{secrets.token_hex(_RANDOM_BYTES)}"
             os.close(os.open(self._path(owner, upload), os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _MODE))
@@ -346,7 +346,7 @@ def _start_time(name: str) -> float:
 def _check_offset(upload_file: UploadFile, at: int | None) -> None:
     if at is not None and at != upload_file.size:
         raise UploadOffsetError(
-            f"the upload ends at {upload_file.size}, and what was sent begins at {at}", upload_file.size
+            f"the upload has {upload_file.size} bytes, but the chunk begins at {at}", upload_file.size
         )
 
 
@@ -364,8 +364,8 @@ def _open_locked(path: Path, upload: str) -> FileIO:
     except BlockingIOError as error:
         file.close()
         raise UploadBusyError(
-            f"somebody sends to the upload {upload} already",
-            next_step="wait until that has come to its end, and ask how far it came",
+            f"another request is already sending to the upload {upload}",
+            next_step="wait until it ends, then query the state of the upload",
         ) from error
     except BaseException:
         file.close()
@@ -387,5 +387,6 @@ def _convert_missing(upload: str) -> Iterator[None]:
 
 def _make_unknown_error(upload: str) -> UploadNotFoundError:
     return UploadNotFoundError(
-        f"nothing is being uploaded under {upload}", next_step="begin an upload: it is finished, given up, or another's"
+        f"unknown upload {upload}",
+        next_step="begin a new upload: it is finished, expired, or belongs to another caller",
     )

@@ -76,7 +76,7 @@ class UploadFile:
         if before + len(chunk) > self.largest:
             raise TooLargeError(
                 f"the upload would have more than {self.largest} bytes",
-                next_step="ask whoever runs the server for larger bounds",
+                next_step="ask the operator of the server for a higher limit",
             )
         self.admit(len(chunk))
         with convert_disk_errors(self.path.parent):
@@ -114,9 +114,9 @@ def convert_disk_errors(folder: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise UnavailableError(
-            f"uploads cannot be kept: {error.strerror or error}",
+            f"cannot store uploads: {error.strerror or error}",
             where=str(folder),
-            next_step="free disk space, or look at the disk and the folder: what came is kept",
+            next_step="free disk space, or check the disk and the folder: received bytes are preserved",
         ) from error
 
 

@@ -10,11 +10,11 @@ from benchlock.evaluator.statistics.equivalence import (
     DRIFT,
     FEWEST,
     ROUND_DRIFT,
-    Answer,
     find_interval_over_runs,
     judge,
     ratio,
 )
+from benchlock.evaluator.statistics.metric_types import Answer
 from benchlock.evaluator.workflows.compare import balanced_orders
 from benchlock.evaluator.workflows.rerun import REPEATS
 from benchmarks.simulation.processes import autoregressive

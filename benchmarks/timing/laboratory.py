@@ -83,7 +83,7 @@ class Laboratory:
         document: dict[str, Any] = self.commands.done(
             "run", self.locks[subject.name, scenario], "--isolation", isolation
         )
-        return document | {"values": {metric["name"]: metric["value"] for metric in document["metrics"]}}
+        return document | {"values": {metric["name"]: metric["value"] for metric in document["end"]["metrics"]}}
 
     def fastest_tenth(self, run: str) -> float:
         """The time below which a tenth of the run's calls stayed, seconds."""
@@ -97,7 +97,7 @@ class Laboratory:
 
     def overhead(self, run: str) -> dict[str, Any]:
         """What the run itself measured of its overhead."""
-        details = self.commands.done("show", run)["details"]
+        details = self.commands.done("show", run)["end"]["details"]
         found: dict[str, Any] = details.get("performance", {}).get("overhead", {})
         return found
 

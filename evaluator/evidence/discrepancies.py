@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from benchlock.artifacts import size_limits
 from benchlock.evaluator.evidence.recomputation import Recomputation, Subject

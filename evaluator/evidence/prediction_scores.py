@@ -27,7 +27,8 @@ from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.runner.job_folder import job_document
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.stages import harness_version
-from benchlock.evaluator.statistics.paired_tests import PairedTest, PairedTests, compare_measures
+from benchlock.evaluator.statistics.metric_types import PairedTest
+from benchlock.evaluator.statistics.paired_tests import PairedTests, compare_measures
 from benchlock.registry.lock.lockfile import Lock, dump, load
 from benchlock.registry.manifests import Dataset, Manifest, Model, plain
 from benchlock.registry.manifests.metric_definitions import is_quality

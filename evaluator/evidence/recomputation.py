@@ -351,7 +351,7 @@ class _Evidence:
         version = max((number for name, number in lock.metrics.items() if not is_quality(name)), default=1)
         calls = describe_calls(performance.samples, scope if scope in _SCOPES else "process", device, version)
         if calls is not None and harness_version(lock) >= _FIRST_UNDELAYED:
-            calls = replace(calls, undelayed=tuple(find_undelayed(phases, lock.metrics)))
+            calls = msgspec.structs.replace(calls, undelayed=tuple(find_undelayed(phases, lock.metrics)))
         return {} if calls is None else {CALLS: calls_document(calls)}
 
     def _peak(self, reader: PhaseReader) -> Peak | None:

@@ -7,12 +7,12 @@ record. It is cached in this process, and for a record that agrees also in a fol
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from threading import Lock as Mutex
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from benchlock.artifacts.blob_store import BlobStore, read

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from msgspec import structs
+
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import (
     BenchlockError,
@@ -26,11 +28,11 @@ from benchlock.evaluator.queue.lease_heartbeats import Heartbeat, LeasedJournal
 from benchlock.evaluator.queue.lease_times import boot_id, since_boot
 from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_types import FencedError, Lease, LeaseEnd, MachineId, Queue
-from benchlock.evaluator.records.run_types import Isolation, RunId
+from benchlock.evaluator.records.run_types import Isolation, RunId, RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.host_platform import Host, this_host
 from benchlock.evaluator.runner.orphans import clear, halt
-from benchlock.evaluator.workflows.run import HostTurn, Journal, Runner
+from benchlock.evaluator.workflows.run import HostTurn, Runner
 from benchlock.registry.auth.permissions import (
     ForbiddenError,
     MachineRefusedError,
@@ -71,7 +73,7 @@ class WorkerEnvironment:
     home: Path
     connect: Callable[[], Engine | None]
     fetch: Callable[[Digest], Lock]
-    build: Callable[[Journal, HostTurn, Engine | None], Runner]
+    build: Callable[[RunJournal, HostTurn, Engine | None], Runner]
     say: Callable[[str], None]
 
 
@@ -274,7 +276,7 @@ class Agent:
     def _changes(self, engine: Engine | None) -> tuple[str, ...]:
         """Enrol the machine if its facts or its clock changed; return the changed facts in words."""
         host = facts_of(this_host(), None if engine is None else engine.version)
-        facts = replace(host, processes=self.processes, code=self.processes and self.code)
+        facts = structs.replace(host, processes=self.processes, code=self.processes and self.code)
         clock = self.clock()
         offset = clock.timestamp() - since_boot()
         before, self._facts = self._facts, facts

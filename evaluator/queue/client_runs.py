@@ -6,10 +6,10 @@ abandoned, so that no run stays open forever. Seconds are those of the queue's c
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import OperationalError
 

@@ -68,7 +68,9 @@ def job_of(row: Row[Any], now: float) -> Job:
         phase=row.phase,
         machine=None if row.machine is None else MachineId(row.machine),
         run=RunId(row.run) if row.run is not None and shown else None,
-        tally=tally_of(row),
+        lost=row.lost,
+        engine=row.engine,
+        crash=row.crash,
         cancel_asked=row.cancel_asked,
         failure=row.failure if shown else None,
         reason=row.reason if shown else None,
@@ -84,7 +86,9 @@ def tally_of(row: Row[Any]) -> Tally:
 
 def lease_of(row: Row[Any], queue: str, times: Times) -> Lease:
     """Convert a row to a lease of the named queue."""
-    return Lease(Fence(row.fence), JobId(row.id), Digest(row.lock), row.isolation, bool(row.allow_code), queue, times)
+    return Lease(
+        Fence(row.fence), JobId(row.id), Digest(row.lock), row.isolation, bool(row.allow_code), queue, times.lease
+    )
 
 
 def load_job(connection: Connection, job: JobId, now: float) -> Job:

@@ -18,8 +18,7 @@ from benchlock.registry.requests.hardware_requirements import HostConditions, Ho
 
 
 @prepare_decoder
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
+class MachineFacts(msgspec.Struct, frozen=True):
     """The facts of a machine: those that jobs may require, and those that must not change during a measurement.
 
     Attributes:
@@ -42,7 +41,8 @@ class MachineFacts:
 
     def document(self) -> dict[str, Any]:
         """Return the facts as a JSON document."""
-        return asdict(self)
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:

@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Literal, NewType, Protocol, get_args
+from typing import Annotated, Final, Literal, NewType, Protocol, get_args
 
-from benchlock.artifacts.digest import Digest
+from msgspec import Meta, Struct, field, structs
+
+from benchlock.artifacts import size_limits
+from benchlock.artifacts.digest import Digest, DigestText
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts
-from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart
+from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart, RunText
 from benchlock.evaluator.runner.outcome import FailureClass
 from benchlock.registry.database.record_values import is_id, new_id
 
@@ -109,7 +112,9 @@ def _retry(tally: Tally) -> NextState:
 
 
 JobId = NewType("JobId", str)
+JobText = Annotated[JobId, Meta(pattern=r"^job/[0-9a-hjkmnp-tv-z]{26}$", examples=["job/01kam1v3mz4w0q3d5g7h9j2k4m"])]
 MachineId = NewType("MachineId", str)
+MachineText = Annotated[MachineId, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=["m-5f0c3a9d1b22"])]
 Fence = NewType("Fence", int)
 Beat = Literal["keep", "cancel", "lost"]
 """The response to a heartbeat. ``lost``: the lease is over, and the run under it must end now."""
@@ -133,8 +138,7 @@ class JobRequest:
     allow_code: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """A job in its current state.
 
     Attributes:
@@ -144,43 +148,55 @@ class Job:
         phase: The phase of the run of a leased job.
         machine: The machine of the last lease.
         run: The run that is the result, else the run of the last lease.
-        tally: The counted failures.
+        lost: The number of machines that were lost with it.
+        engine: The number of its failures because of a machine.
+        crash: The number of its crashes.
         cancel_asked: Whether somebody cancelled it while it was leased.
         failure: The class of the failure.
-        reason: The message of the last failure.
+        reason: The message of the last failure, shortened in lists.
         due: The seconds until it may be retried.
         submitted_at: The calendar time of its submission.
     """
 
-    id: JobId
-    lock: Digest
+    id: JobText = field(name="job")
+    lock: DigestText
     state: JobState
     phase: Phase | None
     machine: MachineId | None
-    run: RunId | None
-    tally: Tally
+    run: RunText | None
+    lost: int
+    engine: int
+    crash: int
     cancel_asked: bool
     failure: str | None
     reason: str | None
-    due: float | None
+    due: float | None = field(name="again_in")
     submitted_at: datetime
 
+    @property
+    def tally(self) -> Tally:
+        """The counted failures."""
+        return Tally(self.lost, self.engine, self.crash)
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right of a machine to run a job, for ``times.lease`` seconds after the request and after each heartbeat."""
+
+class Lease(Struct, frozen=True):
+    """The right of a machine to run a job, for ``seconds`` after the request and after each heartbeat."""
 
     fence: Fence
-    job: JobId
-    lock: Digest
+    job: JobText
+    lock: DigestText
     isolation: Isolation | None
     allow_code: bool
     queue: str
-    times: Times
+    seconds: float
+
+    @property
+    def times(self) -> Times:
+        """The durations of the lease."""
+        return Times(self.seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """A machine as the queue knows it.
 
     Attributes:
@@ -197,21 +213,20 @@ class Machine:
         skew: The seconds by which its clock was ahead of the queue's at its enrolment.
     """
 
-    id: MachineId
+    id: MachineId = field(name="machine")
     boot: str
     facts: MachineFacts
     draining: str | None
     unseen: float
     gone: bool
-    job: JobId | None
+    job: JobText | None
     gone_because: str | None = None
     held: str | None = None
     held_for: float = 0.0
     skew: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MachineMatch:
+class MachineMatch(Struct, frozen=True):
     """A job compared with a machine, which may take it if there are neither ``lacks`` nor an ``obstacle``."""
 
     machine: MachineId
@@ -219,8 +234,7 @@ class MachineMatch:
     obstacle: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The reason for the state of a job, in one sentence, with every machine's match, the closest first.
 
     Attributes:
@@ -233,7 +247,7 @@ class Explanation:
 
     job: Job
     blocked: bool
-    sentence: str
+    sentence: str = field(name="why")
     machines: tuple[MachineMatch, ...] = ()
     ahead: int = 0
 
@@ -354,6 +368,12 @@ class Queue(Protocol):
 
     def name(self) -> str:
         """Return the queue's own id, which containers carry as a label."""
+
+
+def summarize_job(job: Job) -> Job:
+    """Return the job as lists have it: with a shortened reason."""
+    reason = None if job.reason is None else size_limits.shorten(job.reason, size_limits.SUMMARY)
+    return structs.replace(job, reason=reason)
 
 
 def new_job_id(at: datetime) -> JobId:

@@ -6,10 +6,10 @@ another transaction has locked are skipped.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
 
 from benchlock.artifacts import size_limits

@@ -4,10 +4,10 @@ The registry trusts neither: another machine sends them, and later readers rely 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, Row, func, select, text
 
 from benchlock.artifacts.blob_store import FileStore

@@ -1,9 +1,10 @@
 """The state of a record's evidence: verified, contradicted or unverified."""
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
-from benchlock.artifacts.digest import Digest
+from msgspec import Struct
+
+from benchlock.artifacts.digest import DigestText
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 
 State = Literal["verified", "contradicted", "unverified"]
@@ -57,8 +58,7 @@ HOST_FAILURES = ("timeout", "out-of-memory", "engine", "output")
 """The classes of failures that only the host knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceStatus:
+class EvidenceStatus(Struct, frozen=True):
     """The result of comparing a record with its blobs.
 
     Attributes:
@@ -77,7 +77,7 @@ class EvidenceStatus:
     reported: tuple[str, ...] = REPORTED_FIELDS
     damaged: bool = False
     self_reported: tuple[str, ...] = ()
-    measurement: Digest | None = None
+    measurement: DigestText | None = None
 
     @property
     def words(self) -> str:

@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-Agreement = Literal["bit-equal", "within tolerance", "same decisions", "different"]
+from benchlock.evaluator.records.verdict_types import Agreement
 
 TOP = (1, 5)
 _CHUNK_BYTES = 16 << 20

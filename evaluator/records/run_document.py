@@ -1,85 +1,45 @@
 """A run's record as a canonical JSON document, and its bounded summary for lists."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta
+from msgspec.structs import replace
 
 from benchlock.artifacts import size_limits
-from benchlock.artifacts.digest import Descriptor
+from benchlock.artifacts.digest import parse_digest
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.json_codec import decode_untyped, encode_canonical, prepare_decoder
 from benchlock.evaluator.records.run_types import (
     CALLS,
-    ROLE_PATTERN,
     SELF_REPORTED,
-    Isolation,
     Json,
-    Outcome,
     Run,
     RunEnd,
-    RunId,
     RunStart,
     check_end,
     check_start,
     mark_calls,
 )
-from benchlock.evaluator.statistics.metric_types import Interval, Metric
+from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.database.record_values import format_time, parse_id_time
-from benchlock.registry.lock.lockfile import Count, DigestText, Lock, Whole
+from benchlock.registry.lock.lockfile import Lock
 
 SCHEMA: Final = (1, 0)
 """The major and minor version of the written document."""
 
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
-_Role = Annotated[str, Meta(pattern=ROLE_PATTERN, max_length=64)]
 _Fact = str | int | float | bool | None
 
 
-class _Blob(Struct, frozen=True, forbid_unknown_fields=True):
-    digest: DigestText
-    size: Whole
-
-
-class _Metric(Struct, frozen=True, forbid_unknown_fields=True):
-    name: _Name
-    value: float
-    unit: str
-    direction: Literal["higher", "lower", "none"]
-    n: Count
-    ci: tuple[float | None, float | None]
-    version: Count
-    batch: Count | UnsetType = UNSET
-
-
-class _End(Struct, frozen=True, forbid_unknown_fields=True):
-    outcome: Outcome
-    failure_class: str | None
-    failure_message: str | None
-    metrics: tuple[_Metric, ...]
-    packages: dict[_Name, _Name]
-    blobs: dict[_Role, _Blob]
-    timings: dict[_Name, float]
-    details: dict[str, Any]
-    ended_at: str
-
-
 @prepare_decoder
-class _Record(Struct, frozen=True, forbid_unknown_fields=True):
+class _Record(RunStart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schema: str
-    id: str
-    lock: DigestText
-    attempt: Annotated[Count, Meta(lt=1 << 31)]
-    isolation: Isolation
-    platform: dict[_Name, str]
+    end: RunEnd
     host: dict[_Name, _Fact | list[_Fact]]
-    image_id: DigestText | None
     process: dict[_Name, _Fact]
-    started_at: str
-    end: _End
 
 
 def encode_run(run: Run) -> bytes:
@@ -103,33 +63,22 @@ def remove_marks_of_reading(run: Run) -> Run:
 
 
 def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
-    end_document = {
-        "outcome": end.outcome,
-        "failure_class": end.failure_class,
-        "failure_message": end.failure_message,
-        "metrics": [_metric(metric) for metric in sorted(end.metrics, key=_place)],
-        "packages": dict(end.packages),
-        "blobs": {role: {"digest": blob.digest, "size": blob.size} for role, blob in end.blobs.items()},
-        "timings": dict(end.timings),
-        "details": dict(end.details),
-        "ended_at": format_time(end.ended_at),
+    documents = msgspec.to_builtins(start), msgspec.to_builtins(end)
+    metrics = [
+        _metric_document(metric) for metric in sorted(end.metrics, key=lambda metric: (metric.name, metric.batch or 0))
+    ]
+    return {
+        "schema": ".".join(map(str, SCHEMA)),
+        **documents[0],
+        "started_at": format_time(start.started_at),
+        "end": {**documents[1], "metrics": metrics, "ended_at": format_time(end.ended_at)},
     }
-    names = ("id", "lock", "attempt", "isolation", "image_id")
-    maps = {name: dict(getattr(start, name)) for name in ("platform", "host", "process")}
-    start_document = (
-        {name: getattr(start, name) for name in names} | maps | {"started_at": format_time(start.started_at)}
-    )
-    return {"schema": ".".join(map(str, SCHEMA)), **start_document, "end": end_document}
 
 
-def _place(metric: Metric) -> tuple[str, int]:
-    return metric.name, metric.batch or 0
-
-
-def _metric(metric: Metric) -> dict[str, Any]:
-    names = ("name", "value", "unit", "direction", "n", "version")
-    batch = {} if metric.batch is None else {"batch": metric.batch}
-    return {name: getattr(metric, name) for name in names} | {"ci": [metric.ci.low, metric.ci.high]} | batch
+def _metric_document(metric: Metric) -> dict[str, Any]:
+    """Return the document of a metric without its mark, which follows from the details."""
+    left_out = ("self_reported",) if metric.batch is not None else ("self_reported", "batch")
+    return {name: part for name, part in msgspec.to_builtins(metric).items() if name not in left_out}
 
 
 _MOST_VALUES: Final = 200_000
@@ -147,7 +96,7 @@ def decode_run(content: bytes, where: str) -> Run:
         document = decode_untyped(content)
         _check_schema(document, where)
         record = msgspec.convert(document, _Record)
-        run = Run(_start(record), _end(record.end))
+        run = Run(RunStart(**{name: getattr(record, name) for name in RunStart.__struct_fields__}), record.end)
         written = encode_run(run)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:  # times raise the last two
         raise _malformed(where, str(error)) from error
@@ -156,8 +105,9 @@ def decode_run(content: bytes, where: str) -> Run:
     if len({(metric.name, metric.batch) for metric in record.end.metrics}) != len(record.end.metrics):
         raise _malformed(where, "it has a metric twice")
     check_start(run.start)
-    assert run.end is not None
-    check_end(run.start, run.end)
+    for blob in record.end.blobs.values():
+        parse_digest(blob.digest)
+    check_end(run.start, record.end)
     return run
 
 
@@ -233,48 +183,6 @@ def check_recorded(run: Run, lock: Lock) -> None:
     check_fit(run, lock)
     assert run.end is not None
     check_end(run.start, run.end)
-
-
-def _start(record: _Record) -> RunStart:
-    return RunStart(
-        id=RunId(record.id),
-        lock=record.lock,
-        attempt=record.attempt,
-        isolation=record.isolation,
-        platform=record.platform,
-        host=record.host,
-        process=record.process,
-        started_at=datetime.fromisoformat(record.started_at),
-        image_id=record.image_id,
-    )
-
-
-def _end(end: _End) -> RunEnd:
-    return RunEnd(
-        outcome=end.outcome,
-        ended_at=datetime.fromisoformat(end.ended_at),
-        failure_class=end.failure_class,
-        failure_message=end.failure_message,
-        metrics=tuple(
-            Metric(
-                *(
-                    metric.name,
-                    metric.value,
-                    metric.unit,
-                    metric.direction,
-                    metric.n,
-                    Interval(*metric.ci),
-                    metric.version,
-                ),
-                batch=None if metric.batch is UNSET else metric.batch,
-            )
-            for metric in end.metrics
-        ),
-        packages=end.packages,
-        blobs={role: Descriptor(blob.digest, blob.size) for role, blob in end.blobs.items()},
-        timings=end.timings,
-        details=end.details,
-    )
 
 
 def _check_values(content: bytes, where: str) -> None:

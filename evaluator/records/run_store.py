@@ -1,10 +1,10 @@
 """The append-only store of runs in SQL."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, select
 
 from benchlock.artifacts import size_limits

@@ -6,21 +6,26 @@ An incomplete record is refused, because a number without its conditions is wort
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, Literal, NewType, Protocol, get_args
+from typing import Annotated, Any, Final, Literal, NewType, Protocol, get_args
+
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr, replace
 
 from benchlock.artifacts import size_limits
-from benchlock.artifacts.digest import Descriptor, Digest, parse_digest
+from benchlock.artifacts.digest import Descriptor, Digest, DigestText, parse_digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
-from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.json_codec import encode_canonical, prepare_decoder
+from benchlock.artifacts.size_limits import Word, limit_document, limit_text
 from benchlock.evaluator.records.evidence_status import EvidenceStatus
-from benchlock.evaluator.statistics.metric_types import Metric, metric_faults
+from benchlock.evaluator.statistics.metric_types import Count, Metric, metric_faults
 from benchlock.registry.database.record_values import as_json, is_id, new_id, parse_id_time, to_milliseconds
 from benchlock.registry.manifests.metric_definitions import is_quality
 
 RunId = NewType("RunId", str)
+RunText = Annotated[RunId, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
+Moment = Annotated[datetime, Meta(tz=True)]
 Isolation = Literal["container", "process"]
 Outcome = Literal["done", "failed", "abandoned", "cancelled"]
 Json = Mapping[str, Any]
@@ -51,6 +56,7 @@ _PREFIX = "run/"
 ROLE_PATTERN: Final = "^[a-z0-9]+(-[a-z0-9]+)*$"
 """The pattern of roles of blobs: words that are not a path on any system."""
 _ROLE: Final = re.compile(ROLE_PATTERN)
+Role = Annotated[str, limit_text(size_limits.ROLE, pattern=ROLE_PATTERN)]
 _MOST_PHASES = size_limits.TIMINGS // (size_limits.WORD + 64)
 """The number of timings that always fits into their size limit, however long their names are."""
 
@@ -67,8 +73,7 @@ class IncompleteRecordError(InvalidInputError):
     code = "incomplete-record"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStart:
+class RunStart(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The start of a run.
 
     Attributes:
@@ -83,15 +88,17 @@ class RunStart:
         image_id: The image of a container; None for a process.
     """
 
-    id: RunId
-    lock: Digest
-    attempt: int
+    id: RunText
+    lock: DigestText
+    attempt: Count
     isolation: Isolation
-    platform: Json
-    host: Json
-    process: Json
-    started_at: datetime
-    image_id: Digest | None = None
+    platform: Annotated[
+        Mapping[Word, Annotated[str, limit_text(size_limits.PLATFORM)]], limit_document(size_limits.PLATFORM)
+    ]
+    host: Annotated[Mapping[Word, Any], limit_document(size_limits.HOST)]
+    process: Annotated[Mapping[Word, Any], limit_document(size_limits.PROCESS)]
+    started_at: Moment
+    image_id: DigestText | None = None
 
     @property
     def platform_name(self) -> str:
@@ -99,23 +106,24 @@ class RunStart:
         return "/".join(str(self.platform[fact]) for fact in ("os", "arch", "device"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnd:
-    """The end of a run. ``packages`` map names to versions, ``timings`` map phases to seconds.
+class RunEnd(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The end of a run.
+
+    ``packages`` map names to versions, ``blobs`` roles (predictions, …) to files, ``timings`` phases to seconds.
 
     Metrics that ``details`` name as self-reported are marked. If a metric of time is marked, so are the statistics of
     single calls in ``details``.
     """
 
     outcome: Outcome
-    ended_at: datetime
-    failure_class: str | None = None
-    failure_message: str | None = None
-    metrics: tuple[Metric, ...] = ()
-    packages: Mapping[str, str] = field(default_factory=dict)
-    blobs: Mapping[str, Descriptor] = field(default_factory=dict)
-    timings: Mapping[str, float] = field(default_factory=dict)
-    details: Json = field(default_factory=dict)
+    ended_at: Moment
+    failure_class: Word | None = None
+    failure_message: Annotated[str, limit_text(size_limits.FAILURE_MESSAGE)] | None = None
+    metrics: Annotated[tuple[Metric, ...], Meta(max_length=size_limits.METRICS)] = ()
+    packages: Annotated[Mapping[Word, Word], Meta(max_length=size_limits.PACKAGES)] = {}
+    blobs: Annotated[Mapping[Role, Descriptor], Meta(max_length=size_limits.BLOBS)] = {}
+    timings: Annotated[Mapping[Word, float], Meta(max_length=size_limits.PHASES)] = {}
+    details: Annotated[Json, limit_document(size_limits.DETAILS)] = {}
 
     def __post_init__(self) -> None:
         """Mark self-reported metrics and calls."""
@@ -124,9 +132,9 @@ class RunEnd:
             metrics = tuple(
                 replace(metric, self_reported=True) if metric.name in names else metric for metric in self.metrics
             )
-            object.__setattr__(self, "metrics", metrics)
+            force_setattr(self, "metrics", metrics)
         if self.times_self_reported:
-            object.__setattr__(self, "details", mark_calls(self.details, self_reported=True))
+            force_setattr(self, "details", mark_calls(self.details, self_reported=True))
 
     @property
     def times_self_reported(self) -> bool:
@@ -153,24 +161,23 @@ def _mark_figure(figure: object, *, self_reported: bool) -> object:
     return {**figure, SELF_REPORTED: self_reported}
 
 
-@dataclass(frozen=True, slots=True)
-class Hiding:
-    """The reason and the time of the hiding of a record."""
+class Hiding(Struct, frozen=True):
+    """When and why a record was hidden from everybody but administrators."""
 
     reason: str
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+@prepare_decoder
+class Run(Struct, frozen=True):
     """A run as recorded; without an end it is running, or abandoned and not yet reaped.
 
     Attributes:
         start: Its start.
         end: Its end. Metrics that do not agree with the evidence are withheld.
         imported_at: When it was imported from a bundle; None if it ran here.
-        hidden: Why it is hidden from everybody but administrators; None if it is not.
         evidence: Whether the record agrees with its blobs; None if nobody has compared them.
+        hidden: Why it is hidden from everybody but administrators; None if it is not.
         position: The position of the end in the chain of records; None without an end, or if the server does not send
             it.
     """
@@ -178,9 +185,18 @@ class Run:
     start: RunStart
     end: RunEnd | None
     imported_at: datetime | None = None
+    evidence: EvidenceStatus | None = None
     hidden: Hiding | None = None
-    evidence: EvidenceStatus | None = field(default=None, compare=False)
-    position: int | None = field(default=None, compare=False)
+    position: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both are the same record; evidence and position are known of it, and no part of it."""
+        if not isinstance(other, Run):
+            return NotImplemented
+        names = ("start", "end", "imported_at", "hidden")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def id(self) -> RunId:
@@ -193,11 +209,10 @@ class Run:
         return self.position or 0, self.id
 
 
-@dataclass(frozen=True, slots=True)
-class DamagedRun:
+class DamagedRun(Struct, frozen=True):
     """A run in a list whose record is damaged: its id and the damage; no other field of it is shown."""
 
-    id: RunId
+    id: RunText
     damage: str
 
 
@@ -353,6 +368,11 @@ def fit_end(end: RunEnd) -> RunEnd:
     )
 
 
+def fit_run(run: Run) -> Run:
+    """Return the run with an end whose texts fit their limits; a record may be older than the limits."""
+    return run if run.end is None else replace(run, end=fit_end(run.end))
+
+
 def _words(packages: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     return (
         (size_limits.truncate(name, size_limits.WORD), size_limits.truncate(text, size_limits.WORD))
@@ -378,17 +398,24 @@ def _refuse(run: RunId, gaps: list[str]) -> None:
         )
 
 
-class RecordedRuns(Protocol):
-    """The interface of recorded runs; ``Records`` documents each method."""
+class RunJournal(Protocol):
+    """The interface of the place where a run is recorded: the runs of a registry, or the lease of a job."""
 
     def start(self, start: RunStart) -> None:
-        """Record the start of a run."""
+        """Record the start of a run. Raises as ``Records.start``."""
 
     def finish(self, run: RunId, end: RunEnd) -> None:
-        """Record the end of a run."""
+        """Record the end of a run. Raises as ``Records.finish``."""
 
     def get(self, run: RunId) -> Run:
-        """Return the run."""
+        """Return the run as recorded."""
+
+    def count(self, lock: Digest) -> int:
+        """Return the number of runs of a lock."""
+
+
+class RecordedRuns(RunJournal, Protocol):
+    """The interface of the runs of a registry; ``Records`` documents each method."""
 
     def list(self, *, lock: Digest | None = None, outcome: Outcome | None = None, limit: int = 100) -> tuple[Run, ...]:
         """Return summaries of the newest runs, newest first; ``get`` returns a whole run."""
@@ -405,21 +432,8 @@ class RecordedRuns(Protocol):
     ) -> tuple[Run | DamagedRun, ...]:
         """Return summaries of the newest runs, with an entry for each damaged one."""
 
-    def count(self, lock: Digest) -> int:
-        """Return the number of runs of a lock."""
-
     def hide(self, run: RunId, reason: str) -> bool:
         """Hide a run; return whether that changed anything."""
 
     def unhide(self, run: RunId) -> bool:
         """Show a hidden run again; return whether that changed anything."""
-
-
-class OpenRuns(Protocol):
-    """The interface to runs without an end that a machine may have left."""
-
-    def unfinished(self) -> tuple[Run, ...]:
-        """Return the runs without an end."""
-
-    def finish(self, run: RunId, end: RunEnd) -> None:
-        """Record the end of a run."""

@@ -3,15 +3,18 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
+
+from msgspec import Struct
 
 from benchlock.artifacts.user_text import format_count
-from benchlock.evaluator.records.prediction_agreement import Agreement, PredictionAgreement
+from benchlock.evaluator.records.prediction_agreement import PredictionAgreement
 from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.evaluator.records.timing_validity import QUIET_HOST, explain_unusable_times, validity_of
-from benchlock.evaluator.statistics.equivalence import DRIFT, FEWEST, Finding, ratio, runs_to_decide
+from benchlock.evaluator.records.verdict_types import Conclusion, Verdict
+from benchlock.evaluator.statistics.equivalence import DRIFT, FEWEST, ratio, runs_to_decide
 from benchlock.evaluator.statistics.equivalence import judge as judge_ratio
-from benchlock.evaluator.statistics.metric_types import Metric, format_change, format_value
+from benchlock.evaluator.statistics.metric_types import Finding, Metric, format_change, format_value
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
 
@@ -91,8 +94,6 @@ def _difference(fact: str, left: object, right: object) -> str:
     return f"{name} differs: {left}, {right}"
 
 
-Word = Literal["reproduced", "not reproduced", "undecided"]
-
 _CPU = "cpu"
 _PROCESSOR = ("cpu_model", "cpu_flags")
 _BEST = {"top1": 1, "top5": 5}
@@ -103,27 +104,7 @@ _OTHER_PROCESSOR = 1e-3
 """The relative tolerance for sums by other instruction sets, used if no finer comparison is possible."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The verdict of a rerun.
-
-    Attributes:
-        verdict: The verdict.
-        reasons: What decided.
-        reported: Observations that decide nothing.
-        predictions: The agreement of the predictions; None if a run has none.
-        times: The findings on the metrics with a margin and enough runs on both sides.
-    """
-
-    verdict: Word
-    reasons: tuple[str, ...]
-    reported: tuple[str, ...]
-    predictions: Agreement | None
-    times: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(Struct, frozen=True):
     """The runs whose times are compared.
 
     Attributes:
@@ -186,12 +167,13 @@ def judge(
     times = _times(original, rerun, equivalence, sides or Sides((original,), (rerun,)), scenario)
     against += times.against
     predictions = None if prediction_agreement is None else prediction_agreement.agreement
+    ids = original.id, rerun.id
     if against:
         remarks = (*reported, *times.undecided, *times.reported)
-        return Verdict("not reproduced", tuple(against), remarks, predictions, tuple(times.findings))
-    word: Word = "undecided" if times.undecided else "reproduced"
+        return Verdict("not reproduced", tuple(against), remarks, *ids, predictions, tuple(times.findings))
+    word: Conclusion = "undecided" if times.undecided else "reproduced"
     reasons = (*_supporting(original, prediction_agreement), *times.undecided)
-    return Verdict(word, reasons, (*reported, *times.reported), predictions, tuple(times.findings))
+    return Verdict(word, reasons, (*reported, *times.reported), *ids, predictions, tuple(times.findings))
 
 
 def _of_failures(original: Run, rerun: Run) -> Verdict:
@@ -203,7 +185,7 @@ def _of_failures(original: Run, rerun: Run) -> Verdict:
         failure = f" ({run.end.failure_class}: {run.end.failure_message})" if run.end.failure_class else ""
         texts.append(f"{name} {run.id} ended as {run.end.outcome}{failure}")
     same = ways[0] == ways[1] and ways[0][0] == "failed"
-    return Verdict("reproduced" if same else "not reproduced", tuple(texts), (), None)
+    return Verdict("reproduced" if same else "not reproduced", tuple(texts), (), original.id, rerun.id, None)
 
 
 def _supporting(original: Run, prediction_agreement: PredictionAgreement | None) -> Iterator[str]:

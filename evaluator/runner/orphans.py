@@ -4,13 +4,13 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.records.run_types import OpenRuns, RunEnd, RunEndedError, RunId
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunEndedError, RunId
 from benchlock.evaluator.runner import container_run, process_run
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.job_folder import RunFolders
@@ -49,14 +49,21 @@ def claim_folder(home: Path, run: RunId) -> Iterator[RunFolders]:
         os.close(descriptor)
 
 
-def sweep(records: OpenRuns, engine: Engine | None, home: Path, now: Callable[[], datetime]) -> tuple[RunId, ...]:
+def sweep(
+    runs: Iterable[Run],
+    finish: Callable[[RunId, RunEnd], None],
+    engine: Engine | None,
+    home: Path,
+    now: Callable[[], datetime],
+) -> tuple[RunId, ...]:
     """Find abandoned runs, end their containers and processes, remove their folders, and record them.
 
     Without an engine the folder of a run that may have a container stays, and a later sweep with an engine removes the
     container.
 
     Args:
-        records: The runs without an end.
+        runs: The runs without an end.
+        finish: Records the end of a run.
         engine: The container engine; None without one.
         home: The registry's folder.
         now: The calendar clock.
@@ -64,14 +71,14 @@ def sweep(records: OpenRuns, engine: Engine | None, home: Path, now: Callable[[]
     Returns:
         The ids of the abandoned runs.
     """
-    unfinished = {run.id: run for run in records.unfinished()}
+    unfinished = {run.id: run for run in runs}
     abandoned = []
     for run in unfinished:
         with _check_dead(_root(home, run)) as is_dead:
             if is_dead:
                 _clean(_root(home, run), run, engine)
                 with suppress(RunEndedError):  # another sweep, or the run itself, recorded an end first
-                    records.finish(run, RunEnd(outcome="abandoned", ended_at=now()))
+                    finish(run, RunEnd(outcome="abandoned", ended_at=now()))
                     abandoned.append(run)
     clear(engine, home, unfinished)
     return tuple(abandoned)

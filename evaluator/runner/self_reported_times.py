@@ -1,8 +1,9 @@
 """Self-reported metrics, and checks that reveal impossible times."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.errors import InvalidInputError

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from benchlock.evaluator.statistics.metric_types import Interval
+from benchlock.evaluator.statistics.metric_types import LEVEL, Interval
 
 Tensor = npt.NDArray[Any]
 
@@ -42,7 +42,6 @@ def series(values: Tensor, shape: tuple[int | None, ...], kind: str) -> Tensor:
     return values
 
 
-LEVEL = 0.95
 BLOCKS = 20
 _TAIL = (1 - LEVEL) / 2
 

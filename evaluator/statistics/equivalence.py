@@ -9,15 +9,24 @@ runs, and an interval entirely within it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
+from msgspec.structs import replace
 from scipy import special
 
-from benchlock.evaluator.statistics.confidence_intervals import LEVEL, UNBOUNDED, quantile_ranks
-from benchlock.evaluator.statistics.metric_types import Interval, Metric, format_change
-from benchlock.evaluator.statistics.paired_tests import SIGNIFICANT, PairedTest, PairedTests
+from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED, quantile_ranks
+from benchlock.evaluator.statistics.metric_types import (
+    LEVEL,
+    SIGNIFICANT,
+    Answer,
+    Finding,
+    Interval,
+    Metric,
+    PairedTest,
+    Ratio,
+    format_change,
+)
+from benchlock.evaluator.statistics.paired_tests import PairedTests
 from benchlock.registry.manifests.metric_definitions import is_quality
 
 FEWEST = 6
@@ -75,21 +84,6 @@ def width(middle: float, ci: Interval) -> float:
     if reach <= 0:
         return 0.0
     return reach / abs(middle) if middle else math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """The ratio of the second of two groups of runs to the first: 1.05 is 5 % more.
-
-    ``ci`` is two-sided at 95 %. ``narrow`` is two-sided at 90 %; its ends are the two one-sided tests of equivalence at
-    5 %. ``paired`` means that each value was compared with its neighbour in time. ``value`` is None where a value is 0.
-    """
-
-    value: float | None
-    ci: Interval
-    narrow: Interval
-    n: int
-    paired: bool
 
 
 def ratio(
@@ -164,38 +158,10 @@ def runs_to_decide(ratio: Ratio, margin: float | None) -> int | None:
     return next(enough, None)
 
 
-Answer = Literal["equal", "equivalent", "different", "undecided"]
-"""The verdict; ``equal`` is only for quality: each sample contributes the same to the metric of both."""
-
 _EQUAL = 1e-12
 """Relative difference of values that are equal except for the last bits of a sum."""
 _LEAST = 1e-4
 """The least relative difference that is shown as a number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The comparison of one metric of two locks; ``reason`` states the verdict in words.
-
-    ``control`` is the same comparison of the first lock with itself in the same rounds (A/A), None where it was not
-    made. ``margin`` is the margin stated beforehand, None without one. ``self_reported`` means that code of a model
-    could have made a value, so that the verdict is undecided. ``test`` compares the two sample by sample, only for
-    quality.
-    """
-
-    metric: str
-    ratio: Ratio
-    control: Ratio | None
-    margin: float | None
-    answer: Answer
-    reason: str
-    self_reported: bool = False
-    test: PairedTest | None = None
-
-    @property
-    def noise_floor(self) -> float | None:
-        """The greatest difference of the first lock from itself, as a fraction; informational only."""
-        return None if self.control is None else _farthest(self.control.ci)
 
 
 def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, margin: float | None) -> Finding:
@@ -361,11 +327,6 @@ def describe_runs_to_decide(ratio: Ratio, margin: float | None) -> str:
     if number is None:
         return f"no {MOST} runs a side would decide at this spread"
     return f"about {number} runs a side would decide at this spread"
-
-
-def _farthest(ci: Interval) -> float | None:
-    """Return how far from 1 the interval of a ratio reaches; None for an unbounded end."""
-    return None if ci.low is None or ci.high is None else max(abs(ci.low - 1), abs(ci.high - 1))
 
 
 def _is_inside(ci: Interval, margin: float) -> bool:

@@ -1,14 +1,23 @@
-"""A metric: value, interval and unit, checked against the definition of its name."""
+"""Metrics with intervals and units, checked by their definitions; findings on metrics of two runs."""
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import force_setattr
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.size_limits import Word
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, MetricDefinition, find_definition
+
+Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
+
+LEVEL: Final = 0.95
+"""The level of confidence intervals."""
+SIGNIFICANT: Final = 1 - LEVEL
 
 DISTURBED_AT_MOST = 0.05
 """The limit for both the share of pre-empted calls and the off-CPU share of call time.
@@ -21,16 +30,17 @@ DELAY_SHARE, DELAY_SECONDS = 0.1, 1e-4
 """Two bounds, a share and seconds, on the host's delay of a latency. LoadGen's clock has the same bounds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The interval of the true value, in the unit of the value; None for an end that the samples cannot bound."""
+class Interval(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The interval of the true value, in the unit of the value; None for an end that the samples cannot bound.
+
+    As JSON it is an array of both ends.
+    """
 
     low: float | None
     high: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True, forbid_unknown_fields=True):
     """A metric of a run.
 
     ``ci`` is two-sided at 95 %, in ``unit`` like ``value``; ``version`` is that of the definition.
@@ -39,14 +49,14 @@ class Metric:
     that code of the model ran in the process that made the value, which is therefore informational.
     """
 
-    name: str
+    name: Word
     value: float
-    unit: str
-    direction: str
-    n: int
+    unit: Word
+    direction: Word
+    n: Count
     ci: Interval
-    version: int
-    batch: int | None = None
+    version: Count
+    batch: Count | None = None
     self_reported: bool = False
 
     @property
@@ -55,8 +65,7 @@ class Metric:
         return self.name if self.batch is None else f"{self.name}@{self.batch}"
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(Struct, frozen=True):
     """The disturbance of the calls of a performance phase, and their times without it.
 
     ``preempted`` of the ``n`` calls lost the CPU to other processes. ``scope`` is the owner of the counted CPU time and
@@ -215,3 +224,90 @@ def _range_fault(value: float, unit: str) -> str | None:
 def _is_around(low: float | None, high: float | None, value: float) -> bool:
     slack = _CLOSE * abs(value)
     return (low is None or low <= value + slack) and (high is None or high >= value - slack)
+
+
+class Ratio(Struct, frozen=True):
+    """The ratio of the second of two groups of runs to the first: 1.05 is 5 % more.
+
+    ``ci`` is two-sided at 95 %. ``narrow`` is two-sided at 90 %; its ends are the two one-sided tests of equivalence at
+    5 %. ``paired`` means that each value was compared with its neighbour in time. ``value`` is None where a value is 0.
+    """
+
+    value: float | None = field(name="ratio")
+    ci: Interval
+    narrow: Interval = field(name="ci_90")
+    n: int
+    paired: bool
+
+
+class PairedTest(Struct, frozen=True):
+    """The difference of two models in one metric on the same samples.
+
+    Attributes:
+        method: ``mcnemar``: exact, each sample is right or wrong. ``resampling``: ``p`` by exchange of the answers, the
+            interval by the bootstrap.
+        n: The number of samples.
+        difference: The second model's value minus the first one's.
+        ci: The 95 % interval of the difference, for other samples of the same kind.
+        p: The probability of a difference at least as large if neither model is better; two-sided.
+        only_first: The number of samples that only the first model decides right; None where samples are not right or
+            wrong.
+        only_second: The same for the second model.
+        comparisons: The number of locks that are compared with the first one.
+        adjusted: ``p`` adjusted by Holm's method for that many comparisons.
+    """
+
+    method: Literal["mcnemar", "resampling"]
+    n: int
+    difference: float
+    ci: Interval
+    p: float
+    only_first: int | None = None
+    only_second: int | None = None
+    comparisons: int = 1
+    adjusted: float = 1.0
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether neither chance nor the number of comparisons explains the difference."""
+        low, high = self.ci.low, self.ci.high
+        is_apart = low is not None and high is not None and not low <= 0 <= high
+        return self.adjusted <= SIGNIFICANT and is_apart
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether each sample contributes the same to both models' metric."""
+        return self.ci == Interval(0.0, 0.0) or self.only_first == self.only_second == 0
+
+
+Answer = Literal["equal", "equivalent", "different", "undecided"]
+"""The verdict; ``equal`` is only for quality: each sample contributes the same to the metric of both."""
+
+
+class Finding(Struct, frozen=True):
+    """The comparison of one metric of two locks; ``reason`` states the verdict in words.
+
+    ``control`` is the same comparison of the first lock with itself in the same rounds (A/A), None where it was not
+    made; ``noise_floor`` is its greatest difference, as a fraction, and informational. ``margin`` is the margin stated
+    beforehand, None without one. ``self_reported`` means that code of a model could have made a value, so that the
+    verdict is undecided. ``test`` compares the two sample by sample, only for quality.
+    """
+
+    metric: str
+    ratio: Ratio
+    control: Ratio | None
+    margin: float | None
+    answer: Answer
+    reason: str
+    self_reported: bool = False
+    test: PairedTest | None = None
+    noise_floor: float | None = None
+
+    def __post_init__(self) -> None:
+        """Compute the noise floor."""
+        force_setattr(self, "noise_floor", None if self.control is None else _farthest(self.control.ci))
+
+
+def _farthest(ci: Interval) -> float | None:
+    """Return how far from 1 the interval of a ratio reaches; None for an unbounded end."""
+    return None if ci.low is None or ci.high is None else max(abs(ci.low - 1), abs(ci.high - 1))

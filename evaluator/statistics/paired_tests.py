@@ -8,15 +8,16 @@ sample; McNemar's test is the exact form of that.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 from scipy import special
 
-from benchlock.evaluator.statistics.confidence_intervals import LEVEL, UNBOUNDED, Tensor, series
-from benchlock.evaluator.statistics.metric_types import Interval
+from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED, Tensor, series
+from benchlock.evaluator.statistics.metric_types import LEVEL, Interval, PairedTest
 from benchlock.evaluator.statistics.quality_metrics import THRESHOLDS, precisions, ranks
 
 Floats = npt.NDArray[np.float64]
@@ -30,7 +31,6 @@ PRECISION_DRAWS: Final = 250
 _DRAWS_A_COMPARISON: Final = 40
 """With fewer than 20, the least possible ``p``, times the number of comparisons, is never significant."""
 SEED: Final = 7
-SIGNIFICANT: Final = 1 - LEVEL
 GROUPS: Final = 64
 """The most groups of images for recomputing average precision: each further one costs time and memory."""
 
@@ -41,52 +41,10 @@ _TIE: Final = 1e-9
 _ERRORS: Final = ("mae", "rmse")
 
 
-@dataclass(frozen=True, slots=True)
-class PairedTest:
-    """The difference of two models in one metric on the same samples.
-
-    Attributes:
-        method: ``mcnemar``: exact, each sample is right or wrong. ``resampling``: ``p`` by exchange of the answers, the
-            interval by the bootstrap.
-        n: The number of samples.
-        difference: The second model's value minus the first one's.
-        ci: The 95 % interval of the difference, for other samples of the same kind.
-        p: The probability of a difference at least as large if neither model is better; two-sided.
-        only_first: The number of samples that only the first model decides right; None where samples are not right or
-            wrong.
-        only_second: The same for the second model.
-        comparisons: The number of locks that are compared with the first one.
-        adjusted: ``p`` adjusted by Holm's method for that many comparisons.
-    """
-
-    method: Literal["mcnemar", "resampling"]
-    n: int
-    difference: float
-    ci: Interval
-    p: float
-    only_first: int | None = None
-    only_second: int | None = None
-    comparisons: int = 1
-    adjusted: float = 1.0
-
-    @property
-    def is_significant(self) -> bool:
-        """Whether neither chance nor the number of comparisons explains the difference."""
-        low, high = self.ci.low, self.ci.high
-        is_apart = low is not None and high is not None and not low <= 0 <= high
-        return self.adjusted <= SIGNIFICANT and is_apart
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether each sample contributes the same to both models' metric."""
-        return self.ci == Interval(0.0, 0.0) or self.only_first == self.only_second == 0
-
-
-@dataclass(frozen=True, slots=True)
-class PairedTests:
+class PairedTests(Struct, frozen=True):
     """The tests of two models by metric; ``reason`` explains their absence."""
 
-    tests: Mapping[str, PairedTest] = field(default_factory=dict)
+    tests: Mapping[str, PairedTest] = {}
     reason: str | None = None
 
 

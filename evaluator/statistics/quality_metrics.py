@@ -12,14 +12,13 @@ from scipy import special
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.statistics.confidence_intervals import (
-    LEVEL,
     UNBOUNDED,
     Tensor,
     mean_iou_interval,
     series,
     share_interval,
 )
-from benchlock.evaluator.statistics.metric_types import Interval
+from benchlock.evaluator.statistics.metric_types import LEVEL, Interval
 
 Floats = npt.NDArray[np.float64]
 

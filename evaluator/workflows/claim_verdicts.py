@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.evaluator.records.evidence_status import refuse_unverified

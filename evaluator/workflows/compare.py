@@ -7,22 +7,22 @@ runs twice in every round. The second run is a control: its difference from the 
 import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.records.evidence_status import refuse_unverified
-from benchlock.evaluator.records.run_types import Run
+from benchlock.evaluator.records.run_types import RecordedRuns, Run, RunId
 from benchlock.evaluator.records.runs_schema import drop_replays
 from benchlock.evaluator.records.timing_validity import QUIET_HOST, describe_unusable_times, explain_unusable_times
+from benchlock.evaluator.records.verdict_types import ArmFinding, ArmReport, ComparisonReport
 from benchlock.evaluator.records.verdicts import describe_offered, list_incomparabilities, question_differences
 from benchlock.evaluator.statistics.equivalence import (
     ROUND_DRIFT,
-    Finding,
     describe_runs_to_decide,
     find_no_common_samples,
     find_no_ratio,
@@ -32,8 +32,8 @@ from benchlock.evaluator.statistics.equivalence import (
     ratio,
     runs_to_decide,
 )
-from benchlock.evaluator.statistics.metric_types import Metric, format_change
-from benchlock.evaluator.statistics.paired_tests import PairedTest, PairedTests, adjust
+from benchlock.evaluator.statistics.metric_types import Finding, Metric, PairedTest, format_change
+from benchlock.evaluator.statistics.paired_tests import PairedTests, adjust
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
 
@@ -64,8 +64,7 @@ class ComparisonTurn(msgspec.Struct, frozen=True, kw_only=True):
     margins: dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
+class Arm(msgspec.Struct, frozen=True):
     """The runs of one lock that count together; ``control`` marks the second runs of the first lock."""
 
     lock: Lock
@@ -82,8 +81,7 @@ class Arm:
         return any(value.self_reported for run in self.runs if (value := _metrics(run).get(metric)) is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """The result of a comparison.
 
     Attributes:
@@ -99,6 +97,30 @@ class Comparison:
     reasons: tuple[str, ...]
     findings: tuple[tuple[Arm, tuple[Finding, ...]], ...]
     replays: tuple[str, ...] = ()
+
+    def report(self) -> ComparisonReport:
+        """Return the comparison with the ids of its locks and runs in place of them."""
+        first = self.arms[0].lock.id
+        return ComparisonReport(
+            comparable=not self.reasons,
+            reasons=self.reasons,
+            replays=self.replays,
+            interleaved=self.interleaved,
+            arms=tuple(map(_report_arm, self.arms)),
+            findings=tuple(
+                ArmFinding(**msgspec.structs.asdict(finding), lock=arm.lock.id, against=first)
+                for arm, findings in self.findings
+                for finding in findings
+            ),
+        )
+
+
+def _report_arm(arm: Arm) -> ArmReport:
+    model, framework = (
+        {"name": entry.name, "version": entry.version} for entry in (arm.lock.model, arm.lock.framework)
+    )
+    runs = tuple(run.id for run in arm.runs)
+    return ArmReport(lock=arm.lock.id, control=arm.control, runs=runs, model=model, framework=framework)
 
 
 def check_question(locks: Sequence[Lock], margins: Margins) -> None:
@@ -181,6 +203,22 @@ def interleave(
             if run.end is None or run.end.outcome != "done":
                 return compare_runs(pairs, pair)
     return compare_runs(pairs, pair)
+
+
+def compare_recorded_runs(
+    records: RecordedRuns, read_lock: Callable[[Digest], Lock], ids: Sequence[RunId], pair: Pair | None = None
+) -> Comparison:
+    """Compare recorded runs.
+
+    Args:
+        records: The runs of the registry.
+        read_lock: Returns the lock with an id.
+        ids: The runs, the reference first.
+        pair: As for :func:`compare_runs`.
+    """
+    runs = [records.get(id_) for id_ in ids]
+    locks = {id_: read_lock(id_) for id_ in dict.fromkeys(run.start.lock for run in runs)}
+    return compare_runs([(locks[run.start.lock], run) for run in runs], pair)
 
 
 def compare_runs(pairs: Sequence[LockedRun], pair: Pair | None = None) -> Comparison:

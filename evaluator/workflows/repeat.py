@@ -1,8 +1,10 @@
 """Repeated runs of a lock until its metrics are precise enough."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import Run

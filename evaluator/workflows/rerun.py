@@ -2,12 +2,13 @@
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from benchlock.artifacts.blob_store import FileStore, verify
 from benchlock.artifacts.digest import Digest
@@ -18,7 +19,8 @@ from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement, Terms, compare_predictions
 from benchlock.evaluator.records.run_types import DamagedRun, RecordedRuns, Run, RunId
 from benchlock.evaluator.records.runs_schema import drop_replays, is_replay
-from benchlock.evaluator.records.verdicts import Sides, Verdict, differing_processors, host_differences, judge
+from benchlock.evaluator.records.verdict_types import Verdict
+from benchlock.evaluator.records.verdicts import Sides, differing_processors, host_differences, judge
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.self_reported_times import mark_run
 from benchlock.registry.lock.lockfile import Lock
@@ -93,6 +95,39 @@ def find_latest_done(records: RecordedRuns, lock: Digest, before: Run | None = N
         f"no run of {lock}{earlier} is done, so there is nothing to compare with{faults}",
         next_step="run it first (`benchlock run`), or name a run with --against",
     )
+
+
+def find_original(records: RecordedRuns, lock: Digest, against: RunId | None, again: Run | None = None) -> LatestRun:
+    """Return the ended run that runs of ``lock`` are compared with.
+
+    Args:
+        records: The runs of the registry.
+        lock: The lock's id.
+        against: The run; None for the latest one, as by :func:`find_latest_done`.
+        again: The run that is compared with it, if it is recorded already.
+
+    Raises:
+        InvalidInputError: The run has another lock or has not ended, or there is none.
+    """
+    if against is None:
+        return find_latest_done(records, lock, again)
+    original = records.get(against)
+    if original.start.lock != lock:
+        raise InvalidInputError(
+            f"{original.id} is a run of another lock, {original.start.lock}",
+            where="against",
+            next_step="name a run of the same lock",
+        )
+    refuse_open(original)
+    return LatestRun(original, ())
+
+
+def refuse_open(run: Run) -> None:
+    """Raise unless the run has ended."""
+    if run.end is None:
+        raise InvalidInputError(
+            f"{run.id} has not ended", where=run.id, next_step="wait for its end, or name another run"
+        )
 
 
 def margins_of(lock: Lock) -> dict[str, float]:
@@ -239,6 +274,30 @@ def _restrict(verdict: Verdict, lock: Lock, again: Run) -> Verdict:
         "so what its runs agree in says nothing of the model"
     )
     return replace(verdict, verdict="undecided", reasons=(reason,), reported=(*verdict.reasons, *verdict.reported))
+
+
+def judge_recorded_run(
+    records: RecordedRuns, store: FileStore, read_lock: Callable[[Digest], Lock], id_: RunId, against: RunId | None
+) -> Verdict:
+    """Return the verdict on a recorded run, compared with an earlier run of its lock.
+
+    Args:
+        records: The runs of the registry.
+        store: The store of their predictions.
+        read_lock: Returns the lock with an id.
+        id_: The run.
+        against: The earlier run; None for the latest one.
+
+    Raises:
+        As :func:`find_original` and :func:`judge_rerun`.
+    """
+    again = records.get(id_)
+    refuse_open(again)
+    lock = read_lock(again.start.lock)
+    original = find_original(records, lock.id, against, again)
+    sides = find_sides(records, lock, original.run, again)
+    verdict = judge_rerun(lock, original.run, again, store, sides)
+    return replace(verdict, reported=(*verdict.reported, *original.skipped))
 
 
 def judge_reruns(lock: Lock, original: Run, sides: Sides, store: FileStore) -> tuple[Verdict, Run]:

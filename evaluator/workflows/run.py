@@ -7,12 +7,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from msgspec import UNSET
 
 from benchlock.artifacts.blob_store import FileStore
-from benchlock.artifacts.digest import Digest, from_hex
+from benchlock.artifacts.digest import from_hex
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.images.virtual_environment import Environments
@@ -23,7 +23,7 @@ from benchlock.evaluator.records.run_types import (
     Run,
     RunEnd,
     RunEndedError,
-    RunId,
+    RunJournal,
     RunStart,
     new_run_id,
 )
@@ -63,22 +63,6 @@ from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Model
 
 
-class Journal(Protocol):
-    """The interface of the place where a run is recorded: the registry's ``Records``, or a lease on a job."""
-
-    def start(self, start: RunStart) -> None:
-        """Record the start of a run. Raises as ``Records.start``."""
-
-    def finish(self, run: RunId, end: RunEnd) -> None:
-        """Record the end of a run. Raises as ``Records.finish``."""
-
-    def get(self, run: RunId) -> Run:
-        """Return the run as recorded."""
-
-    def count(self, lock: Digest) -> int:
-        """Return the number of runs of a lock."""
-
-
 @dataclass(frozen=True, slots=True)
 class HostTurn:
     """The exclusive use of a host by one run at a time.
@@ -116,7 +100,7 @@ class Runner:
 
     home: Path
     store: FileStore
-    records: Journal
+    records: RunJournal
     engine: Engine | None
     now: Callable[[], datetime]
     progress: Progress

@@ -78,11 +78,11 @@ def evaluate(models: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def row(run: dict[str, Any]) -> tuple[str, ...]:
-    value = {metric["name"]: metric["value"] for metric in run["metrics"]}
+    value = {metric["name"]: metric["value"] for metric in run["end"]["metrics"]}
     return (
         run["model"],
         f"{run['framework']['name']} {run['framework']['version']}",
-        run["isolation"],
+        run["start"]["isolation"],
         f"{value['top1']:.2%}",
         f"{value['latency_p50'] * 1e6:.0f} µs",
         f"{value['latency_p99'] * 1e6:.0f} µs",

@@ -11,11 +11,11 @@ COLUMNS = ("model", "isolation", "top-1", "95 %", "p50", "p99", "samples/s", "ru
 
 def row(model: str, run: dict[str, Any]) -> tuple[str, ...]:
     """The cells of one run: fractions in per cent, times in microseconds."""
-    metrics = {metric["name"]: metric for metric in run["metrics"]}
+    metrics = {metric["name"]: metric for metric in run["end"]["metrics"]}
     low, high = metrics["top1"]["ci"]
     return (
         model,
-        run["isolation"],
+        run["start"]["isolation"],
         f"{metrics['top1']['value']:.2%}",
         f"{low:.2%} to {high:.2%}",
         f"{metrics['latency_p50']['value'] * 1e6:.0f} µs",

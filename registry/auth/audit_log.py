@@ -91,10 +91,10 @@ class AuditLog:
             InvalidInputError: ``before`` is not an id of an entry, or ``limit`` is out of range.
         """
         if not 1 <= limit <= MOST:
-            raise InvalidInputError(f"limit {limit} is not between 1 and {MOST}", where="limit")
+            raise InvalidInputError(f"the limit {limit} is not between 1 and {MOST}", where="limit")
         if before is not None and not is_id(before):
             raise InvalidInputError(
-                f"{before[:AUDIT_TEXT]!r} is the id of no entry", where="before", next_step="give the id of one"
+                f"invalid entry id {before[:AUDIT_TEXT]!r}", where="before", next_step="write the id of an entry"
             )
         query = select(actions).order_by(actions.c.id.desc()).limit(limit)
         if before is not None:
@@ -221,7 +221,7 @@ class DenialLog:
             return False
         self._counts[actor.id] = (minute, count + 1)
         more = self._suppressed.pop(actor.id, 0)
-        text = f"{reason} ({more} more before were not written down)" if more else reason
+        text = f"{reason} ({more} earlier ones omitted)" if more else reason
         with write_transaction(self._engine) as connection:
             record_action(connection, action, target, at, actor, outcome, text)
         return True

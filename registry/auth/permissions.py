@@ -65,7 +65,7 @@ class Scopes:
         scopes = frozenset(_parse(text) for text in texts)
         if not scopes:
             raise InvalidInputError(
-                "a token without a scope allows nothing", where="scope", next_step="give at least one scope"
+                "a token needs at least one scope", where="scope", next_step="add a scope, such as read"
             )
         return cls(scopes)
 
@@ -103,7 +103,7 @@ def _parse(text: str) -> str:
     if text in (*_PLAIN, _ANYWHERE) or (is_publish and _NAMESPACE.fullmatch(namespace)):
         return text
     raise InvalidInputError(
-        f"{text[:LONGEST]!r} is no scope",
+        f"unknown scope {text[:LONGEST]!r}",
         where="scope",
         next_step="write read, run, admin, publish:NAMESPACE, or publish:* for every name",
     )
@@ -124,7 +124,7 @@ class Actor:
             ForbiddenError: The actor does not have it.
         """
         if not self.scopes.allow(need):
-            raise _forbidden(self, f"this needs the scope {_SCOPES.get(need, need)}")
+            raise _forbidden(self, f"the scope {_SCOPES.get(need, need)} is required")
 
     def require_publishing(self, name: str) -> None:
         """Raise unless the actor may publish and yank versions of this name.
@@ -183,5 +183,5 @@ def use_actor(actor: Actor) -> Iterator[None]:
 
 
 def _forbidden(actor: Actor, what: str, where: str | None = None) -> ForbiddenError:
-    has = f", and the token has {actor.scopes}" if actor.scopes.texts else ""
+    has = f"; the token has {actor.scopes}" if actor.scopes.texts else ""
     return ForbiddenError(f"{what}{has}", where=where, next_step="use another token, or ask an administrator for one")

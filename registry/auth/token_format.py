@@ -16,6 +16,7 @@ from benchlock.registry.auth.permissions import UnauthorizedError
 
 PREFIX: Final = "benchlock_"
 PATTERN: Final = rf"{PREFIX}[0-9A-Za-z]{{49}}"
+DEFAULT_LIFETIME_DAYS: Final = 90
 
 _ALPHABET: Final = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _RANDOM_BYTES: Final = 32
@@ -58,8 +59,8 @@ def parse_secret(text: str) -> Secret:
     """
     if not _TOKEN.fullmatch(text) or _checksum(text[:-_CHECK_DIGITS]) != text[-_CHECK_DIGITS:]:
         raise UnauthorizedError(
-            "what was sent as a token is none: a letter is missing or wrong",
-            next_step=f"give the whole text that begins with {PREFIX}, as `benchlock token create` printed it",
+            "malformed token (checksum mismatch)",
+            next_step=f"send the complete token, which begins with {PREFIX}, as `benchlock token create` printed it",
         )
     return Secret(text)
 

@@ -14,7 +14,7 @@ from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownN
 from benchlock.artifacts.size_limits import SCOPES, check_text
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import Actor, Scopes, UnauthorizedError, get_actor
-from benchlock.registry.auth.token_format import Secret, new_secret, parse_secret
+from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS, Secret, new_secret, parse_secret
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.record_chain import check_records, digest_record, insert_record, record_kind
 from benchlock.registry.database.record_values import is_id, new_id
@@ -24,7 +24,7 @@ from benchlock.registry.names import WORD
 TokenId = NewType("TokenId", str)
 State = Literal["valid", "expired", "revoked"]
 
-DEFAULT_LIFETIME: Final = timedelta(days=90)
+DEFAULT_LIFETIME: Final = timedelta(days=DEFAULT_LIFETIME_DAYS)
 LONGEST_LIFETIME: Final = timedelta(days=365)
 DEFAULT_GRACE: Final = timedelta(hours=1)
 LONGEST_GRACE: Final = timedelta(days=7)
@@ -181,7 +181,7 @@ def parse_token_id(text: str) -> TokenId:
     """
     if not text.startswith(_PREFIX) or not is_id(text.removeprefix(_PREFIX)):
         raise InvalidInputError(
-            "that is the id of no token", next_step="write token/ and its 26 characters, as `token list` lists them"
+            "invalid token id", next_step="write token/ and its 26 characters, as in the list of tokens"
         )  # the text may be the token itself, so the message must not contain it
     return TokenId(text)
 
@@ -195,7 +195,7 @@ def parse_lifetime(text: str) -> timedelta:
     match = _LIFETIME.fullmatch(text)
     if match is None:
         raise InvalidInputError(
-            f"{text[:40]!r} is no lifetime", where="expires", next_step="write a number and d, h or m, such as 30d"
+            f"invalid lifetime {text[:40]!r}", where="expires", next_step="write a number and d, h or m, such as 30d"
         )
     return int(match[1]) * _UNITS[match[2]]
 
@@ -243,7 +243,7 @@ def _end_of(connection: Connection, token: Token, secret: Secret) -> datetime:
 def _check_name(name: str) -> None:
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise InvalidInputError(
-            "that is no name of a token",  # without the name: it may be a token by mistake
+            "invalid token name",  # without the name: it may be a token by mistake
             where="name",
             next_step=f"write at most {_LONGEST_NAME} lower-case letters and digits, joined by single . _ or -",
         )
@@ -252,9 +252,9 @@ def _check_name(name: str) -> None:
 def _check_lifetime(lifetime: timedelta) -> None:
     if not timedelta(minutes=1) <= lifetime <= LONGEST_LIFETIME:
         raise InvalidInputError(
-            f"a token lives for a minute at least and {LONGEST_LIFETIME.days} days at most",
+            f"the lifetime of a token must be from 1 minute to {LONGEST_LIFETIME.days} days",
             where="expires",
-            next_step=f"write at most {LONGEST_LIFETIME.days}d, and make another one before it ends",
+            next_step=f"write at most {LONGEST_LIFETIME.days}d, and rotate the token before it expires",
         )
 
 
@@ -275,9 +275,7 @@ def _row(token: Token, secret: Secret) -> dict[str, Any]:
 def _load(connection: Connection, token: TokenId) -> Token:
     matching = _tokens(connection, tokens.c.id == token)
     if not matching:
-        raise UnknownNameError(
-            f"there is no {token}", where=token, next_step="`benchlock token list` lists what there is"
-        )
+        raise UnknownNameError(f"unknown {token}", where=token, next_step="`benchlock token list` lists all tokens")
     return matching[0]
 
 
@@ -358,14 +356,14 @@ class Authenticator:
         """
         if not authorization:
             raise UnauthorizedError(
-                "this needs a token, and none was sent",
-                next_step="set BENCHLOCK_TOKEN to one that `benchlock token create` printed; another client sends the "
+                "a token is required",
+                next_step="set BENCHLOCK_TOKEN to the output of `benchlock token create`; other clients send the "
                 "header Authorization: Bearer TOKEN",
             )
         scheme, _, text = authorization.partition(" ")
         if scheme.lower() != _SCHEME:
             raise UnauthorizedError(
-                "this needs a token, and something else was sent", next_step="send Authorization: Bearer TOKEN"
+                "the Authorization header does not contain a bearer token", next_step="send Authorization: Bearer TOKEN"
             )
         secret, at = parse_secret(text.strip()), self._clock()
         token = self._tokens.find(secret)
@@ -375,8 +373,8 @@ class Authenticator:
             raise UnauthorizedError(
                 f"the token is {state}",
                 where=None if token is None else token.id,
-                next_step="ask an administrator for another one"
-                + (", or use the secret of its last rotation" if rotated else ""),
+                next_step="ask an administrator for a new one"
+                + (", or use the secret from its last rotation" if rotated else ""),
             )
         if len(self._cache) >= _MAX_CACHED:
             self._cache.clear()

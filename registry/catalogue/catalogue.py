@@ -21,7 +21,7 @@ from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.catalogue.version_lists import (
     ListedVersion,
     VersionFilter,
-    find_newest_published,
+    find_newest,
     read_version_page,
 )
 from benchlock.registry.catalogue.version_rows import (
@@ -117,7 +117,7 @@ class Catalogue:
             version_entry, actual = entry_of(reference, entry_columns), digest_bytes(text.encode())
             if actual != version_entry.digest:
                 raise damage_error(
-                    f"the manifest of {reference} has the digest {actual}, and it was published with "
+                    f"the manifest of {reference} has the digest {actual}, but was published with "
                     f"{version_entry.digest}"
                 )
             return version_entry, text, json.loads(sources)
@@ -160,13 +160,16 @@ class Catalogue:
             return read_version_page(connection, listing, limit)
 
     def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
-        """Return the newest version that ``constraint`` admits, as ``find_newest`` but with a few index seeks.
+        """Return the newest version that ``constraint`` admits.
+
+        Without a constraint, this is the newest version that is neither yanked nor a pre-release, or else the newest of
+        all. A constraint that pins a version exactly also admits a yanked version.
 
         Raises:
             UnknownNameError: No version of this name is published, or ``constraint`` admits none.
         """
         with read_transaction(self._engine) as connection:
-            return entry(connection, find_newest_published(connection, kind, name, constraint))
+            return entry(connection, find_newest(connection, kind, name, constraint))
 
     def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]:
         """Return the text of a manifest as published, and the sources of its files, as ``read``."""
@@ -196,10 +199,10 @@ class Catalogue:
             InvalidInputError: The reason is empty, too long, or not text.
         """
         if not reason.strip():
-            raise InvalidInputError("a yank without a reason", where=str(reference), next_step="say why: --reason TEXT")
+            raise InvalidInputError("a yank needs a reason", where=str(reference), next_step="add the reason")
         check_text(reason, REASON, "reason")
         if "\0" in reason:  # SQLite stores it, PostgreSQL does not
-            raise InvalidInputError("the reason holds a NUL", where=str(reference), next_step="leave it out")
+            raise InvalidInputError("the reason contains a NUL character", where=str(reference), next_step="remove it")
         return self._mark(reference, yanked=True, reason=reason)
 
     def unyank(self, reference: Reference) -> bool:
@@ -260,7 +263,7 @@ class Catalogue:
         """
         if not _LOCK_ID.fullmatch(text):
             raise InvalidInputError(
-                f"{text!r} is no id of a lock",
+                f"invalid lock id {text!r}",
                 next_step="write sha256: and its 64 lower-case hex digits, or at least the first 8",
             )
         query = select(locks.c.id).where(locks.c.id >= text, locks.c.id < f"{text}g").order_by(locks.c.id)
@@ -270,7 +273,7 @@ class Catalogue:
             raise _unknown_lock(text)
         if len(ids) > 1:
             raise InvalidInputError(
-                f"several locks begin with {text}", where=", ".join(ids), next_step="write more of the id"
+                f"several lock ids begin with {text}", where=", ".join(ids), next_step="write more digits of the id"
             )
         return Digest(ids[0])
 
@@ -314,4 +317,4 @@ class Catalogue:
 
 
 def _unknown_lock(text: str) -> UnknownNameError:
-    return UnknownNameError(f"the registry has no lock {text}", next_step="give the lock's file")
+    return UnknownNameError(f"unknown lock {text}", next_step="use the lockfile")

@@ -1,7 +1,7 @@
 """The protocol of catalogues, their entries, and a blob store that reads manifests from a catalogue."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.names import Kind, Name, Reference
-from benchlock.registry.versions.semantic_version import Version, key
+from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import Constraint
 
 
@@ -64,10 +64,10 @@ def version_taken_error(
         new_digest: The digest of the content that was to be published.
     """
     return VersionTakenError(
-        f"{reference.kind}/{reference.name}@{version} is published with other content: "
+        f"{reference.kind}/{reference.name}@{version} is already published with different content: "
         f"{published_digest}, not {new_digest}",
         where=str(reference),
-        next_step="give the new content a new version",
+        next_step="publish the new content under a new version",
     )
 
 
@@ -101,6 +101,10 @@ class CatalogueProtocol(Protocol):
         """Return every version of a name in SemVer order, yanked versions included."""
         ...
 
+    def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
+        """Return the newest version that ``constraint`` admits."""
+        ...
+
     def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
         """Return every published version, or those of one ``kind``."""
         ...
@@ -126,36 +130,6 @@ class CatalogueProtocol(Protocol):
         ...
 
 
-def find_newest(versions: Sequence[Entry], constraint: Constraint | None) -> Entry:
-    """Return the newest of ``versions`` that ``constraint`` admits.
-
-    Without a constraint, this is the newest version that is neither yanked nor a pre-release, or else the newest of
-    all. A constraint that pins a version exactly also admits a yanked version.
-
-    Args:
-        versions: The versions of one name, oldest first; at least one.
-        constraint: The constraint, or ``None``.
-
-    Raises:
-        UnknownNameError: No version is admitted. The message lists the existing versions.
-    """
-    if constraint is None:
-        plain = [entry for entry in versions if entry.yanked is None and not entry.reference.version.prerelease]
-        return (plain or list(versions))[-1]
-    pinned = constraint.pinned is not None
-    admitted = [
-        entry for entry in versions if constraint.admits(entry.reference.version) and (pinned or entry.yanked is None)
-    ]
-    if not admitted:
-        reference = versions[-1].reference
-        existing = ", ".join(str(entry.reference.version) for entry in versions)
-        matching = [entry.reference.version for entry in versions if constraint.admits(entry.reference.version)]
-        raise no_version_error(
-            reference.kind, reference.name, constraint, existing, max(matching, key=key, default=None)
-        )
-    return admitted[-1]
-
-
 def no_version_error(
     kind: Kind, name: Name, constraint: Constraint, existing: str, yanked: Version | None = None
 ) -> UnknownNameError:
@@ -168,12 +142,12 @@ def no_version_error(
         existing: The existing versions, as text for the message.
         yanked: The newest version that would be admitted if it were not yanked.
     """
-    what = f"{kind}/{name} has no version that fits {constraint}"
+    what = f"no version of {kind}/{name} satisfies {constraint}"
     if yanked is None:
-        return UnknownNameError(what, next_step=f"there are: {existing}")
+        return UnknownNameError(what, next_step=f"available: {existing}")
     return UnknownNameError(
-        f"{what} but yanked ones: {yanked} is the newest of them",
-        next_step=f"name it exactly, {kind}/{name}@{yanked}, if you want it all the same; there are: {existing}",
+        f"{what}, except yanked ones (newest: {yanked})",
+        next_step=f"to use it anyway, write {kind}/{name}@{yanked}; available: {existing}",
     )
 
 

@@ -110,8 +110,8 @@ def _key(table: Table) -> list[Column[Any]]:
     return [table.c[column] for column in VERSION]
 
 
-def find_newest_published(connection: Connection, kind: Kind, name: Name, constraint: Constraint | None) -> Reference:
-    """Find the version that ``find_newest`` returns, with index seeks whose number does not depend on the versions.
+def find_newest(connection: Connection, kind: Kind, name: Name, constraint: Constraint | None) -> Reference:
+    """Find the version of ``Catalogue.newest``, with index seeks whose number does not depend on the versions.
 
     Raises:
         UnknownNameError: No version of this name is published, or none is admitted. The message lists the newest.
@@ -137,7 +137,7 @@ def find_newest_published(connection: Connection, kind: Kind, name: Name, constr
             for version in _newest(snapshot, kind, name, constraint.range, "yanked")
             if constraint.admits(version)
         ]
-        existing = f"{', '.join(map(str, newest))} as the newest"
+        existing = f"{', '.join(map(str, newest))} (newest first)"
         raise no_version_error(kind, name, constraint, existing, max(yanked, key=key, default=None))
     return Reference(kind, name, max(candidates, key=key))
 

@@ -219,8 +219,8 @@ def place_of(platform: LockedPlatform) -> tuple[str, ...]:
 def unknown_name(connection: Connection, kind: Kind, name: str) -> UnknownNameError:
     """Return the error for a name without published versions; it suggests the nearest published name."""
     near = find_nearest_name(CatalogueSnapshot(connection, None), kind, name)
-    step = f"did you mean {kind}/{near}?" if near else f"`benchlock list {kind}` lists what is published"
-    return UnknownNameError(f"no {kind} of the name {name!r} is published", where=f"{kind}/{name}", next_step=step)
+    step = f"did you mean {kind}/{near}?" if near else f"`benchlock list {kind}` lists all {kind}s"
+    return UnknownNameError(f"unknown {kind} {name!r}", where=f"{kind}/{name}", next_step=step)
 
 
 def unknown_version(connection: Connection, reference: Reference) -> UnknownNameError:

@@ -248,7 +248,7 @@ class DatabaseStoreLock:
 
     def _timeout(self, patience: float) -> UnavailableError:
         return UnavailableError(
-            f"the store is locked for more than {patience:g} seconds: garbage is being collected",
+            f"the store has been locked by garbage collection for more than {patience:g} seconds",
             where=database_location(self._engine()),
             next_step="try again in a few seconds",
         )

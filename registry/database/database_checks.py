@@ -43,7 +43,7 @@ def find_sqlite_damage(connection: Connection) -> Iterator[str]:
         if finding != _SOUND:
             yield f"SQLite's integrity check: {finding}"
     for table, _, referred, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
-        yield f"SQLite's foreign key check: a row of {table} has no row in {referred}"
+        yield f"SQLite's foreign key check: a row of {table} references a missing row of {referred}"
 
 
 _INDEXES: Final = text("""
@@ -280,7 +280,7 @@ def _refuse_other(engine: Engine, current_owner: str | None, registry: str) -> N
         raise RefusedError(
             "the database belongs to another registry of benchlock",
             where=database_location(engine),
-            next_step="name a database of its own, or restore the folder of the registry that has this one",
+            next_step="use a separate database, or restore the folder of the registry that owns this one",
         )
 
 

@@ -49,13 +49,13 @@ def require_revision(current: str | None, needed: str, where: str) -> None:
         return
     if current is not None and current > needed:
         raise SchemaRevisionError(
-            f"the database schema is at revision {current}, and this benchlock needs the older revision {needed}",
+            f"the database schema is at revision {current}, but this benchlock needs the older revision {needed}",
             where=where,
-            next_step=f"use a benchlock that needs revision {current}, or go back: with the newer benchlock, stop "
+            next_step=f"use a benchlock that needs revision {current}, or downgrade: with the newer benchlock, stop "
             f"every service and run `benchlock db downgrade --to {needed}`",
         )
     raise SchemaRevisionError(
-        f"the database schema is at revision {current}, and this benchlock needs revision {needed}",
+        f"the database schema is at revision {current}, but this benchlock needs revision {needed}",
         where=where,
         next_step="stop every service of this registry, then run `benchlock db upgrade`",
     )
@@ -238,7 +238,7 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         raise  # breaking a rule of the schema is a bug of benchlock, not a problem of the environment
     except DataError as error:
         raise InvalidInputError(
-            f"the database cannot hold that: {error.orig}", next_step="leave out what is no text, or shorten it"
+            f"the database cannot store a value: {error.orig}", next_step="remove invalid characters, or shorten it"
         ) from error
     except (DBAPIError, sqlite3.Error) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
@@ -247,13 +247,13 @@ def translate_errors(engine: Engine) -> Iterator[None]:
             raise damage_error(str(cause).strip(), database_location(engine)) from error
         reason, next_step = dialect.explain_error(cause)
         raise UnavailableError(
-            f"the database cannot be used: {reason}", where=database_location(engine), next_step=next_step
+            f"the database is unavailable: {reason}", where=database_location(engine), next_step=next_step
         ) from error
     except NoConnectionError as error:
         raise UnavailableError(
-            "the database cannot be used: too many ask at once",
+            "the database is busy: too many connections in use",
             where=database_location(engine),
-            next_step="do it again",
+            next_step="try again",
         ) from error
     except StatementError as error:
         if isinstance(error.orig, BenchlockError):
@@ -264,4 +264,4 @@ def translate_errors(engine: Engine) -> Iterator[None]:
 def _too_long(error: Exception) -> TooLongError:
     """Return the error for a text beyond its limit, with the message of the trigger."""
     message = next(line for line in str(getattr(error, "orig", error)).splitlines() if MARK in line)
-    return TooLongError(f"the database does not store that text: {message}", next_step="shorten it")
+    return TooLongError(f"text too long for the database: {message}", next_step="shorten it")

@@ -2,9 +2,10 @@
 
 import threading
 from collections.abc import Callable
-from contextvars import Context, copy_context
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from concurrent.futures import Future
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine
 
@@ -12,44 +13,8 @@ from benchlock.registry.database.engine import hold_write_turn, transaction, tra
 
 T = TypeVar("T")
 _SAVEPOINT: Final = "one_of_several"
-
-
-@dataclass(slots=True, eq=False)
-class _PendingWrite(Generic[T]):
-    """A change that waits for its transaction, the context of its caller, and its outcome."""
-
-    act: Callable[[Connection], T]
-    context: Context = field(default_factory=copy_context)
-    done: tuple[T] | None = None
-    error: Exception | None = None
-
-    def do(self, connection: Connection) -> "tuple[T] | Exception":
-        """Run the change in a savepoint and return its result or its error; an error undoes the change.
-
-        Raises:
-            sqlite3.Error: The transaction cannot continue.
-        """
-        execute = connection.connection.cursor().execute
-        execute(f"SAVEPOINT {_SAVEPOINT}")
-        outcome: tuple[T] | Exception
-        try:
-            with translate_errors(connection.engine):
-                outcome = (self.context.run(self.act, connection),)
-        except Exception as error:  # noqa: BLE001 - the caller's thread raises it
-            execute(f"ROLLBACK TO {_SAVEPOINT}")
-            outcome = error
-        execute(f"RELEASE {_SAVEPOINT}")
-        return outcome
-
-    @property
-    def is_over(self) -> bool:
-        return self.done is not None or self.error is not None
-
-    def result(self) -> T:
-        if self.done is None:
-            assert self.error is not None
-            raise self.error
-        return self.done[0]
+_Changes = dict[Future[Any], Callable[[Connection], Any]]
+"""Changes by the future of their results."""
 
 
 class GroupCommit:
@@ -63,7 +28,7 @@ class GroupCommit:
         """Create the group commit of the database ``engine``."""
         self._engine = engine
         self._own = threading.Lock()
-        self._waiting: dict[_PendingWrite[Any], None] = {}
+        self._waiting: _Changes = {}
 
     def do(self, act: Callable[[Connection], T]) -> T:
         """Run ``act`` in a write transaction and return its result or raise its error.
@@ -72,40 +37,50 @@ class GroupCommit:
 
         Raises:
             UnavailableError: The database cannot be used, or other writers did not end in time. If others were about to
-                run
-                the change, it may still be committed.
+                run the change, it may still be committed.
         """
         if self._engine.dialect.name == "postgresql":  # writers wait for each other in the server
             with write_transaction(self._engine) as connection:
                 return act(connection)
-        change = _PendingWrite(act)
+        result, context = Future[T](), copy_context()
+        change = {result: lambda connection: context.run(act, connection)}
         with self._own:
-            self._waiting[change] = None
+            self._waiting |= change
         try:
             with hold_write_turn(self._engine):
-                if not change.is_over:
-                    self._write(self._collect_waiting(change))
+                if not result.done():
+                    self._write(change)
         finally:
             with self._own:
-                self._waiting.pop(change, None)
-        return change.result()
+                self._waiting.pop(result, None)
+        return result.result()
 
-    def _collect_waiting(self, change: _PendingWrite[Any]) -> list[_PendingWrite[Any]]:
-        """Return this change and all waiting changes, and remove them from the waiting ones."""
+    def _write(self, change: _Changes) -> None:
+        """Run ``change`` and all waiting changes in one transaction, and set their results once it is committed."""
         with self._own:
-            self._waiting.pop(change, None)
-            others = list(self._waiting)
-            self._waiting.clear()
-        return [change, *others]
-
-    def _write(self, batch: list[_PendingWrite[Any]]) -> None:
+            batch, self._waiting = change | self._waiting, {}
         try:
             with transaction(self._engine) as connection:
-                outcomes = [change.do(connection) for change in batch]
+                outcomes = [_attempt(connection, result, act) for result, act in batch.items()]
         except Exception as error:  # noqa: BLE001 - the transaction failed as a whole, for every change
-            outcomes = [error] * len(batch)
-        for change, outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, Exception):
-                change.error = outcome
-            else:
-                change.done = outcome
+            outcomes = [partial(result.set_exception, error) for result in batch]
+        for set_outcome in outcomes:
+            set_outcome()
+
+
+def _attempt(connection: Connection, result: Future[T], act: Callable[[Connection], T]) -> Callable[[], None]:
+    """Run a change in a savepoint; an error undoes it. Return the function that sets its result or its error.
+
+    Raises:
+        sqlite3.Error: The transaction cannot continue.
+    """
+    execute = connection.connection.cursor().execute
+    execute(f"SAVEPOINT {_SAVEPOINT}")
+    try:
+        with translate_errors(connection.engine):
+            set_outcome = partial(result.set_result, act(connection))
+    except Exception as error:  # noqa: BLE001 - the caller's thread raises it
+        execute(f"ROLLBACK TO {_SAVEPOINT}")
+        set_outcome = partial(result.set_exception, error)
+    execute(f"RELEASE {_SAVEPOINT}")
+    return set_outcome

@@ -58,8 +58,8 @@ def parse_address(text: str) -> URL:
         url = make_url(text)
     if url is None or url.drivername not in SCHEMES or not url.database or set(_SECRET) & set(url.query):
         raise InvalidInputError(
-            "that is no address of a PostgreSQL database",
-            next_step="write postgresql://USER@HOST:PORT/DATABASE; a password goes before the @, or into ~/.pgpass",
+            "invalid PostgreSQL URL",
+            next_step="write postgresql://USER@HOST:PORT/DATABASE; write a password before the @ or in ~/.pgpass",
         )
     return url.set(drivername=DRIVER)
 
@@ -91,7 +91,7 @@ def open_address(url: URL) -> Engine:
         )
     except ModuleNotFoundError as error:
         raise UnavailableError(
-            f"the driver of PostgreSQL is not installed: {error.name}", next_step="pip install 'psycopg[binary]'"
+            f"the PostgreSQL driver is not installed: {error.name}", next_step="pip install 'psycopg[binary]'"
         ) from error
     event.listen(engine, "begin", _begin)
     return engine
@@ -99,14 +99,14 @@ def open_address(url: URL) -> Engine:
 
 def explain_error(error: BaseException | None) -> tuple[str, str]:
     """Return the reason of a PostgreSQL error, and the next step."""
-    lines = str(error).strip().splitlines() or ["no reason was given"]
+    lines = str(error).strip().splitlines() or ["unknown reason"]
     state: str | None = getattr(error, "sqlstate", None)
     reason = "; ".join(line.strip() for line in lines) if state is None else lines[0]
     steps = _BY_TEXT if state is None else _BY_STATE
     matching_steps = (
         step for sign, step in steps.items() if (sign in reason if state is None else state.startswith(sign))
     )
-    return reason, next(matching_steps, "check that the server runs, and that the address is right")
+    return reason, next(matching_steps, "check that the server is running and that the URL is correct")
 
 
 def is_damage(error: BaseException | None) -> bool:
@@ -115,9 +115,9 @@ def is_damage(error: BaseException | None) -> bool:
     return state is not None and state.startswith("XX")
 
 
-_USER = "give the right user and password: in the address, in PGPASSWORD or in ~/.pgpass"
-_MISSING = "make the database on the server: createdb NAME"
-_CROWDED = "let the server have more connections (max_connections), or end some"
+_USER = "correct user and password, in the URL, in PGPASSWORD or in ~/.pgpass"
+_MISSING = "create the database on the server: createdb NAME"
+_CROWDED = "increase max_connections of the server, or close connections"
 _BY_TEXT: Final = {  # a failed connection has no SQLSTATE
     "password": _USER,
     "authentication": _USER,
@@ -129,13 +129,13 @@ _BY_TEXT: Final = {  # a failed connection has no SQLSTATE
 _BY_STATE: Final = {
     "28": _USER,
     "3D": _MISSING,
-    "42501": "let the user make and use tables in the database: ALTER DATABASE NAME OWNER TO USER",
-    "53100": "free disk space on the server and do it again: nothing that was stored is lost",
+    "42501": "permit the user to create tables in the database: ALTER DATABASE NAME OWNER TO USER",
+    "53100": "free disk space on the server and try again: no stored data is lost",
     "53300": _CROWDED,
-    "54000": "shorten its names and paths: an index holds some 2,700 bytes of a row",
-    "55P03": "another writer did not end in time: do it again",
-    "25P03": "this writer was too slow, and the server ended it: do it again, nothing was written",
-    "25006": "name the server that takes writes, not a standby of it",
+    "54000": "shorten names and paths: an index entry has at most about 2,700 bytes",
+    "55P03": "another writer did not finish in time: try again",
+    "25P03": "this transaction was too slow and was aborted by the server: try again, nothing was written",
+    "25006": "use the primary server, not a standby",
 }
 
 
@@ -208,5 +208,5 @@ def require_protection(connection: Connection) -> None:
         if not connection.execute(_IS_PROTECTED, values).scalar():
             raise UnavailableError(
                 "the lock that protects stored blobs from garbage collection was lost: its database session ended",
-                next_step="do it again: nothing was recorded, and blobs that are still stored are not sent again",
+                next_step="try again: nothing was recorded, and stored blobs are not sent again",
             )

@@ -16,7 +16,7 @@ from functools import cache
 from itertools import groupby, islice
 from typing import Any, Final
 
-from sqlalchemy import Connection, MetaData, Select, Table, bindparam, insert, literal_column, select
+from sqlalchemy import Connection, Insert, MetaData, Select, Table, bindparam, insert, literal_column, select
 
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
@@ -124,12 +124,12 @@ def insert_record(connection: Connection, table: Table, values: Values, parts: P
     """
     parts = [(part, rows) for part, rows in parts if rows]
     for part, rows in parts:
-        connection.execute(insert(part), rows)
-    connection.execute(insert(table), values)
+        connection.execute(_insert(part), rows)
+    connection.execute(_insert(table), values)
     # Rows before the entry: on PostgreSQL, their triggers make this transaction the only writer if it was not before.
     digest = digest_record({part.name: rows for part, rows in parts} | {table.name: [values]})
     head = read_head(connection)
-    connection.execute(insert(record_chain), chain_entry(head, table.name, _key(table, values), digest))
+    connection.execute(_insert(record_chain), chain_entry(head, table.name, _key(table, values), digest))
 
 
 def read_head(connection: Connection) -> Head:
@@ -224,7 +224,7 @@ def find_differences(
             if place not in digests:
                 yield damage_error("a record is missing", name(*place))
             elif digests[place] != row.digest:
-                what = f"a record has the digest {digests[place]}, and it was recorded with {row.digest}"
+                what = f"a record has the digest {digests[place]}, but was recorded with {row.digest}"
                 yield damage_error(what, name(*place))
     for place in digests.keys() - chained:
         yield damage_error("a record is not in the chain of records", name(*place))
@@ -256,7 +256,7 @@ def walk_chain(connection: Connection, noted: Head | None = None) -> Iterator[Da
             if noted is not None and noted.seq == head.seq and noted.link != head.link:
                 yield damage_error(f"entry {head.seq} of the chain has the link {head.link}, not {noted.link} as noted")
     if noted is not None and noted.seq > head.seq:
-        yield damage_error(f"the chain of records has {head.seq} entries, and {noted.seq} were noted")
+        yield damage_error(f"the chain of records has {head.seq} entries, but {noted.seq} were noted")
 
 
 def find_missing(connection: Connection, kind: RecordKind) -> Iterator[DamagedDatabaseError]:
@@ -336,6 +336,12 @@ def _link(before: str, kind: str, key: str, digest: str) -> Digest:
 
 def _key(table: Table, values: Values) -> str:
     return " ".join(str(values[column]) for column in _key_columns(table))
+
+
+@cache
+def _insert(table: Table) -> Insert:
+    """Return the statement for a table. It is cached, because building it takes longer than executing it."""
+    return insert(table)
 
 
 @cache

@@ -100,9 +100,9 @@ def hold_thread_turn(engine: Engine) -> Iterator[None]:
     turn: FairLock = engine.get_execution_options()[_TURN]
     if not turn.acquire(BUSY_TIMEOUT_MS / 1000):
         raise UnavailableError(
-            "the database cannot be used: others write for too long",
+            "the database is busy: other writers hold the lock for too long",
             where=str(engine.url.database),
-            next_step="do it again",
+            next_step="try again",
         )
     try:
         yield
@@ -139,10 +139,10 @@ def explain_error(error: BaseException | None) -> tuple[str, str]:
     """Return the reason of an SQLite error, and the next step."""
     name = getattr(error, "sqlite_errorname", "")
     if name in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"):  # the second: no space for the shared memory file
-        return "the disk is full", "free disk space and do it again: nothing that was stored is lost"
+        return "the disk is full", "free disk space and try again: no stored data is lost"
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY")):
-        return f"{error}", "its folder must exist, and you must be allowed to write there: readers do so too"
-    return f"{error}", "check that its folder exists and can be written, and that the disk is not full"
+        return f"{error}", "check that its folder exists and is writable, also for readers"
+    return f"{error}", "check that its folder exists and is writable, and that the disk is not full"
 
 
 def is_damage(error: BaseException | None) -> bool:

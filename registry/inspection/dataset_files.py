@@ -26,7 +26,7 @@ from benchlock.registry.manifests import Dataset, Split
 from benchlock.registry.text.problems import Problems
 
 _LABEL = "label"
-_LINES = "write one object a line"
+_LINES = "write one object per line"
 _NUMBERS = "biuf"
 _READ = "biufcSU"
 """The kinds of array elements that samples may have, as letters of NumPy: numbers, byte strings and texts."""
@@ -47,14 +47,14 @@ def check_npz(split: Split, content: DraftContent, where: str) -> int:
         try:
             arrays = {array.name: array for array in read_arrays(stream)}
         except MalformedError as error:
-            raise content.error(f"{path} is no npz file: {error}", f"{where}.file") from error
+            raise content.error(f"{path} is not a valid npz file: {error}", f"{where}.file") from error
     for name, key in keys.items():
         place = f"{where}.fields.{name}"
         if key not in arrays:
             raise content.error(f"{path} has no array {key!r}", place, f"it has {', '.join(arrays) or 'none'}")
         if arrays[key].holds_objects:
-            what = f"the array {key!r} of {path} is of objects, which are a pickle and execute code when they are read"
-            raise content.error(what, place, "save it with a type of numbers")
+            what = f"the array {key!r} of {path} contains objects, a pickle that executes code when it is read"
+            raise content.error(what, place, "save it with a numeric type")
         if fault := _array_fault(arrays[key], name):
             raise content.error(f"the array {key!r} of {path} {fault}", place, "save it with another type or shape")
     counts = {key: arrays[key].shape[0] if arrays[key].shape else 0 for key in keys.values()}
@@ -70,10 +70,10 @@ def _array_fault(array: ArrayHeader, field: str) -> str | None:
     if not array.shape:
         return "has no axis of samples"
     if kind not in _READ:
-        return f"is of {array.descr!r}, where numbers or texts are expected"
+        return f"has the type {array.descr!r}; numbers or texts are expected"
     has_rows = len(array.shape) > 1
     if field == _LABEL and kind not in (_NUMBERS if has_rows else _NUMBERS + "U"):
-        return f"is of {array.descr!r}, which is no label"
+        return f"has the type {array.descr!r}, which is not valid for labels"
     return None
 
 
@@ -98,8 +98,8 @@ def check_jsonl(split: Split, content: DraftContent, classes: Classes | None, wh
                     has_label = _read_line(line, number, keys, classes, content.where(path))
                     labelled = has_label if labelled is None else labelled
                     if labelled != has_label:
-                        what = f"line {number}: some samples have a label, and some have none"
-                        raise content.error(what, path, "label all of them, or none")
+                        what = f"line {number}: some samples have a label and some do not"
+                        raise content.error(what, path, "label all samples or none")
     except (OSError, EOFError, zlib.error) as error:
         raise content.error(f"{path} cannot be unpacked: {error}", f"{where}.file") from error
     return count
@@ -109,17 +109,17 @@ def _read_line(line: bytes, number: int, keys: Mapping[str, str], classes: Class
     """Check one line, and return whether it has a label.
 
     Raises:
-        InvalidInputError: the line is not a sample.
+        InvalidInputError: The line is not a sample.
     """
     try:
         record = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInputError(f"line {number} is no JSON: {error}", where=where, next_step=_LINES) from error
+        raise InvalidInputError(f"line {number} is not valid JSON: {error}", where=where, next_step=_LINES) from error
     for name, key in keys.items():
         if not isinstance(record, dict) or key not in record:
             raise InvalidInputError(f"line {number} has no {key!r}", where=where, next_step="write every field")
         if name != _LABEL and not isinstance(record[key], str | int | float | list):
-            what = f"line {number}: {key!r} is no text, number or list of numbers"
+            what = f"line {number}: {key!r} is not a text, number or list of numbers"
             raise InvalidInputError(what, where=where, next_step="write one of these")
     label = record.get(keys[_LABEL]) if _LABEL in keys else None
     if label is not None and (fault := label_fault(label, classes)):
@@ -140,7 +140,7 @@ def check_parquet(split: Split, content: DraftContent, where: str) -> int:
         try:
             footer = read_footer(stream)
         except MalformedError as error:
-            raise content.error(f"{path} is no parquet file: {error}", f"{where}.file") from error
+            raise content.error(f"{path} is not a valid parquet file: {error}", f"{where}.file") from error
     for name, key in _keys(split).items():
         place = f"{where}.fields.{name}"
         column = footer.column(key)
@@ -148,8 +148,8 @@ def check_parquet(split: Split, content: DraftContent, where: str) -> int:
             known = ", ".join(each.name for each in footer.columns)
             raise content.error(f"{path} has no column {key!r}", place, f"it has {known or 'none'}")
         if column.parts:
-            step = f"name one of {', '.join(f'{key}.{part.name}' for part in column.parts)}"
-            raise content.error(f"the column {key!r} of {path} has parts", place, step)
+            step = f"write one of {', '.join(f'{key}.{part.name}' for part in column.parts)}"
+            raise content.error(f"the column {key!r} of {path} is nested", place, step)
     return footer.rows
 
 
@@ -168,7 +168,7 @@ _WAV = 12  # bytes of the header of a WAV file
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """An index of the format `form`, and the files and classes that its rows are compared with."""
+    """An index of the format ``form``, and the files and classes that its rows are compared with."""
 
     path: str
     form: str
@@ -191,7 +191,7 @@ class _Index:
         sample = posixpath.normpath(posixpath.join(posixpath.dirname(self.path), name))
         if sample not in self.content.files:
             if not self.content.is_untaken(sample):
-                yield self.content.error(f"{sample} is none of the files", line, "correct the path, or add the file")
+                yield self.content.error(f"{sample} is not in files", line, "correct the path, or add the file")
         elif self.form == "wav-index":
             digest = self.content.files[sample].digest
             if digest in self.sounds:  # a file that many samples share is read once
@@ -201,7 +201,7 @@ class _Index:
             if start[:4] == b"RIFF" and start[8:] == b"WAVE":
                 self.sounds.add(digest)
             else:
-                yield self.content.error(f"{sample} is no WAV file", line, "convert it to WAV")
+                yield self.content.error(f"{sample} is not a WAV file", line, "convert it to WAV")
 
 
 def check_index(
@@ -210,7 +210,7 @@ def check_index(
     """Check the files and labels of each row, and return the number of rows.
 
     Args:
-        form: The format of the dataset: `image-index` or `wav-index`.
+        form: The format of the dataset: ``image-index`` or ``wav-index``.
         split: The split.
         content: The files of the draft.
         classes: The classes of the dataset; None if it names no labels.
@@ -225,8 +225,8 @@ def check_index(
         for column in ("label", "mask"):
             is_present = bool((row.get(column) or "").strip())
             if presence.setdefault(column, is_present) != is_present:
-                what = f"some samples have a {column}, and some have none"
-                errors.append(content.error(what, line, "label all of them, or none"))
+                what = f"some samples have a {column} and some do not"
+                errors.append(content.error(what, line, "label all samples or none"))
         for error in errors[: max(SHOWN - wrong, 0)]:
             problems.add(error)
         wrong += len(errors)
@@ -254,14 +254,14 @@ def _rows(path: str, content: DraftContent, where: str) -> Iterator[dict[str, st
                 raise content.error(f"{path} has no column 'path'", where, "write the columns path,label")
             for name in names:
                 if meant := _meant_column(name, names):
-                    what = f"{path} has a column {name!r}, which nothing reads"
+                    what = f"{path} has an unknown column {name!r}"
                     raise content.error(what, where, f"did you mean {meant!r}?")
             for row in reader:
                 if not row["path"]:
-                    raise content.error(f"line {reader.line_num} has no path", path, "write one sample a line")
+                    raise content.error(f"line {reader.line_num} has no path", path, "write one sample per line")
                 yield row
         except (csv.Error, UnicodeDecodeError) as error:
-            raise content.error(f"{path} is no CSV in UTF-8: {error}", where) from error
+            raise content.error(f"{path} is not UTF-8 CSV: {error}", where) from error
 
 
 _UBYTE = 0x08
@@ -313,7 +313,7 @@ def _classes(dataset: Dataset, content: DraftContent) -> Classes | None:
     with content.open(dataset.labels, "labels") as stream:
         classes = read_classes(read_whole(stream, BUDGET.document), content.where("labels"))
     if not classes.count:
-        raise content.error(f"{dataset.labels} names no class", "labels", "write one name a line")
+        raise content.error(f"{dataset.labels} has no class names", "labels", "write one name per line")
     return classes
 
 
@@ -335,7 +335,9 @@ def _idx_sizes(path: str, content: DraftContent, where: str) -> tuple[int, ...]:
         try:
             return idx_sizes(stream)
         except MalformedError as error:
-            raise content.error(f"{path} is no idx file", where, "write it as MNIST's files are") from error
+            raise content.error(
+                f"{path} is not a valid idx file", where, "write it in the format of the MNIST files"
+            ) from error
 
 
 def idx_sizes(stream: BinaryIO) -> tuple[int, ...]:
@@ -344,13 +346,13 @@ def idx_sizes(stream: BinaryIO) -> tuple[int, ...]:
     The header has two zero bytes, a type, the number of sizes, and the sizes in big-endian order.
 
     Raises:
-        MalformedError: the file is not in idx format.
+        MalformedError: The file is not in idx format.
     """
     try:
         zero, of_type, count = struct.unpack(">HBB", stream.read(4))
         sizes: tuple[int, ...] = struct.unpack(f">{count}I", stream.read(4 * count))
     except (struct.error, OSError, EOFError, zlib.error) as error:
-        raise MalformedError("its header breaks off") from error
+        raise MalformedError("its header is truncated") from error
     if zero != 0 or of_type < _UBYTE or not sizes:
-        raise MalformedError("it does not begin as one")
+        raise MalformedError("its first bytes do not match")
     return sizes

@@ -20,8 +20,8 @@ def with_trees(listed: Mapping[str, Descriptor], store: BlobReader) -> dict[str,
     """Add the files inside its trees to the files and trees of a manifest.
 
     Raises:
-        InvalidInputError: the listing of a tree is malformed, or exceeds the limits of trees.
-        IntegrityError: the listing of a tree is absent or damaged, or its sizes have another sum.
+        InvalidInputError: The listing of a tree is malformed, or exceeds the limits of trees.
+        IntegrityError: The listing of a tree is absent or damaged, or its sizes have another sum.
     """
     files: dict[str, Descriptor] = {}
     for path, blob in listed.items():
@@ -42,7 +42,7 @@ class UnavailableFileError(InvalidInputError):
 class DraftContent:
     """The blobs of one draft.
 
-    `name` is the name of its manifest in errors. `untaken` has the paths that could not be ingested.
+    ``name`` is the name of its manifest in errors. ``untaken`` has the paths that could not be ingested.
     """
 
     name: str
@@ -69,9 +69,9 @@ class DraftContent:
         return any(path == untaken or (untaken.endswith("/") and path.startswith(untaken)) for untaken in self.untaken)
 
     def refuse_untaken(self, path: str) -> None:
-        """Raise `UnavailableFileError` if the path could not be ingested."""
+        """Raise ``UnavailableFileError`` if the path could not be ingested."""
         if self.is_untaken(path):
-            raise UnavailableFileError(f"{path} was not taken in", where=self.where(path))
+            raise UnavailableFileError(f"{path} could not be stored", where=self.where(path))
 
     def path_of(self, digest: Digest) -> str | None:
         """Return the path of a file with these bytes; None if there is none."""
@@ -83,14 +83,14 @@ class DraftContent:
 
     @contextmanager
     def open(self, path: str, wanted_by: str) -> Iterator[BinaryIO]:
-        """Open the file at `path`; `wanted_by` is the place in the manifest that refers to it.
+        """Open the file at ``path``; ``wanted_by`` is the place in the manifest that refers to it.
 
         Raises:
-            InvalidInputError: no file of the draft has that path, or reading it exceeds the budget of a file.
+            InvalidInputError: No file of the draft has that path, or reading it exceeds the budget of a file.
         """
         if path not in self.files:
             self.refuse_untaken(path)
-            what = f"{path} is none of the files"
+            what = f"{path} is not in files"
             raise EchoError(what, where=self.where(wanted_by), next_step="correct the path, or add the file")
         with self.store.open(self.files[path].digest) as stream:
             try:
@@ -101,7 +101,7 @@ class DraftContent:
 
     @contextmanager
     def unpacked(self, path: str, wanted_by: str) -> Iterator[BinaryIO]:
-        """Open a file like `open`, decompressed if it begins like gzip."""
+        """Open a file like ``open``, decompressed if it begins like gzip."""
         with self.open(path, wanted_by) as stream:
             packed = stream.read(len(_GZIP)) == _GZIP
             stream.seek(0)

@@ -34,7 +34,7 @@ _TENSORFLOW = re.compile(
 )
 """Operations of TensorFlow that reach files, processes or Python.
 
-`SaveV2`, `RestoreV2` and related operations are in every SavedModel, and only read and write checkpoints.
+``SaveV2``, ``RestoreV2`` and related operations are in every SavedModel, and only read and write checkpoints.
 """
 _FLEX = "Flex"
 """The prefix of an operation of TensorFlow in TFLite."""
@@ -60,7 +60,7 @@ def tensorflow_operations(stream: BinaryIO, size: int, *, saved_model: bool) -> 
     """Return the operations of a SavedModel, or of a frozen graph, that execute code.
 
     Raises:
-        MalformedError: the file is neither.
+        MalformedError: The file is neither.
     """
     return _select(_operations(whole_message(stream, size), "saved_model" if saved_model else "graph"))
 
@@ -69,7 +69,7 @@ def tflite_operations(stream: BinaryIO, size: int) -> tuple[str, ...]:
     """Return the operations of TensorFlow in a TFLite graph that execute code.
 
     Raises:
-        MalformedError: the file is not a TFLite graph.
+        MalformedError: The file is not a TFLite graph.
     """
     return _select(name.removeprefix(_FLEX) for name in custom_operations(stream, size))
 
@@ -101,7 +101,7 @@ _LAMBDA = re.compile(rb'"(?:class_name|registered_name)"\s*:\s*"(?:Lambda|__lamb
 _REACHING = r"io\.[^\"]*|[^\"]*(?:file|py_func|numpy_function|load_)[^\"]*"
 _FUNCTION = re.compile(_REACHING)
 _FUNCTION_IN_HDF5 = re.compile(rb'"function"\s*:\s*"(?:' + _REACHING.encode() + rb')"')
-"""Functions of TensorFlow that reach files or Python, which a layer `TFOpLambda` calls by name."""
+"""Functions of TensorFlow that reach files or Python, which a layer ``TFOpLambda`` calls by name."""
 _ESCAPED = re.compile(rb"\\u00[2-6][0-9a-fA-F]")
 _OVERLAP = 256
 _LARGEST_UNPACKED = 1 << 26  # bytes
@@ -133,7 +133,7 @@ def list_code_reasons(stream: BinaryIO, *, torchscript: bool = False) -> tuple[s
     """Return why reading the file would execute code, as sentences without a subject; empty if it would not.
 
     A PyTorch archive is a zip file with a pickle inside. TorchScript has an archive of that form too, but its unpickler
-    calls nothing: with `torchscript` such an archive passes.
+    calls nothing: with ``torchscript`` such an archive passes.
     """
     return tuple(dict.fromkeys(_reasons(meter_stream(stream), torchscript=torchscript, depth=0)))
 
@@ -147,11 +147,11 @@ def list_model_code_reasons(
         stream: The file.
         path: Its path inside the model.
         size: Its size in bytes.
-        model_format: The model's `format`.
+        model_format: The model's ``format``.
         is_graph: Whether the framework loads the file, or a tree around it, as the model's graph.
 
     Raises:
-        MalformedError: the file is a graph, but not of its format; `GRAPH_FORMS` has the name of the format.
+        MalformedError: The file is a graph, but not of its format; ``GRAPH_FORMS`` has the name of the format.
     """
     reasons = list(list_code_reasons(stream, torchscript=model_format == "torchscript"))
     try:
@@ -162,11 +162,11 @@ def list_model_code_reasons(
         operations = ()
     except _UNREADABLE as error:
         operations = ()
-        reasons.append(f"has operations that cannot be looked into: {error}")
+        reasons.append(f"has operations that cannot be inspected: {error}")
     if operations:
-        reasons.append(f"has operations that reach files, processes or Python: {', '.join(operations)}")
+        reasons.append(f"has operations that access files, processes or Python: {', '.join(operations)}")
     if is_graph and posixpath.basename(path) in _UNREAD_SAVED_MODELS:
-        reasons.append("is a SavedModel in a form that nobody looks into")
+        reasons.append("is a SavedModel in a form that cannot be inspected")
     return tuple(reasons)
 
 
@@ -191,7 +191,7 @@ def _torchscript_operations(stream: BinaryIO) -> tuple[str, ...]:
     with archive:
         for member in archive.infolist():
             if member.filename.endswith("/model.json"):
-                raise MalformedError("its form is older than PyTorch 1.4")
+                raise MalformedError("its format is older than PyTorch 1.4")
             if member.filename.endswith(".py"):
                 with archive.open(member) as content:
                     source = read_whole(meter_stream(cast("BinaryIO", content)), BUDGET.document)
@@ -202,7 +202,7 @@ def _torchscript_operations(stream: BinaryIO) -> tuple[str, ...]:
 def _reasons(stream: BinaryIO, *, torchscript: bool = False, depth: int) -> Iterator[str]:
     """Yield why reading a file, or a member of an archive, would execute code."""
     if depth > BUDGET.depth:
-        yield f"holds archives inside one another, more than {BUDGET.depth} deep, which nobody looks into"
+        yield f"contains archives nested more than {BUDGET.depth} levels deep, which are not inspected"
         return
     start = stream.read(len(_HDF5))
     # A file counts as an archive by its end too, a member of an archive only by its beginning.
@@ -254,7 +254,7 @@ def _in_zip(archive: zipfile.ZipFile, *, torchscript: bool, depth: int) -> Itera
                         _in_config(inner) if member.filename == "config.json" else _reasons(inner, depth=depth + 1)
                     )
             except _UNREADABLE as error:
-                yield f"holds {member.filename!a}, which cannot be looked into: {error}"
+                yield f"contains {member.filename!a}, which cannot be inspected: {error}"
 
 
 def _in_tar(stream: BinaryIO, depth: int) -> Iterator[str]:
@@ -277,7 +277,7 @@ def _in_compressed(unpacker: Any, stream: BinaryIO, depth: int) -> Iterator[str]
     except _UNREADABLE:
         return
     if stream.read(1) or len(content) == _LARGEST_UNPACKED:
-        yield "is compressed, and too large to be looked into"
+        yield "is compressed and too large to inspect"
         return
     yield from _reasons(io.BytesIO(content), depth=depth + 1)
 
@@ -287,10 +287,10 @@ def _in_array(stream: BinaryIO) -> Iterator[str]:
     try:
         array = read_array(stream, "it")
     except MalformedError:
-        yield "begins as an array whose header cannot be read"
+        yield "begins like an array, but its header cannot be read"
         return
     if array.holds_objects:
-        yield "is an array of objects, which are a pickle"
+        yield "is an array of objects, a pickle"
 
 
 def _in_config(stream: BinaryIO) -> Iterator[str]:
@@ -302,7 +302,7 @@ def _in_layers(value: object) -> Iterator[str]:
     """Yield the reasons in a Keras configuration, at any depth."""
     if isinstance(value, dict):
         if {value.get("class_name"), value.get("registered_name")} & {"Lambda", "__lambda__"}:
-            yield "has a Lambda layer, which holds code"
+            yield "has a Lambda layer, which contains code"
         function = value.get("function")
         if isinstance(function, str) and _FUNCTION.fullmatch(function):
             yield f"calls TensorFlow's {function}"
@@ -318,7 +318,7 @@ def _in_layers(value: object) -> Iterator[str]:
 
 
 def _is_builtin_function(name: object) -> bool:
-    """Return whether Python has a built-in function of this name, such as `eval`; Keras has none with such a name."""
+    """Return whether Python has a built-in function of this name, such as ``eval``; Keras has none with such a name."""
     return isinstance(name, str) and isinstance(getattr(builtins, name, None), BuiltinFunctionType)
 
 
@@ -331,12 +331,12 @@ def _in_hdf5(stream: BinaryIO) -> Iterator[str]:
     while chunk := stream.read(1 << 20):
         window = overlap + chunk
         if _LAMBDA.search(window):
-            yield "has a Lambda layer, which holds code"
+            yield "has a Lambda layer, which contains code"
             return
         if _FUNCTION_IN_HDF5.search(window):
-            yield "calls a function of TensorFlow that reaches files or Python"
+            yield "calls a function of TensorFlow that accesses files or Python"
             return
         if _ESCAPED.search(window):
-            yield "spells letters of its configuration as escapes, which hide what it is"
+            yield "hides its configuration with escaped letters"
             return
         overlap = window[-_OVERLAP:]

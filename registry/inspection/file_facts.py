@@ -16,7 +16,7 @@ class ComparedLabels:
         model: The path of the model's labels file.
         dataset: The path of the dataset's labels file.
         offset: Class index minus dataset label.
-        categories: Whether the dataset's file has COCO annotations, whose `categories` name the labels.
+        categories: Whether the dataset's file has COCO annotations, whose ``categories`` name the labels.
     """
 
     output: int
@@ -28,7 +28,7 @@ class ComparedLabels:
 
 @dataclass(frozen=True, slots=True)
 class ResampledField:
-    """A field of the dataset that the input `index` of the model resamples: its file, the key in it, and its format."""
+    """The file, key and format of a dataset field that the input ``index`` of the model resamples."""
 
     index: int
     path: str
@@ -65,7 +65,7 @@ class FileQuestions:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A name at index `expected` in the dataset, and at `found` in the model after subtraction of the offset."""
+    """A name at index ``expected`` in the dataset, and at ``found`` in the model after subtraction of the offset."""
 
     name: str
     expected: int
@@ -89,10 +89,10 @@ class LabelComparison:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """The answers to `FileQuestions`.
+    """The answers to ``FileQuestions``.
 
     Attributes:
-        label_columns: Which of the columns `label` and `mask` have a value in the first sample of the index.
+        label_columns: Which of the columns ``label`` and ``mask`` have a value in the first sample of the index.
         compared: One comparison per question.
         wheels: The wheels of each lock of wheels, by its path.
         without_rate: The inputs that would resample sounds as numbers.

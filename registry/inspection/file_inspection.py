@@ -28,16 +28,16 @@ _ABSENT = ("", "todo", "unknown", "none", "n/a", "na", "tbd", "unlicensed", "-",
 
 @lru_cache(256)
 def check_license(text: str) -> str | None:
-    """Return what is unusual about a licence; None for a canonical SPDX expression or an identifier in `OTHERS`.
+    """Return what is unusual about a licence; None for a canonical SPDX expression or an identifier in ``OTHERS``.
 
     Raises:
-        InvalidInputError: the text says that there is no licence.
+        InvalidInputError: The text says that there is no licence.
     """
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression  # noqa: PLC0415 - a table
 
     if text.strip().lower() in _ABSENT:
         raise InvalidInputError(
-            f"the license is {text!r}, which is none",
+            f"invalid license {text!r}",
             next_step=f"write the SPDX expression of the files' licence, or one of {', '.join(OTHERS)}",
         )
     if text in OTHERS:
@@ -45,8 +45,8 @@ def check_license(text: str) -> str | None:
     try:
         proper = canonicalize_license_expression(text)
     except InvalidLicenseExpression:
-        return f"the license {text!r} is no SPDX expression, by which others would know it"
-    return None if proper == text else f"the license {text!r} is spelled {proper!r} by SPDX"
+        return f"the license {text!r} is not an SPDX expression"
+    return None if proper == text else f"the SPDX spelling of the license {text!r} is {proper!r}"
 
 
 def inspect_manifest(
@@ -89,7 +89,7 @@ def _check_license(manifest: Manifest, content: DraftContent, warn: Callable[[st
 
 
 _MAX_REPORTED: Final = 1000
-"""Maximum number of problems, and of warnings, that are reported; each has at most `_MAX_TEXT` characters."""
+"""Maximum number of problems, and of warnings, that are reported; each has at most ``_MAX_TEXT`` characters."""
 _MAX_TEXT: Final = 4096
 _SHOWN: Final = 3
 
@@ -115,7 +115,7 @@ def find_code(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any] |
     model, content = _read(arguments, blobs)
     assert isinstance(model, Model)
     for path in (path for listed in arguments["paths"] for path in content.inside(listed)):
-        step = "ask its author for the weights alone, or for unsafe: true in the manifest"
+        step = "ask its author for a file with weights only, or for unsafe: true in the manifest"
         with content.open(path, path) as stream:
             try:
                 reasons = list_model_code_reasons(
@@ -123,7 +123,9 @@ def find_code(arguments: dict[str, Any], blobs: CallerBlobs) -> dict[str, Any] |
                 )
             except MalformedError as error:
                 what = f"{path} of {content.name} {describe_mismatch(stream, GRAPH_FORMS[model.format], error)}"
-                return pack_error(_shorten(InvalidInputError(what, where=path, next_step="ask its author for it")))
+                return pack_error(
+                    _shorten(InvalidInputError(what, where=path, next_step="ask its author for a valid file"))
+                )
         if reasons:
             what = f"{path} of {content.name} executes code when it is read: it {'; it '.join(reasons)}"
             return pack_error(_shorten(InvalidInputError(what, where=path, next_step=step)))
@@ -144,8 +146,8 @@ def _check_sent(content: DraftContent, blobs: CallerBlobs) -> dict[str, Any]:
     The sum of the sizes in a tree was checked when the tree was read.
 
     Raises:
-        InvalidInputError: a file has another size.
-        IntegrityError: a file is damaged.
+        InvalidInputError: A file has another size.
+        IntegrityError: A file is damaged.
     """
     files = [(path, blob) for path, blob in content.files.items() if not path.endswith("/")]
     sizes = blobs.sizes([blob.digest for _, blob in files])
@@ -154,9 +156,9 @@ def _check_sent(content: DraftContent, blobs: CallerBlobs) -> dict[str, Any]:
         if size not in (None, blob.size):
             verify(blobs, blob.digest, name=path)  # the wrong size of a damaged blob is not a fault of the manifest
             raise InvalidInputError(
-                f"{path} has {size} bytes, and {blob.size} are written down for it",
+                f"{path} has {size} bytes, but the manifest states {blob.size}",
                 where=path,
-                next_step="write down the size that the file has",
+                next_step="write size: {size}",
             )
     return {"paths": list(missing.values())[:_SHOWN], "digests": list(missing), "count": len(missing)}
 

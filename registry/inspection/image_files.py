@@ -95,7 +95,7 @@ def _check_config(platform: Platform, content: DraftContent, problems: Problems,
     declared = () if platform.layers is UNSET else platform.layers
     if declared != configuration.layers:
         raise content.error(
-            f"the image has {len(configuration.layers)} layers, other than the {len(declared)} written here",
+            f"the {len(configuration.layers)} layers of the image differ from the {len(declared)} in the manifest",
             f"{where}.layers",
             "write the digests of the uncompressed layers in the order of the configuration",
         )
@@ -106,7 +106,7 @@ def _check_made_for(platform: Platform, configuration: Configuration, content: D
     for name in ("os", "arch"):
         if getattr(platform, name) != getattr(configuration, name):
             raise content.error(
-                f"the image is made for {getattr(configuration, name)}, not {getattr(platform, name)}",
+                f"the image is built for {getattr(configuration, name)}, not {getattr(platform, name)}",
                 f"{where}.{name}",
                 f"write {name}: {getattr(configuration, name)}",
             )
@@ -139,12 +139,12 @@ def _check_wheel(wheel: ListedWheel, platform: Platform, content: DraftContent, 
     path, place = wheel.path, f"{where}.wheels"
     if path not in content.files:
         content.refuse_untaken(path)
-        what = f"{platform.wheels} lists {path}, which is none of the files: no lock could be made"
+        what = f"{platform.wheels} lists {path}, which is not in files: the image cannot be locked"
         raise content.error(what, place, "add the wheel to files, with the role wheels")
     blob = content.files[path]
     if wheel.sha256 != to_hex(blob.digest) or wheel.size not in (None, blob.size):
         what = f"{path} is not the wheel that {platform.wheels} lists: it has the sha256 {to_hex(blob.digest)}"
-        raise content.error(what, place, "write the lock again, or name the wheel that it lists")
+        raise content.error(what, place, "create the wheels lock again, or add the wheel that it lists")
     if not _runs_on(wheel.filename, platform):
         what = f"{wheel.filename} is not for {platform.os}/{platform.arch} and Python {platform.python}"
         raise content.error(what, place, "correct the platform, or lock the wheels that it needs")
@@ -157,13 +157,13 @@ def _runs_on(filename: str, platform: Platform) -> bool:
     try:
         tags = parse_wheel_filename(filename)[3]
     except InvalidWheelFilename as error:
-        raise InvalidInputError(f"{filename} is no name of a wheel: {error}", where=filename) from error
+        raise InvalidInputError(f"{filename} is not a wheel file name: {error}", where=filename) from error
     minor = int(platform.python.partition(".")[2])
     return any(_fits_python(tag.interpreter, tag.abi, minor) and _fits_machine(tag.platform, platform) for tag in tags)
 
 
 def _fits_python(interpreter: str, abi: str, minor: int) -> bool:
-    """Return whether a wheel with these tags runs on Python 3.`minor`."""
+    """Return whether a wheel with these tags runs on Python 3.``minor``."""
     if interpreter in (f"cp3{minor}", f"py3{minor}", "py3"):
         return True
     older = re.fullmatch(r"(cp|py)3([0-9]+)", interpreter)
@@ -190,12 +190,12 @@ def _check_device(
         accelerator_only = [*labelled, *(wheel for wheel in wheels if _ACCELERATED_ALONE.fullmatch(wheel.distribution))]
         gpu = [wheel for wheel in wheels if _ACCELERATED.fullmatch(wheel.distribution)]
         if accelerator_only and not cpu_only:
-            what = f"the device is cpu, and {_format_first(accelerator_only)} is for an accelerator"
-            raise content.error(what, f"{where}.device", "name the device, or lock wheels for CPUs")
+            what = f"the device is cpu, but {_format_first(accelerator_only)} is for an accelerator"
+            raise content.error(what, f"{where}.device", "write the device of the accelerator, or lock wheels for CPUs")
         if gpu:
-            warn(f"{where}: the device is cpu, and the wheels bring {len(gpu)} for accelerators: {_format_first(gpu)}")
+            warn(f"{where}: the device is cpu, but {len(gpu)} of the wheels are for accelerators: {_format_first(gpu)}")
     elif cpu_only:
-        what = f"the device is {platform.device}, and {_format_first(cpu_only)} is for CPUs alone"
+        what = f"the device is {platform.device}, but {_format_first(cpu_only)} is only for CPUs"
         raise content.error(what, f"{where}.device", "write device: cpu, or lock wheels for the device")
 
 
@@ -225,12 +225,14 @@ def _check_reference(platform: Platform, content: DraftContent, where: str) -> N
     words = set(_BETWEEN_WORDS.split(str(platform.reference).partition("@")[0].lower()))
     accelerated = any(re.fullmatch(r"gpu|cuda[0-9]*|rocm[0-9]*", word) for word in words)
     if platform.device == CPU and accelerated and CPU not in words:
-        what = f"the device is cpu, and {platform.reference} calls itself one for accelerators"
-        raise content.error(what, f"{where}.device", "name the device, or the image that is meant")
+        what = f"the device is cpu, but the name of {platform.reference} is that of an image for accelerators"
+        raise content.error(what, f"{where}.device", "correct the device or the image")
     if platform.device != CPU and CPU in words and not accelerated:
-        what = f"the device is {platform.device}, and {platform.reference} calls itself one for CPUs"
-        raise content.error(what, f"{where}.device", "write device: cpu, or name the image that is meant")
+        what = f"the device is {platform.device}, but the name of {platform.reference} is that of an image for CPUs"
+        raise content.error(what, f"{where}.device", "write device: cpu, or correct the image")
     other = next((arch for arch, names in _MACHINES.items() if words & set(names)), platform.arch)
     if other != platform.arch:
-        what = f"the architecture is {platform.arch}, and {platform.reference} calls itself one for {other}"
-        raise content.error(what, f"{where}.arch", f"write arch: {other}, or name the image that is meant")
+        what = (
+            f"the architecture is {platform.arch}, but the name of {platform.reference} is that of an image for {other}"
+        )
+        raise content.error(what, f"{where}.arch", f"write arch: {other}, or correct the image")

@@ -27,7 +27,7 @@ _CHILD: Final = "benchlock.registry.inspection.file_inspection"
 class InspectionTarget:
     """The files of one version.
 
-    `name` is the name of its manifest in errors. `untaken` has the paths that could not be ingested.
+    ``name`` is the name of its manifest in errors. ``untaken`` has the paths that could not be ingested.
     """
 
     manifest: Manifest
@@ -63,7 +63,7 @@ def inspect_version(
         The files inside trees that are not in the store.
 
     Raises:
-        UnavailableError: no child process can be started, or the store failed.
+        UnavailableError: No child process can be started, or the store failed.
         InvalidInputError, IntegrityError: a tree is malformed, or a file has another size than declared.
     """
     manifest = version.manifest
@@ -86,18 +86,18 @@ def inspect_version(
 
 
 def find_code(version: InspectionTarget, paths: Collection[str]) -> BenchlockError | None:
-    """Return the error about the first file at `paths`, or in a tree there, that executes code when it is read.
+    """Return the error about the first file at ``paths``, or in a tree there, that executes code when it is read.
 
     Raises:
-        LimitExceededError: a file is too large or too deeply nested to be inspected.
-        UnavailableError: no child process can be started, or the store failed.
+        LimitExceededError: A file is too large or too deeply nested to be inspected.
+        UnavailableError: No child process can be started, or the store failed.
     """
     packed = _run("find_code", version, {"paths": list(paths)})
     return None if packed is None else unpack_error(packed)
 
 
 def _run(function: str, version: InspectionTarget, more: dict[str, Any]) -> Any:  # noqa: ANN401 - plain values
-    """Call a function of `file_inspection` in a child process."""
+    """Call a function of ``file_inspection`` in a child process."""
     arguments = {
         "manifest": plain(version.manifest),
         "name": version.name,

@@ -39,12 +39,12 @@ def parse_labels(content: bytes, where: str) -> tuple[str, ...]:
     """Return the names in a labels file: line i is index i.
 
     Raises:
-        InvalidInputError: the file is not UTF-8.
+        InvalidInputError: The file is not UTF-8.
     """
     try:
         return tuple(content.decode("utf-8").splitlines())
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{where} is not UTF-8", where=where, next_step="write one name a line") from error
+        raise InvalidInputError(f"{where} is not UTF-8", where=where, next_step="write one name per line") from error
 
 
 def read_categories(stream: BinaryIO, where: str) -> dict[int, str]:
@@ -55,18 +55,18 @@ def read_categories(stream: BinaryIO, where: str) -> dict[int, str]:
         where: Their name in messages.
 
     Raises:
-        InvalidInputError: the file has no COCO annotations.
-        OverBudgetError: the file has more bytes than the budget of annotations.
+        InvalidInputError: The file has no COCO annotations.
+        OverBudgetError: The file has more bytes than the budget of annotations.
     """
     try:
         content = read_buffer(stream, BUDGET.annotations)
         return {category.id: category.name for category in msgspec.json.decode(content, type=_Annotations).categories}
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError, zlib.error, RecursionError) as error:
-        raise InvalidInputError(f"{where} holds no annotations of COCO's: {error}", where=where) from error
+        raise InvalidInputError(f"{where} is not a valid COCO annotation file: {error}", where=where) from error
 
 
 def normalize_label(name: str) -> str:
-    """Remove surrounding space, case and a leading WordNet id: `n01440764 Tench` becomes `tench`."""
+    """Remove surrounding space, case and a leading WordNet id: ``n01440764 Tench`` becomes ``tench``."""
     return _WORDNET_ID.sub("", name.strip(), count=1).strip().casefold()
 
 
@@ -106,7 +106,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 @dataclass(frozen=True)
 class Classes:
-    """The trimmed names in a labels file and their number; `unread` if the file cannot be read."""
+    """The trimmed names in a labels file and their number; ``unread`` if the file cannot be read."""
 
     names: frozenset[str] = frozenset()
     count: int = 0
@@ -123,13 +123,13 @@ class Classes:
 
 
 def read_classes(content: bytes, where: str) -> Classes:
-    """Return the classes of a labels file. Raises as `parse_labels`."""
+    """Return the classes of a labels file. Raises as ``parse_labels``."""
     names = tuple(name.strip() for name in parse_labels(content, where))
     return Classes(frozenset(names), len(names))
 
 
 def label_fault(label: object, classes: Classes | None) -> str | None:
-    """Return why `label` is not a label, as a sentence; None if it is one.
+    """Return why ``label`` is not a label, as a sentence; None if it is one.
 
     A list may be a mask, or the labels of several calls, and is not inspected.
 
@@ -144,10 +144,10 @@ def label_fault(label: object, classes: Classes | None) -> str | None:
     if isinstance(index, int):
         if classes is None or 0 <= index < classes.count:
             return None
-        return f"{label!r} is neither an index nor a name out of the labels, which are {classes.count}"
+        return f"{label!r} is neither an index nor a name of the {classes.count} labels"
     if classes is not None:
-        return None if text in classes.names else f"{label!r} is neither an index nor a name out of the labels"
-    return None if is_number(label) else f"{label!r} is neither an index nor a name out of the labels, nor a number"
+        return None if text in classes.names else f"{label!r} is neither an index nor a name of the labels"
+    return None if is_number(label) else f"{label!r} is neither an index nor a name of the labels, and not a number"
 
 
 def is_number(label: object) -> bool:
@@ -202,7 +202,7 @@ def check_coco(split: Split, content: DraftContent, classes: Classes | None, whe
         try:
             annotations = msgspec.json.decode(read_buffer(stream, BUDGET.annotations), type=_Coco)
         except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError, zlib.error, RecursionError) as error:
-            raise content.error(f"{path} holds no annotations of COCO's: {error}", place) from error
+            raise content.error(f"{path} is not a valid COCO annotation file: {error}", place) from error
     folder = f"{str(split.images).rstrip('/')}/"
     count = 0
     for count, fault in enumerate(_all_faults(annotations, folder, path, content, classes), start=1):
@@ -229,29 +229,29 @@ def _picture_error(picture: _Picture, folder: str, path: str, content: DraftCont
     try:
         path_in_draft = folder + check_path(picture.file_name)
     except InvalidInputError as error:
-        return content.error(error.what, path, "name a file in the folder of the pictures")
+        return content.error(error.what, path, "choose a file in the folder of the pictures")
     if path_in_draft in content.files or content.is_untaken(path_in_draft):
         return None
-    return content.error(f"{path_in_draft} is none of the files", path, "correct file_name, or add the file")
+    return content.error(f"{path_in_draft} is not in files", path, "correct file_name, or add the file")
 
 
 def _faults(coco: _Coco, classes: Classes | None) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the annotations, the first of each sort, and the next step."""
     pictures, names = {picture.id for picture in coco.images}, {entry.id: entry.name for entry in coco.categories}
     if len(pictures) < len(coco.images):
-        yield "two images have one id", "give each its own"
+        yield "two images have the same id", "give each its own"
     if len(names) < len(coco.categories):
-        yield "two categories have one id", "give each its own"
+        yield "two categories have the same id", "give each its own"
     for entry in coco.annotations:
         if entry.image_id not in pictures:
-            yield f"an annotation is of the image {entry.image_id}, which is not listed", "list it"
+            yield f"an annotation references the image {entry.image_id}, which is not listed", "list it"
             break
     for entry in coco.annotations:
         if len(entry.bbox) != _BOX or not all(map(math.isfinite, entry.bbox)) or min(entry.bbox[2:]) < 0:
-            yield f"an annotation has the box {entry.bbox}", "write [x, y, width, height], in pixels"
+            yield f"invalid box {entry.bbox} in an annotation", "write [x, y, width, height], in pixels"
             break
     for category in sorted({entry.category_id for entry in coco.annotations}):
         if category not in names:
-            yield f"an annotation is of the category {category}, which is not listed", "list it in categories"
+            yield f"an annotation references the category {category}, which is not listed", "list it in categories"
         elif classes is not None and not classes.has(names[category]):
-            yield f"the category {names[category]!r} is no name out of the labels", "add it to the labels file"
+            yield f"the category {names[category]!r} is not a name of the labels", "add it to the labels file"

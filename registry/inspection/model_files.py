@@ -51,17 +51,17 @@ def find_unsafe_members(stream: BinaryIO) -> Iterator[str]:
         try:
             check_path(member.filename.removesuffix("/"))
         except InvalidInputError as error:
-            yield f"holds a file that would leave its folder: {error.what}"
+            yield f"contains a file outside its folder: {error.what}"
         if member.create_system == _UNIX and stat.S_ISLNK(member.external_attr >> 16):
-            yield f"holds a symbolic link, {member.filename!a}"
+            yield f"contains a symbolic link, {member.filename!a}"
     seen: set[str] = set()
     duplicate = next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
     if duplicate is not None:
-        yield f"holds {duplicate!a} twice"
+        yield f"contains {duplicate!a} twice"
     try:
         check_collisions(name for name in names if not name.endswith("/"))
     except InvalidInputError as error:
-        yield f"holds names that are one: {error.what}"
+        yield f"contains names that collide: {error.what}"
 
 
 _DYNAMIC = frozenset({"globals", "exec", "eval", "setattr", "vars"})
@@ -69,7 +69,7 @@ _DYNAMIC = frozenset({"globals", "exec", "eval", "setattr", "vars"})
 
 
 def check_functions(model: Model, content: DraftContent, problems: Problems) -> None:
-    """Check that the file of each `python` step defines its function.
+    """Check that the file of each ``python`` step defines its function.
 
     Args:
         model: The manifest.
@@ -165,7 +165,7 @@ def read_graph(model: Model, content: DraftContent) -> GraphSignature | None:
     """Return the inputs and outputs in the model's graph; None if its format does not declare them.
 
     Raises:
-        InvalidInputError: the graph is not of its format, or lacks the signature.
+        InvalidInputError: The graph is not of its format, or lacks the signature.
     """
     index = next((index for index, file in enumerate(model.files) if file.role == "graph"), None)
     if index is None:
@@ -202,17 +202,17 @@ def _check_file(model: Model, path: str, content: DraftContent, where: str) -> N
         unsafe = next(find_unsafe_members(stream), None)
     if reasons:
         what = f"{path} executes code when it is read: it {'; it '.join(reasons)}"
-        step = "export the weights alone (a state_dict, safetensors), or write unsafe: true"
+        step = "export only the weights (a state_dict, safetensors), or write unsafe: true"
         raise content.error(what, where, step)
     if unsafe:
-        raise content.error(f"{path} {unsafe}", where, "write the archive again, with plain names")
+        raise content.error(f"{path} {unsafe}", where, "create the archive again, with plain names")
 
 
 def _find_reasons(model: Model, path: str, stream: BinaryIO, size: int) -> tuple[str, ...]:
     """Return why a file would execute code; nothing if the manifest declares it.
 
     Raises:
-        MalformedError: the file is a graph, but not of the model's format.
+        MalformedError: The file is a graph, but not of the model's format.
     """
     graph = is_graph(model, path)
     if graph and model.format in ZIPPED and not zipfile.is_zipfile(stream):
@@ -253,19 +253,19 @@ def _check_location(location: str, path: str, end: int, content: DraftContent, w
     try:
         check_path(location)
     except InvalidInputError as error:
-        what = f"the graph keeps weights in {location!a}, which is no path beside it: {error.what}"
+        what = f"the graph has weights in {location!a}, which is not a path beside it: {error.what}"
         raise content.error(what, where, "export it with its external data beside the graph") from error
     if path not in content.files:
         content.refuse_untaken(path)
-        what = f"the graph keeps weights in {path}, which is none of the files"
+        what = f"the graph has weights in {path}, which is not in files"
         raise content.error(what, where, f"add it with path: {path} and role: weights")
     if content.size(path) < end:
-        what = f"{path} has {content.size(path)} bytes, and the graph reads {end} of them"
-        raise content.error(what, where, "name the file that belongs to the graph")
+        what = f"{path} has {content.size(path)} bytes, but the graph reads {end} of them"
+        raise content.error(what, where, "add the file that belongs to the graph")
 
 
 def _read(reader: Callable[[BinaryIO, int], T], target: tuple[str, str], content: DraftContent, where: str) -> T:
-    """Return the result of `reader` for a file.
+    """Return the result of ``reader`` for a file.
 
     Args:
         reader: A function of the stream and its size.
@@ -278,9 +278,9 @@ def _read(reader: Callable[[BinaryIO, int], T], target: tuple[str, str], content
         try:
             result = reader(stream, content.size(path))
         except MalformedError as error:
-            step = f"name the {form}, or write the manifest of what the file is (`benchlock init model` does)"
+            step = f"add a valid {form}, or create the manifest for this file with `benchlock init model`"
             if recognize(stream, form) is None:
-                step = "write it again"
+                step = "create it again"
             raise content.error(f"{path} {describe_mismatch(stream, form, error)}", where, step) from error
         if isinstance(result, GraphSignature):
             check_count(max(len(result.inputs), len(result.outputs)), BUDGET.ports, "inputs or outputs")

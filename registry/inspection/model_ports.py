@@ -52,12 +52,12 @@ def check_ports(model: Model, graph: GraphSignature, content: DraftContent, prob
 def _check_port(port: Input | Output, tensor: GraphTensor, place: Place, problems: Problems, *, resized: bool) -> None:
     """Compare one input or output with the graph."""
     if tensor.other is not None:
-        what = f"{tensor.name!r} is {tensor.other} in the graph, and no tensor"
+        what = f"{tensor.name!r} is {tensor.other} in the graph, not a tensor"
         problems.add(
-            place.at("type").error(what, "export it as a tensor; converters of scikit-learn take zipmap=False")
+            place.at("type").error(what, "export it as a tensor; in converters of scikit-learn with zipmap=False")
         )
     if tensor.dtype is not None and port.dtype != tensor.dtype:
-        what = f"the graph has {tensor.dtype}, not {port.dtype}"
+        what = f"the dtype in the graph is {tensor.dtype}, not {port.dtype}"
         problems.add(place.at("dtype").error(what, f"write dtype: {tensor.dtype}"))
     if tensor.sizes is None or port.shape is UNSET:
         return
@@ -93,7 +93,7 @@ def _fits(declared: Size, size: Size) -> bool:
 
 
 def format_graph_sizes(sizes: tuple[Size, ...]) -> str:
-    """Write sizes as in a manifest; `null` is a free axis."""
+    """Write sizes as in a manifest; ``null`` is a free axis."""
     return f"[{', '.join('null' if size is None else str(size) for size in sizes)}]"
 
 
@@ -122,8 +122,8 @@ def _check_names(output: Output, classes: int | None, content: DraftContent, whe
     with content.open(path, where) as stream:
         names = parse_labels(read_whole(stream, BUDGET.document), path)
     if classes is not None and len(names) != classes:
-        what = f"{path} names {len(names)} classes, and the output {output.name} has {classes}"
-        raise content.error(what, where, "name every class in the order of the output, one a line")
+        what = f"{path} has {len(names)} class names, but the output {output.name} has {classes} classes"
+        raise content.error(what, where, "write all class names in the order of the output, one per line")
 
 
 def _classes(output: Output, graph_tensor: GraphTensor | None, content: DraftContent) -> int | None:
@@ -153,7 +153,7 @@ def _batch_axis(port: Input | Output, place: Place) -> int | None:
         return None
 
 
-_MAKE = "benchlock golden MANIFEST writes such a file"
+_MAKE = "`benchlock golden MANIFEST` creates such a file"
 _TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64", "|b1": "bool", "|u1": "uint8", "|i1": "int8"} | {
     f"<{kind}{size}": f"{name}{8 * size}" for kind, name in (("i", "int"), ("u", "uint")) for size in (2, 4, 8)
 }
@@ -172,8 +172,8 @@ def check_goldens(model: Model, content: DraftContent, problems: Problems) -> No
     """
     files = [(index, file) for index, file in enumerate(model.files) if file.role == "golden"]
     for index, _ in files[1:]:
-        what = "a second golden file: a model has one"
-        problems.add(content.error(what, f"files[{index}].role", "put all samples into one"))
+        what = "a model can have only one golden file"
+        problems.add(content.error(what, f"files[{index}].role", "merge all samples into one file"))
     for index, file in files[:1]:
         with problems.noted():
             arrays = _read(file.path, content, f"files[{index}]")
@@ -187,7 +187,7 @@ def _read(path: str, content: DraftContent, where: str) -> Arrays:
         try:
             return {array.name: array for array in read_arrays(stream)}
         except MalformedError as error:
-            raise content.error(f"{path} is no npz file: {error}", where, _MAKE) from error
+            raise content.error(f"{path} is not a valid npz file: {error}", where, _MAKE) from error
 
 
 def _faults(model: Model, path: str, arrays: Arrays, content: DraftContent, where: str) -> Iterator[InvalidInputError]:
@@ -197,12 +197,12 @@ def _faults(model: Model, path: str, arrays: Arrays, content: DraftContent, wher
     samples = max(counts.values(), default=0)
     for name, count in counts.items():
         if count != samples or not count:
-            what = f"{path} has {count} samples of the input {name}, raw/{name}/0 and on"
+            what = f"{path} has {count} samples of the input {name}, raw/{name}/0 and so on"
             yield content.error(what, where, f"give each input {samples or 'at least one'}; {_MAKE}")
     known = {f"raw/{name}/{number}" for name, count in counts.items() for number in range(count)}
     yield from _expected(model, path, arrays, samples, (content, where))
     for name in sorted(arrays.keys() - known - _keys(model)):
-        yield content.error(f"{path} has {name!r}, which is no sample, input or output of the model", where, _MAKE)
+        yield content.error(f"{path} has {name!r}, which is not a sample, input or output of the model", where, _MAKE)
 
 
 def _keys(model: Model) -> set[str]:
@@ -225,20 +225,20 @@ def _expected(
     """Yield what is wrong with the expected tensors."""
     content, where = target
     if not _keys(model) & arrays.keys():
-        yield content.error(f"{path} expects nothing of its samples: it has no input/ and no output/", where, _MAKE)
+        yield content.error(f"{path} has no expected values: neither input/ nor output/", where, _MAKE)
     for kind, ports in (("input", model.inputs), ("output", model.outputs)):
         for index, port in enumerate(ports):
             array = arrays.get(f"{kind}/{port.name}")
             if array is None:
                 continue
             if port.tolerance is UNSET:
-                what = f"the {kind} {port.name} has golden tensors, and declares no tolerance"
-                step = "write tolerance: {absolute: …, relative: …}, what another machine may differ by"
+                what = f"the {kind} {port.name} has golden tensors, but no tolerance"
+                step = "write tolerance: {absolute: …, relative: …}, the permitted difference between machines"
                 yield content.error(what, f"{kind}s[{index}].tolerance", step)
             fault = _misfit(array, _wanted(port, content), samples)
             if fault:
                 yield content.error(
-                    f"{kind}/{port.name} of {path} {fault}", where, "make it anew: the manifest changed"
+                    f"{kind}/{port.name} of {path} {fault}", where, "create it again: the manifest has changed"
                 )
 
 
@@ -255,14 +255,14 @@ def _wanted(port: Input | Output, content: DraftContent) -> Tensor:
 def _misfit(array: ArrayHeader, declared: Tensor, samples: int) -> str:
     """Return why an array is not the tensor of all samples; several calls per sample are an additional axis."""
     if array.shape[:1] != (samples,):
-        return f"has the shape {list(array.shape)}, and there are {samples} samples"
+        return f"has the shape {list(array.shape)}, but there are {samples} samples"
     dtype = _TYPES.get(str(array.descr), str(array.descr))
     if declared.dtype is not None and dtype != declared.dtype:
-        return f"is {dtype}, and the manifest says {declared.dtype}"
+        return f"has the dtype {dtype}, but the manifest states {declared.dtype}"
     sizes = array.shape[1:]
     if declared.sizes is None or _sizes_fit(sizes, declared.sizes) or _sizes_fit(sizes[1:], declared.sizes):
         return ""
-    return f"holds {list(sizes)} a sample, and the manifest says {format_sizes(declared.sizes)}"
+    return f"has {list(sizes)} per sample, but the manifest states {format_sizes(declared.sizes)}"
 
 
 def _sizes_fit(sizes: tuple[int, ...], declared: Sizes) -> bool:

@@ -182,7 +182,9 @@ def _platform(image: Image, platform: Platform, facts: FileFacts) -> LockedPlatf
     path = str(platform.wheels)
     listed = files.get(path)
     if listed is None:
-        raise InvalidInputError(f"{path} is none of the image's files", where=path, next_step="list it, not its folder")
+        raise InvalidInputError(
+            f"{path} is not listed in the image's files", where=path, next_step="list the file itself, not its folder"
+        )
     locked = LockedPlatform(
         os=platform.os,
         arch=platform.arch,
@@ -195,7 +197,7 @@ def _platform(image: Image, platform: Platform, facts: FileFacts) -> LockedPlatf
         return locked
     for digest in (platform.config, *platform.layers):
         if digest not in sizes:
-            raise InvalidInputError(f"the image names {digest}, and none of its files is that", where=str(locked))
+            raise InvalidInputError(f"the image references {digest}, but has no such file", where=str(locked))
     layers = tuple(LockedLayer(digest=Digest(digest), size=sizes[digest]) for digest in platform.layers)
     config = Digest(platform.config)
     return structs.replace(locked, image_id=config, config_size=sizes[config], layers=layers)
@@ -225,7 +227,7 @@ def check_image_platform(platform: Platform, configuration: Configuration) -> No
     actual, declared = ((item.os, item.arch) for item in (configuration, platform))
     if actual != declared:
         raise InvalidInputError(
-            f"{platform.reference} is made for {'/'.join(actual)}, and its manifest says {'/'.join(declared)}",
+            f"{platform.reference} is built for {'/'.join(actual)}, but its manifest states {'/'.join(declared)}",
             where=f"{'/'.join(declared)}/{platform.device}",
             next_step="publish a version of the image with the right os and arch",
         )
@@ -251,7 +253,7 @@ def find_wheel_files(
 def _find_wheel_file(wheel: ListedWheel, path: str, files: Mapping[str, LockedFile]) -> LockedFile:
     if wheel.path not in files:
         raise InvalidInputError(
-            f"{path} lists {wheel.path!r}, which is none of the image's files",
+            f"{path} lists {wheel.path!r}, which is not in the image's files",
             where=path,
             next_step="publish an image that has it",
         )
@@ -300,13 +302,13 @@ def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
     resolved, warnings = _resolve_again(lock, request, snapshot)
     if "as_of" in lock.request and "as_of" not in current_request:
         warnings.append(
-            f"the lock was made as of {lock.request['as_of']}, and the request names no time: locked again, it moves"
+            f"the lock was created as of {lock.request['as_of']}, but the request has no as_of: a new lock may differ"
         )
     reasons += resolved
     reworded = [key for key in changes if key in _RESOLUTION_KEYS]
     if reworded and not reasons:
         what = "versions and platforms" if "hardware" in reworded else "versions"
-        warnings.append(f"the request asks otherwise for {', '.join(reworded)}; the same {what} answer it")
+        warnings.append(f"the request has changed in {', '.join(reworded)}, but resolves to the same {what}")
     return Freshness(not reasons, tuple(reasons), tuple(warnings))
 
 
@@ -320,7 +322,7 @@ def _resolve_again(lock: Lock, request: Request, snapshot: Snapshot) -> tuple[li
         candidate = resolution.chosen()[kind]
         locked = f"{kind}/{artifact.name} {artifact.version}"
         if (candidate.name, candidate.version) != (artifact.name, parse_version(artifact.version)):
-            reasons.append(f"{locked} does not answer the request; {candidate} does")
+            reasons.append(f"{locked} does not satisfy the request; {candidate} does")
         elif candidate.digest != artifact.digest:
             reasons.append(f"{locked} has other content in this catalogue: {candidate.digest}, not {artifact.digest}")
         elif candidate.yanked is not None:

@@ -86,10 +86,10 @@ def _add_current_answer(
     error: ConflictError | UnknownNameError, request: Request, catalogue: Versions, preferences: Preferences
 ) -> None:
     """Add to an error the time that it applies to, and the resolution as of now, if there is one."""
-    error.what += f"\n  as of {request.content.as_of}, which the request asks for"
+    error.what += f"\n  as of {request.content.as_of}, the time in the request (as_of)"
     with catalogue.snapshot() as snapshot, suppress(ConflictError, UnknownNameError):
         answer = ", ".join(map(str, resolve(question_of(request), snapshot, preferences).chosen().values()))
-        step = f"leave out the time: now {answer} answer it"
+        step = f"remove as_of: now the request resolves to {answer}"
         error.next_step = f"{error.next_step}; or {step}" if error.next_step else step
 
 
@@ -251,5 +251,5 @@ def _read_manifests(
 
 def _configuration(platform: Platform, look_up: ConfigurationLookup | None) -> bytes:
     if look_up is None:
-        raise UnavailableError(f"no registry can be asked about the finished image {platform.reference}")
+        raise UnavailableError(f"cannot look up the finished image {platform.reference}: no OCI registry is accessible")
     return look_up(str(platform.reference), platform.os, platform.arch)

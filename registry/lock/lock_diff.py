@@ -31,7 +31,7 @@ from benchlock.registry.names import KINDS, Kind
 def find_platform_changes(before: LockedImage, after: LockedImage) -> Iterator[str]:
     """Yield a line for each changed platform.
 
-    An example is ``linux/amd64/cpu: numpy 2.3.0 → 2.4.1; 3 of 5 layers the same``.
+    An example is ``linux/amd64/cpu: numpy 2.3.0 → 2.4.1; 3 of 5 layers unchanged``.
     """
     was, is_ = ({_name(platform, image): platform for platform in image.platforms} for image in (before, after))
     for name in sorted(was | is_):
@@ -57,12 +57,12 @@ def _changes(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
     wheels = [*_wheels(before, after)]
     yield from wheels
     if before.wheels_lock != after.wheels_lock and not wheels:
-        yield "the lock of the wheels changed, the wheels the same"
+        yield "wheels lock changed, wheels unchanged"
     yield from _layers(before, after)
 
 
 def _find_platform(platform: LockedPlatform) -> str:
-    return "made of wheels" if platform.reference is UNSET else f"the finished image {platform.reference}"
+    return "built from wheels" if platform.reference is UNSET else f"the finished image {platform.reference}"
 
 
 def _wheels(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _wheels(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
     for name in sorted(was | is_):
         (old, old_digest), (new, new_digest) = was.get(name, ("absent", "")), is_.get(name, ("absent", ""))
         if old_digest != new_digest:
-            yield f"{name} {old} → {new}" if old != new else f"{name} {old} with other bytes"
+            yield f"{name} {old} → {new}" if old != new else f"{name} {old} with different bytes"
 
 
 def _distributions(wheels: Iterable[LockedFile]) -> dict[str, tuple[str, str]]:
@@ -87,14 +87,14 @@ def _layers(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
     was, is_ = ([] if platform.layers is UNSET else [*platform.layers] for platform in (before, after))
     if not (was and is_):
         if was or is_:
-            yield "has layers now, for containers" if is_ else "has no layers any more, and runs as a process alone"
+            yield "has layers now, runs in containers" if is_ else "no longer has layers, runs only as a process"
         return
     if was != is_:
         if was[0] != is_[0]:
             yield "base changed"
-        yield f"{_count_shared(was, is_)} of {len(is_)} layers the same"
+        yield f"{_count_shared(was, is_)} of {len(is_)} layers unchanged"
     elif before.image_id != after.image_id:
-        yield "image configuration changed, the layers the same"
+        yield "image configuration changed, layers unchanged"
 
 
 def _count_shared(before: list[LockedLayer], after: list[LockedLayer]) -> int:
@@ -162,13 +162,13 @@ def _artifact(kind: Kind, before: Lock, after: Lock, manifests: Mapping[Digest, 
     details = [*_meaning(was, is_, manifests)]
     same_name = was.name == is_.name
     if same_name and was.version == is_.version and was.digest != is_.digest:
-        details.insert(0, "other content of the same version")
+        details.insert(0, "different content of the same version")
     old, new = (artifact.version if same_name else f"{artifact.name} {artifact.version}" for artifact in (was, is_))
     yield Change(
         f"{kind}/{was.name}" if same_name else kind,
         old,
         new,
-        tuple(details) or ("changed in what this version of benchlock does not know",),
+        tuple(details) or ("changed in keys that this version of benchlock does not know",),
     )
 
 
@@ -186,12 +186,12 @@ def _meaning(before: LockedArtifact, after: LockedArtifact, manifests: Mapping[D
     if len(known_manifests) == 2:  # noqa: PLR2004 - both
         details += find_content_changes(*known_manifests)
         if not details:
-            yield "the same content"
+            yield "content unchanged"
             return
     else:
-        details.append("the manifests are not here, and so not compared")
+        details.append("manifests not compared: they are not in this registry")
     if before.files and before.files == after.files:
-        yield "the same files"
+        yield "files unchanged"
     yield from details
 
 
@@ -203,7 +203,7 @@ def _environment(before: LockedArtifact, after: LockedArtifact) -> Iterator[str]
 def _harness(before: Lock, after: Lock) -> Iterator[Change]:
     was, is_ = before.harness, after.harness
     if was != is_:
-        details = () if was.version != is_.version else ("other bytes of the same version",)
+        details = () if was.version != is_.version else ("different bytes of the same version",)
         yield Change("harness", was.version, is_.version, details)
 
 
@@ -214,7 +214,7 @@ def _request(before: Lock, after: Lock) -> Iterator[Change]:
         if key not in _NORMALIZED and difference.path != "request.dataset.split":
             yield _make_change(difference)
         elif key in _NORMALIZED and before.document[key] == after.document[key]:
-            yield _make_change(difference, "means the same")
+            yield _make_change(difference, "equivalent")
 
 
 def _settings(table: str, before: Lock, after: Lock) -> Iterator[Change]:
@@ -238,10 +238,10 @@ def _requested_settings(lock: Lock, table: str) -> Mapping[str, Any]:
 
 def _metrics(before: Lock, after: Lock) -> Iterator[Change]:
     was, is_ = before.metrics, after.metrics
-    fates = (("no longer measured", was.keys() - is_.keys()), ("measured too", is_.keys() - was.keys()))
+    fates = (("no longer measured", was.keys() - is_.keys()), ("now measured", is_.keys() - was.keys()))
     details = [f"{' '.join(sorted(names))} {fate}" for fate, names in fates if names]
     details += (
-        f"{name} defined otherwise ({was[name]} → {is_[name]}), so that its values do not compare"
+        f"{name} has another definition ({was[name]} → {is_[name]}); its values are not comparable"
         for name in sorted(was.keys() & is_.keys())
         if was[name] != is_[name]
     )

@@ -26,13 +26,13 @@ _OLDEST_PYTHON = 11  # minor version of Python 3 that the harness needs
 
 
 def find_unsupported(subject: Manifest | Request) -> tuple[str, ...]:
-    """Return the parts of ``subject`` that locks do not support yet, such as ``trace: full is not built yet``."""
+    """Return the parts of ``subject`` that locks do not support yet, such as ``trace: full is not supported yet``."""
     if isinstance(subject, Model):
-        return tuple(f"{reason} is not built yet" for reason in _model(subject))
+        return tuple(f"{reason} is not supported yet" for reason in _model(subject))
     if isinstance(subject, Image):
-        return tuple(f"platforms[{index}].{reason} is not built yet" for index, reason in _platforms(subject))
+        return tuple(f"platforms[{index}].{reason} is not supported yet" for index, reason in _platforms(subject))
     if isinstance(subject, Request):
-        return tuple(f"{reason} is not built yet" for reason in _request(subject))
+        return tuple(f"{reason} is not supported yet" for reason in _request(subject))
     return ()
 
 
@@ -84,7 +84,7 @@ def check_answerable(request: Request, chosen: ChosenManifests) -> None:
             raise InvalidInputError(
                 f"{name} cannot be run: {'; '.join(reasons)}",
                 where=name,
-                next_step="ask for less, or for another version of the artifact",
+                next_step="remove it from the request, or request another version of the artifact",
             )
     _check_split(request, chosen.dataset)
     content = request.content
@@ -129,7 +129,7 @@ def _check_split(request: Request, dataset: Dataset) -> None:
         raise InvalidInputError(
             f"dataset/{dataset.name} {dataset.version} has no split {split!r}",
             where="dataset.split",
-            next_step=f"did you mean {near[0]!r}?" if near else f"its splits are {', '.join(splits)}",
+            next_step=f"did you mean {near[0]!r}?" if near else f"known splits: {', '.join(splits)}",
         )
 
 
@@ -139,9 +139,9 @@ def _check_batches(scenario: object, model: Model) -> None:
     if isinstance(scenario, BatchSweep) and fixed is not None and set(scenario.batches) != {fixed}:
         others = ", ".join(str(size) for size in scenario.batches if size != fixed)
         raise InvalidInputError(
-            f"model/{model.name} {model.version} takes batches of {fixed} alone, and the sweep asks for {others}",
+            f"model/{model.name} {model.version} accepts only batches of {fixed}, but the sweep requests {others}",
             where="scenario.batches",
-            next_step="choose a model whose batch is free, or measure this one with the scenario offline",
+            next_step="choose a model with a dynamic batch axis, or use the scenario offline",
         )
 
 
@@ -193,17 +193,17 @@ def _conflict(chosen: ChosenManifests, compared: ComparedLabels, comparison: Lab
         f"{manifest.kind}/{manifest.name} {manifest.version}" for manifest in (chosen.model, chosen.dataset)
     )
     examples = "; ".join(
-        f"{label.name!r} is label {label.expected} of the dataset and {label.found} of the model"
+        f"{label.name!r} is label {label.expected} in the dataset and {label.found} in the model"
         for label in comparison.shown[:SHOWN]
     )
-    advice = "make the labels file of the model list its classes in the order of its output"
+    advice = "list the classes in the labels file of the model in the order of its output"
     if comparison.shift is not None:
         advice = (
             f"declare label_offset: {compared.offset + comparison.shift} of outputs[{compared.output}] in a new version"
         )
     return Conflict(
         f"{model} and {dataset} disagree about {comparison.count} labels (label_offset {compared.offset}): {examples}",
-        advice=f"{advice}, if the labels files are right",
+        advice=f"{advice}, if the labels files are correct",
         details={
             "labels": [
                 {"name": label.name, "dataset": label.expected, "model": label.found} for label in comparison.shown

@@ -33,8 +33,8 @@ _ORDER = (
     *("seconds", "bytes", "cpus", "processes", "scenario", "metrics"),
 )
 _ROWS = ("files", "platforms")
-_NAME_LOCKFILE = "name a lockfile: `benchlock lock REQUEST` writes NAME.lock beside the request"
-_LOCK_AGAIN = "restore it, or remove it and make it anew with `benchlock lock`"
+_NAME_LOCKFILE = "choose a lockfile: `benchlock lock REQUEST` writes NAME.lock beside the request"
+_LOCK_AGAIN = "restore it, or delete it and create it again with `benchlock lock`"
 
 
 DigestText = Annotated[Digest, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
@@ -95,9 +95,9 @@ class LockedPlatform(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Require the fields of an image built from wheels, or those of a finished image."""
         if not self.finished and self.wheels_lock is UNSET:
-            raise ValueError("a platform has wheels_lock, or reference")
+            raise ValueError("a platform needs wheels_lock or reference")
         if self.finished and UNSET in (self.image_id, self.config_size, self.diff_ids):
-            raise ValueError("a finished image has image_id, config_size and diff_ids")
+            raise ValueError("a finished image needs image_id, config_size and diff_ids")
 
     @property
     def finished(self) -> bool:
@@ -197,7 +197,7 @@ def read(document: dict[str, Any], where: str) -> Lock:
         for path in _paths(content):
             check_path(path.removesuffix("/"))
     except msgspec.ValidationError as error:
-        raise InvalidInputError(f"{where} is no lockfile: {error}", where=where, next_step=_LOCK_AGAIN) from error
+        raise InvalidInputError(f"{where} is not a lockfile: {error}", where=where, next_step=_LOCK_AGAIN) from error
     parts = {name: getattr(content, name) for name in LockContent.__struct_fields__}
     return Lock(**parts, id=lock_id(document), document=document, warnings=warnings)
 
@@ -215,7 +215,7 @@ def load(text: str, where: str) -> Lock:
         document = toml.loads(text, MOST_VALUES)
     except ValueError as error:
         raise InvalidInputError(
-            f"{where} is no TOML, as a lockfile is: {error}", where=where, next_step=_NAME_LOCKFILE
+            f"{where} is not a lockfile: invalid TOML: {error}", where=where, next_step=_NAME_LOCKFILE
         ) from error
     claimed = document.pop("id", None)
     _check_schema(document.get("schema"), where)
@@ -224,7 +224,7 @@ def load(text: str, where: str) -> Lock:
     actual = lock_id(document)
     if claimed != actual:
         raise IntegrityError(
-            f"{where} was changed after it was locked: its id is {claimed}, its content's is {actual}",
+            f"{where} was changed after it was locked: its id is {claimed}, its content has the id {actual}",
             where=where,
             next_step=_LOCK_AGAIN,
         )
@@ -243,13 +243,13 @@ def _check_schema(schema: Any, where: str) -> tuple[str, ...]:  # noqa: ANN401 -
         raise InvalidInputError(f"{where} has no lockfile schema such as '1.0'", where=where, next_step=_LOCK_AGAIN)
     if int(major) != SCHEMA[0]:
         raise InvalidInputError(
-            f"{where} has schema {schema}, and only {SCHEMA[0]}.x is understood",
+            f"{where} has schema {schema}; only {SCHEMA[0]}.x is supported",
             where=where,
             next_step="use the version of benchlock that wrote it",
         )
     if int(minor) > SCHEMA[1]:
         return (
-            f"{where} has schema {schema}, newer than {SCHEMA[0]}.{SCHEMA[1]}: what is new in it is kept, not used",
+            f"{where} has schema {schema}, newer than {SCHEMA[0]}.{SCHEMA[1]}: new keys are preserved, but not used",
         )
     return ()
 
@@ -263,7 +263,7 @@ def _paths(content: LockContent) -> Iterator[str]:
 
 def _check_no_null(value: Any, where: str) -> None:  # noqa: ANN401 - any parsed value
     if value is None:
-        raise InvalidInputError("null has no place in a lockfile", where=where, next_step="leave the key out")
+        raise InvalidInputError("null is not allowed in a lockfile", where=where, next_step="remove the key")
     parts: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, dict):
         parts = ((f".{key}", part) for key, part in value.items())

@@ -112,7 +112,7 @@ _TOPICS = (
     (r"inputs", "inputs changed"),
     (r"outputs", "outputs changed"),
     (r"predictions", "detections changed"),
-    (r"framework", "framework asked for"),
+    (r"framework", "required framework"),
     (r"claims", "claims changed"),
     (r"description", "description changed"),
     (r"attributes", "attributes changed"),
@@ -212,7 +212,7 @@ def _digests(files: tuple[LockedFile, ...]) -> dict[str, str]:
 
 def _fate(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     if before == after:
-        return "the same"
+        return "unchanged"
     if sorted(before.values()) == sorted(after.values()):
         return "renamed"
     if not (before and after):
@@ -228,8 +228,8 @@ def _by_path(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[st
     for fate in ("changed", "added", "removed"):
         if paths := [path for path, path_fate in fates.items() if path_fate == fate]:
             yield f"{' '.join(_shorten_list(paths))} {fate}"
-    if same := sum(fate == "the same" for fate in fates.values()):
-        yield f"{same} other file{'s' if same > 1 else ''} the same"
+    if same := sum(fate == "unchanged" for fate in fates.values()):
+        yield f"{same} other file{'s' if same > 1 else ''} unchanged"
 
 
 def _shorten_list(texts: list[str]) -> list[str]:

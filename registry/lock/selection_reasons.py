@@ -110,8 +110,8 @@ def _requirements(locked: LockedVersions, kind: Kind, search: Search) -> Iterato
         model = f"model/{name} {version}"
         models = search.snapshot.candidates("model", name, (parse_version(version),))
         if not models:
-            what = f"the catalogue has no {model}, which says what it asks of its framework"
-            raise UnknownNameError(what, next_step="name the registry that the lock was made in: --registry")
+            what = f"the catalogue has no {model}, which states its framework requirement"
+            raise UnknownNameError(what, next_step="use the registry in which the lock was created")
         _, framework, text = need_of(models[0])
         yield Requirement(kind, framework, Constraint.parse(text), model)
         if question.framework is not None:
@@ -175,10 +175,10 @@ def _explain_lockable(search: Search, resolution: Resolution, chosen: Candidate)
     earlier = ORDER[: ORDER.index(chosen.kind)]
     moved = next((kind for kind in earlier if now and now.chosen()[kind] != resolution.chosen()[kind]), None)
     if now is not None and moved is not None:
-        because = f"would do with {resolution.chosen()[moved]}, and {now.chosen()[moved]} comes before it"
+        because = f"fits with {resolution.chosen()[moved]}, but {now.chosen()[moved]} is preferred"
         return _reject(chosen, "order", because)
     upgrade = f"`benchlock lock REQUEST -o LOCK --upgrade {chosen.kind}/{chosen.name}`"
-    return _reject(chosen, "kept", f"would do too: the lock keeps what it has until {upgrade}")
+    return _reject(chosen, "kept", f"also fits; to use it: {upgrade}")
 
 
 def _reject(chosen: Candidate, code: Code, because: str) -> Rejection:
@@ -198,4 +198,4 @@ def _because(kind: Kind, conflict: Conflict) -> str:
         fates = (line.text.partition(": ")[2] for line in images if line.reason in ("framework", "platform"))
         return "; ".join(fates) or conflict.summary
     reasons = "; ".join(line.text for line in images if line.reason in ("platform", "yanked", "pre-release"))
-    return "no image that can be chosen provides it" + (f" ({reasons})" if reasons else "")
+    return "no available image provides it" + (f" ({reasons})" if reasons else "")

@@ -61,14 +61,14 @@ def check_model_inputs(model: Model, dataset: Dataset, split: Split) -> None:
             continue
         where = f"model/{model.name} inputs[{index}].field"
         if port.field is UNSET and len(fields) > 1:
-            what = f"the input {port.name} names no field, and {name} has {field_names}"
+            what = f"the input {port.name} does not name a field, and {name} has several: {field_names}"
             raise InvalidInputError(what, where=where, next_step="publish a version of the model that names its field")
         if port.field is not UNSET and port.field not in fields:
-            what = f"the input {port.name} takes the field {port.field!r}, and {name} has {field_names}"
-            step = "choose another dataset, or publish a version of one of them that calls the field as the other does"
+            what = f"the input {port.name} reads the field {port.field!r}, but {name} has {field_names}"
+            step = "choose another dataset, or publish a version of either with the same field name"
             raise InvalidInputError(what, where=where, next_step=step)
         if port.type not in _INPUT_TYPES.get(dataset.format, (port.type,)):
-            what = f"{name} is in {dataset.format}, which feeds no input of type {port.type}, as {port.name} is"
+            what = f"{name} is in {dataset.format}, which cannot feed the input {port.name} of type {port.type}"
             raise InvalidInputError(what, where=where, next_step="choose another dataset")
         if dataset.format in _WITHOUT_RATE and _is_resampled(port):
             raise missing_rate_error(model, index, dataset)
@@ -83,7 +83,7 @@ def missing_rate_error(model: Model, index: int, dataset: Dataset) -> InvalidInp
         dataset: The dataset.
     """
     name = model.inputs[index].name
-    what = f"the input {name} resamples, and dataset/{dataset.name} in {dataset.format} holds sounds without a rate"
+    what = f"the input {name} resamples, but the audio of dataset/{dataset.name} in {dataset.format} has no sample rate"
     step = "choose a dataset of WAV files, or publish a version of the model without the step resample"
     return InvalidInputError(what, where=f"model/{model.name} inputs[{index}].steps", next_step=step)
 
@@ -120,7 +120,7 @@ def check_labelled(metrics: Sequence[str], dataset: Dataset, split_name: str) ->
     for metric in metrics:
         label_sort = _METRIC_LABELS[metric]
         if label_sort not in _LABELS[dataset.format]:
-            what = f"{metric} needs {label_sort} as labels, and dataset/{dataset.name} in {dataset.format} has others"
+            what = f"{metric} needs {label_sort} as labels; dataset/{dataset.name} in {dataset.format} has other labels"
             raise InvalidInputError(what, where="metrics", next_step="choose another metric or dataset")
     by_key = split.fields is not UNSET and _LABEL not in split.fields
     if metrics and (by_key or (dataset.format == "idx" and split.labels is UNSET)):
@@ -163,7 +163,7 @@ def check_index_labelled(metrics: Sequence[str], split_name: str, columns: Colle
 def missing_labels_error(metric: str, split: str) -> InvalidInputError:
     """Return the error for a quality metric on a split without labels for it."""
     return InvalidInputError(
-        f"{metric} needs labels, and the split {split} has none",
+        f"{metric} needs labels; the split {split} has none",
         where="metrics",
-        next_step="ask for latency and throughput alone, or choose a labelled split",
+        next_step="request only latency and throughput, or choose a labelled split",
     )

@@ -47,15 +47,16 @@ class ReadResult:
 
 
 def read_authored(text: bytes | str, name: str) -> Manifest:
-    """Parse and check the YAML 1.2 manifest in `text`, as far as possible without its files.
+    """Parse and check the YAML 1.2 manifest in ``text``, as far as possible without its files.
 
     Args:
         text: The manifest.
         name: The name of the manifest in errors.
 
     Raises:
-        InvalidInputError: the first problem, with the path of the key (`inputs[0].steps[2].resize.size`) and the line,
-            and all other problems. A comment line that begins with `# TODO` is one: such a manifest is unfinished.
+        InvalidInputError: The first problem, with the path of the key (``inputs[0].steps[2].resize.size``) and the
+            line, and all other problems. A comment line that begins with ``# TODO`` is one: such a manifest is
+            unfinished.
     """
     reading = examine(text, name)
     reading.problems.refuse()
@@ -64,15 +65,15 @@ def read_authored(text: bytes | str, name: str) -> Manifest:
 
 
 def examine(text: bytes | str, name: str) -> ReadResult:
-    """Read a manifest like `read_authored`, but return its problems.
+    """Read a manifest like ``read_authored``, but return its problems.
 
     Raises:
-        InvalidInputError: the text is not YAML, or it is a request.
+        InvalidInputError: The text is not YAML, or it is a request.
     """
     document, problems = read_yaml(text, name), Problems()
     if isinstance(document.value, dict) and document.value.get("kind") == _REQUEST:
         raise InvalidInputError(
-            f"{name} is a request, no manifest", where=name, next_step=f"benchlock lock {name} answers it"
+            f"{name} is a request, not a manifest", where=name, next_step=f"benchlock lock {name} answers it"
         )
     todos = list_todos(text if isinstance(text, str) else text.decode("utf-8-sig"))
     for todo in todos:
@@ -107,7 +108,7 @@ def _unfinished(todo: Todo, name: str) -> InvalidInputError:
     return InvalidInputError(
         f"not finished: TODO {todo.text}".rstrip(),
         where=f"{name}, line {todo.line}",
-        next_step="do what the line asks for, then delete it",
+        next_step="resolve it, then delete the line",
     )
 
 

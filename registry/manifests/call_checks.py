@@ -37,7 +37,9 @@ def check_calls(model: Model, place: Place, problems: Problems) -> None:
     """
     with problems.noted():
         if not any(_takes_sample(port) for port in model.inputs):
-            raise place.at("inputs").error("no input takes anything of a sample", "give one that is fed by the dataset")
+            raise place.at("inputs").error(
+                "no input reads a field of the sample", "add an input that the dataset feeds"
+            )
     for index, port in enumerate(model.inputs):
         here = place.at("inputs", index)
         with problems.noted():
@@ -51,7 +53,7 @@ def check_calls(model: Model, place: Place, problems: Problems) -> None:
     with problems.noted():
         if all(output.type == "state" for output in model.outputs):
             raise place.at("outputs").error(
-                "every output is a state, and none a prediction", "give one of another type"
+                "every output is a state; none is a prediction", "add an output of another type"
             )
 
 
@@ -68,7 +70,7 @@ def has_several_calls(port: Input) -> bool:
 
 
 def _check_constant(port: ConstantInput, place: Place) -> None:
-    """Check that `value` has the shape of one sample, and numbers that the dtype can represent."""
+    """Check that ``value`` has the shape of one sample, and numbers that the dtype can represent."""
     here = place.at("value")
     _check_lists(port.value, here)
     declared = declare_tensor(port, place).sizes or ()
@@ -78,7 +80,7 @@ def _check_constant(port: ConstantInput, place: Place) -> None:
         raise here.error(what, "write lists as deep and as long as the shape, or change the shape")
     for number in _numbers(port.value):
         if not _fits(number, port.dtype):
-            raise here.error(f"{number} is no {port.dtype}", "write another number, or change the dtype")
+            raise here.error(f"{number} is not a valid {port.dtype}", "write another number, or change the dtype")
 
 
 def _check_lists(value: object, place: Place) -> None:
@@ -87,7 +89,7 @@ def _check_lists(value: object, place: Place) -> None:
         for index, inner in enumerate(value):
             _check_lists(inner, place.at(index))
         if len({len(inner) if isinstance(inner, list) else None for inner in value}) > 1:
-            raise place.error("the lists inside differ in length", "write as many values in each")
+            raise place.error("the lists inside differ in length", "write the same number of values in each")
     elif not isinstance(value, int | float):
         raise place.error("expected a number, true, false, or lists of them")
 
@@ -108,7 +110,7 @@ def _numbers(value: object) -> Sequence[float]:
 
 
 def _fits(number: float, dtype: str) -> bool:
-    """Return whether `dtype` can represent the number; a floating-point type has the nearest one."""
+    """Return whether ``dtype`` can represent the number; a floating-point type has the nearest one."""
     if dtype.startswith("float"):
         return True
     if dtype == "bool":
@@ -119,10 +121,12 @@ def _fits(number: float, dtype: str) -> bool:
 
 
 def _check_state(model: Model, port: StateInput, place: Place) -> None:
-    """Check that an output of type `state` with the same shape and dtype feeds the state, which begins with zeros."""
+    """Check that an output of type ``state`` with the same shape and dtype feeds the state, which begins with zeros."""
     outputs = {output.name: (index, output) for index, output in enumerate(model.outputs) if output.type == "state"}
     if port.from_ not in outputs:
-        raise place.at("from").error(f"no output of type state is called {port.from_!r}", "name one that is")
+        raise place.at("from").error(
+            f"unknown state output {port.from_!r}", "write the name of an output of type state"
+        )
     state = declare_tensor(port, place)
     for axis, size in enumerate(port.shape):
         if isinstance(size, str):
@@ -156,7 +160,7 @@ def _check_output(model: Model, output: Output, place: Place) -> None:
         for key in ("steps", "reduce", "tolerance"):
             if getattr(output, key) is not UNSET:
                 what = f"a state has no {key}: it is fed back as it is, and is no prediction"
-                raise place.at(key).error(what, "leave it out")
+                raise place.at(key).error(what, "remove it")
         return
     has_calls = any(has_several_calls(port) for port in model.inputs)
     if output.reduce is UNSET:
@@ -166,7 +170,7 @@ def _check_output(model: Model, output: Output, place: Place) -> None:
         return
     if not has_calls:
         what = "a sample has one call, so there is nothing to reduce"
-        raise place.at("reduce").error(what, "leave it out, or give a frame calls: each")
+        raise place.at("reduce").error(what, "remove it, or give a frame calls: each")
     if output.type in _INDICES and output.reduce in _OF_NUMBERS:
         raise place.at("reduce").error(f"a class index has no {output.reduce}", "write last or none")
 
@@ -209,7 +213,7 @@ def _call_size(model: Model, place: Place) -> int | None:
     """Return the number of samples per call, as the harness decides it; None if the scenario decides.
 
     Raises:
-        InvalidInputError: an input or output has no batch axis and does not say so.
+        InvalidInputError: An input or output has no batch axis and does not say so.
     """
     inputs = [(port, place.at("inputs", index)) for index, port in enumerate(model.inputs)]
     fixed = [size for size in (fixed_batch(port, port_place) for port, port_place in inputs) if size is not None]

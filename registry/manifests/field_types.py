@@ -1,6 +1,6 @@
 """Base class and checked scalar types of manifest fields, with their JSON Schema descriptions.
 
-An optional key that is absent is `UNSET`: it stays absent in the content, and an explicit value stays too.
+An optional key that is absent is ``UNSET``: it stays absent in the content, and an explicit value stays too.
 """
 
 from typing import Annotated, Literal

@@ -29,7 +29,7 @@ def check_files(files: Sequence[File], kind: Kind, place: Place, problems: Probl
     Args:
         files: The files and trees.
         kind: The kind of the manifest.
-        place: The place of the key `files`.
+        place: The place of the key ``files``.
         problems: Receives every broken rule.
         published: Whether the manifest has digests instead of sources.
     """
@@ -59,13 +59,13 @@ def check_file_reference(files: Iterable[File], path: str | UnsetType, place: Pl
     A path inside a tree is looked up when the tree is read.
 
     Raises:
-        InvalidInputError: it does not.
+        InvalidInputError: It does not.
     """
     if path is UNSET:
         return
     place.parsed(check_path, path.removesuffix("/"))
     if not any(path == file.path or (file.path.endswith("/") and path.startswith(file.path)) for file in files):
-        raise place.error(f"{path!r} is none of the files, and in no tree of them", "add it to files")
+        raise place.error(f"{path!r} is not in files, nor in a tree of files", "add it to files")
 
 
 def _check_role(file: File, kind: Kind, place: Place) -> None:
@@ -78,7 +78,7 @@ def _check_role(file: File, kind: Kind, place: Place) -> None:
             f"the key 'role' is missing: a file of a {kind} needs one", f"write one of {', '.join(roles)}"
         )
     if file.role not in roles:
-        raise place.error(f"no {kind} has files of the role {file.role}", f"write one of {', '.join(roles)}")
+        raise place.error(f"the role {file.role} is not valid for the kind {kind}", f"write one of {', '.join(roles)}")
 
 
 def _check_published(file: File, place: Place) -> None:
@@ -98,7 +98,7 @@ def _check_source(file: File, place: Place) -> None:
     if scheme is None or scheme[1] == _LOCAL:
         return
     if scheme[1] not in _REMOTE:
-        what = f"{scheme[1]}: is no source"
+        what = f"unknown source scheme {scheme[1]}:"
         raise place.at("source").error(what, "write a path, or file:, https:, hf: or dvc:")
     if file.sha256 is UNSET:
         what = "the key 'sha256' is missing: a remote file needs its digest"

@@ -36,7 +36,7 @@ _SPLIT_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "parquet": (("file", "fields"), ()),
     "coco": (("annotations", "images"), ()),
 }
-"""The required and the optional keys of a split beside `samples`, by format of the dataset."""
+"""The required and the optional keys of a split beside ``samples``, by format of the dataset."""
 
 _LABEL = "label"
 
@@ -50,7 +50,7 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
         published: Whether the manifest has digests instead of sources.
 
     Raises:
-        InvalidInputError: the first broken rule, with its path, and all others.
+        InvalidInputError: The first broken rule, with its path, and all others.
     """
     place, problems = Place(document), Problems()
     for key, parse in (("name", parse_name), ("version", parse_version)):
@@ -101,7 +101,7 @@ def _check_dataset(dataset: Dataset, place: Place, problems: Problems) -> None:
                 check_file_reference(dataset.files, getattr(split, key), here.at(key))
         with problems.noted():
             if split.fields is not UNSET and not set(split.fields) - {_LABEL}:
-                raise here.at("fields").error("no field but the label", "name the field that feeds the model")
+                raise here.at("fields").error("label is the only field", "add the field that feeds the model")
 
 
 def _check_split_keys(split: Split, form: str, place: Place, problems: Problems) -> None:
@@ -134,7 +134,7 @@ def _check_image(image: Image, place: Place, problems: Problems, *, published: b
                 raise here.error(what, "write one platform for each os, arch and device")
         with problems.noted():
             if not _PYTHON.fullmatch(platform.python):
-                what = f"{platform.python!r} is no minor version of Python"
+                what = f"{platform.python!r} is not a minor version of Python"
                 raise here.at("python").error(what, 'write it like "3.11"')
         with problems.noted():
             _check_environment(image, platform, here, published=published)
@@ -149,7 +149,7 @@ def _check_environment(image: Image, platform: Platform, place: Place, *, publis
         place.at("reference").parsed(parse_digest, digest)
         for key in ("wheels", "config", "layers"):
             if getattr(platform, key) is not UNSET:
-                raise place.at(key).error("a reference stands in place of wheels and layers", f"leave {key} out")
+                raise place.at(key).error("a reference replaces wheels and layers", f"remove {key}")
         return
     if platform.wheels is UNSET:
         raise place.at("wheels").error(
@@ -171,4 +171,4 @@ def _check_environment(image: Image, platform: Platform, place: Place, *, publis
 def _check_listed(listed: set[Any] | None, role: str, digest: str, place: Place) -> None:
     """Check that a published image has its configuration and layers among its files."""
     if listed is not None and (role, to_hex(parse_digest(digest))) not in listed:
-        raise place.error(f"{digest} is no file of the image with the role {role}", "add it to files")
+        raise place.error(f"no file with the role {role} has the digest {digest}", "add it to files")

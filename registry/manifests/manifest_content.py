@@ -38,7 +38,7 @@ def content(manifest: Manifest) -> bytes:
     """Return the RFC 8785 JSON of a manifest whose files all have a digest and a size, and no source.
 
     Raises:
-        InvalidInputError: a file still has a source, or no digest or size; or the text could not be parsed again.
+        InvalidInputError: A file still has a source, or no digest or size; or the text could not be parsed again.
     """
     global _LAST  # noqa: PLW0603 - one assignment, of a pair that is whole
     last, text = _LAST
@@ -53,7 +53,7 @@ def content(manifest: Manifest) -> bytes:
 
 
 def _require_readable(text: bytes, where: str) -> None:
-    """Raise unless the canonical JSON `text` can be parsed as a published manifest."""
+    """Raise unless the canonical JSON ``text`` can be parsed as a published manifest."""
     if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise InvalidInputError(f"the manifest has more than {MOST_VALUES} values", where=where)
     if _may_have_large_number(text):
@@ -61,7 +61,7 @@ def _require_readable(text: bytes, where: str) -> None:
             encode_canonical(decode_untyped(text))
         except InvalidInputError as error:  # RFC 8785 writes 1e16 as an integer, but allows none that large
             raise InvalidInputError(
-                f"a number of the manifest is beyond 2**53 - 1, and could not be read again: {error.what}",
+                f"a number of the manifest is beyond 2**53 - 1, so JSON readers would change it: {error.what}",
                 where=where,
                 next_step="write it as a text, or in a larger unit",
             ) from error
@@ -73,7 +73,7 @@ def _may_have_large_number(text: bytes) -> bool:
 
 
 def manifest_digest(manifest: Manifest) -> Digest:
-    """Return the SHA-256 of the content. Raises as `content`."""
+    """Return the SHA-256 of the content. Raises as ``content``."""
     return digest_bytes(content(manifest))
 
 
@@ -85,10 +85,10 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - any part of a manifest
 def with_files(manifest: Manifest, stored: Mapping[str, Descriptor]) -> Manifest:
     """Return the published form of a manifest, with digests and sizes instead of sources.
 
-    Files whose path is not in `stored` stay as they are.
+    Files whose path is not in ``stored`` stay as they are.
 
     Raises:
-        InvalidInputError: the author stated another digest or size.
+        InvalidInputError: The author stated another digest or size.
     """
     if isinstance(manifest, Framework) or manifest.files is UNSET:
         return manifest
@@ -106,10 +106,10 @@ def with_files(manifest: Manifest, stored: Mapping[str, Descriptor]) -> Manifest
 
 
 def parse_published(text: bytes) -> Manifest:
-    """Return the manifest whose content is `text`.
+    """Return the manifest whose content is ``text``.
 
     Raises:
-        InvalidInputError: the text is not canonical JSON, or breaks a rule of manifests.
+        InvalidInputError: The text is not canonical JSON, or breaks a rule of manifests.
     """
     digest = digest_bytes(text)
     if sum(text.count(mark) for mark in (b",", b"[", b"{")) > MOST_VALUES:
@@ -117,17 +117,17 @@ def parse_published(text: bytes) -> Manifest:
     try:
         document = Document(decode_untyped(text), digest)
     except msgspec.DecodeError as error:
-        raise InvalidInputError(f"the manifest is no JSON: {error}", where=digest) from error
+        raise InvalidInputError(f"the manifest is not valid JSON: {error}", where=digest) from error
     if encode_canonical(document.value) != text:
         raise InvalidInputError("the manifest is not canonical JSON", where=digest, next_step="publish it again")
     return _checked(document)
 
 
 def parse_content(value: Mapping[str, Any]) -> Manifest:
-    """Return the manifest whose content is the RFC 8785 form of `value`.
+    """Return the manifest whose content is the RFC 8785 form of ``value``.
 
     Raises:
-        InvalidInputError: the value is not JSON, breaks a rule of manifests, or has a number too large to be parsed
+        InvalidInputError: The value is not JSON, breaks a rule of manifests, or has a number too large to be parsed
             again.
     """
     text = encode_canonical(value)

@@ -57,7 +57,7 @@ BatchAxis = Annotated[int | Literal["none"], Meta(description="the batch axis of
 
 
 class File(Part, frozen=True, kw_only=True):
-    """A file or tree; an authored one has a `source`, a published one `sha256` and `size`."""
+    """A file or tree; an authored one has a ``source``, a published one ``sha256`` and ``size``."""
 
     path: Annotated[PathText, Meta(description="relative, inside the artifact; a tree ends in /")]
     role: Role | UnsetType = UNSET
@@ -77,7 +77,7 @@ class FrameworkRequirement(Part, frozen=True, kw_only=True):
 
 
 class Tolerance(Part, frozen=True, kw_only=True):
-    """The allowed difference of two values: `|a - b| <= absolute + relative * |b|`."""
+    """The allowed difference of two values: ``|a - b| <= absolute + relative * |b|``."""
 
     absolute: NotNegative
     relative: NotNegative
@@ -141,7 +141,7 @@ class ConstantInput(Input, frozen=True, kw_only=True, tag="constant"):
 
 
 class StateInput(Input, frozen=True, kw_only=True, tag="state"):
-    """A value that is fed back from an output of type `state`."""
+    """A value that is fed back from an output of type ``state``."""
 
     type: ClassVar[str] = "state"
 
@@ -156,7 +156,7 @@ AnyInput = ImageInput | AudioInput | TextInput | TensorInput | ConstantInput | S
 class Output(Part, frozen=True, kw_only=True):
     """A tensor that the model returns, and its postprocessing steps.
 
-    `dtype` and `shape` are those of the model; `tolerance` applies to the value after the steps.
+    ``dtype`` and ``shape`` are those of the model; ``tolerance`` applies to the value after the steps.
     """
 
     name: Text
@@ -173,12 +173,12 @@ class Output(Part, frozen=True, kw_only=True):
         Annotated[Literal["max", "mean", "last", "none"], Meta(description="of several calls a sample")] | UnsetType
     ) = UNSET
     tolerance: Tolerance | UnsetType = UNSET
-    allow_non_finite: Annotated[bool, Meta(description="NaN and infinities are no failure")] | UnsetType = UNSET
+    allow_non_finite: Annotated[bool, Meta(description="accept NaN and infinities")] | UnsetType = UNSET
     steps: Annotated[tuple[OutputStep, ...], _STEPS] | UnsetType = UNSET
 
 
 class Suppression(Part, frozen=True, kw_only=True):
-    """Non-maximum suppression: a box is removed if its overlap with a better one is above `iou`."""
+    """Non-maximum suppression: a box is removed if its overlap with a better one is above ``iou``."""
 
     iou: Fraction
     per_class: bool
@@ -203,7 +203,7 @@ class Detections(Part, frozen=True, kw_only=True, tag_field="type", tag="detecti
 
 
 class Code(Part, frozen=True, kw_only=True):
-    """A function of the model's author that builds the network: `function(weights) -> torch.nn.Module`."""
+    """A function of the model's author that builds the network: ``function(weights) -> torch.nn.Module``."""
 
     file: PathText
     function: Text

@@ -21,7 +21,7 @@ _QUERIED = ("single_stream", "multi_stream", "server", "batch_sweep")
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """The definition of a metric; its meaning and its interval are described in `docs/metrics.md`.
+    """The definition of a metric; its meaning and its interval are described in ``docs/metrics.md``.
 
     Attributes:
         name: The name in requests and results.
@@ -108,22 +108,22 @@ def find_definition(name: str, version: int) -> MetricDefinition | None:
 
 
 def is_quality(name: str) -> bool:
-    """Return whether `name` is a metric of predictions; False for an unknown name."""
+    """Return whether ``name`` is a metric of predictions; False for an unknown name."""
     return name in DEFINITIONS and DEFINITIONS[name].is_quality
 
 
 def is_bracketed(name: str) -> bool:
-    """Return whether one run reports `name` without a confidence interval; False for an unknown name."""
+    """Return whether one run reports ``name`` without a confidence interval; False for an unknown name."""
     return name in DEFINITIONS and DEFINITIONS[name].bracketed
 
 
 def expand(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the metrics that `names` stand for, each once, in the order of first mention."""
+    """Return the metrics that ``names`` stand for, each once, in the order of first mention."""
     return tuple(dict.fromkeys(metric for name in names for metric in GROUPS.get(name, (name,))))
 
 
 def check_metrics(task: str | None, scenario: str | None, names: Sequence[str]) -> None:
-    """Check that the task and the scenario can report all metrics and groups in `names`.
+    """Check that the task and the scenario can report all metrics and groups in ``names``.
 
     Args:
         task: The task of the model; None for any.
@@ -131,8 +131,8 @@ def check_metrics(task: str | None, scenario: str | None, names: Sequence[str]) 
         names: Names of metrics and of groups.
 
     Raises:
-        InvalidInputError: a metric is unknown or not reported, with all others like it; `where` is its index:
-            `metrics[1]`.
+        InvalidInputError: A metric is unknown or not reported, with all others like it; ``where`` is its index:
+            ``metrics[1]``.
     """
     problems = Problems()
     for index, name in enumerate(names):
@@ -146,7 +146,7 @@ def _check_metric(task: str | None, scenario: str | None, name: str, where: str)
     for metric in GROUPS.get(name, (name,)):
         definition = DEFINITIONS.get(metric)
         if definition is None:
-            raise InvalidInputError(f"no metric is called {name!r}", where=where, next_step=_nearest(name))
+            raise InvalidInputError(f"unknown metric {name!r}", where=where, next_step=_nearest(name))
         _check_reported_by(definition, "task", task, definition.tasks, where)
         _check_reported_by(definition, "scenario", scenario, definition.scenarios, where)
 
@@ -154,13 +154,13 @@ def _check_metric(task: str | None, scenario: str | None, name: str, where: str)
 def _check_reported_by(
     definition: MetricDefinition, what: str, value: str | None, supported: Sequence[str] | None, where: str
 ) -> None:
-    """Raise unless the metric is reported by the task or scenario `value`."""
+    """Raise unless the metric is reported by the task or scenario ``value``."""
     if value is None or supported is None or value in supported:
         return
     raise InvalidInputError(
         f"the {what} {value} does not give the metric {definition.name}",
         where=where,
-        next_step=f"leave it out, or choose the {what} {' or '.join(supported)}",
+        next_step=f"remove it, or choose the {what} {' or '.join(supported)}",
     )
 
 
@@ -168,4 +168,4 @@ def _nearest(name: str) -> str:
     """Return the next step for an unknown metric."""
     known = sorted({*DEFINITIONS, *GROUPS})
     close = find_close(name, known)
-    return f"did you mean {close[0]!r}?" if close else f"the metrics are {', '.join(known)}"
+    return f"did you mean {close[0]!r}?" if close else f"known metrics: {', '.join(known)}"

@@ -18,7 +18,8 @@ SHOWN = 1 << 14
 class Card:
     """A card as it is displayed.
 
-    `text` has no control characters that a terminal would act on. `cut` is the number of characters omitted at the end.
+    ``text`` has no control characters that a terminal would act on. ``cut`` is the number of characters omitted at the
+    end.
     """
 
     path: str
@@ -27,7 +28,7 @@ class Card:
 
 
 def card_path(manifest: Manifest) -> str | None:
-    """Return the path of the first file with the role `card`; None if there is none."""
+    """Return the path of the first file with the role ``card``; None if there is none."""
     return next((file.path for file in files_of(manifest) if file.role == "card"), None)
 
 
@@ -35,7 +36,7 @@ def read_card(manifest: Manifest, store: BlobStore) -> Card | None:
     """Return the verified card of a published manifest; None if it has none.
 
     Raises:
-        IntegrityError: its bytes do not match the digest in the manifest.
+        IntegrityError: Its bytes do not match the digest in the manifest.
     """
     file = next((file for file in files_of(manifest) if file.role == "card"), None)
     if file is None or file.path.endswith("/"):

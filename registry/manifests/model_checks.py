@@ -40,7 +40,7 @@ def check_geometry(model: Model, place: Place) -> None:
     """Check that the steps of a detection model's first picture can be traced back to the original.
 
     Raises:
-        InvalidInputError: a step certainly changes the size of the picture in a way that cannot be traced.
+        InvalidInputError: A step certainly changes the size of the picture in a way that cannot be traced.
     """
     ports = ((port, place.at("inputs", index)) for index, port in enumerate(model.inputs))
     port, port_place = next((pair for pair in ports if isinstance(pair[0], ImageInput)), (None, place))
@@ -77,7 +77,7 @@ def _check_code_geometry(before: Tensor, after: Tensor, place: Place) -> None:
     if not any(isinstance(old, int) and isinstance(new, int) and new != old for old, new in sides):
         return
     old, new = (" x ".join("?" if size is None else str(size) for size in pair) for pair in zip(*sides, strict=True))
-    what = f"code makes {new} pixels of {old}, and nothing says where in the original picture its boxes are then"
+    what = f"code makes {new} pixels of {old}, and the position of its boxes in the original picture is unknown"
     raise place.error(what, _INSTEAD)
 
 
@@ -163,7 +163,7 @@ def _check_format(model: Model, place: Place, problems: Problems) -> None:
             what = f"the key {key!r} is missing: a model in {model.format} needs it"
             problems.add(place.at(key).error(what, f"write {describe_key(Model, key)}"))
         if present and not is_required:
-            problems.add(place.at(key).error(f"a model in {model.format} has no {key}", "leave it out"))
+            problems.add(place.at(key).error(f"a model in {model.format} has no {key}", "remove it"))
 
 
 def _check_code(model: Model, place: Place) -> None:
@@ -178,7 +178,7 @@ def _check_pickles(model: Model, place: Place, problems: Problems) -> None:
         with problems.noted():
             if file.path.endswith(_PICKLES) and model.unsafe is not True:
                 what = f"{file.path} is a pickle, which executes code when it is read"
-                step = "store the weights otherwise, or write unsafe: true"
+                step = "store the weights in another format, or write unsafe: true"
                 raise place.at("files", index, "path").error(what, step)
 
 
@@ -202,7 +202,7 @@ def _check_unique(ports: Sequence[Input | Output], place: Place, problems: Probl
     for index, port in enumerate(ports):
         with problems.noted():
             if port.name in names:
-                raise place.at(index, "name").error(f"{port.name!r} stands twice", "give each its own name")
+                raise place.at(index, "name").error(f"duplicate name {port.name!r}", "give each its own name")
             names.add(port.name)
 
 
@@ -270,7 +270,7 @@ def _check_decode(kind: str, steps: tuple[Step, ...], place: Place) -> None:
     if names[:1] != ["decode"]:
         raise place.at(0).error(f"the first step of an input of type {kind} is decode", "put it first")
     if "decode" in names[1:]:
-        raise place.at(names.index("decode", 1)).error("decode stands twice", "leave the second one out")
+        raise place.at(names.index("decode", 1)).error("duplicate step decode", "remove the second one")
 
 
 def _check_output(model: Model, output: Output, place: Place, problems: Problems) -> None:
@@ -285,7 +285,7 @@ def _check_output(model: Model, output: Output, place: Place, problems: Problems
         result = apply_steps(declare_tensor(output, place), steps, place.at("steps"))
         _check_scores(output, result, place)
         if output.type == "class-index" and result.dtype is not None and result.dtype.startswith(("float", "bool")):
-            what = f"the output gives {result.dtype}, which is no class index"
+            what = f"the output has the dtype {result.dtype}, which is not a class index"
             raise place.at("type").error(what, "add an argmax as a step")
 
 
@@ -298,14 +298,14 @@ def _check_offset(output: Output, place: Place) -> None:
         return
     for key in ("labels", "label_offset"):
         if getattr(output, key) is not UNSET and (output.type, key) != ("box-scores", "labels"):
-            raise place.at(key).error(f"an output of type {output.type} has no {key}", "leave it out")
+            raise place.at(key).error(f"an output of type {output.type} has no {key}", "remove it")
 
 
 def _check_scores(output: Output, result: Tensor, place: Place) -> None:
     """Check that scores are one list per sample; a single score, and nothing else, needs a threshold."""
     if output.type != "class-scores":
         if output.threshold is not UNSET:
-            raise place.at("threshold").error(f"an output of type {output.type} has no threshold", "leave it out")
+            raise place.at("threshold").error(f"an output of type {output.type} has no threshold", "remove it")
         return
     if any(step.name in ("argmax", "topk") for step in (() if output.steps is UNSET else output.steps)):
         raise place.at("type").error("the steps give an index, not scores", "write type: class-index")
@@ -316,18 +316,18 @@ def _check_scores(output: Output, result: Tensor, place: Place) -> None:
         raise place.at("shape").error("scores are one list a sample", "add a reshape as a step")
     if not wide and output.threshold is UNSET:
         what = "the key 'threshold' is missing: scores of width 1 are binary"
-        raise place.at("threshold").error(what, "write the value from which on a score means class 1")
+        raise place.at("threshold").error(what, "write the lowest score that means class 1")
     if wide and output.threshold is not UNSET:
-        raise place.at("threshold").error(f"scores of width {wide[0]} have no threshold", "leave it out")
+        raise place.at("threshold").error(f"scores of width {wide[0]} have no threshold", "remove it")
 
 
 def _check_answers(model: Model, place: Place) -> None:
-    """Check that exactly one output, or `predictions`, has the answer of the task."""
+    """Check that exactly one output, or ``predictions``, has the answer of the task."""
     if (model.predictions is not UNSET) != (model.task == "object-detection"):
-        what = "a model for object-detection, and no other, has predictions"
+        what = "a model has predictions exactly if its task is object-detection"
         step = f"change the task, or write predictions, {describe_key(Model, 'predictions')}, with type: detections"
         raise place.at("predictions").error(
-            what, step if model.predictions is UNSET else "leave it out, or change the task"
+            what, step if model.predictions is UNSET else "remove it, or change the task"
         )
     if model.predictions is not UNSET:
         _check_detections(model, model.predictions, place)
@@ -344,17 +344,19 @@ def _check_detections(model: Model, predictions: Detections, place: Place) -> No
     for key in ("boxes", "scores", "classes", "count"):
         name = getattr(predictions, key)
         if name is not None and name not in outputs:
-            raise place.at("predictions", key).error(f"no output is called {name!r}", "name an output")
+            raise place.at("predictions", key).error(f"unknown output {name!r}", "write the name of an output")
         if name is not None and outputs[name][1].type == "state":
-            raise place.at("predictions", key).error(f"{name!r} is a state, and no prediction", "name another output")
+            raise place.at("predictions", key).error(
+                f"the output {name!r} is a state, not a prediction", "choose another output"
+            )
     index, output = outputs[predictions.boxes]
     output_place = place.at("outputs", index)
     boxes = apply_steps(
         declare_tensor(output, output_place), () if output.steps is UNSET else output.steps, output_place.at("steps")
     )
     if boxes.sizes and isinstance(boxes.sizes[-1], int) and boxes.sizes[-1] != _SIDES:
-        what = f"a box has four numbers on the last axis, and the output gives {format_sizes(boxes.sizes)} a sample"
-        raise place.at("predictions", "boxes").error(what, "name the output that has the boxes")
+        what = f"boxes need four numbers on the last axis; the output has {format_sizes(boxes.sizes)} a sample"
+        raise place.at("predictions", "boxes").error(what, "write the name of the output that has the boxes")
 
 
 def _check_claim(model: Model, claim: Claim, place: Place, problems: Problems) -> None:

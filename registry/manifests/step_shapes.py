@@ -48,7 +48,7 @@ def _spectrogram(step: vocabulary.Spectrogram, tensor: Tensor, place: Place) -> 
     frames = None
     if tensor.sizes is not None:
         if len(tensor.sizes) != 1:
-            what = f"spectrogram takes a sound of one channel, here it gets {format_sizes(tensor.sizes)}"
+            what = f"spectrogram requires audio with one channel; its input is {format_sizes(tensor.sizes)}"
             raise place.error(what, "decode with channels: mono")
         time = tensor.sizes[0]
         if isinstance(time, int):
@@ -64,7 +64,7 @@ def _spectrogram(step: vocabulary.Spectrogram, tensor: Tensor, place: Place) -> 
 def _mfcc(step: vocabulary.Mfcc, tensor: Tensor, place: Place) -> Tensor:
     if tensor.sizes is not None and len(tensor.sizes) != _SPECTROGRAM_AXES:
         raise place.error(
-            f"mfcc takes a spectrogram, here it gets {format_sizes(tensor.sizes)}", "add spectrogram before it"
+            f"mfcc requires a spectrogram; its input is {format_sizes(tensor.sizes)}", "add spectrogram before it"
         )
     if tensor.fft_length is not None and tensor.fft_length % 2:
         # For an odd length the last bin is below half of the rate, where the filters expect it.
@@ -93,12 +93,12 @@ def check_rates(steps: Sequence[Step], place: Place) -> None:
     """Check that a sound is resampled only where its rate is known.
 
     Raises:
-        InvalidInputError: a `python` step before it leaves the rate unknown.
+        InvalidInputError: A ``python`` step before it leaves the rate unknown.
     """
     names = [step.name for step in steps if len(step.present()) == 1]
     if len(names) == len(steps) and "python" in names and "resample" in names[names.index("python") :]:
         index = names.index("resample", names.index("python"))
-        what = f"the rate of the sound is not known after the python step, steps[{names.index('python')}]"
+        what = f"the sample rate is unknown after the python step, steps[{names.index('python')}]"
         raise place.at(index, "resample").error(what, "put resample before the python step")
 
 
@@ -110,14 +110,14 @@ def _words(step: vocabulary.Words, tensor: Tensor, place: Place) -> Tensor:
     try:
         re.compile(step.pattern)
     except (re.error, OverflowError) as error:
-        what = f"{step.pattern!r} is no regular expression of Python: {error}"
+        what = f"invalid Python regular expression {step.pattern!r}: {error}"
         raise place.at("pattern").error(what, r"write one that splits, such as '\\s+'") from error
     return _tokens(step, tensor, place)
 
 
 def _tokens(step: vocabulary.Words | vocabulary.TokenizerJson, tensor: Tensor, place: Place) -> Tensor:
     if tensor.dtype not in (TEXT, None):
-        raise place.error(f"tokenize takes a text, here it gets {tensor.dtype}", "put it behind decode")
+        raise place.error(f"tokenize requires text; its input is {tensor.dtype}", "put it after decode")
     return Tensor((step.length,), "int64")
 
 
@@ -135,7 +135,7 @@ _OF_TEXTS = (vocabulary.Words, vocabulary.TokenizerJson, vocabulary.Python)
 
 
 def apply_steps(tensor: Tensor, steps: tuple[Step, ...] | UnsetType, place: Place) -> Tensor:
-    """Return `tensor` after `steps`.
+    """Return ``tensor`` after ``steps``.
 
     Args:
         tensor: The tensor before the first step.
@@ -143,12 +143,12 @@ def apply_steps(tensor: Tensor, steps: tuple[Step, ...] | UnsetType, place: Plac
         place: The place of the steps.
 
     Raises:
-        InvalidInputError: a step does not fit its input.
+        InvalidInputError: A step does not fit its input.
     """
     for index, step in enumerate(() if steps is UNSET else steps):
         here = place.at(index, step.name)
         if tensor.dtype == TEXT and not isinstance(step.arguments, _OF_TEXTS):
-            raise here.error(f"{step.name} takes numbers, here it gets a text", "tokenize it before")
+            raise here.error(f"{step.name} requires numbers; its input is text", "add tokenize before it")
         tensor = _EFFECTS.get(type(step.arguments), _unknown)(step.arguments, tensor, here)
     return tensor
 
@@ -169,17 +169,17 @@ def _resize(step: vocabulary.Resize, tensor: Tensor, place: Place) -> Tensor:
     _picture(tensor, place)
     _one_of(place, size=step.size, shorter=step.shorter)
     if step.rounding is not UNSET and step.shorter is UNSET:
-        raise place.at("rounding").error("rounding applies to shorter, and size has nothing to round", "leave it out")
+        raise place.at("rounding").error("rounding applies only to shorter, not to size", "remove it")
     if step.antialias and step.coordinates is not UNSET:
-        raise place.at("coordinates").error("coordinates mean nothing with antialias: true", "leave it out")
+        raise place.at("coordinates").error("coordinates has no effect with antialias: true", "remove it")
     if not step.antialias:
         if step.method in _ALWAYS_ANTIALIASED:
-            raise place.at("antialias").error(f"the method {step.method} has no form without antialias")
+            raise place.at("antialias").error(f"the method {step.method} requires antialias")
         if step.coordinates is UNSET:
-            what = "the key 'coordinates' is missing: antialias: false demands it"
+            what = "the key 'coordinates' is missing: antialias: false requires it"
             raise place.at("coordinates").error(what, "write one of half_pixel, align_corners, asymmetric")
     if tensor.dtype not in _PICTURE_TYPES:
-        raise place.error(f"resize takes uint8 or float32, here it gets {tensor.dtype}", "cast to float32 before it")
+        raise place.error(f"resize requires uint8 or float32; its input is {tensor.dtype}", "cast to float32 before it")
     if step.size is not UNSET:
         return tensor.with_sizes(H=step.size[0], W=step.size[1])
     return tensor.with_sizes(H=None, W=None)
@@ -208,7 +208,7 @@ def _floating(step: object, tensor: Tensor, place: Place) -> Tensor:  # noqa: AR
 def _normalize(step: vocabulary.Normalize, tensor: Tensor, place: Place) -> Tensor:
     if len(step.mean) != len(step.std):
         raise place.at("std").error(
-            f"{len(step.mean)} means and {len(step.std)} deviations", "write one of each a channel"
+            f"{len(step.mean)} means and {len(step.std)} deviations", "write one of each per channel"
         )
     if len(step.mean) > 1:
         if tensor.layout is None:
@@ -222,7 +222,7 @@ def _normalize(step: vocabulary.Normalize, tensor: Tensor, place: Place) -> Tens
 def _transpose(step: vocabulary.Transpose, tensor: Tensor, place: Place) -> Tensor:
     layout = step.layout.replace("N", "")
     if tensor.layout is None:
-        raise place.error("transpose needs a layout to start from, and here there is none")
+        raise place.error("transpose requires an input with a layout")
     assert tensor.sizes is not None
     return Tensor(tuple(tensor.size(letter) for letter in layout), tensor.dtype, layout)
 
@@ -253,7 +253,9 @@ def _pad(step: vocabulary.Pad, tensor: Tensor, place: Place) -> Tensor:
             raise place.at(key).error(f"the key {key!r} is missing", "write top, bottom, left, right; or length, side")
     for key, argument in other.items():
         if argument is not UNSET:
-            raise place.at(key).error("length and side stand alone", "write top, bottom, left, right; or length, side")
+            raise place.at(key).error(
+                "length and side exclude the other keys", "write top, bottom, left, right; or length, side"
+            )
     if step.length is not UNSET:
         return replace(tensor, sizes=(step.length, *tensor.sizes[1:]) if tensor.sizes else None)
     _picture(tensor, place)
@@ -290,7 +292,7 @@ def _topk(step: vocabulary.TopK, tensor: Tensor, place: Place) -> Tensor:
     if tensor.sizes is None:
         return Tensor(None, "int64")
     if isinstance(tensor.sizes[-1], int) and tensor.sizes[-1] < step.k:
-        raise place.at("k").error(f"no {step.k} greatest of {tensor.sizes[-1]}")
+        raise place.at("k").error(f"k is {step.k}, and the axis has {tensor.sizes[-1]} elements")
     return Tensor((*tensor.sizes[:-1], step.k), "int64")
 
 
@@ -300,12 +302,12 @@ def _unknown(step: object, tensor: Tensor, place: Place) -> Tensor:  # noqa: ARG
 
 
 def _axis(axis: int, tensor: Tensor, place: Place) -> int | None:
-    """Return `axis` counted from the first one; None if the number of axes is unknown."""
+    """Return ``axis`` counted from the first one; None if the number of axes is unknown."""
     if tensor.sizes is None:
         return None
     rank = len(tensor.sizes)
     if not -rank <= axis < rank:
-        raise place.at("axis").error(f"there is no axis {axis}: the number of axes of a sample is {rank} here")
+        raise place.at("axis").error(f"axis {axis} does not exist: the sample has {rank} axes here")
     return axis % rank
 
 
@@ -314,7 +316,7 @@ def _one_of(place: Place, **choices: object) -> None:
     present = [key for key, value in choices.items() if value is not UNSET]
     if len(present) != 1:
         keys = " or ".join(choices)
-        raise place.at(next(iter(choices))).error(f"exactly one of {keys} must stand here, found {len(present)}")
+        raise place.at(next(iter(choices))).error(f"expected exactly one of {keys}, found {len(present)}")
 
 
 _EFFECTS: dict[type[object], Callable[..., Tensor]] = {

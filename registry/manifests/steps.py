@@ -1,7 +1,7 @@
 """The step vocabulary: preprocessing of a sample before the model, and postprocessing of outputs.
 
 A step is a mapping with one key, its name. Its arguments state everything that changes a result, so none has a default.
-Steps see one sample without the batch axis: the layout `NCHW` means C, H, W here. Rounding is half to even.
+Steps see one sample without the batch axis: the layout ``NCHW`` means C, H, W here. Rounding is half to even.
 """
 
 from typing import Annotated, Literal
@@ -38,7 +38,7 @@ Rounding = Literal["down", "half_even"]
 
 
 class DecodeImage(Part, frozen=True, kw_only=True):
-    """Decoding of a picture as by Pillow's `convert`, without alpha; the result is uint8 in H, W, C.
+    """Decoding of a picture as by Pillow's ``convert``, without alpha; the result is uint8 in H, W, C.
 
     An array is only converted.
     """
@@ -57,7 +57,7 @@ class DecodeImage(Part, frozen=True, kw_only=True):
 
 
 class Resize(Part, frozen=True, kw_only=True):
-    """Resizing to `size`, or of the shorter side to `shorter`; on 8 bits before `cast`, on float32 after it."""
+    """Resizing to ``size``, or of the shorter side to ``shorter``; on 8 bits before ``cast``, on float32 after it."""
 
     size: Size | UnsetType = UNSET
     shorter: (
@@ -76,47 +76,47 @@ class Resize(Part, frozen=True, kw_only=True):
     coordinates: (
         Annotated[
             Literal["half_pixel", "align_corners", "asymmetric"],
-            Meta(description="demanded by, and only with, antialias: false"),
+            Meta(description="required with antialias: false, else absent"),
         ]
         | UnsetType
     ) = UNSET
 
 
 class CenterCrop(Part, frozen=True, kw_only=True):
-    """The centre of a picture, of `size` or of a `fraction` of each side."""
+    """The centre of a picture, of ``size`` or of a ``fraction`` of each side."""
 
     size: Size | UnsetType = UNSET
     fraction: Annotated[Fraction, Meta(description="of each side")] | UnsetType = UNSET
     offset: (
         Annotated[
             Rounding,
-            Meta(description="how half of what is cut off is rounded; absent: down; torchvision's is half_even"),
+            Meta(description="rounding of half of the cropped pixels; absent: down; torchvision's is half_even"),
         ]
         | UnsetType
     ) = UNSET
 
 
 class Cast(Part, frozen=True, kw_only=True):
-    """Conversion of each element to `dtype`."""
+    """Conversion of each element to ``dtype``."""
 
     dtype: DType
 
 
 class Scale(Part, frozen=True, kw_only=True):
-    """Multiplication of each element by `factor`; integers become float32."""
+    """Multiplication of each element by ``factor``; integers become float32."""
 
     factor: float
 
 
 class Normalize(Part, frozen=True, kw_only=True):
-    """`(x - mean) / std` with one value, or one per channel; integers become float32."""
+    """``(x - mean) / std`` with one value, or one per channel; integers become float32."""
 
     mean: Annotated[tuple[float, ...], Meta(min_length=1, max_length=MOST_CHANNELS)]
     std: Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=MOST_CHANNELS)]
 
 
 class Transpose(Part, frozen=True, kw_only=True):
-    """The order of axes given by `layout`."""
+    """The order of axes given by ``layout``."""
 
     layout: Layout
 
@@ -128,7 +128,7 @@ class Reshape(Part, frozen=True, kw_only=True):
 
 
 class Pad(Part, frozen=True, kw_only=True):
-    """Margins of an image; or the first axis of another tensor padded or cut to `length` at `side`."""
+    """Margins of an image; or the first axis of another tensor padded or cut to ``length`` at ``side``."""
 
     top: Margin | UnsetType = UNSET
     bottom: Margin | UnsetType = UNSET
@@ -140,7 +140,7 @@ class Pad(Part, frozen=True, kw_only=True):
 
 
 class Quantize(Part, frozen=True, kw_only=True):
-    """`round(x / scale) + zero_point`, clipped to the range of `dtype`."""
+    """``round(x / scale) + zero_point``, clipped to the range of ``dtype``."""
 
     scale: Positive
     zero_point: int
@@ -148,7 +148,7 @@ class Quantize(Part, frozen=True, kw_only=True):
 
 
 class Dequantize(Part, frozen=True, kw_only=True):
-    """`(x - zero_point) * scale` as `dtype`."""
+    """``(x - zero_point) * scale`` as ``dtype``."""
 
     scale: Positive
     zero_point: int
@@ -156,7 +156,7 @@ class Dequantize(Part, frozen=True, kw_only=True):
 
 
 class Python(Part, frozen=True, kw_only=True):
-    """A call of `function(value: ndarray) -> ndarray` on one sample; `file` may import its siblings."""
+    """A call of ``function(value: ndarray) -> ndarray`` on one sample; ``file`` may import its siblings."""
 
     file: PathText
     function: Text
@@ -165,7 +165,7 @@ class Python(Part, frozen=True, kw_only=True):
 class DecodeAudio(Part, frozen=True, kw_only=True):
     """Decoding of a WAV file to float32 in [-1, 1): int16 / 32768.
 
-    `mono` is the mean, [time]; `keep` is [time, channels].
+    ``mono`` is the mean, [time]; ``keep`` is [time, channels].
     """
 
     channels: Literal["mono", "keep"]
@@ -179,7 +179,7 @@ class Resample(Part, frozen=True, kw_only=True):
 
 
 class Frame(Part, frozen=True, kw_only=True):
-    """Frames of the first axis; with `calls: each` every frame of a sample is one call, in order."""
+    """Frames of the first axis; with ``calls: each`` every frame of a sample is one call, in order."""
 
     length: Samples
     step: Samples
@@ -193,7 +193,7 @@ class Frame(Part, frozen=True, kw_only=True):
 class Spectrogram(Part, frozen=True, kw_only=True):
     """The spectrogram of overlapping full frames without centring: [frames, fft_length // 2 + 1].
 
-    `hann` and `hamming` are symmetric, with equal ends.
+    ``hann`` and ``hamming`` are symmetric, with equal ends.
     """
 
     frame_length: Samples
@@ -206,7 +206,7 @@ class Spectrogram(Part, frozen=True, kw_only=True):
 class Mfcc(Part, frozen=True, kw_only=True):
     """Mel-frequency cepstral coefficients of a spectrogram: [frames, coefficients].
 
-    `htk`: triangles in mel, of height 1, like tf.signal. `slaney`: triangles in hertz, of area 1, like librosa.
+    ``htk``: triangles in mel, of height 1, like tf.signal. ``slaney``: triangles in hertz, of area 1, like librosa.
     """
 
     rate: Hertz
@@ -252,7 +252,7 @@ class TokenizerJson(Part, frozen=True, kw_only=True, tag_field="kind", tag="toke
 
 
 class Softmax(Part, frozen=True, kw_only=True):
-    """The softmax along `axis`."""
+    """The softmax along ``axis``."""
 
     axis: Axis
 
@@ -262,7 +262,7 @@ class Sigmoid(Part, frozen=True, kw_only=True):
 
 
 class Argmax(Part, frozen=True, kw_only=True):
-    """The index of the greatest element along `axis`, as int64, without that axis.
+    """The index of the greatest element along ``axis``, as int64, without that axis.
 
     Ties go to the lowest index.
     """
@@ -271,7 +271,7 @@ class Argmax(Part, frozen=True, kw_only=True):
 
 
 class TopK(Part, frozen=True, kw_only=True):
-    """The indices of the `k` greatest elements of the last axis, greatest first, as int64.
+    """The indices of the ``k`` greatest elements of the last axis, greatest first, as int64.
 
     Ties go to the lowest index.
     """

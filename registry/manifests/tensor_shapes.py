@@ -23,7 +23,7 @@ class Tensor:
     Attributes:
         sizes: The sizes of the axes of a sample.
         dtype: The type of the elements.
-        layout: The axes of a sample by letter: `HWC`.
+        layout: The axes of a sample by letter: ``HWC``.
         fft_length: The FFT length of the spectrogram that the tensor was made of.
     """
 
@@ -59,32 +59,34 @@ class Tensor:
 
 
 def batch_axis(port: Input | Output, place: Place) -> int | None:
-    """Return the batch axis of a shape: the axis with null, else the key `batch_axis`; None if there is none.
+    """Return the batch axis of a shape: the axis with null, else the key ``batch_axis``; None if there is none.
 
     Without either, an input is rejected, and an output has axis 0. The harness follows the same rule.
 
     Raises:
-        InvalidInputError: null and `batch_axis` disagree, or an input has neither.
+        InvalidInputError: Null and ``batch_axis`` disagree, or an input has neither.
     """
     shape = () if port.shape is UNSET else port.shape
     for index, size in enumerate(shape):
         if size == "" or (isinstance(size, int) and size < 1):
-            what = f"{size!r} is no size"
+            what = f"invalid size {size!r}"
             raise place.at("shape", index).error(what, "write a number from 1, null (the batch axis) or a name")
     nulls = [index for index, size in enumerate(shape) if size is None]
     stated = port.batch_axis
     if len(nulls) > 1:
-        raise place.at("shape", nulls[1]).error("a second null: null is the batch axis", "name the other free axis")
+        raise place.at("shape", nulls[1]).error(
+            "a second null: null is the batch axis", "give the other dynamic axis a name"
+        )
     if nulls:
         if stated not in (UNSET, nulls[0]):
-            raise place.at("batch_axis").error(f"null makes {nulls[0]} the batch axis, not {stated}", "leave it out")
+            raise place.at("batch_axis").error(f"null makes {nulls[0]} the batch axis, not {stated}", "remove it")
         return nulls[0]
     if stated == "none":
         return None
     if stated is UNSET:
         if isinstance(port, Output):
             return None if port.shape == () else 0
-        what = "the shape has no null, so nothing says which axis is the batch"
+        what = "the shape has no null, so the batch axis is unknown"
         raise place.at("batch_axis").error(what, "write batch_axis: 0 if the batch is fixed, or batch_axis: none")
     assert isinstance(stated, int)
     if not 0 <= stated < max(len(shape), 1):
@@ -93,7 +95,7 @@ def batch_axis(port: Input | Output, place: Place) -> int | None:
 
 
 def fixed_batch(port: Input | Output, place: Place) -> int | None:
-    """Return the number of samples per call that the shape fixes; None if it is free. Raises as `batch_axis`."""
+    """Return the number of samples per call that the shape fixes; None if it is free. Raises as ``batch_axis``."""
     axis = batch_axis(port, place)
     size = None if axis is None or not port.shape else port.shape[axis]
     return size if isinstance(size, int) else None
@@ -107,7 +109,7 @@ def declare_tensor(port: Input | Output, place: Place) -> Tensor:
         return Tensor(dtype=port.dtype)
     sizes = tuple(size for index, size in enumerate(port.shape) if index != axis)
     if layout and len(sizes) != len(layout):
-        raise place.at("layout").error(f"{layout} names {len(layout)} axes of a sample, the shape has {len(sizes)}")
+        raise place.at("layout").error(f"{layout} has {len(layout)} axes per sample; the shape has {len(sizes)}")
     return Tensor(sizes, port.dtype, layout)
 
 
@@ -115,10 +117,10 @@ def check_result(result: Tensor, declared: Tensor, place: Place) -> None:
     """Check that the result of the steps has exactly the declared shape, dtype and layout.
 
     Raises:
-        InvalidInputError: it certainly differs.
+        InvalidInputError: It certainly differs.
     """
     if result.dtype == TEXT:
-        raise place.at("steps").error("the steps leave a text, and a model takes numbers", "add tokenize as a step")
+        raise place.at("steps").error("the steps end with text; a model requires numbers", "add tokenize as a step")
     if result.dtype is not None and result.dtype != declared.dtype:
         quantized = declared.dtype in ("int8", "uint8")
         step = "add a quantize as a step, or a cast where the values stay" if quantized else "add a cast as a step"
@@ -134,10 +136,10 @@ def check_result(result: Tensor, declared: Tensor, place: Place) -> None:
         for size, declared_size in pairs
     )
     if len(result.sizes) != len(declared.sizes) or not fitting:
-        what = f"the steps give {format_sizes(result.sizes)} a sample, the shape says {format_sizes(declared.sizes)}"
+        what = f"the steps give {format_sizes(result.sizes)} per sample; the shape is {format_sizes(declared.sizes)}"
         raise place.at("shape").error(what, "change the shape or the steps")
 
 
 def format_sizes(sizes: Sizes) -> str:
-    """Write the sizes of a sample; `?` is an unknown size."""
+    """Write the sizes of a sample; ``?`` is an unknown size."""
     return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"

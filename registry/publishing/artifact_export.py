@@ -55,7 +55,7 @@ def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progres
         InvalidInputError: The folder is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidInputError(f"{folder} is not empty", next_step="name another folder with -o")
+        raise InvalidInputError(f"{folder} is not empty", next_step="choose another folder")
     document = plain(manifest)
     files = [entry for file in document.get("files", ()) for entry in _expand(file, store)]
     prefetch(store, (descriptor for _, descriptor in files))
@@ -168,9 +168,9 @@ def name_version(store: BlobStore, manifest: Manifest) -> None:
         store.name_manifest(tag, OciIndex(artifact_type=ARTIFACTS[reference.kind], manifests=tuple(descriptors)))
     except UnavailableError as error:
         raise UnavailableError(
-            f"{reference} is published, and other programs do not see it yet: {error.what}",
+            f"{reference} is published, but not visible to other OCI clients yet: {error.what}",
             where=error.where,
-            next_step="publish it again: what is there stays, what is missing is written",
+            next_step="publish it again: only what is missing is written",
         ) from error
 
 

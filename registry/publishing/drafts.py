@@ -73,7 +73,7 @@ def read_draft(text: str, name: str, path: Path, access: SourceAccess | None = N
             with reading.problems.noted(), add_error_place(f"files[{index}].source ({name})"):
                 open_source(file.source, path.parent, access)
     reading.problems.refuse()
-    raise InvalidInputError(f"{name} is no manifest", where=name)
+    raise InvalidInputError(f"{name} is not a manifest", where=name)
 
 
 @contextmanager
@@ -133,10 +133,12 @@ def _open_source(file: File, draft: Draft) -> Source:
     is_tree = file.path.endswith("/")
     is_folder = isinstance(source, FolderSource) or (isinstance(source, DvcSource) and source.is_folder)
     if is_tree and not is_folder:
-        raise InvalidInputError(f"{file.path} is a tree, and {file.source} is no folder", next_step="name a folder")
+        raise InvalidInputError(
+            f"{file.path} is a tree, but {file.source} is not a folder", next_step="choose a folder"
+        )
     if is_folder and not is_tree:
         raise InvalidInputError(
-            f"{file.path} is a file, and {file.source} is a folder", next_step=f"write path: {file.path}/ for a tree"
+            f"{file.path} is a file, but {file.source} is a folder", next_step=f"write path: {file.path}/ for a tree"
         )
     return source
 

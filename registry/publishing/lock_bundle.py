@@ -24,7 +24,7 @@ LOCK_TYPE: Final = "application/vnd.benchlock.lock.v1+toml"
 
 _LARGEST = {"manifest": 16 << 20, "tree": LARGEST_LISTING}
 """Size limits in bytes for the parts that are read into memory, by sort."""
-_AGAIN = "copy or download the bundle again, or have it made again"
+_AGAIN = "copy or download the bundle again, or create it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def list_lock_parts(lock: Lock, platforms: Collection[LockedPlatform], store: Bl
         first = parts.setdefault(part.blob.digest, part)
         if first.blob != part.blob:
             raise IntegrityError(
-                f"the lock says that {first.name} has {first.blob.size} bytes, and {part.name}, under the same digest "
+                f"the lock states {first.blob.size} bytes for {first.name}, but for {part.name}, with the same digest "
                 f"{first.blob.digest}, {part.blob.size}",
                 where=part.name,
                 next_step="lock the request again",
@@ -131,11 +131,13 @@ def check_parts(parts: Iterable[BundlePart], listed: Mapping[Digest, int]) -> No
             raise _missing_error(part.name, part.blob.digest)
         if size != part.blob.size:
             raise IntegrityError(
-                f"{part.name} has {size} bytes, and the lock says {part.blob.size}", where=part.name, next_step=_AGAIN
+                f"{part.name} has {size} bytes, but the lock states {part.blob.size}", where=part.name, next_step=_AGAIN
             )
         unmatched.discard(part.blob.digest)
     for digest in sorted(unmatched):
-        raise BundleError(f"the bundle brings {digest}, which nothing in it names", where=digest, next_step=_AGAIN)
+        raise BundleError(
+            f"the bundle contains {digest}, which nothing in it references", where=digest, next_step=_AGAIN
+        )
 
 
 def find_objections(
@@ -155,9 +157,9 @@ def find_objections(
         wrong_paths = [file.path for file, size in files if size != file.size and not file.path.endswith("/")]
         if absent_paths:
             suffix = f" and {len(absent_paths) - 1} more of its files" if len(absent_paths) > 1 else ""
-            objections[kind] = f"the bundle does not bring {absent_paths[0]}{suffix}"
+            objections[kind] = f"the bundle does not contain {absent_paths[0]}{suffix}"
         elif wrong_paths:
-            objections[kind] = f"its manifest gives {wrong_paths[0]} another size than it has"
+            objections[kind] = f"its manifest states a wrong size of {wrong_paths[0]}"
         elif (reason := find_objection(manifest, store)) is not None:
             objections[kind] = reason
     return objections
@@ -199,8 +201,8 @@ def admit(
 def describe_absent_parts(platforms: Collection[LockedPlatform]) -> tuple[str, ...]:
     """Describe the parts that a bundle of these platforms cannot contain: finished images, which engines pull."""
     return tuple(
-        f"{platform} runs the finished image {platform.reference}, which no bundle brings: the engine must have it, "
-        "or pull it"
+        f"{platform} runs the finished image {platform.reference}, which bundles do not contain: the engine must have "
+        "it or pull it"
         for platform in platforms
         if platform.finished
     )

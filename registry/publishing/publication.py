@@ -172,7 +172,7 @@ def _warn_of_claims(manifests: Sequence[Manifest], catalogue: CatalogueProtocol,
         try:
             catalogue.versions("dataset", parse_name(name))
         except UnknownNameError as error:
-            warn(f"no dataset {name!r} is published here: a claim on it is judged once one is; {error.next_step}")
+            warn(f"the dataset {name!r} of a claim is not published yet, so the claim is not judged; {error.next_step}")
 
 
 def _prepare_one(
@@ -205,9 +205,9 @@ def _require_unique(prepared: _PreparedDraft, others: Iterable[_PreparedDraft]) 
     for other in others:
         if reference_of(other.manifest) == reference and manifest_digest(other.manifest) != digest:
             raise InvalidInputError(
-                f"{reference} is also what {other.draft.path} publishes, with other content",
+                f"{other.draft.path} also publishes {reference}, with different content",
                 where=str(prepared.draft.path),
-                next_step="give one of them another version",
+                next_step="change the version of one of them",
             )
 
 

@@ -70,7 +70,7 @@ class MissingBlobsError(InvalidInputError):
 
     def __init__(self, what: str, blobs: Collection[Digest]) -> None:
         """Create the error with the message ``what``."""
-        super().__init__(what, next_step="send them, and do this again")
+        super().__init__(what, next_step="send them, then try again")
         self.blobs = tuple(blobs)
 
 
@@ -89,9 +89,9 @@ def parse_received_manifest(document: Mapping[str, Any], stated: Digest | None =
     actual = manifest_digest(manifest)
     if stated is not None and stated != actual:
         raise IntegrityError(
-            f"the manifest's digest is {actual}, and the sender says {stated}",
+            f"the digest of the manifest is {actual}, but the request states {stated}",
             where="digest",
-            next_step="send the manifest as it was digested",
+            next_step="send the manifest with the digest of its canonical JSON",
         )
     return manifest
 

@@ -157,7 +157,7 @@ def parse_time(text: str) -> datetime:
     except (ValueError, OverflowError):
         time = None
     if time is None or time.tzinfo is None:
-        raise InvalidInputError(f"{text!r} is no time with a zone", next_step="write it like 2026-11-20T12:00:00Z")
+        raise InvalidInputError(f"{text!r} is not a time with a zone", next_step="write it like 2026-11-20T12:00:00Z")
     return time
 
 
@@ -168,21 +168,23 @@ def derive_seed(seed: int, purpose: str) -> int:
 
 def _check_time(text: str) -> None:
     if not parse_seconds(text):
-        raise InvalidInputError("nothing can run within 0", next_step="write more")
+        raise InvalidInputError("the limit is 0", next_step="write a larger one")
 
 
 def _check_memory(text: str) -> None:
     memory = parse_bytes(text)
     if not memory:
-        raise InvalidInputError("nothing can run within 0", next_step="write more")
+        raise InvalidInputError("the limit is 0", next_step="write a larger one")
     if memory < _LEAST_MEMORY:
-        what = f"nothing can run within {text}: engines start no container with less than 6MiB"
-        raise InvalidInputError(what, next_step="write more; a framework alone takes some hundred MiB")
+        what = f"{text} is too little memory: engines require 6MiB to start a container"
+        raise InvalidInputError(what, next_step="write more; a framework alone needs some hundred MiB")
 
 
 def _check_accelerator_name(text: str) -> None:
     if not split_name(text):
-        raise InvalidInputError(f"{text!r} has no word of a name", next_step="write one, such as H200")
+        raise InvalidInputError(
+            f"the accelerator name {text!r} has no letter or digit", next_step="write one, such as H200"
+        )
 
 
 _Parsers = Mapping[tuple[str, ...], Callable[[str], object]]
@@ -244,7 +246,7 @@ def _check(request: RequestDocument, place: Place, problems: Problems) -> None:
         _check_conditions(request.hardware, place.at("hardware"), problems)
     with problems.noted():
         if request.limits.processes < _LEAST_PROCESSES:
-            what = "nothing can run as 1 process: what measures is a process beside the one that watches it"
+            what = "1 process is too few: the harness measures in one process and watches it from another"
             raise place.at("limits", "processes").error(what, "write more, such as 256; threads count as processes")
 
 
@@ -278,15 +280,17 @@ def _check_equivalence(request: RequestDocument, place: Place, problems: Problem
             if metric not in metrics and DEFINITIONS.keys() >= set(
                 metrics
             ):  # an unknown one may have been meant for it
-                what = f"{metric} is none of the metrics that are asked for"
-                raise place.at(metric).error(what, "name one of them, or add it to metrics")
+                what = f"{metric} is not one of the requested metrics"
+                raise place.at(metric).error(what, "write one of them, or add it to metrics")
 
 
 def _check_margins(request: RequestDocument, place: Place, problems: Problems) -> None:
     for metric, margin in () if request.equivalence is UNSET else request.equivalence.items():
         with problems.noted():
             if margin >= 1:
-                raise place.at(metric).error(f"{margin:g} is no share below 1 of the value", "write 0.1 for 10 %")
+                raise place.at(metric).error(
+                    f"the margin {margin:g} is not a fraction between 0 and 1", "write 0.1 for 10 %"
+                )
 
 
 def _drop_unknown_keys(value: Any, type_: type[HardwareRequirement | AcceleratorRequirement]) -> Any:  # noqa: ANN401 - unchecked until converted
@@ -301,7 +305,7 @@ def _check_platforms(hardware: HardwareRequirement, place: Place, problems: Prob
             allowed = _allowed_values(getattr(hardware, key)) or ()
             for index, text in enumerate(allowed):
                 if text in allowed[:index]:
-                    problems.add(place.at(key, index).error(f"{text!r} stands twice", "leave one of them out"))
+                    problems.add(place.at(key, index).error(f"duplicate {text!r}", "remove one of them"))
 
 
 def _allowed_values(value: str | tuple[str, ...] | UnsetType) -> AllowedValues:
@@ -314,10 +318,10 @@ def _check_conditions(hardware: HardwareRequirement, place: Place, problems: Pro
     _check_texts(hardware, place, _HARDWARE_TEXTS, problems)
     if hardware.accelerator == AcceleratorRequirement():
         step = "write name, count, memory or driver"
-        problems.add(place.at("accelerator").error("nothing is asked of the accelerator", step))
+        problems.add(place.at("accelerator").error("the accelerator has no condition", step))
     if hardware.accelerator is not UNSET and _allowed_values(hardware.device) == (CPU,):
-        what = "an accelerator is asked for, and the only device that will do is cpu"
-        step = "name its device in hardware.device, such as cuda12, or leave the accelerator out"
+        what = "an accelerator is requested, but cpu is the only device"
+        step = "add its device to hardware.device, such as cuda12, or remove the accelerator"
         problems.add(place.at("accelerator").error(what, step))
 
 

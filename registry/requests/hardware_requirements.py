@@ -205,7 +205,7 @@ def driver_version(text: str) -> Version:
     """
     match = _DRIVER.fullmatch(text)
     if match is None:
-        raise InvalidInputError(f"{text!r} is no version of a driver")
+        raise InvalidInputError(f"invalid driver version {text!r}")
     major, minor, patch = (int(part or 0) for part in match.groups())
     return Version(major, minor, patch)
 
@@ -223,29 +223,29 @@ def _device_lack(device: str, host: HostFacts) -> str:
     if device == CPU:
         return ""
     if not device.startswith(_NVIDIA):
-        return f"no host is known to have the device {device}"
+        return f"the device {device} cannot be detected on a host"
     if not host.accelerators:
-        return f"needs an NVIDIA accelerator, none found ({host.without})"
+        return f"needs an NVIDIA accelerator; none found ({host.without})"
     least = _LEAST_DRIVERS.get(device)
     drivers = dict.fromkeys(accelerator.driver for accelerator in host.accelerators)
     if least is None or all(_admits(parse_drivers(f">={least}"), driver) for driver in drivers):
         return ""
-    return f"needs NVIDIA's driver {least} or newer, this host has {', '.join(drivers)}"
+    return f"needs NVIDIA's driver {least} or newer; this host has {', '.join(drivers)}"
 
 
 def _host_lacks(conditions: HostConditions, host: HostFacts) -> Iterator[str]:
     if conditions.cpus > host.cpus:
-        yield f"asks for {conditions.cpus} CPUs, this host has {host.cpus}"
+        yield f"requires {conditions.cpus} CPUs; this host has {host.cpus}"
     if conditions.memory is not None and conditions.memory.bytes > host.memory:
-        yield f"asks for {conditions.memory} of memory, this host has {spell_bytes(host.memory)}"
+        yield f"requires {conditions.memory} of memory; this host has {spell_bytes(host.memory)}"
 
 
 def _accelerator_lacks(condition: AcceleratorCondition, accelerators: tuple[Accelerator, ...]) -> Iterator[str]:
     if sum(map(condition.fits, accelerators)) < condition.count:
-        yield f"asks for {condition}, this host has {_format_counts(map(str, accelerators))}"
+        yield f"requires {condition}; this host has {_format_counts(map(str, accelerators))}"
     drivers = dict.fromkeys(accelerator.driver for accelerator in accelerators)
     if condition.driver is not None and not all(_admits(condition.driver, driver) for driver in drivers):
-        yield f"asks for the driver {condition.driver}, this host has {', '.join(drivers)}"
+        yield f"requires the driver {condition.driver}; this host has {', '.join(drivers)}"
 
 
 def _admits(constraint: Constraint, driver: str) -> bool:

@@ -38,8 +38,8 @@ class AcceleratorRequirement(Part, frozen=True, kw_only=True):
     """Requirements on the accelerators of a host. At least one key is needed."""
 
     name: Annotated[Text, Meta(description="words of the accelerator's name, such as H200")] | UnsetType = UNSET
-    count: Annotated[int, Meta(ge=1, description="at least so many; absent, 1")] | UnsetType = UNSET
-    memory: Annotated[Memory, Meta(description="of each at least, such as 80GiB")] | UnsetType = UNSET
+    count: Annotated[int, Meta(ge=1, description="minimum number; absent, 1")] | UnsetType = UNSET
+    memory: Annotated[Memory, Meta(description="minimum of each, such as 80GiB")] | UnsetType = UNSET
     driver: Annotated[ConstraintText, Meta(description="versions of the driver, such as '>=550'")] | UnsetType = UNSET
 
 
@@ -49,8 +49,8 @@ class HardwareRequirement(Part, frozen=True, kw_only=True):
     os: OneOrMore | UnsetType = UNSET
     arch: OneOrMore | UnsetType = UNSET
     device: OneOrMore | UnsetType = UNSET
-    cpus: Annotated[int, Meta(ge=1, description="that a run may use, at least")] | UnsetType = UNSET
-    memory: Annotated[Memory, Meta(description="of the host at least, such as 8GiB")] | UnsetType = UNSET
+    cpus: Annotated[int, Meta(ge=1, description="minimum that a run may use")] | UnsetType = UNSET
+    memory: Annotated[Memory, Meta(description="minimum of the host, such as 8GiB")] | UnsetType = UNSET
     accelerator: Annotated[Text | AcceleratorRequirement, Meta(description="a text is its name")] | UnsetType = UNSET
 
 

@@ -35,11 +35,11 @@ DEVICE = KEYS.index("device")
 class ModelNeeds:
     """The requirements of the admitted versions of a model.
 
-    `models` has the key of the newest version of each requirement and status, newest first.
+    ``models`` has the key of the newest version of each requirement and status, newest first.
     """
 
     def __init__(self, models: Mapping[tuple[Need, Status], str], admitted: AdmittedVersions) -> None:
-        """Keep the requirements `models` of the versions in `admitted`."""
+        """Keep the requirements ``models`` of the versions in ``admitted``."""
         self.models = models
         self._admitted = admitted
 
@@ -84,7 +84,7 @@ class Availability:
     """The versions that one question admits over one snapshot."""
 
     def __init__(self, question: Question, snapshot: Snapshot, preferences: Preferences) -> None:
-        """Answer `question` from `snapshot`; versions in `preferences` come first."""
+        """Answer ``question`` from ``snapshot``; versions in ``preferences`` come first."""
         self.question = question
         self.snapshot = snapshot
         self.preferences = preferences
@@ -108,7 +108,7 @@ class Availability:
         return self._choices_by_narrowing.setdefault(narrowing, {})
 
     def admitted(self, kind: Kind, name: str, *constraints: Constraint) -> AdmittedVersions:
-        """Return the versions of the name that may be chosen under `constraints`, by status."""
+        """Return the versions of the name that may be chosen under ``constraints``, by status."""
         return self._admitted(kind, self.preferences.get((kind, name)), constraints)
 
     def _admitted(self, kind: Kind, preferred: Version | None, constraints: Sequence[Constraint]) -> AdmittedVersions:
@@ -122,7 +122,7 @@ class Availability:
         return self.admitted("model", self.question.model.name, self.question.model.constraint)
 
     def frameworks(self, need: Need) -> Choices:
-        """Return the versions of the framework that both `need` and the request admit."""
+        """Return the versions of the framework that both ``need`` and the request admit."""
         if need not in self._framework_choices:
             narrowing = self.question.framework
             constraints = (Constraint.parse(need[2]), *(() if narrowing is None else (narrowing,)))
@@ -164,7 +164,7 @@ class Availability:
                 yield constraint.range
 
     def unmet_needs(self, present: Choices) -> Iterator[Need]:
-        """Yield the requirements of the model that nothing in `present`, a part of `all_frameworks`, meets."""
+        """Yield the requirements of the model that nothing in ``present``, a part of ``all_frameworks``, meets."""
         if present.is_empty():
             yield from self.needs.constraints
             return
@@ -183,7 +183,7 @@ class Availability:
     def newest(
         self, kind: Kind, name: str, status: Status, versions: Range, need: Need | None = None
     ) -> Version | None:
-        """Return the newest of `versions` with that status, and with the requirement `need` if it is set."""
+        """Return the newest of ``versions`` with that status, and with the requirement ``need`` if it is set."""
 
         def below(interval: Interval) -> Version | None:
             newest = self.snapshot.newest(Population(kind, name, interval, status, need), 1)
@@ -244,7 +244,7 @@ class Availability:
         return models[0] if models else None
 
     def framework(self, name: str, status: Status, versions: Range) -> Version | None:
-        """Return the newest framework of `versions` with that status that an image provides on an admitted platform."""
+        """Return the newest framework in ``versions`` that has that status and an image for an admitted platform."""
 
         def below(interval: Interval) -> Version | None:
             provided = [
@@ -295,7 +295,7 @@ class Availability:
     def _admits_platform(self, platform: Sequence[object]) -> bool:
         """Return whether the request admits a platform.
 
-        A platform of the device `cpu` does not fit a request for any accelerator.
+        A platform of the device ``cpu`` does not fit a request for any accelerator.
         """
         hardware = self.question.hardware
         is_cpu_only = self.question.accelerated and hardware.device is None and platform[DEVICE] == "cpu"
@@ -325,7 +325,7 @@ class Availability:
 
 
 def _newest_in(versions: Range, newest: Callable[[Interval], Version | None]) -> Version | None:
-    """Return the newest existing version in `versions`; `newest` returns the newest one in an interval.
+    """Return the newest existing version in ``versions``; ``newest`` returns the newest one in an interval.
 
     The first query covers all versions between the ends. Where the result lies in a gap, the next query covers what is
     below the gap. So a set of many intervals costs few queries.

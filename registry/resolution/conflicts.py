@@ -32,7 +32,7 @@ from benchlock.registry.versions.version_ranges import Range
 Code = Literal[
     "outside", "pre-release", "yanked", "platform", "framework", "no-image", "unknown", "conflict", "order", "kept"
 ]
-"""The reason of a rejection; the last three are reasons in `lock.selection_reasons`."""
+"""The reason of a rejection; the last three are reasons in ``lock.selection_reasons``."""
 
 SHOWN = 3
 """Number of versions that a line names, and of a model's requirements that are listed one by one."""
@@ -52,7 +52,7 @@ _LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class RequirementText:
-    """A requirement in words; `text` is the whole line."""
+    """A requirement in words; ``text`` is the whole line."""
 
     kind: Kind
     name: str
@@ -69,7 +69,7 @@ class RequirementText:
 class Rejection:
     """Versions, newest first, that are rejected for one reason; none where the name itself is the reason.
 
-    `count` is the number of all of them, up to `COUNTED`. `versions` has at most `LISTED` of them.
+    ``count`` is the number of all of them, up to ``COUNTED``. ``versions`` has at most ``LISTED`` of them.
     """
 
     kind: Kind
@@ -96,7 +96,7 @@ class Fix:
     """Changes of the request that together make it solvable.
 
     Attributes:
-        changes: The new value of each changed field; `None` where the field is left out.
+        changes: The new value of each changed field; ``None`` where the field is left out.
         gives: The version of each kind that is then chosen.
         text: The fix in words.
     """
@@ -110,7 +110,7 @@ class Fix:
 class Conflict:
     """The explanation why a request has no answer.
 
-    `advice` says what to do where no change of the request alone helps.
+    ``advice`` says what to do where no change of the request alone helps.
     """
 
     summary: str
@@ -145,7 +145,7 @@ class Conflict:
 
 
 class ConflictError(BenchlockError):
-    """The request has no answer; `conflict` is the explanation as JSON values."""
+    """The request has no answer; ``conflict`` is the explanation as JSON values."""
 
     code: ClassVar[str] = "conflict"
 
@@ -156,7 +156,7 @@ class ConflictError(BenchlockError):
 
 
 def list_newest(versions: Sequence[str], count: int | None = None, oldest: str = "") -> str:
-    """List the first few of `versions`, newest first, with the number of further ones and the oldest."""
+    """List the first few of ``versions``, newest first, with the number of further ones and the oldest."""
     count = len(versions) if count is None else count
     if count <= SHOWN + 1:
         return ", ".join(versions)
@@ -165,9 +165,9 @@ def list_newest(versions: Sequence[str], count: int | None = None, oldest: str =
 
 
 def find_nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the known name that `name` may be a misspelling of.
+    """Return the known name that ``name`` may be a misspelling of.
 
-    Of many names only those are compared letter by letter that share most pairs of neighbouring letters with `name`.
+    Of many names only those are compared letter by letter that share most pairs of neighbouring letters with ``name``.
     """
     pairs = _pairs(name)
     likely = heapq.nsmallest(_COMPARED, names, key=lambda known: (len(pairs ^ _pairs(known)), known))
@@ -175,7 +175,7 @@ def find_nearest(name: str, names: Iterable[str]) -> str | None:
 
 
 def find_nearest_name(snapshot: Snapshot, kind: Kind, name: str) -> str | None:
-    """Return the published name that `name` may be a misspelling of, among its neighbours in alphabetical order."""
+    """Return the published name that ``name`` may be a misspelling of, among its neighbours in alphabetical order."""
     return find_nearest(name, snapshot.names(kind, name, _NEXT_TO))
 
 
@@ -189,9 +189,9 @@ _FEW_CUTS = 16
 
 @dataclass(frozen=True, slots=True)
 class VersionGroup:
-    """At least one version of one name: the newest `LISTED` ones, newest first, and the oldest.
+    """At least one version of one name: the newest ``LISTED`` ones, newest first, and the oldest.
 
-    `count` is the number of versions, up to `COUNTED`.
+    ``count`` is the number of versions, up to ``COUNTED``.
     """
 
     versions: tuple[Version, ...]
@@ -220,7 +220,7 @@ class VersionGroup:
 
 
 def group_versions(snapshot: Snapshot, population: Population, versions: Range) -> VersionGroup | None:
-    """Return the versions in `versions` that belong to the population, whatever its own interval."""
+    """Return the versions in ``versions`` that belong to the population, whatever its own interval."""
     if len(versions.cuts) > _FEW_CUTS:
         # One query instead of one per interval, where fewer versions are published than there are intervals.
         limit = len(versions.cuts) // 2
@@ -239,7 +239,7 @@ def group_versions(snapshot: Snapshot, population: Population, versions: Range) 
 
 
 def _group_of(versions: Sequence[Version]) -> VersionGroup | None:
-    """Return a group of all of `versions`, which are newest first."""
+    """Return a group of all of ``versions``, which are newest first."""
     if not versions:
         return None
     return VersionGroup(tuple(versions[:LISTED]), min(len(versions), COUNTED), versions[-1])
@@ -259,7 +259,7 @@ def group_admitted_versions(
 def list_rejections(
     search: Search, requirements: Sequence[Requirement], among: Range = Range.ALL
 ) -> Iterator[Rejection]:
-    """Yield a rejection for each reason why `requirements` do not admit versions of one name.
+    """Yield a rejection for each reason why ``requirements`` do not admit versions of one name.
 
     Args:
         search: The search without an answer.
@@ -285,7 +285,7 @@ def list_rejections(
 def _line(
     search: Search, code: Code, requirement: Requirement, versions: Range, status: Status | None
 ) -> Iterator[Rejection]:
-    """Yield the rejection of `versions` by one requirement, if such versions exist."""
+    """Yield the rejection of ``versions`` by one requirement, if such versions exist."""
     kind, name = requirement.kind, requirement.name
     group = group_versions(search.snapshot, Population(kind, name, EVERY, status), versions)
     if group is not None:
@@ -326,5 +326,5 @@ def group_rejections(
         yield Rejection(kind, name, versions, len(members), code, f"{kind}/{name} {list_newest(versions)}: {because}")
         count -= len(members)
     if count > 0:
-        older = f"{'over ' if total >= COUNTED else ''}{count} older ones are not told apart"
+        older = f"{'over ' if total >= COUNTED else ''}{count} older versions, not listed separately"
         yield Rejection(kind, name, (), count, code, f"{kind}/{name}: {older}")

@@ -134,7 +134,7 @@ def _values(search: Search, question: Question, field: Field) -> Iterator[Any]:
 
 
 def _other_images(search: Search, question: Question, loosest: Resolution) -> Iterator[dict[str, str]]:
-    """Yield a version of each image other than the requested one; `loosest` is the answer for any image."""
+    """Yield a version of each image other than the requested one; ``loosest`` is the answer for any image."""
     if question.image is None or question.image.name != loosest.image.name:
         yield {"name": loosest.image.name, "version": str(loosest.image.version)}
         return
@@ -183,10 +183,10 @@ def _names(search: Search, question: Question, kind: Kind) -> Sequence[str]:
 
 
 def _nearest(search: Search, population: Population, requested: Range) -> list[Version]:
-    """Return the versions of the population nearest to `wanted`.
+    """Return the versions of the population nearest to ``wanted``.
 
-    First come those in its gaps, newest first, then in turn the next above and the next below it. Releases in `wanted`
-    itself were admitted before; a pre-release or yanked version in it may still need an exact pin.
+    First come those in its gaps, newest first, then in turn the next above and the next below it. Releases in
+    ``wanted`` itself were admitted before; a pre-release or yanked version in it may still need an exact pin.
     """
     if requested.is_empty():
         return list(search.snapshot.newest(population, _TRIED))
@@ -229,7 +229,7 @@ def _is_open(question: Question, field: Field) -> bool:
 
 
 def _kind(field: Field) -> Kind:
-    """Return the kind that a `.version` field is about."""
+    """Return the kind that a ``.version`` field is about."""
     return cast("Kind", field.removesuffix(".version"))
 
 
@@ -280,13 +280,13 @@ def _text(question: Question, resolution: Resolution, field: Field, value: Any) 
         case "prereleases":
             return f"allow pre-releases (prereleases: [{', '.join(value)}])"
         case "image" if value is None:
-            return f"leave out image ({resolution.image} fits)"
+            return f"remove image ({resolution.image} fits)"
         case "hardware":
             keys = (key for key in KEYS if value[key] not in (getattr(question.hardware, key) or (value[key],)))
             setting = ", ".join(f"hardware.{key}: {value[key]}" for key in keys)
-            return f"ask for the hardware {Hardware.only(value)} ({setting})"
+            return f"request the hardware {Hardware.only(value)} ({setting})"
         case _:
             chosen = resolution.chosen()[_kind(field)]
             although = f", which is yanked ({escape_line(chosen.yanked)})" if chosen.yanked else ""
             setting = f'{field}: "{value}"' if isinstance(value, str) else f"image: {value['name']} {value['version']}"
-            return f"ask for {chosen} ({setting}){although}"
+            return f"request {chosen} ({setting}){although}"

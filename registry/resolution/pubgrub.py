@@ -62,7 +62,7 @@ class Values(Protocol):
         ...
 
     def is_subset(self, other: Self, /) -> bool:
-        """Return whether `other` contains the set."""
+        """Return whether ``other`` contains the set."""
         ...
 
     def is_disjoint(self, other: Self, /) -> bool:
@@ -77,9 +77,9 @@ F = TypeVar("F", bound=Hashable)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Incompatibility(Generic[P, S, F]):
-    """A statement that the values of the packages in `terms` do not all lie in their sets.
+    """A statement that the values of the packages in ``terms`` do not all lie in their sets.
 
-    `because` is a fact, or the derivation from two other incompatibilities.
+    ``because`` is a fact, or the derivation from two other incompatibilities.
     """
 
     terms: Mapping[P, S]
@@ -116,7 +116,7 @@ class Derivation(Generic[P, S, F]):
 
 
 class UnsolvableError(Exception, Generic[P, S, F]):
-    """No solution meets every incompatibility; `incompatibility` has no terms, and its derivation explains why."""
+    """No solution meets every incompatibility; ``incompatibility`` has no terms, and its derivation explains why."""
 
     def __init__(self, incompatibility: Incompatibility[P, S, F]) -> None:
         """Record the incompatibility without terms."""
@@ -132,10 +132,10 @@ class Source(Protocol[P, S, F]):
         ...
 
     def choose(self, package: P, allowed: S) -> S | Sequence[Incompatibility[P, S, F]]:
-        """Return the preferred value in `allowed`, or facts that rule out values.
+        """Return the preferred value in ``allowed``, or facts that rule out values.
 
         Returns:
-            The value, as a set of one; or facts, one of which rules out all of `allowed`.
+            The value, as a set of one; or facts, one of which rules out all of ``allowed``.
         """
         ...
 
@@ -146,9 +146,9 @@ class Source(Protocol[P, S, F]):
 
 @dataclass(frozen=True, slots=True)
 class _Assignment(Generic[P, S, F]):
-    """An entry of the trail: `package` lies in `values`, so that it may still be in `allowed`.
+    """An entry of the trail: ``package`` lies in ``values``, so that it may still be in ``allowed``.
 
-    A decision has no `cause`.
+    A decision has no ``cause``.
     """
 
     package: P
@@ -159,10 +159,10 @@ class _Assignment(Generic[P, S, F]):
 
 
 class Solver(Generic[P, S, F]):
-    """One search, which decides `packages` in their order; `everything` is the set of all values."""
+    """One search, which decides ``packages`` in their order; ``everything`` is the set of all values."""
 
     def __init__(self, packages: Sequence[P], everything: S, source: Source[P, S, F]) -> None:
-        """Prepare the search for values of `packages`."""
+        """Prepare the search for values of ``packages``."""
         self._packages = packages
         self._everything = everything
         self._source = source
@@ -180,7 +180,7 @@ class Solver(Generic[P, S, F]):
         packages.
 
         Raises:
-            UnsolvableError: there is no solution.
+            UnsolvableError: There is no solution.
         """
         self._add(self._source.facts())
         waiting = list(self._packages)
@@ -201,7 +201,7 @@ class Solver(Generic[P, S, F]):
         """Add incompatibilities, and return whether any of them was new.
 
         Raises:
-            UnsolvableError: one of them rules out everything.
+            UnsolvableError: One of them rules out everything.
         """
         fresh = [incompatibility for incompatibility in incompatibilities if id(incompatibility) not in self._known]
         self._alive += fresh  # so that no later object gets one of their ids
@@ -235,7 +235,7 @@ class Solver(Generic[P, S, F]):
     def _outside(self, incompatibility: Incompatibility[P, S, F]) -> tuple[P, ...] | None:
         """Return the one package that must leave its set.
 
-        The tuple is empty if the incompatibility is violated. It is `None` if nothing follows yet.
+        The tuple is empty if the incompatibility is violated. It is ``None`` if nothing follows yet.
         """
         outside: tuple[P, ...] = ()
         for package, values in incompatibility.terms.items():
@@ -247,7 +247,7 @@ class Solver(Generic[P, S, F]):
         return outside
 
     def _assign(self, package: P, values: S, cause: Incompatibility[P, S, F] | None) -> None:
-        """Narrow a package to `values`, and append the assignment to the trail."""
+        """Narrow a package to ``values``, and append the assignment to the trail."""
         allowed = self._allowed[package] & values
         self._allowed[package] = allowed
         self._trail.append(_Assignment(package, values, allowed, len(self._decided), cause))
@@ -266,7 +266,7 @@ class Solver(Generic[P, S, F]):
         raise UnsolvableError(violated)
 
     def _inside_since(self, package: P, values: S) -> int:
-        """Return the first position on the trail from which on the package lies in `values`."""
+        """Return the first position on the trail from which on the package lies in ``values``."""
         return next(
             position
             for position, assignment in enumerate(self._trail)
@@ -274,7 +274,7 @@ class Solver(Generic[P, S, F]):
         )
 
     def _level_without(self, last: _Assignment[P, S, F], position: int, violated: Incompatibility[P, S, F]) -> int:
-        """Return the first level at which only the assignment `last` is missing for the violation."""
+        """Return the first level at which only the assignment ``last`` is missing for the violation."""
         positions = [
             self._inside_since(package, values) for package, values in violated.terms.items() if package != last.package
         ]
@@ -290,7 +290,7 @@ class Solver(Generic[P, S, F]):
         return max((self._trail[index].level for index in positions), default=0)
 
     def _go_back(self, level: int) -> None:
-        """Undo all assignments above `level`."""
+        """Undo all assignments above ``level``."""
         while self._trail and self._trail[-1].level > level:
             undone = self._trail.pop()
             self._decided.pop(undone.package, None)
@@ -301,7 +301,7 @@ class Solver(Generic[P, S, F]):
 def _derived(
     violated: Incompatibility[P, S, F], cause: Incompatibility[P, S, F], package: P
 ) -> Incompatibility[P, S, F]:
-    """Resolve two incompatibilities on `package`, which cannot lie outside both of its sets.
+    """Resolve two incompatibilities on ``package``, which cannot lie outside both of its sets.
 
     A value in the union of the two sets lies in one of them, so it violates one of the two incompatibilities.
     """

@@ -46,9 +46,9 @@ _NAMES = 5
 
 @dataclass(frozen=True, slots=True)
 class _FrameworkDemand:
-    """The requirement of some versions of the model, `models`, on a framework.
+    """The requirement of some versions of the model, ``models``, on a framework.
 
-    `ways` is the number of different requirements that are combined.
+    ``ways`` is the number of different requirements that are combined.
     """
 
     requirement: Requirement
@@ -57,7 +57,7 @@ class _FrameworkDemand:
 
 
 def explain(search: Search) -> Conflict:
-    """Explain why `search` found nothing; fixes are added by `fix_proposals`."""
+    """Explain why ``search`` found nothing; fixes are added by ``fix_proposals``."""
     question = search.question
     requirements = [
         requirement for requirement in (question.model, question.dataset, question.image) if requirement is not None
@@ -67,10 +67,10 @@ def explain(search: Search) -> Conflict:
         return _environments(search)
     names = " and ".join(f"{requirement.kind}/{requirement.name}" for requirement in empty)
     return Conflict(
-        f"no version of {names} can be chosen",
+        f"no available version of {names} satisfies the request",
         tuple(map(format_requirement, empty)),
         tuple(line for requirement in empty for line in list_rejections(search, (requirement,))),
-        advice=f"publish {' and '.join(map(str, empty))}, or ask for versions that exist",
+        advice=f"publish {' and '.join(map(str, empty))}, or request versions that exist",
     )
 
 
@@ -115,7 +115,7 @@ def _demands(search: Search) -> list[_FrameworkDemand]:
 
 
 def _models(search: Search, needs: Sequence[Need] | None) -> VersionGroup:
-    """Return the model's admitted versions with one of these requirements; all of them for `None`."""
+    """Return the model's admitted versions with one of these requirements; all of them for ``None``."""
     name, admitted = search.question.model.name, search.available.model_versions
     version_groups = (
         group_admitted_versions(search.snapshot, "model", name, admitted, need) for need in needs or (None,)
@@ -155,10 +155,10 @@ def _summary(search: Search, demands: list[_FrameworkDemand], lines: list[Reject
     if len(names) != 1 or any(line.reason == "unknown" for line in lines):
         return f"no framework and image fit {model} on {hardware}"
     (name,) = names
-    requester = f"{model} and the request ask" if search.question.framework else f"{model} asks"
+    requester = f"{model} and the request" if search.question.framework else model
     if any(line.reason == "no-image" for line in lines):
-        return f"no image that can be chosen provides framework/{name} as {requester} for it, on {hardware}"
-    return f"no version of framework/{name} is what {requester} for"
+        return f"no available image provides framework/{name} as required by {requester}, on {hardware}"
+    return f"no version of framework/{name} satisfies {requester}"
 
 
 def _environment(search: Search, requirements: tuple[Requirement, ...]) -> tuple[list[Rejection], str]:
@@ -172,7 +172,7 @@ def _environment(search: Search, requirements: tuple[Requirement, ...]) -> tuple
     lines, fitting = [*list_rejections(search, requirements)], _choosable(search, *requirements)
     if fitting is None:
         return lines, _publish(requirements[0])
-    text = f"framework/{framework} {fitting}: would fit, and no image that can be chosen provides it"
+    text = f"framework/{framework} {fitting}: fits, but no available image provides it"
     lines.append(Rejection("framework", framework, fitting.texts, fitting.count, "no-image", text))
     lines += _images(search, framework)
     return lines, f"publish an image that provides it: `benchlock image build {framework}=={fitting.newest}`"
@@ -213,10 +213,10 @@ def _because(search: Search, image: Candidate, framework: str) -> tuple[Code, st
 
 
 def format_requirement(requirement: Requirement, ways: int = 1) -> RequirementText:
-    """Return the requirement as a line; `ways` is the number of different requirements that are combined."""
-    asks = "ask" if ", " in requirement.asked_by or " and " in requirement.asked_by else "asks"
+    """Return the requirement as a line; ``ways`` is the number of different requirements that are combined."""
+    verb = "require" if ", " in requirement.asked_by or " and " in requirement.asked_by else "requires"
     different = f", in {ways} different ways" if ways > 1 and requirement.asked_by != "the request" else ""
-    text = f"{requirement.asked_by} {asks} for {requirement}{different}"
+    text = f"{requirement.asked_by} {verb} {requirement}{different}"
     return RequirementText(requirement.kind, requirement.name, requirement.constraint.text, requirement.asked_by, text)
 
 
@@ -234,7 +234,7 @@ __all__ = [
 
 
 def resolve(question: Question, snapshot: Snapshot, preferences: Preferences) -> Resolution:
-    """Find the versions that answer `question`.
+    """Find the versions that answer ``question``.
 
     Args:
         question: The request, as far as versions are concerned.
@@ -242,8 +242,8 @@ def resolve(question: Question, snapshot: Snapshot, preferences: Preferences) ->
         preferences: The versions in an existing lock, which come before newer ones.
 
     Raises:
-        UnknownNameError: the catalogue has no model, dataset or image of a name in the question.
-        ConflictError: no versions fit together. It lists the requirements, the reason of each rejection, and fixes.
+        UnknownNameError: The catalogue has no model, dataset or image of a name in the question.
+        ConflictError: No versions fit together. It lists the requirements, the reason of each rejection, and fixes.
     """
     search = Search.of(question, snapshot, preferences)
     for requirement in (question.model, question.dataset, question.image):
@@ -267,5 +267,5 @@ def _unknown(requirement: Requirement, snapshot: Snapshot) -> UnknownNameError:
     return UnknownNameError(
         f"the catalogue has no {kind}/{name}",
         where=f"{kind}.name",
-        next_step=f"did you mean {near}?" if near else f"`benchlock list {kind}` lists what there is",
+        next_step=f"did you mean {near}?" if near else f"`benchlock list {kind}` lists all {kind}s",
     )

@@ -23,7 +23,7 @@ Platform = tuple[str, str, str]
 """os, arch, device."""
 
 Status = Literal["release", "pre-release", "yanked"]
-"""The status of a version; a yanked version is `yanked` whether it is a release or a pre-release."""
+"""The status of a version; a yanked version is ``yanked`` whether it is a release or a pre-release."""
 
 COUNTED = 1001
 """Limit of counting: above a thousand versions the exact number is of no use."""
@@ -40,7 +40,7 @@ ORDER: tuple[Kind, ...] = ("model", "framework", "image", "dataset")
 class Candidate:
     """A published version.
 
-    `yanked` is the reason if the version is yanked. `provides` is the framework that an image provides.
+    ``yanked`` is the reason if the version is yanked. ``provides`` is the framework that an image provides.
     """
 
     kind: Kind
@@ -68,7 +68,7 @@ class Candidate:
 class Requirement:
     """A constraint on the versions of one name.
 
-    `asked_by` is the origin as messages name it: `the request`, `model/resnet8 1.0.0`.
+    ``asked_by`` is the origin as messages name it: ``the request``, ``model/resnet8 1.0.0``.
     """
 
     kind: Kind
@@ -92,7 +92,7 @@ class Question:
         image: The constraint on the image, if the request names one.
         prereleases: The kinds of which pre-releases are allowed.
         hardware: The admitted platforms.
-        accelerated: Whether the request needs an accelerator, so that a platform of the device `cpu` does not fit.
+        accelerated: Whether the request needs an accelerator, so that a platform of the device ``cpu`` does not fit.
         yanked: The kinds of which yanked versions are allowed. No request can set it; the search for fixes does.
     """
 
@@ -108,7 +108,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The answer to a question; `platforms` are those of the image that the request admits, sorted."""
+    """The answer to a question; ``platforms`` are those of the image that the request admits, sorted."""
 
     model: Candidate
     framework: Candidate
@@ -123,7 +123,7 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """Versions of one name in an interval; only those with `status` and `need` where these are set."""
+    """Versions of one name in an interval; only those with ``status`` and ``need`` where these are set."""
 
     kind: Kind
     name: str
@@ -134,7 +134,7 @@ class Population:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The number of versions, counted up to `COUNTED`, and the oldest and newest of them."""
+    """The number of versions, counted up to ``COUNTED``, and the oldest and newest of them."""
 
     count: int
     oldest: Version
@@ -150,7 +150,7 @@ class Environments:
         interval: The interval of the framework's versions.
         status: The status of the framework's versions.
         platform: The platform of the images.
-        image: The name of the images; `None` for any.
+        image: The name of the images; ``None`` for any.
         images: The interval of the images' versions.
         image_status: The status of the images' versions.
     """
@@ -168,7 +168,7 @@ class Snapshot(Protocol):
     """The catalogue at one moment, in a few queries that an index answers; the order of its rows never matters."""
 
     def names(self, kind: Kind, near: str, limit: int) -> Sequence[str]:
-        """Return names of the kind around `near`, sorted: at most `limit` below it, and as many from it on."""
+        """Return names of the kind around ``near``, sorted: at most ``limit`` below it, and as many from it on."""
         ...
 
     def needs(self, model: str) -> Sequence[Need]:
@@ -180,15 +180,15 @@ class Snapshot(Protocol):
         ...
 
     def newest(self, population: Population, limit: int) -> Sequence[Version]:
-        """Return the newest versions, newest first, at most `limit` of them."""
+        """Return the newest versions, newest first, at most ``limit`` of them."""
         ...
 
     def oldest(self, population: Population, limit: int) -> Sequence[Version]:
-        """Return the oldest versions, oldest first, at most `limit` of them."""
+        """Return the oldest versions, oldest first, at most ``limit`` of them."""
         ...
 
     def extent(self, population: Population) -> Extent | None:
-        """Return the number of versions and their ends; `None` if there are none."""
+        """Return the number of versions and their ends; ``None`` if there are none."""
         ...
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:

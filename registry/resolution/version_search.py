@@ -6,8 +6,8 @@
      request or lock         provides on an admitted    first, then the   request or lock
                              platform                   newest
 
-The packages of PubGrub are the kinds, decided in the order of `candidates.ORDER`. Of each kind the version in
-`preferences` (the choices of an existing lock) comes first, then the newest.
+The packages of PubGrub are the kinds, decided in the order of ``candidates.ORDER``. Of each kind the version in
+``preferences`` (the choices of an existing lock) comes first, then the newest.
 
 1. State the facts of the request: the model and the dataset lie in the versions that it admits.
 2. Choose a model. Its requirement implies the set of frameworks that fit.
@@ -56,12 +56,12 @@ from benchlock.registry.versions.version_ranges import Range
 class CachedSnapshot:
     """A snapshot with a cache of answers, valid for as long as the snapshot behind it does not change.
 
-    Implements `candidates.Snapshot`. For rare statuses it asks once whether the name has such a version at all: most
+    Implements ``candidates.Snapshot``. For rare statuses it asks once whether the name has such a version at all: most
     names have none.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Put a cache in front of each query of `snapshot`."""
+        """Put a cache in front of each query of ``snapshot``."""
         self.names = cache(snapshot.names)
         self.needs = cache(snapshot.needs)
         self.candidates = cache(snapshot.candidates)
@@ -109,18 +109,18 @@ class CachedSnapshot:
 
 
 class DraftSnapshot:
-    """A snapshot in which `drafts` hide the published versions of the same names.
+    """A snapshot in which ``drafts`` hide the published versions of the same names.
 
-    Implements `candidates.Snapshot`.
+    Implements ``candidates.Snapshot``.
     """
 
     def __init__(self, snapshot: Snapshot, drafts: Sequence[Candidate]) -> None:
-        """Lay `drafts` over `snapshot`."""
+        """Lay ``drafts`` over ``snapshot``."""
         self._snapshot = snapshot
         self._drafts = {(draft.kind, draft.name): draft for draft in drafts}
 
     def names(self, kind: Kind, near: str, limit: int) -> Sequence[str]:
-        """Return the published names near `near`."""
+        """Return the published names near ``near``."""
         return self._snapshot.names(kind, near, limit)
 
     def needs(self, model: str) -> Sequence[Need]:
@@ -157,7 +157,7 @@ class DraftSnapshot:
         return Extent(1, drafts[0].version, drafts[0].version) if drafts else None
 
     def candidates(self, kind: Kind, name: str, versions: tuple[Version, ...]) -> Sequence[Candidate]:
-        """Return the draft if its version is in `versions`, or the published candidates."""
+        """Return the draft if its version is in ``versions``, or the published candidates."""
         draft = self._drafts.get((kind, name))
         if draft is None:
             return self._snapshot.candidates(kind, name, versions)
@@ -180,7 +180,7 @@ class DraftSnapshot:
         return self._snapshot.providers(environments)
 
     def _draft_in(self, population: Population) -> list[Candidate] | None:
-        """Return the draft as a list if it is in the population; `None` where the name has no draft."""
+        """Return the draft as a list if it is in the population; ``None`` where the name has no draft."""
         draft = self._drafts.get((population.kind, population.name))
         if draft is None:
             return None
@@ -208,11 +208,11 @@ Ruling = Incompatibility[Kind, Choices, Fact]
 class Search:
     """The search for an answer to one question over one snapshot.
 
-    `facts_of_conflict` holds the facts that rule out every answer, once `find` returned `None`.
+    ``facts_of_conflict`` holds the facts that rule out every answer, once ``find`` returned ``None``.
     """
 
     def __init__(self, available: Availability) -> None:
-        """Prepare the search over `available`."""
+        """Prepare the search over ``available``."""
         self.available = available
         self.question, self.snapshot, self.preferences = available.question, available.snapshot, available.preferences
         self.facts_of_conflict: tuple[Fact, ...] = ()
@@ -222,7 +222,7 @@ class Search:
 
     @classmethod
     def of(cls, question: Question, snapshot: Snapshot, preferences: Preferences) -> "Search":
-        """Return the search for an answer to `question`; it puts each query to the snapshot once."""
+        """Return the search for an answer to ``question``; it puts each query to the snapshot once."""
         return cls(Availability(question, CachedSnapshot(snapshot), preferences))
 
     def with_question(self, question: Question) -> "Search":
@@ -232,7 +232,7 @@ class Search:
         return other
 
     def find(self) -> Resolution | None:
-        """Return the preferred resolution, or `None` if there is none; each question is searched for once."""
+        """Return the preferred resolution, or ``None`` if there is none; each question is searched for once."""
         if self.question not in self._answers:
             self._answers[self.question] = self._find()
         resolution, self.facts_of_conflict = self._answers[self.question]
@@ -250,14 +250,14 @@ class Search:
     # The methods of pubgrub.Source.
 
     def facts(self) -> Iterator[Ruling]:
-        """Implement `pubgrub.Source.facts`: the model and the dataset are among the admitted versions."""
+        """Implement ``pubgrub.Source.facts``: the model and the dataset are among the admitted versions."""
         dataset = self.question.dataset
         datasets = self.available.admitted("dataset", dataset.name, dataset.constraint)
         yield Incompatibility.of({"model": ~self.available.needs.choices}, Fact("asked", "model"))
         yield Incompatibility.of({"dataset": ~_classes_of(dataset.name, datasets)}, Fact("asked", "dataset"))
 
     def choose(self, package: Kind, allowed: Choices) -> Choices | Sequence[Ruling]:
-        """Implement `pubgrub.Source.choose`: the preferred version of a kind, else facts about absence."""
+        """Implement ``pubgrub.Source.choose``: the preferred version of a kind, else facts about absence."""
         choosing = {"model": self._model, "framework": self._framework, "image": self._image, "dataset": self._dataset}
         chosen = choosing[package](allowed)
         if chosen is not None:
@@ -267,7 +267,7 @@ class Search:
         return (Incompatibility.of({package: allowed}, Fact("absent", package)),)
 
     def implied(self, package: Kind, value: Choices) -> Sequence[Ruling]:
-        """Implement `pubgrub.Source.implied`: requirements of a model, images of a framework."""
+        """Implement ``pubgrub.Source.implied``: requirements of a model, images of a framework."""
         match package:
             case "model":
                 (need, _status), _ = value.single()
@@ -300,9 +300,9 @@ class Search:
         return self._provided[environment][0]
 
     def _no_framework(self, allowed: Choices) -> Sequence[Ruling]:
-        """Return the facts that follow where no framework in `allowed` can be chosen.
+        """Return the facts that follow where no framework in ``allowed`` can be chosen.
 
-        The first fact is that nothing in `allowed` exists, nor anything above the newest framework that a version of
+        The first fact is that nothing in ``allowed`` exists, nor anything above the newest framework that a version of
         the model could have. The second is that no version of the model can be chosen whose requirement lies in that
         set.
         """
@@ -393,7 +393,7 @@ def need_of(model: Candidate) -> Need:
 
 
 def _above(version: Version | None) -> Range:
-    """Return all versions above `version`; all versions if it is `None`."""
+    """Return all versions above ``version``; all versions if it is ``None``."""
     return Range.ALL if version is None else Range.between(successor(version), None)
 
 

@@ -31,7 +31,7 @@ AdmittedVersions = Mapping[Status, Range]
 def admitted(
     constraints: Sequence[Constraint], preferred: Version | None, *, prereleases: bool, yanked: bool
 ) -> AdmittedVersions:
-    """Return the versions that all `constraints` admit, by status.
+    """Return the versions that all ``constraints`` admit, by status.
 
     Args:
         constraints: The constraints on versions of one name.
@@ -65,7 +65,7 @@ _FEW = 4
 
 @dataclass(frozen=True)
 class Choices:
-    """A set of versions: one range for all classes of each group, and `rest` for every other class.
+    """A set of versions: one range for all classes of each group, and ``rest`` for every other class.
 
     No class is in two groups.
     """
@@ -108,7 +108,7 @@ class Choices:
         return frozenset(chain.from_iterable(self.groups.values()))
 
     def single(self) -> tuple[VersionClass, Version]:
-        """Return the class and the version of a set made by `exactly`."""
+        """Return the class and the version of a set made by ``exactly``."""
         ((version_class, versions),) = self.parts.items()
         version = versions.single()
         assert version is not None
@@ -141,7 +141,7 @@ class Choices:
         return self.rest == Range.ALL and all(part == Range.ALL for part in self.groups)
 
     def is_subset(self, other: "Choices") -> bool:
-        """Return whether `other` contains the set."""
+        """Return whether ``other`` contains the set."""
         return self._all(other, Range.is_subset)
 
     def is_disjoint(self, other: "Choices") -> bool:
@@ -179,7 +179,7 @@ class Choices:
     def _pairs(
         self, other: "Choices", is_wanted: Callable[[Range, Range], bool]
     ) -> Iterator[tuple[Range, Range, frozenset[VersionClass]]]:
-        """Yield each wanted pair of a range of this set and one of `other`, with the classes that have both."""
+        """Yield each wanted pair of a range of this set and one of ``other``, with the classes that have both."""
         for first, classes in self.groups.items():
             yield from (
                 (first, second, classes & theirs) for second, theirs in other.groups.items() if is_wanted(first, second)

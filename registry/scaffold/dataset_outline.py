@@ -34,7 +34,7 @@ _SHOWN = 10
 def dataset_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     """Return the manifest of the dataset in a file or folder; only TODO lines without a source."""
     if source is None:
-        return [*heading("dataset", None, "", notes), *_bare("no file was named", notes)]
+        return [*heading("dataset", None, "", notes), *_bare("no file given", notes)]
     path, ending = source.path, source.path.name.removesuffix(".gz").rpartition(".")[2].lower()
     lines = heading("dataset", name_of(path), path.name, notes)
     if path.is_dir():
@@ -58,22 +58,22 @@ def _folder(source: ScaffoldSource) -> Lines:
         return _index(source, indices[0])
     if indices:
         what = f"{source.path.name} has {len(indices)} indices: {', '.join(place.name for place in indices[:_SHOWN])}"
-        raise InvalidInputError(what, where=str(source.path), next_step="name the index itself")
+        raise InvalidInputError(what, where=str(source.path), next_step="choose one index file")
     kinds = {form: [path for path, _ in files if path.lower().endswith(endings)] for form, endings in
              (("image-index", PICTURES), ("wav-index", SOUNDS))}  # fmt: skip
     form = max(kinds, key=lambda candidate: len(kinds[candidate]))
     if not kinds[form]:
         if idx_names := [place.name for _, place in files if _is_pictures(place)]:
-            what = f"{source.path.name} holds idx files of pictures: {', '.join(idx_names[:_SHOWN])}"
-            raise InvalidInputError(what, where=str(source.path), next_step="name one of these files itself")
-        return [*_bare(f"{source.path.name} holds no pictures, no sounds and no index", source.notes)]
+            what = f"{source.path.name} contains idx files of pictures: {', '.join(idx_names[:_SHOWN])}"
+            raise InvalidInputError(what, where=str(source.path), next_step="choose one of these files")
+        return [*_bare(f"{source.path.name} contains no pictures, no audio files and no index", source.notes)]
     samples, notes = kinds[form], source.notes
     classes = sorted({path.split("/")[0] for path in samples if "/" in path})
-    what = f"{source.path.name} holds {len(samples)} files of samples and no index of them"
+    what = f"{source.path.name} contains {len(samples)} sample files, but no index"
     if classes:
         listed = f"{', '.join(map(format_original, classes[:_SHOWN]))}{' and others' if len(classes) > _SHOWN else ''}"
-        what += f", in the folders {listed}, which may be their labels"
-    ask = "write a CSV with the columns path and label, list it in files, and name it here: "
+        what += f", in the folders {listed}, which may be the labels"
+    ask = "write a CSV with the columns path and label, list it in files, and reference it here: "
     ask += f"{{NAME: {{index: FILE, samples: {len(samples)}}}}}"
     todo = notes.todo("splits", "splits", "splits", what, ask)
     return [*entry_lines("format", form), todo, *block_lines("files", source.file(source.path))]
@@ -95,7 +95,7 @@ def _index(source: ScaffoldSource, path: Path) -> Lines:
     endings = {PurePosixPath(row[0]).suffix.lower() for row in rows}
     form = "image-index" if endings <= set(PICTURES) else "wav-index" if endings <= set(SOUNDS) else None
     lines = entry_lines("format", form) if form else [
-        notes.todo("format", "format", "format", "files of several endings are named", "write image-index or wav-index")
+        notes.todo("format", "format", "format", "files have several extensions", "write image-index or wav-index")
     ]  # fmt: skip
     folder = path.parent
     if any("/" not in row[0] for row in rows):  # samples beside the index: list the folder as one tree
@@ -112,7 +112,7 @@ def _index(source: ScaffoldSource, path: Path) -> Lines:
 
 
 def _labels(source: ScaffoldSource, folder: Path, labels: list[str], *, tree: bool) -> tuple[Lines, Lines]:
-    """Return the key `labels` and the entry of its file.
+    """Return the key ``labels`` and the entry of its file.
 
     They are required if labels are names, and found if a file beside the samples has all of them.
 
@@ -128,16 +128,21 @@ def _labels(source: ScaffoldSource, folder: Path, labels: list[str], *, tree: bo
         path, notes = f"{folder.name}/{labels_file.name}" if tree else labels_file.name, source.notes
         lines = entry_lines("labels", path)
         if names:
-            notes.tell("labels", "labels", f"{labels_file.name} lies beside and has every label", "taken as the labels")
+            notes.tell(
+                "labels",
+                "labels",
+                f"{labels_file.name} is in the same folder and has every label",
+                "used as the labels",
+            )
         else:
-            what = f"{labels_file.name} lies beside, and labels are indices"
+            what = f"{labels_file.name} is in the same folder, and the labels are indices"
             ask = "check that its line i names class i, then delete this line; or delete both, and the file"
             lines.insert(0, notes.todo("labels", "labels", "confirm", what, ask))
         return lines, [] if tree else source.file(labels_file)
     if not names or all(map(is_number, names)):
         return [], []
-    what = f"the index names {len(names)} labels: {', '.join(map(format_original, names[:_SHOWN]))}"
-    ask = "write a file of them, one a line, line i being index i; list it in files, and write labels: FILE"
+    what = f"the index has {len(names)} labels: {', '.join(map(format_original, names[:_SHOWN]))}"
+    ask = "write them to a file, one per line (line i is index i); list it in files, and write labels: FILE"
     return [source.notes.todo("labels", "labels", "labels", what, ask)], []
 
 
@@ -147,7 +152,7 @@ def _arrays(source: ScaffoldSource) -> Lines:
     arrays = source.read(source.path, lambda stream, _: read_arrays(stream), "npz file")
     counts = {array.shape[0] if array.shape else 0 for array in arrays}
     listed = ", ".join(f"{printable(array.name)} {array.descr} {list(array.shape)}" for array in arrays)
-    what = f"{source.path.name} holds {listed or 'no array'}"
+    what = f"{source.path.name} contains {listed or 'no array'}"
     return _one_file(source, "npz", what, next(iter(counts)) if len(counts) == 1 else None, notes)
 
 
@@ -168,7 +173,7 @@ def _keys(line: bytes, path: Path) -> list[str]:
     try:
         record = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path.name} is not of lines of JSON: {error}", where=str(path)) from error
+        raise InvalidInputError(f"{path.name} is not JSON Lines: {error}", where=str(path)) from error
     return list(record) if isinstance(record, dict) else []
 
 
@@ -191,12 +196,10 @@ def _one_file(source: ScaffoldSource, form: str, what: str, samples: int | None,
     """
     require_samples(source.path, samples)
     split = [f"file: {format_flow(source.path.name)}"]
-    ask = (
-        "write fields: {FIELD: KEY, label: KEY}, such as {image: x_test, label: y_test}; without label if there is none"
-    )
+    ask = "write fields: {FIELD: KEY, label: KEY}, such as {image: x_test, label: y_test}; omit label if there is none"
     split.append(notes.todo("splits.fields", "fields", "fields", what, ask))
     if samples is None:
-        split.append(notes.todo("splits.samples", "samples", "samples", "their number does not follow", "count them"))
+        split.append(notes.todo("splits.samples", "samples", "samples", "cannot be determined", "count them"))
     else:
         split.append(f"samples: {samples}")
     splits = block_lines("splits", block_lines(_split(source.path, notes), split))
@@ -211,8 +214,8 @@ def _coco(source: ScaffoldSource) -> Lines:
             images = json.loads(stream.read(_LARGEST))["images"]
             names = [str(picture["file_name"]) for picture in images]
         except (ValueError, KeyError, TypeError) as error:
-            what = f"{path.name} holds no annotations of COCO's: {error}"
-            raise InvalidInputError(what, where=str(path), next_step="name another file") from error
+            what = f"{path.name} is not a COCO annotation file: {error}"
+            raise InvalidInputError(what, where=str(path), next_step="choose another file") from error
     require_samples(path, len(names))
     folders = [folder for folder in (path.parent, *sorted(path.parent.iterdir())) if folder.is_dir()]
     picture_folder = next((folder for folder in folders if names and (folder / names[0]).is_file()), None)
@@ -220,11 +223,11 @@ def _coco(source: ScaffoldSource) -> Lines:
     files = source.file(path)
     if picture_folder is None or picture_folder == path.parent:
         what = (
-            "no folder beside the annotations holds the pictures"
+            "no folder beside the annotations contains the pictures"
             if picture_folder is None
-            else "the pictures lie beside them"
+            else "the pictures are beside them"
         )
-        ask = "put the pictures into a folder, list it in files, and write images: FOLDER/"
+        ask = "move the pictures into a folder, list it in files, and write images: FOLDER/"
         split.append(notes.todo("splits.images", "splits", "images", what, ask))
     else:
         split.append(f"images: {format_flow(f'{picture_folder.name}/')}")
@@ -240,20 +243,25 @@ def _idx(source: ScaffoldSource) -> Lines:
         try:
             sizes = idx_sizes(stream)
         except MalformedError as error:
-            what = f"nothing is known of files like {path.name}"
-            ask = "name an index (.csv), an idx, npz, jsonl, parquet or COCO file, or a folder of pictures"
+            what = f"unknown file type: {path.name}"
+            ask = "choose an index (.csv), an idx, npz, jsonl, parquet or COCO file, or a folder of pictures"
             raise InvalidInputError(what, where=str(path), next_step=ask) from error
     if len(sizes) == 1:
-        what = f"{path.name} holds {sizes[0]} labels, and no pictures"
-        raise InvalidInputError(what, where=str(path), next_step="name the file of the pictures")
+        what = f"{path.name} contains {sizes[0]} labels, but no pictures"
+        raise InvalidInputError(what, where=str(path), next_step="choose the file of the pictures")
     split, files, notes = [f"images: {format_flow(path.name)}"], source.file(path), source.notes
     labels = _labels_of(path, sizes[0])
     if labels is None:
-        what = f"no file of {sizes[0]} labels lies beside"
+        what = f"no file in the same folder has {sizes[0]} labels"
         ask = "write labels: FILE and list it in files, or delete this line for an unlabelled split"
         split.append(notes.todo("splits.labels", "labels", "labels", what, ask))
     else:
-        notes.tell("splits.labels", "labels", f"{labels.name} lies beside, with as many labels", "taken as the labels")
+        notes.tell(
+            "splits.labels",
+            "labels",
+            f"{labels.name} is in the same folder and has the same number of labels",
+            "used as the labels",
+        )
         split.append(f"labels: {format_flow(labels.name)}")
         files += source.file(labels)
     names, more = _labels(source, path.parent, [], tree=False)
@@ -274,7 +282,7 @@ def _labels_of(path: Path, count: int) -> Path | None:
 
 
 def _split(path: Path, notes: ImportNotes) -> str:
-    """Return the name of a split: a usual name that is part of the file's, else `all`."""
+    """Return the name of a split: a usual name that is part of the file's, else ``all``."""
     words = path.name.lower().replace("-", ".").replace("_", ".").split(".")
     name = next((split for split in _SPLITS if split in words), "all")
     notes.tell("splits", "splits", f"one split, of {path.name}", f"called {name}")
@@ -292,7 +300,7 @@ def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
             for row in reader:
                 yield row["path"] or "", (row.get("label") or "").strip(), (row.get("mask") or "").strip()
         except (csv.Error, UnicodeDecodeError) as error:
-            raise InvalidInputError(f"{path.name} is no CSV in UTF-8: {error}", where=str(path)) from error
+            raise InvalidInputError(f"{path.name} is not UTF-8 CSV: {error}", where=str(path)) from error
 
 
 def _has_paths(path: Path) -> bool:
@@ -321,6 +329,6 @@ def _bare(what: str, notes: ImportNotes) -> Lines:
     forms = "image-index, wav-index, idx, npz, jsonl, parquet or coco"
     return [
         notes.todo("format", "format", "format", what, f"write {forms}"),
-        notes.todo("splits", "splits", "splits", what, "write each with its files and samples: their number"),
+        notes.todo("splits", "splits", "splits", what, "write each with its files and samples (their number)"),
         notes.todo("files", "no-files", "files", what, "list each with path and source"),
     ]

@@ -1,4 +1,4 @@
-"""Entry point of `init`: a commented manifest of any kind, and those of frameworks and images."""
+"""Entry point of ``init``: a commented manifest of any kind, and those of frameworks and images."""
 
 import posixpath
 from collections.abc import Callable
@@ -34,14 +34,14 @@ def framework_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     try:
         distribution, version, _, _ = parse_wheel_filename(source.path.name)
     except InvalidWheelFilename as error:
-        what = f"{source.path.name} is no name of a wheel: {error}"
-        raise InvalidInputError(what, where=str(source.path), next_step="name a wheel (.whl), or no file") from error
+        what = f"{source.path.name} is not a wheel file name: {error}"
+        raise InvalidInputError(what, where=str(source.path), next_step="choose a wheel (.whl), or no file") from error
     name, predictor = _PREDICTORS.get(distribution, (str(distribution), None))
     lines = heading("framework", name, source.path.name, notes, version=str(from_pep440(str(version))))
     if predictor is None:
         ask = "write onnxruntime, pytorch, tensorflow or litert"
         lines.append(
-            notes.todo("predictor", "no-predictor", "predictor", f"none is known to drive {distribution}", ask)
+            notes.todo("predictor", "no-predictor", "predictor", f"no predictor is known for {distribution}", ask)
         )
     else:
         lines.append(f"predictor: {predictor}")
@@ -51,20 +51,22 @@ def framework_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
 def image_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     """Return the manifest of the image with a lock of wheels (PEP 751); only TODO lines without a source."""
     lines = heading("image", None, "" if source is None else source.path.name, notes)
-    what = "no file says of which framework it is an environment"
+    what = "no file states the framework of this environment"
     ask = "write framework: NAME and version: VERSION; benchlock image build writes all of this"
     lines.append(notes.todo("provides", "provides", "provides", what, ask))
     if source is None:
         platform = "write os, arch, device, python and wheels for each"
         return [
             *lines,
-            notes.todo("platforms", "platforms", "platforms", "no lock of wheels was named", platform),
-            notes.todo("files", "no-files", "files", "no lock of wheels was named", "list the lock and the wheels"),
+            notes.todo("platforms", "platforms", "platforms", "no wheels lock given", platform),
+            notes.todo("files", "no-files", "files", "no wheels lock given", "list the wheels lock and the wheels"),
         ]
     with open_regular(source.path) as stream:
         wheels = read_wheels(stream.read(), source.path.name)
     ask = 'write os, arch, device and python, such as linux, amd64, cpu and "3.11"'
-    todo = notes.todo("platforms[0]", "platforms", "os, arch, device, python", "the lock is of one platform", ask)
+    todo = notes.todo(
+        "platforms[0]", "platforms", "os, arch, device, python", "the wheels lock is for one platform", ask
+    )
     lines += block_lines("platforms", element_lines([*entry_lines("wheels", source.path.name), todo]))
     files = source.file(source.path, "wheels")
     for wheel in wheels:
@@ -75,11 +77,11 @@ def image_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
 
 def _bare_framework(notes: ImportNotes) -> Lines:
     """Return the TODO lines of a framework about which nothing is known."""
-    what = "no wheel was named"
+    what = "no wheel given"
     return [
         notes.todo("predictor", "no-predictor", "predictor", what, "write onnxruntime, pytorch, tensorflow or litert"),
         notes.todo(
-            "distributions", "distributions", "distributions", what, "list the Python distributions that are it"
+            "distributions", "distributions", "distributions", what, "list the Python distributions of the framework"
         ),
     ]
 
@@ -114,15 +116,15 @@ def outline_manifest(kind: Kind, path: Path | None, folder: Path) -> ManifestOut
         folder: The absolute path of the folder that the manifest will be written to.
 
     Raises:
-        InvalidInputError: the path does not exist, is not what its name says, or is of no known sort.
+        InvalidInputError: The path does not exist, is not what its name says, or is of no known sort.
     """
     if path is not None and not path.exists():
-        raise InvalidInputError(f"{path} does not exist", where=str(path), next_step="name a file or folder")
+        raise InvalidInputError(f"{path} not found", where=str(path), next_step="choose an existing file or folder")
     notes = ImportNotes()
     lines = _KINDS[kind](None if path is None else ScaffoldSource(path, folder, notes), notes)
     source = f" from {printable(path.name)}" if path else ""
     head = [
-        f"# The manifest of {'an' if kind == 'image' else 'a'} {kind}, outlined by benchlock init{source}.",
-        "# What is not known is left out under a TODO line: do what each asks for, and delete it.",
+        f"# The manifest of {'an' if kind == 'image' else 'a'} {kind}, generated by benchlock init{source}.",
+        "# Unknown values are omitted, each with a TODO line: add the value, then delete the line.",
     ]
     return ManifestOutline("".join(f"{line}\n" for line in [*head, *lines]), tuple(notes.findings))

@@ -38,7 +38,7 @@ TORCHVISION = (
 
 
 def port_lines(graph: GraphSignature, notes: ImportNotes, *, resized: bool) -> Lines:
-    """Return the keys `inputs` and `outputs`; `resized` says that the predictor can change a fixed batch size."""
+    """Return the keys ``inputs`` and ``outputs``; ``resized`` says that the predictor can change a fixed batch size."""
     inputs = (
         _input(tensor, f"inputs[{index}]", notes, resized=resized, producer=graph.producer)
         for index, tensor in enumerate(graph.inputs)
@@ -61,19 +61,21 @@ def _listed(key: str, ports: Iterable[Lines], notes: ImportNotes) -> Lines:
 
 def _input(tensor: GraphTensor, path: str, notes: ImportNotes, *, resized: bool, producer: str) -> Lines:
     """Return the lines of an input."""
-    missing = "the graph does not say what the tensor holds"
+    missing = "the graph does not state what the tensor contains"
     lines = entry_lines("name", tensor.name)
     lines.append(notes.todo(f"{path}.type", "input-type", "type", missing, _INPUT_TYPE))
     lines += [*_dtype(tensor, path, notes), *_shape(tensor, path, notes), *_batch(tensor, path, notes, resized=resized)]
     if tensor.sizes is not None and len(tensor.sizes) == _PICTURE_AXES:
-        what = "four axes, which may be a picture's"
+        what = "four axes, possibly those of a picture"
         lines.append(
-            notes.todo(f"{path}.layout", "layout", "layout", what, "write NHWC or NCHW for one, else delete this line")
+            notes.todo(
+                f"{path}.layout", "layout", "layout", what, "write NHWC or NCHW for one, otherwise delete this line"
+            )
         )
-    missing = "the graph does not say how a sample becomes this tensor"
+    missing = "the graph does not state how a sample becomes this tensor"
     if tensor.quantization is not None:
         scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
-        missing += f", only that its values stand for (x - {zero}) * {scale}"
+        missing += f", only that its values represent (x - {zero}) * {scale}"
     ask = f"{_STEPS}; {TORCHVISION}" if producer == _PYTORCH and _is_color_picture(tensor) else _STEPS
     return element_lines([*lines, notes.todo(f"{path}.steps", "steps", "steps", missing, ask)])
 
@@ -88,14 +90,14 @@ def _is_color_picture(tensor: GraphTensor) -> bool:
 def _output(tensor: GraphTensor, path: str, notes: ImportNotes) -> Lines:
     """Return the lines of an output."""
     lines = entry_lines("name", tensor.name)
-    missing = "the graph does not say what the tensor means"
+    missing = "the graph does not state what the tensor means"
     lines.append(notes.todo(f"{path}.type", "output-type", "type", missing, _OUTPUT_TYPE))
     lines += _dtype(tensor, path, notes)
     if tensor.sizes is not None:
         lines += _shape(tensor, path, notes)
     if tensor.quantization is not None:
         scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
-        lines.append(f"# its values stand for (x - {zero}) * {scale}: a step dequantize would make them so")
+        lines.append(f"# its values represent (x - {zero}) * {scale}: add a step dequantize to convert them")
     return element_lines(lines)
 
 
@@ -103,14 +105,14 @@ def _dtype(tensor: GraphTensor, path: str, notes: ImportNotes) -> Lines:
     """Return the line of the dtype."""
     if tensor.dtype is not None:
         return entry_lines("dtype", tensor.dtype)
-    what = "the graph has a type for which manifests have no word, or says none"
-    return [notes.todo(f"{path}.dtype", "dtype", "dtype", what, "write the type that the predictor is given")]
+    what = "the element type of the graph is unknown or not supported in manifests"
+    return [notes.todo(f"{path}.dtype", "dtype", "dtype", what, "write the type that the predictor receives")]
 
 
 def _shape(tensor: GraphTensor, path: str, notes: ImportNotes) -> Lines:
     """Return the line of the shape."""
     if tensor.sizes is None:
-        what = "the graph does not say the number of its axes"
+        what = "the graph does not state the number of axes"
         return [notes.todo(f"{path}.shape", "shape", "shape", what, "write a number, null or a name for each axis")]
     batch = 1 if _is_like_a_state(tensor) else 0
     sizes = [
@@ -153,17 +155,17 @@ def _batch(tensor: GraphTensor, path: str, notes: ImportNotes, *, resized: bool)
     if not tensor.sizes:
         return ["batch_axis: none"]
     if _is_like_a_state(tensor):
-        what = "the graph leaves axis 1 alone free, as that of a state is: null says that it is the batch axis"
+        what = "only axis 1 is dynamic, as in a state: null makes it the batch axis"
         return [notes.todo(f"{path}.shape", "inferred", "confirm", what, "check, then delete this line")]
     first = tensor.sizes[0]
     if not isinstance(first, int):
-        name = f", and calls it {format_original(first)}" if first else ""
-        what = f"the graph leaves axis 0 free{name}: null says that it is the batch axis"
+        name = f" and named {format_original(first)}" if first else ""
+        what = f"axis 0 is dynamic{name}: null makes it the batch axis"
         return [notes.todo(f"{path}.shape", "inferred", "confirm", what, "check, then delete this line")]
-    what = f"the graph fixes axis 0 at {first}"
+    what = f"axis 0 has the fixed size {first}"
     ask = f"write batch_axis: 0 if it is a batch of {first}, or batch_axis: none"
     if resized:
-        ask += f"; or put null in place of the {first}, here and in the outputs, if samples are independent: "
+        ask += f"; or replace {first} by null, here and in the outputs, if samples are independent: "
         ask += "the predictor sets the batch"
     return [notes.todo(f"{path}.batch_axis", "batch-axis", "batch_axis", what, printable(ask))]
 
@@ -199,7 +201,7 @@ def model_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     if facts.graph is not None:
         lines += port_lines(facts.graph, notes, resized=facts.form == "tflite")
     else:
-        what = f"a file in {facts.form} is not asked for them" if facts.form else "nothing reads the file"
+        what = f"a file in {facts.form} does not contain them" if facts.form else "the file is not read"
         for key in ("inputs", "outputs"):
             lines.append(_ports(key, what, notes))
     return [*lines, *block_lines("files", facts.files)]
@@ -221,7 +223,7 @@ def detect_format(path: Path) -> str | None:
 def _torch_form(path: Path) -> str:
     """Return the format of a PyTorch file.
 
-    A TorchScript archive has constants. Anything else that `torch.save` writes is a pickle of weights or of code.
+    A TorchScript archive has constants. Anything else that ``torch.save`` writes is a pickle of weights or of code.
     """
     return "torchscript" if any(name.endswith("/constants.pkl") for name in _members(path)) else "state-dict"
 
@@ -284,7 +286,7 @@ def _savedmodel(source: ScaffoldSource) -> _ModelFacts:
     lines = entry_lines("signature", chosen)
     if len(signatures) > 1:
         what = f"the SavedModel also has {', '.join(printable(name) for name in signatures if name != chosen)}"
-        ask = "check which one is meant, then delete this line"
+        ask = "check that this is the right one, then delete this line"
         lines.insert(0, source.notes.todo("signature", "signature", "confirm", what, ask))
     return _ModelFacts("savedmodel", signatures[chosen], lines, files)
 
@@ -311,18 +313,26 @@ def _format(form: str | None, file_name: str, notes: ImportNotes) -> Lines:
     if form is not None:
         return entry_lines("format", form)
     ask = f"write one of {', '.join(FRAMEWORKS)}"
-    return [notes.todo("format", "format", "format", f"none follows from {printable(file_name) or 'no file'}", ask)]
+    return [
+        notes.todo(
+            "format",
+            "format",
+            "format",
+            f"cannot be derived from {printable(file_name)}" if file_name else "no file given",
+            ask,
+        )
+    ]
 
 
 def _framework(form: str | None, notes: ImportNotes) -> Lines:
     """Return the lines of the framework."""
     names = FRAMEWORKS[form] if form else ()
-    ask = 'the set that you have tried, such as ">=1.20 <2"'
+    ask = 'the tested versions, such as ">=1.20 <2"'
     if len(names) != 1:
-        what = f"{' and '.join(names)} both read {form}" if names else "none follows"
+        what = f"both {' and '.join(names)} read {form}" if names else "cannot be derived"
         ask = f"write name{': ' if names else ''}{' or '.join(names)}, and version: {ask}"
         return [notes.todo("framework", "no-framework", "framework", what, ask)]
-    what = "no file says which versions give its results"
+    what = "no file states the compatible versions"
     todo = notes.todo("framework.version", "no-framework-version", "framework.version", what, f"write {ask}")
     return block_lines("framework", [*entry_lines("name", names[0]), todo])
 
@@ -331,7 +341,7 @@ def _task(notes: ImportNotes) -> str:
     """Return the TODO line of the task."""
     ask = "write image-classification, object-detection, semantic-segmentation, audio-classification, "
     ask += "text-classification, regression or tensor"
-    return notes.todo("task", "task", "task", "no file says what the model is for", ask)
+    return notes.todo("task", "task", "task", "no file states the task of the model", ask)
 
 
 def _ports(key: str, what: str, notes: ImportNotes) -> str:
@@ -346,14 +356,14 @@ def _ports(key: str, what: str, notes: ImportNotes) -> str:
 
 def _code(notes: ImportNotes) -> Lines:
     """Return the TODO line of the code."""
-    what = "weights alone do not say their network"
+    what = "weights do not contain the network"
     ask = "write code: {file: FILE.py, function: NAME}, and add the file with the role code"
     return [notes.todo("code", "code", "code", what, ask)]
 
 
 def _bare(notes: ImportNotes) -> Lines:
     """Return the TODO lines of a model about which nothing is known."""
-    what = "no file was named"
+    what = "no file given"
     ask = "list each with path, role and source; one has the role graph, or weights"
     return [
         _task(notes),

@@ -282,7 +282,7 @@ def _make_choice_error(place: Place, value: Any, kind: inspect.LiteralType) -> I
     if len(kind.values) == 1:
         return place.error(f"expected {kind.values[0]!r}, found {_show(value)}", f"write {kind.values[0]!r}")
     choices = [str(choice) for choice in kind.values]
-    return place.error(f"{_show(value)} is none of {', '.join(choices)}", suggest_nearest(str(value), choices))
+    return place.error(f"{_show(value)} is not one of {', '.join(choices)}", suggest_nearest(str(value), choices))
 
 
 def _is_too_long(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
@@ -301,7 +301,7 @@ def _limit_problems(place: Place, value: Any, kind: inspect.Type) -> Iterator[In
         if kind.min_length and not value:
             yield place.error("it must not be empty")
         if _is_too_long(value, kind):
-            yield place.error(f"{len(value)} of them, and the limit is {kind.max_length}", "leave some out")
+            yield place.error(f"{len(value)} elements; the limit is {kind.max_length}", "remove some")
     if not isinstance(kind, _NUMBERS):
         return
     for limit, is_within, words in _limits(kind):

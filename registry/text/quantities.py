@@ -51,7 +51,7 @@ def parse_bytes(text: str) -> int:
     """
     amount = _parse(text, _BYTES, "an amount of memory", "2GiB")
     if amount != amount.to_integral_value():
-        raise InvalidInputError(f"{text!r} is no whole number of bytes")
+        raise InvalidInputError(f"{text!r} is not a whole number of bytes")
     return int(amount)
 
 

@@ -164,10 +164,10 @@ def _convert_errors(name: str) -> Iterator[None]:
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         what = f"not YAML: {error.problem or error.context}"
-        raise InvalidInputError(what, where=f"{name}, line {line}", next_step="mend the syntax") from error
+        raise InvalidInputError(what, where=f"{name}, line {line}", next_step="fix the syntax") from error
     except YAMLError as error:
         what = f"not YAML: {str(error).splitlines()[0]}"
-        raise InvalidInputError(what, where=name, next_step="mend the syntax") from error
+        raise InvalidInputError(what, where=name, next_step="fix the syntax") from error
 
 
 class _Reader:
@@ -182,14 +182,14 @@ class _Reader:
         next(self._events)
         start = next(self._events)
         if isinstance(start, StreamEndEvent):
-            raise self._make_error("", start, "the text holds no document", "write one, or name another file")
+            raise self._make_error("", start, "no YAML document found", "write one, or choose another file")
         if isinstance(start, DocumentStartEvent) and start.version not in (None, _VERSION):
-            self._add_problem("", start, "the text calls itself another version of YAML", "write it as YAML 1.2")
+            self._add_problem("", start, "unsupported YAML version", "write it as YAML 1.2")
         value = self._value(next(self._events), "", 0)
         next(self._events)
         after = next(self._events)
         if not isinstance(after, StreamEndEvent):
-            self._add_problem("", after, "the text holds several documents", "write one a file")
+            self._add_problem("", after, "several YAML documents in one file", "write one per file")
         self._problems.refuse()
         return Document(value, self._document.name, self._document.marks)
 
@@ -198,11 +198,11 @@ class _Reader:
         mark = Mark(line or event.start_mark.line + 1, event.value if isinstance(event, ScalarEvent) else "")
         self._document.marks[path] = mark
         if isinstance(event, AliasEvent):
-            self._add_problem(path, event, "aliases are refused", "write the value out", f"*{event.anchor}")
+            self._add_problem(path, event, "aliases are not supported", "repeat the value", f"*{event.anchor}")
             return None
         assert isinstance(event, MappingStartEvent | SequenceStartEvent | ScalarEvent)
         if event.tag is not None:
-            self._add_problem(path, event, f"the tag {event.tag} is refused", "leave the tag out")
+            self._add_problem(path, event, f"the tag {event.tag} is not supported", "remove the tag")
         if depth > DEEPEST:
             raise self._make_error(path, event, f"nested deeper than {DEEPEST} levels")
         if isinstance(event, MappingStartEvent):
@@ -220,7 +220,7 @@ class _Reader:
             key = self._key(event, path)
             below = child_path(path, key)
             if key in mapping:
-                self._add_problem(below, event, f"the key {key!r} stands twice", "leave one of them out", mapping[key])
+                self._add_problem(below, event, f"duplicate key {key!r}", "remove one of them", mapping[key])
             mapping[key] = self._value(next(self._events), below, depth + 1, event.start_mark.line + 1)
         return mapping
 
@@ -228,7 +228,7 @@ class _Reader:
         if not isinstance(event, ScalarEvent):
             raise self._make_error(path, event, "a key must be text, not an alias, a list or a mapping")
         if event.tag is not None:
-            self._add_problem(path, event, f"the tag {event.tag} is refused", "leave the tag out")
+            self._add_problem(path, event, f"the tag {event.tag} is not supported", "remove the tag")
         if not event.style and not isinstance(resolve(event.value), str):
             self._add_problem(path, event, f"the key {event.value} must be text", f'quote it: "{event.value}"')
         return self._characters(event, path)
@@ -241,7 +241,7 @@ class _Reader:
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            self._add_problem(path, event, "the text holds half a character: a lone surrogate")
+            self._add_problem(path, event, "not valid Unicode: lone surrogate")
             return text.encode("utf-8", "replace").decode("utf-8")
 
     def _scalar(self, event: ScalarEvent, path: str) -> str | float | bool | None:
@@ -249,11 +249,11 @@ class _Reader:
         if event.style:
             return text
         if NOT_FINITE.fullmatch(text):
-            self._add_problem(path, event, f"{text} is no finite number", f'quote it if text is meant: "{text}"')
+            self._add_problem(path, event, f"{text} is not a finite number", f'quote it if it is text: "{text}"')
         value = resolve(text)
         exact = not isinstance(value, int) or abs(value) <= GREATEST
         if isinstance(value, int | float) and not (exact and isfinite(value)):
-            self._add_problem(path, event, f"{text[:40]} is too great a number", "quote it if text is meant")
+            self._add_problem(path, event, f"the number {text[:40]} is too large", "quote it if it is text")
             return text
         return value
 

@@ -109,7 +109,7 @@ def _comparators(part: str, text: str) -> list[tuple[str, str]]:
     while True:
         comparator = _COMPARATOR.match(rest)
         if comparator is None:
-            python = "; what Python writes ~=1.2 is >=1.2.0 <2.0.0, and ~=1.2.3 is ~1.2.3" if rest[:2] == "~=" else ""
+            python = "; Python's ~=1.2 is >=1.2.0 <2.0.0, and its ~=1.2.3 is ~1.2.3" if rest[:2] == "~=" else ""
             use = "use = == != > >= < <= ^ ~ before a version"
             raise _make_error(text, f"{rest!r} begins with no comparator: {use}{python}")
         comparators.append((comparator["operator"] or "", comparator["version"]))
@@ -132,12 +132,12 @@ def _partial(version: str, text: str) -> _Partial:
         try:
             full = parse_version(version)
         except InvalidInputError as error:
-            raise _make_error(text, f"{version!r} is no version: {error.next_step}") from error
+            raise _make_error(text, f"invalid version {version!r}: {error.next_step}") from error
         return _Partial((full.major, full.minor, full.patch), wild=False, full=full.replace(build=None))
     numbers = [part for part in core if part not in _WILDCARDS]
     partial = "-" not in version and "+" not in version and len(core) <= _LENGTH and len(version) <= LONGEST
     if not partial or numbers != core[: len(numbers)] or not all(_is_number(part) for part in numbers):
-        raise _make_error(text, f"{version!r} is no version: write MAJOR.MINOR.PATCH, or leave out from the right")
+        raise _make_error(text, f"invalid version {version!r}: write MAJOR.MINOR.PATCH, or omit parts from the right")
     return _Partial(tuple(int(part) for part in numbers), wild=wild, full=None)
 
 
@@ -214,5 +214,5 @@ def _upper_text(upper: Version | None) -> str:
 
 def _make_error(text: str, next_step: str, because: str = "") -> InvalidInputError:
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-    reason = f": {because}, which can be read in more than one way" if because else ""
-    return InvalidInputError(f"{text!r} is no set of versions{reason}", next_step=next_step)
+    reason = f": {because}, which is ambiguous" if because else ""
+    return InvalidInputError(f"invalid version constraint {text!r}{reason}", next_step=next_step)

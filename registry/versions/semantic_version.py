@@ -39,7 +39,7 @@ def parse_version(text: str) -> Version:
         except ValueError:
             pass
     raise InvalidInputError(
-        f"{text[:LONGEST]!r} is no version",
+        f"invalid version {text[:LONGEST]!r}",
         next_step="write MAJOR.MINOR.PATCH as in SemVer 2.0.0, such as 1.2.0 or 1.2.0-rc.1",
     )
 
@@ -91,7 +91,7 @@ def from_pep440(text: str) -> Version:
     try:
         upstream = UpstreamVersion(text)
     except InvalidVersion as error:
-        raise InvalidInputError(f"{text!r} is no PEP 440 version") from error
+        raise InvalidInputError(f"invalid PEP 440 version {text!r}") from error
     for refused, reason in (
         (upstream.is_postrelease, "a post-release"),
         (upstream.is_devrelease, "a development release"),
@@ -100,7 +100,7 @@ def from_pep440(text: str) -> Version:
     ):
         if refused:
             raise InvalidInputError(
-                f"{text!r} has {reason}, for which SemVer has no place",
+                f"{text!r} has {reason}, which SemVer cannot express",
                 next_step="choose a final release, or an alpha, beta or release candidate",
             )
     prerelease = None if upstream.pre is None else f"{_PRE_RELEASE[upstream.pre[0]]}.{upstream.pre[1]}"

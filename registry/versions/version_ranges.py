@@ -367,7 +367,7 @@ class Constraint:
 def _parse(text: str) -> Constraint:
     if len(text) > LONGEST:
         raise InvalidInputError(
-            f"a constraint of {len(text)} characters is too long", next_step=f"write at most {LONGEST} characters"
+            f"the constraint is too long: {len(text)} characters", next_step=f"write at most {LONGEST} characters"
         )
     interval = _INTERVAL.fullmatch(text)
     if interval is not None:

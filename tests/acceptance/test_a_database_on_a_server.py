@@ -24,7 +24,7 @@ def test_a_run_is_reproduced_bundled_and_kept(address: str, postgresql: Postgres
     commands.done("publish", *(written(tmp_path / f"{kind}.yaml", document) for kind, document in documents.items()))
     lock = locked(commands, tmp_path, request("digits", "digits-tree"))
     run = commands.done("run", lock, "--isolation", "process")
-    assert run["outcome"] == "done"
+    assert run["end"]["outcome"] == "done"
     verdict = commands.done("rerun", lock, "--against", run["run"])
     assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
     assert len(commands.done("runs")["runs"]) == 2

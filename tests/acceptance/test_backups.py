@@ -127,7 +127,7 @@ def test_a_registry_that_is_written_to_is_backed_up_and_made_again(
     lock = locked(old, tmp_path, request("digits-onnx")).read_text()
     runnable = stub_lock(old, tmp_path / "stub", monkeypatch)
     run = old.done("run", runnable, "--isolation", "process")
-    assert run["outcome"] == "done"
+    assert run["end"]["outcome"] == "done"
 
     with service(old.registry, variables=old.variables) as served:
         publisher = Publisher(served)
@@ -154,7 +154,7 @@ def test_a_registry_that_is_written_to_is_backed_up_and_made_again(
     assert before <= listed <= set(publisher.done)
     assert new.done("verify")["damaged"] == []
     assert locked(new, tmp_path, request("digits-onnx")).read_text() == lock
-    assert new.done("show", run["run"])["metrics"] == run["metrics"]
+    assert new.done("show", run["run"])["end"]["metrics"] == run["end"]["metrics"]
     again = new.call("rerun", runnable, "--against", run["run"], "--isolation", "process").document
     assert again["original"] == run["run"]
     assert again["verdict"] == "undecided", again

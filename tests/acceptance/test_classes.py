@@ -158,6 +158,6 @@ def test_as_many_are_right_as_were_made_right(
         "seed": 7,
     }
     ran = registry.done("run", locked(registry, tmp_path, asked), "--isolation", "process")
-    (top1,) = ran["metrics"]
+    (top1,) = ran["end"]["metrics"]
     assert (top1["value"], top1["n"], top1["unit"]) == (right / n, n, "fraction")
     assert top1["ci"][0] < top1["value"] < top1["ci"][1]

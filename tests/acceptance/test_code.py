@@ -64,7 +64,7 @@ def test_a_container_runs_the_code_and_a_process_where_it_is_allowed(
     lock = locked(images, folder, accuracy("coded"))
     inside = images.done("run", lock, "--isolation", "container")
     outside = alone.done("run", lock, "--allow-code")
-    assert [run["isolation"] for run in (inside, outside)] == ["container", "process"]
+    assert [run["start"]["isolation"] for run in (inside, outside)] == ["container", "process"]
     matrix = load_file(folder / "weights.safetensors")["weight"]
     pictures = read_idx(DIGITS / "data" / "test-images.idx").reshape(-1, 64).astype(np.float32)
     for number, run in enumerate((inside, outside)):
@@ -89,4 +89,4 @@ def test_what_is_unsafe_never_runs_as_a_process(images: Commands, alone: Command
     lock = locked(images, folder, accuracy("unsafe"))
     error = alone.error(5, "run", lock, "--allow-code")
     assert "it runs in a container alone" in error["message"]
-    assert images.done("run", lock, "--isolation", "container")["outcome"] == "done"
+    assert images.done("run", lock, "--isolation", "container")["end"]["outcome"] == "done"

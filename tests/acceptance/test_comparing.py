@@ -68,13 +68,13 @@ def test_a_run_is_repeated_and_its_figures_are_over_the_runs(
     p50 = next(one for one in repetition["metrics"] if one["name"] == "latency_p50")
     assert p50["n"] == 2
     assert p50["ci"] == [None, None]  # two runs bound nothing
-    told = registry.done("show", repetition["runs"][1])["details"]["part_of"]
+    told = registry.done("show", repetition["runs"][1])["end"]["details"]["part_of"]
     assert told == {"kind": "repetition", "number": 2, "most": 2, "until": {}}
 
 
 def test_a_run_says_how_its_calls_were_disturbed(repeated: Any) -> None:  # noqa: ANN401 - a JSON document
     calls = repeated["calls"]
-    assert calls["n"] == next(one["n"] for one in repeated["metrics"] if one["name"] == "latency_p50")
+    assert calls["n"] == next(one["n"] for one in repeated["end"]["metrics"] if one["name"] == "latency_p50")
     assert calls["without_cpu"] is not None
     assert calls["flagged"] is (calls["preempted"] > 0.05 * calls["n"] or calls["without_cpu"] > 0.05)
     assert {one["name"] for one in calls["cpu_time"]} == {"cpu_time_p50", "cpu_time_p90", "cpu_time_p99"}
@@ -103,9 +103,9 @@ def test_locks_are_compared_by_turns(registry: Commands, locks: tuple[Path, Path
         ("first", False, 3), ("second", False, 3), ("first", True, 3)
     ]  # fmt: skip
     p50 = next(one for one in found["findings"] if one["metric"] == "latency_p50")
-    assert (p50["paired"], p50["margin"]) == (True, 0.99)
-    if p50["n"] == 3:
-        assert p50["ci"][0] < p50["ratio"] < p50["ci"][1]
+    assert (p50["ratio"]["paired"], p50["margin"]) == (True, 0.99)
+    if p50["ratio"]["n"] == 3:
+        assert p50["ratio"]["ci"][0] < p50["ratio"]["ratio"] < p50["ratio"]["ci"][1]
         assert p50["noise_floor"] > 0
     else:  # other work on this host disturbed some of the runs
         assert p50["answer"] == "undecided"

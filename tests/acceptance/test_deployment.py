@@ -78,7 +78,7 @@ def lock(team: Team, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("locked")
     team.member.done("publish", *tiny.author(folder / "manifests"))
     path = locked(team.member, folder, request("digits-onnx"))
-    found: str = team.member.done("run", "--submit", path)["lock"]
+    found: str = team.member.done("run", "--submit", path)["job"]["lock"]
     return found
 
 

@@ -48,16 +48,16 @@ def ran(
 
 def test_a_model_is_as_right_in_a_container_as_its_claim_says(ran: tuple[Path, dict[str, Any]]) -> None:
     _, run = ran
-    top1 = next(metric for metric in run["metrics"] if metric["name"] == "top1")
-    assert (run["outcome"], run["isolation"]) == ("done", "container")
+    top1 = next(metric for metric in run["end"]["metrics"] if metric["name"] == "top1")
+    assert (run["end"]["outcome"], run["start"]["isolation"]) == ("done", "container")
     assert (top1["n"], round(top1["value"] * top1["n"])) == (SAMPLES, RIGHT)
 
 
 def test_every_metric_has_a_unit_an_n_and_an_interval(ran: tuple[Path, dict[str, Any]]) -> None:
     _, run = ran
-    names = {metric["name"] for metric in run["metrics"]}
+    names = {metric["name"] for metric in run["end"]["metrics"]}
     assert names == {"top1", "top5", "latency_p50", "latency_p90", "latency_p99", "throughput"}
-    for metric in run["metrics"]:
+    for metric in run["end"]["metrics"]:
         low, high = metric["ci"]
         assert metric["unit"]
         assert metric["n"] >= SAMPLES

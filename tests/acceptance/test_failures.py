@@ -89,7 +89,7 @@ def _png(size: int) -> bytes:
 
 def failed(registry: Commands, lock: Path, isolation: str) -> dict[str, Any]:
     """The failure of a run that must fail: told, recorded, and all that it leaves."""
-    failure: dict[str, Any] = failed_run(registry, lock, isolation)["failure"]
+    failure: dict[str, Any] = failed_run(registry, lock, isolation)["end"]
     return failure
 
 
@@ -97,11 +97,16 @@ def failed_run(registry: Commands, lock: Path, isolation: str) -> dict[str, Any]
     """The run of which ``failed`` tells the failure."""
     answer = registry.call("run", lock, "--isolation", isolation)
     run = answer.document
-    assert (answer.code, run["outcome"], run["isolation"], run["metrics"]) == (1, "failed", isolation, []), answer
+    assert (answer.code, run["end"]["outcome"], run["start"]["isolation"], run["end"]["metrics"]) == (
+        1,
+        "failed",
+        isolation,
+        [],
+    ), answer
     assert "Traceback" not in answer.stderr
     assert remains(registry) == []
     recorded = registry.done("show", run["run"])
-    assert (recorded["outcome"], recorded["failure"]) == ("failed", run["failure"])
+    assert recorded["end"] == run["end"]
     return run
 
 
@@ -160,9 +165,9 @@ def test_an_engine_that_is_lost_while_a_run_lasts(registry: Commands, folder: Pa
         answer, _ = command.communicate(timeout=120)
     assert (command.returncode, json.loads(answer)["error"]["code"]) == (5, "unavailable")
     recorded = registry.done("runs", "--limit", "1")["runs"][0]
-    assert (recorded["outcome"], recorded["failure"]["class"]) == ("failed", "engine")
+    assert (recorded["end"]["outcome"], recorded["end"]["failure_class"]) == ("failed", "engine")
     # The next command that finds the engine again removes what is left of it.
-    assert registry.done("run", locked(registry, folder, request("well")))["outcome"] == "done"
+    assert registry.done("run", locked(registry, folder, request("well")))["end"]["outcome"] == "done"
     assert remains(registry) == []
 
 
@@ -171,8 +176,8 @@ def test_the_next_run_is_unharmed(registry: Commands, folder: Path, isolation: s
     failed(registry, locked(registry, folder, request("misshapen")), isolation)
     lock = locked(registry, folder, request("well"))
     run = registry.done("run", lock, "--isolation", isolation)
-    top1 = next(metric for metric in run["metrics"] if metric["name"] == "top1")
-    assert (run["outcome"], top1["n"]) == ("done", 359)
+    top1 = next(metric for metric in run["end"]["metrics"] if metric["name"] == "top1")
+    assert (run["end"]["outcome"], top1["n"]) == ("done", 359)
     assert top1["value"] > 0.9
     assert remains(registry) == []
     assert registry.done("verify")["damaged"] == []

@@ -96,8 +96,8 @@ def test_it_is_pulled_run_and_run_again(
     commands.done("lock", tmp_path / "digits-onnx.request.yaml", "-o", lock, "--check")
     commands.done("verify", lock)
     run = commands.done("run", lock)
-    assert (run["outcome"], run["isolation"]) == ("done", "container"), run
-    top1 = next(metric for metric in run["metrics"] if metric["name"] == "top1")
+    assert (run["end"]["outcome"], run["start"]["isolation"]) == ("done", "container"), run
+    top1 = next(metric for metric in run["end"]["metrics"] if metric["name"] == "top1")
     assert (top1["n"], top1["value"] > 0.9) == (359, True)
     inspected = ["docker", "--host", small_images.engine, "image", "inspect", references["whole"]]
     (found,) = json.loads(subprocess.run(inspected, check=True, capture_output=True).stdout)
@@ -125,7 +125,7 @@ def test_what_it_lacks_is_said(
 ) -> None:
     answer = commands.call("run", lock_of(commands, tmp_path, references[name]))
     assert answer.code == code, answer
-    message = answer.document["failure"]["message"] if code == 1 else answer.document["error"]["message"]
+    message = answer.document["end"]["failure_message"] if code == 1 else answer.document["error"]["message"]
     assert says in message
 
 

@@ -260,7 +260,7 @@ def _ran(images: Commands, folder: Path, model: dict[str, Any], **files: str) ->
     asked = request(name, name, memory="3GiB") | {"scenario": scenario, "metrics": []}
     asked["limits"] |= {"processes": 256}
     run = images.done("run", locked(images, folder, asked), "--isolation", "container")
-    assert (run["outcome"], run["isolation"]) == ("done", "container"), run
+    assert (run["end"]["outcome"], run["start"]["isolation"]) == ("done", "container"), run
     images.done("get", run["run"], "-o", folder / f"{name}.out")
     found: dict[str, NDArray[Any]] = load_file(folder / f"{name}.out" / "predictions.safetensors")
     return found

@@ -171,7 +171,7 @@ def ask(api: Api, blob: str, published: str) -> str:
 
 def measure(api: Api, registry: Commands, lock: str) -> tuple[str, str]:
     """Leave two runs of the lock to a worker, and a third to nobody; the ids of the first two."""
-    asked = api.body("JobAsked", {"lock": lock})
+    asked = api.body("JobSubmission", {"lock": lock})
     jobs = [api.call("jobs.submit_job", body=asked).parsed.job for _ in range(2)]
     assert all(job.startswith("job/") for job in jobs)
     assert api.call("jobs.explain_job", jobs[0]).parsed.blocked is True

@@ -82,12 +82,12 @@ def test_a_run_is_refused_and_recorded_with_its_class_and_the_next_is_unharmed(
         "publish", folder / "model.yaml", written(folder / "scaled.yaml", with_golden(model("scaled"), SCALED))
     )
     answer = registry.call("run", locked(registry, folder, request("scaled")))
-    assert (answer.code, answer.document["outcome"], answer.document["metrics"]) == (1, "failed", [])
-    assert answer.document["failure"]["class"] == "golden"
-    assert "input input deviates in 4 of 4" in answer.document["failure"]["message"]
+    assert (answer.code, answer.document["end"]["outcome"], answer.document["end"]["metrics"]) == (1, "failed", [])
+    assert answer.document["end"]["failure_class"] == "golden"
+    assert "input input deviates in 4 of 4" in answer.document["end"]["failure_message"]
     run = registry.done("run", locked(registry, folder, request("digits-golden")))
-    assert run["outcome"] == "done"
-    golden = registry.done("show", run["run"])["details"]["golden"]
+    assert run["end"]["outcome"] == "done"
+    golden = registry.done("show", run["run"])["end"]["details"]["golden"]
     assert (golden["samples"], golden["inputs"]["input"]["largest"]) == (4, 0.0)
     assert remains(registry) == []
 

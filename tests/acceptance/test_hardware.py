@@ -73,12 +73,12 @@ def test_the_platform_of_this_host_is_run_and_the_choice_is_said(bare: Commands,
     """The tiny image runs nothing, but what was chosen is recorded."""
     answer = bare.call("run", lock_on(bare, tmp_path), "--isolation", "process")
     assert (
-        f"running on {CPU}; the lock also has\n  |   {CUDA}: needs an NVIDIA accelerator, none found ({NO_DRIVER_SAID})"
+        f"running on {CPU}; the lock also has\n  |   {CUDA}: needs an NVIDIA accelerator; none found ({NO_DRIVER_SAID})"
         in answer.stderr
     )
     last = bare.done("show", bare.done("runs", "--limit", "1")["runs"][0]["run"])
-    assert spelled([last["platform"]]) == [CPU]
-    assert (last["host"]["accelerator"], last["host"]["no_accelerator"]) == (None, NO_DRIVER_SAID)
+    assert spelled([last["start"]["platform"]]) == [CPU]
+    assert (last["start"]["host"]["accelerator"], last["start"]["host"]["no_accelerator"]) == (None, NO_DRIVER_SAID)
 
 
 def test_an_accelerator_comes_first_and_is_recorded(bare: Commands, tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_an_accelerator_comes_first_and_is_recorded(bare: Commands, tmp_path: Pa
     answer = fast.call("run", lock_on(bare, tmp_path), "--isolation", "process")
     assert f"running on {CUDA}; the lock also has\n  |   {CPU}: fits too" in answer.stderr
     last = fast.done("show", fast.done("runs", "--limit", "1")["runs"][0]["run"])
-    assert (last["platform"]["device"], last["host"]["accelerator"]) == ("cuda12", "NVIDIA H200 NVL")
-    assert last["host"]["accelerator_memory"] == [143771 << 20]
+    assert (last["start"]["platform"]["device"], last["start"]["host"]["accelerator"]) == ("cuda12", "NVIDIA H200 NVL")
+    assert last["start"]["host"]["accelerator_memory"] == [143771 << 20]
 
 
 @pytest.mark.parametrize(
@@ -96,22 +96,22 @@ def test_an_accelerator_comes_first_and_is_recorded(bare: Commands, tmp_path: Pa
         (
             {"memory": "900TiB"},
             [],
-            (f"{CPU}: asks for 900TiB of memory, this host has ", f"{OTHER}: this host is linux/{HERE}"),
+            (f"{CPU}: requires 900TiB of memory; this host has ", f"{OTHER}: this host is linux/{HERE}"),
         ),
         ({"arch": ELSEWHERE}, [], (f"host:\n  {OTHER}: this host is linux/{HERE}",)),
-        ({"device": "cuda12"}, [], (f"{CUDA}: needs an NVIDIA accelerator, none found (nvidia-smi lists none)",)),
+        ({"device": "cuda12"}, [], (f"{CUDA}: needs an NVIDIA accelerator; none found (nvidia-smi lists none)",)),
         (
             {"device": "cuda12", "accelerator": {"name": "H200", "driver": ">=550"}},
             [A100],
             (
-                "asks for an accelerator named H200, this host has NVIDIA A100-SXM4-40GB (40GiB)",
-                "; asks for the driver >=550, this host has 535.104.05",
+                "requires an accelerator named H200; this host has NVIDIA A100-SXM4-40GB (40GiB)",
+                "; requires the driver >=550; this host has 535.104.05",
             ),
         ),
         (
             {"device": "cuda12"},
             ["NVIDIA T4, 15360, 470.256.02"],
-            ("needs NVIDIA's driver 525.60.13 or newer, this host has 470.256.02",),
+            ("needs NVIDIA's driver 525.60.13 or newer; this host has 470.256.02",),
         ),
     ],
 )
@@ -147,8 +147,10 @@ def test_a_figure_of_a_cpu_is_never_called_one_of_an_accelerator(registry: Comma
     fast = with_accelerators(fresh, tmp_path, H200)
     lock = lock_on(fresh, tmp_path, device="cuda12", accelerator="H200")
     answer = fast.call("run", lock, "--isolation", "process")
-    assert (answer.code, answer.document["outcome"], answer.document["metrics"]) == (1, "failed", [])
-    assert answer.document["failure"]["class"] == "load"
-    assert "cuda12 was asked for, and this framework is built for CPUs alone" in answer.document["failure"]["message"]
+    assert (answer.code, answer.document["end"]["outcome"], answer.document["end"]["metrics"]) == (1, "failed", [])
+    assert answer.document["end"]["failure_class"] == "load"
+    assert (
+        "cuda12 was asked for, and this framework is built for CPUs alone" in answer.document["end"]["failure_message"]
+    )
     shown = fast.done("show", answer.document["run"])
-    assert shown["platform"]["device"] == "cuda12"
+    assert shown["start"]["platform"]["device"] == "cuda12"

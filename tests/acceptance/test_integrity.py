@@ -27,7 +27,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     folder = tmp_path_factory.mktemp("tiny")
     commands = tiny_registry.publish(folder)
     commands.call("run", locked(commands, folder, request("digits-onnx")))
-    assert [run["outcome"] for run in commands.done("runs")["runs"]] == ["failed"]
+    assert [run["end"]["outcome"] for run in commands.done("runs")["runs"]] == ["failed"]
     return commands
 
 
@@ -99,7 +99,7 @@ def test_what_was_restored_runs(registry: Commands, runnable: Path) -> None:
     with flipped(place(registry, named(registry, runnable)["layer"][1])):
         registry.error(4, "run", runnable)
     run = registry.done("run", runnable)
-    assert (run["outcome"], run["isolation"]) == ("done", "container")
+    assert (run["end"]["outcome"], run["start"]["isolation"]) == ("done", "container")
 
 
 def test_the_lost_file_of_a_manifest_is_no_loss_since_the_catalogue_has_it(tiny: Commands, lock: Path) -> None:

@@ -205,16 +205,20 @@ def test_a_killed_run_is_abandoned(
     words = ("run", long, "--isolation", isolation)
     before = len(registry.done("runs")["runs"])
     assert cut(registry, *words, when=lambda: started_to_run(registry), after=numbers.uniform(0, 1)) == KILLED
-    assert newest(registry)["outcome"] == "abandoned"
+    assert newest(registry)["end"]["outcome"] == "abandoned"
     assert cut(registry, *words, when=lambda: measuring(registry)) == KILLED
     # Nobody has looked yet: this shows that the test would see what stays.
     assert containers(registry) if isolation == "container" else processes(registry.registry)
     abandoned = newest(registry)
-    assert (abandoned["outcome"], abandoned["failure"], abandoned["metrics"]) == ("abandoned", None, [])
+    assert (abandoned["end"]["outcome"], abandoned["end"]["failure_class"], abandoned["end"]["metrics"]) == (
+        "abandoned",
+        None,
+        [],
+    )
     assert len(registry.done("runs")["runs"]) == before + 2
     assert registry.done("verify")["damaged"] == []
     done = registry.done("run", short, "--isolation", isolation)
-    assert (done["outcome"], done["isolation"]) == ("done", isolation)
+    assert (done["end"]["outcome"], done["start"]["isolation"]) == ("done", isolation)
 
 
 @pytest.mark.engine
@@ -223,9 +227,9 @@ def test_a_container_is_removed_once_its_engine_answers_again(registry: Commands
     words = ("run", digits[0], "--isolation", "container")
     assert cut(registry, *words, when=lambda: measuring(registry)) == KILLED
     without = replace(registry, engine="")
-    assert without.done("runs")["runs"][0]["outcome"] == "abandoned"
+    assert without.done("runs")["runs"][0]["end"]["outcome"] == "abandoned"
     assert containers(registry)
-    assert newest(registry)["outcome"] == "abandoned"
+    assert newest(registry)["end"]["outcome"] == "abandoned"
 
 
 @pytest.mark.engine
@@ -236,4 +240,8 @@ def test_an_interrupted_run_is_cancelled(registry: Commands, digits: tuple[Path,
     assert cut(registry, *words, when=lambda: measuring(registry), by=signal.SIGINT) == 130
     assert remains(registry) == []  # before another command could tidy up
     cancelled = newest(registry)
-    assert (cancelled["outcome"], cancelled["failure"], cancelled["metrics"]) == ("cancelled", None, [])
+    assert (cancelled["end"]["outcome"], cancelled["end"]["failure_class"], cancelled["end"]["metrics"]) == (
+        "cancelled",
+        None,
+        [],
+    )

@@ -150,7 +150,7 @@ def test_what_moved_and_what_stayed_is_said_in_the_words_of_diff(desk: Desk) -> 
     assert answer.document["changes"] == told.document["changes"]
     assert answer.document["replaced"] == first
     assert answer.stderr.splitlines() == [
-        "model/digits 1.0.0 → 1.1.0: graph changed, labels the same",
+        "model/digits 1.0.0 → 1.1.0: graph changed, labels unchanged",
         "the same: dataset/digits 1.0.0, framework/onnxruntime 1.31.1, image/onnxruntime-cpu 1.0.0",
     ]
 
@@ -168,7 +168,7 @@ def test_an_upgrade_of_nothing_is_refused(desk: Desk) -> None:
     [
         (("--upgrade", "model/digit"), "the lock has no model/digit", "upgrade one of model/digits, "),
         (("--upgrade", "model/digits@^1.1"), "takes no constraint: model/digits@^1.1", "write ^1.1 into the request"),
-        (("--upgrade", "digits"), "'digits' names no artifact", "KIND/NAME"),
+        (("--upgrade", "digits"), "invalid reference 'digits'", "KIND/NAME"),
         (("--upgrade", "model/digits", "--check"), "--check writes nothing", "leave one of them out"),
     ],
 )
@@ -208,7 +208,7 @@ def test_a_run_neither_checks_nor_resolves(tmp_path: Path) -> None:
         "unknown-name"
     )
     assert "cannot be installed: File is not a zip file" in bare.error(2, "run", lock)["message"]
-    assert [one["outcome"] for one in bare.done("runs")["runs"]] == ["failed"]
+    assert [one["end"]["outcome"] for one in bare.done("runs")["runs"]] == ["failed"]
 
 
 # Yanks: kept where locked, never newly chosen, but where it is asked for exactly
@@ -283,7 +283,7 @@ def test_the_first_digits_of_an_id_will_do(desk: Desk) -> None:
 def test_a_lock_of_a_newer_minor_schema_is_read_with_a_warning(desk: Desk) -> None:
     answer = desk.call("diff", CASES / "1.9.lock", CASES / "1.9.lock")
     assert (answer.code, answer.document) == (0, {"changes": []})
-    assert "schema 1.9, newer than 1.1: what is new in it is kept, not used" in answer.stderr
+    assert "schema 1.9, newer than 1.1: new keys are preserved, but not used" in answer.stderr
 
 
 def test_a_lock_of_a_newer_major_schema_is_refused(desk: Desk) -> None:
@@ -296,7 +296,7 @@ def test_a_lock_that_was_edited_is_replaced_only_once_it_is_away(desk: Desk) -> 
     desk.lock()
     desk.path.write_text(desk.path.read_text().replace("seed = 7", "seed = 8"))
     error = desk.refused(4, "lock", desk.request)
-    assert "remove it and make it anew" in error["next"]
+    assert "delete it and create it again" in error["next"]
     desk.path.unlink()
     desk.lock()
 
@@ -318,7 +318,7 @@ def test_why_is_told_in_a_few_lines(desk: Desk) -> None:
     assert run(["--registry", str(desk.folder / "registry"), "why", "framework/onnxruntime", str(desk.path)]) == 0
     assert desk.capsys.readouterr().out.splitlines() == [
         "framework/onnxruntime 1.31.1",
-        "  model/digits 1.0.0 asks for framework/onnxruntime >=1.20 <2",
+        "  model/digits 1.0.0 requires framework/onnxruntime >=1.20 <2",
         "  no newer version is published",
     ]
 

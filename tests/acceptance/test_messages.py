@@ -61,10 +61,10 @@ FAULTS = {
     "unknown key": Fault(
         "publish unknown-key.yaml", 2, "invalid-input", ("layuot", "inputs[0].steps[2].transpose", "line", "layout")
     ),
-    "duplicate key": Fault("publish duplicate-key.yaml", 2, "invalid-input", ("'format' stands twice", "line")),
+    "duplicate key": Fault("publish duplicate-key.yaml", 2, "invalid-input", ("duplicate key 'format'", "line")),
     "wrong type": Fault("publish wrong-type.yaml", 2, "invalid-input", ("inputs[0].dtype", "found a whole number: 32")),
     "missing key": Fault("publish missing-key.yaml", 2, "invalid-input", ("'license' is missing",)),
-    "missing file": Fault("publish missing-file.yaml", 2, "invalid-input", ("gone.onnx does not exist", "files[0]")),
+    "missing file": Fault("publish missing-file.yaml", 2, "invalid-input", ("gone.onnx not found", "files[0]")),
     "YAML syntax": Fault("publish syntax.yaml", 2, "invalid-input", ("syntax.yaml, line 3", "not YAML")),
     "no UTF-8": Fault("publish latin.yaml", 2, "invalid-input", ("latin.yaml is not UTF-8", "byte 22")),
     "model for its manifest": Fault(
@@ -83,7 +83,7 @@ FAULTS = {
     "no framework version": Fault(
         "image build onnxruntime --no-layers", 2, "invalid-input", ("pins no framework version", "onnxruntime==VERSION")
     ),
-    "empty manifest": Fault("publish empty.yaml", 2, "invalid-input", ("empty.yaml", "no document")),
+    "empty manifest": Fault("publish empty.yaml", 2, "invalid-input", ("empty.yaml", "no YAML document")),
     "no manifest": Fault("publish nothing.yaml", 2, "invalid-input", ("nothing.yaml", "No such file")),
     "folder without manifest": Fault("publish .", 2, "invalid-input", ("manifest.yaml",)),
     "no candidates": Fault(
@@ -97,13 +97,13 @@ FAULTS = {
     "metric of another scenario": Fault(
         "lock metric-of-another-scenario.yaml", 2, "invalid-input", ("accuracy", "latency_p50", "single_stream")
     ),
-    "not built": Fault("lock not-built.yaml", 2, "invalid-input", ("trace: full is not built yet",)),
+    "not built": Fault("lock not-built.yaml", 2, "invalid-input", ("trace: full is not supported yet",)),
     "lock in no folder": Fault("lock good.yaml -o gone/x.lock", 5, "unavailable", ("gone/x.lock",)),
     "check of no lock": Fault("lock good.yaml -o gone.lock --check", 2, "invalid-input", ("gone.lock",)),
     "no isolation": Fault("run good.lock --isolation vm", 2, "invalid-input", ("'vm'", "container or process")),
     "no lock": Fault("run gone.lock", 2, "invalid-input", ("gone.lock cannot be read",)),
     "lock that is a folder": Fault("run .", 2, "invalid-input", ("Is a directory",)),
-    "lock that is none": Fault("run edited.lock", 2, "invalid-input", ("edited.lock is no TOML",)),
+    "lock that is none": Fault("run edited.lock", 2, "invalid-input", ("edited.lock is not a lockfile: invalid TOML",)),
     "lock id that is none": Fault("run sha256:00", 2, "invalid-input", ("64 lower-case hex digits",)),
     "unknown lock id": Fault(f"run {NO_LOCK}", 2, "unknown-name", (NO_LOCK,)),
     "unknown run": Fault(f"show {NO_RUN}", 2, "unknown-name", (NO_RUN,)),
@@ -112,10 +112,10 @@ FAULTS = {
     "rerun before a run": Fault("rerun good.lock", 2, "invalid-input", ("nothing to compare with", "benchlock run")),
     "compare unknown runs": Fault(f"compare {NO_RUN} {NO_RUN}", 2, "unknown-name", (NO_RUN,)),
     "unknown artifact": Fault("show model/gone", 2, "unknown-name", ("'gone'", "list model")),
-    "unknown version": Fault("get model/digits-onnx@^9", 2, "unknown-name", ("^9", "there are: 1.0.0")),
+    "unknown version": Fault("get model/digits-onnx@^9", 2, "unknown-name", ("^9", "available: 1.0.0")),
     "unknown kind": Fault("list modles", 2, "invalid-input", ("'modles'", "model, framework, dataset, image")),
-    "yank without reason": Fault("yank model/digits-onnx@1.0.0", 2, "invalid-input", ("without a reason", "--reason")),
-    "yank without version": Fault("yank model/digits-onnx --reason x", 2, "invalid-input", ("names no version",)),
+    "yank without reason": Fault("yank model/digits-onnx@1.0.0", 2, "invalid-input", ("needs a reason",)),
+    "yank without version": Fault("yank model/digits-onnx --reason x", 2, "invalid-input", ("missing version in",)),
     "unknown framework": Fault("image build onnx==1.31.1 --no-layers", 2, "unknown-name", ("'onnx'", "onnxruntime")),
     "verify unknown": Fault("verify dataset/gone", 2, "unknown-name", ("'gone'", "list dataset")),
     "unknown command": Fault("pubish good.yaml", 2, "invalid-input", ("pubish", "--help")),

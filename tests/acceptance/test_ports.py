@@ -23,7 +23,7 @@ WEIGHTS = np.asarray([[1, -1], [2, 0], [-1, 3], [0, 1]], np.float32)
 
 
 def predictions(registry: Commands, folder: Path, run: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    assert (run["outcome"], run["isolation"]) == ("done", "container"), run
+    assert (run["end"]["outcome"], run["start"]["isolation"]) == ("done", "container"), run
     registry.done("get", run["run"], "-o", folder / "out")
     found: dict[str, NDArray[Any]] = load_file(folder / "out" / "predictions.safetensors")
     return found
@@ -133,7 +133,7 @@ def test_a_sound_heard_frame_by_frame_by_what_remembers(registry: Commands, tmp_
     lock = locked(registry, tmp_path, request(name, f"sounds-{reset}"))
     run = registry.done("run", lock, "--isolation", "container")
     np.testing.assert_array_equal(predictions(registry, tmp_path, run)["scores"], expected)
-    metrics = {metric["name"]: metric for metric in run["metrics"]}
+    metrics = {metric["name"]: metric for metric in run["end"]["metrics"]}
     assert (metrics["top1"]["value"], metrics["top1"]["n"]) == (1.0, 3)
     assert metrics["latency_p50"]["n"] >= 64
 

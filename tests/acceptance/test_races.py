@@ -52,9 +52,9 @@ def test_two_publish_one_version_with_other_content(tmp_path: Path) -> None:
         error = lost.document["error"]
         (published,) = won.document["published"]
         assert error["message"].startswith(
-            "dataset/digits@1.0.0 is published with other content: " + published["digest"]
+            "dataset/digits@1.0.0 is already published with different content: " + published["digest"]
         )
-        assert error["next"] == "give the new content a new version"
+        assert error["next"] == "publish the new content under a new version"
         assert commands.done("list")["artifacts"][0]["digest"] == published["digest"]
         commands.done("gc")
         assert commands.done("verify")["damaged"] == []

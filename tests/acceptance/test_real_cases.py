@@ -48,8 +48,8 @@ def ran(request: pytest.FixtureRequest, published: Path, images: Commands) -> tu
 
 def test_as_many_answers_are_right_as_are_known_to_be(ran: tuple[Case, Path, dict[str, Any]]) -> None:
     case, _, run = ran
-    found = {metric["name"]: (round(metric["value"] * case.samples), metric["n"]) for metric in run["metrics"]}
-    assert (run["outcome"], run["isolation"]) == ("done", "container")
+    found = {metric["name"]: (round(metric["value"] * case.samples), metric["n"]) for metric in run["end"]["metrics"]}
+    assert (run["end"]["outcome"], run["start"]["isolation"]) == ("done", "container")
     top1, top5 = case.correct
     assert (found["top1"], found["top5"]) == ((top1, case.samples), (top5, case.samples))
 

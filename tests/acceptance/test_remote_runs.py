@@ -90,15 +90,28 @@ def runs(desk: Desk) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def lasting(document: dict[str, Any]) -> dict[str, Any]:
     """What a run says but for what is another's in each: its id, its times, and how the machine was."""
-    changing = ("run", "started_at", "ended_at", "timings", "wall", "process", "host", "blobs", "details", "attempt")
-    return {name: value for name, value in document.items() if name not in changing}
+    changing = {
+        "run",
+        "id",
+        "started_at",
+        "ended_at",
+        "timings",
+        "wall",
+        "process",
+        "host",
+        "blobs",
+        "details",
+        "attempt",
+    }
+    parts = document | document["start"] | document["end"]
+    return {name: value for name, value in parts.items() if name not in {*changing, "start", "end", "position"}}
 
 
 def test_the_same_lock_gives_the_same_answer(desk: Desk, runs: tuple[dict[str, Any], dict[str, Any]]) -> None:
     local, remote = runs
     assert desk.local.lock.read_bytes() == desk.remote.lock.read_bytes()
     assert lasting(local) == lasting(remote)
-    assert (remote["outcome"], remote["isolation"]) == ("done", "process")
+    assert (remote["end"]["outcome"], remote["start"]["isolation"]) == ("done", "process")
     files = [place.run_files(found["run"], "got") for place, found in zip((desk.local, desk.remote), runs, strict=True)]
     assert files[0] == files[1]
 
@@ -109,7 +122,7 @@ def test_it_is_shown_and_compared_from_the_server(desk: Desk, runs: tuple[dict[s
     ]
     assert lasting(shown[0]) == lasting(shown[1])
     assert shown[0].keys() == shown[1].keys()
-    assert set(shown[0]["blobs"]) == set(shown[1]["blobs"])
+    assert set(shown[0]["end"]["blobs"]) == set(shown[1]["end"]["blobs"])
     why = [one.commands.done("why", "model/digits-onnx", one.lock) for one in (desk.local, desk.remote)]
     assert why[0] == why[1]
 
@@ -138,7 +151,7 @@ def test_a_request_that_is_left_to_a_worker_is_measured_in_a_container_and_watch
     desk: Desk, runs: tuple[dict[str, Any], dict[str, Any]]
 ) -> None:
     """The worker has a token of its own that can run and nothing more, and its machine fetches all that it needs."""
-    left = desk.remote.commands.done("run", "--submit", desk.request)
+    left = desk.remote.commands.done("run", "--submit", desk.request)["job"]
     assert left["lock"] == desk.remote.commands.done("lock", desk.request, "-o", desk.remote.lock)["lock"]
     worker = at(desk.url, desk.remote.folder / "worker", engine=desk.engine, BENCHLOCK_TOKEN=desk.running)
     assert worker.done("worker", "--once", "--machine", "m1") == {"machine": "m1", "jobs": 1}
@@ -148,8 +161,8 @@ def test_a_request_that_is_left_to_a_worker_is_measured_in_a_container_and_watch
     job = msgspec.json.decode(data)
     assert (job["state"], job["machine"], job["failure"]) == ("done", "m1", None)
     shown = desk.remote.commands.done("show", job["run"])
-    assert (shown["lock"], shown["outcome"], shown["isolation"]) == (left["lock"], "done", "container")
+    assert (shown["lock"], shown["end"]["outcome"], shown["start"]["isolation"]) == (left["lock"], "done", "container")
     here = runs[0]
-    assert shown["metrics"] == here["metrics"]
+    assert shown["end"]["metrics"] == here["end"]["metrics"]
     assert desk.remote.run_files(job["run"], "left") == desk.local.run_files(here["run"], "here")
     assert desk.remote.commands.done("jobs", left["job"])["run"] == job["run"]

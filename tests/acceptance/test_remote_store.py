@@ -34,7 +34,7 @@ def elsewhere(
 def test_a_run_is_reproduced_from_the_repository_alone(elsewhere: tuple[Commands, Path]) -> None:
     commands, lock = elsewhere
     run = commands.done("run", lock, "--isolation", "container")
-    assert run["outcome"] == "done"
+    assert run["end"]["outcome"] == "done"
     assert commands.done("gc", "--local")["blobs"] == 0
     assert not [path for path in (commands.registry / "blobs" / "sha256").rglob("*") if path.is_file()]
     shutil.rmtree(commands.registry / "environments", ignore_errors=True)

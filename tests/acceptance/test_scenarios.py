@@ -48,7 +48,7 @@ class Ran:
     def metrics(self) -> dict[str, dict[str, Any]]:
         """By name, and of a sweep ``NAME@BATCH``."""
         return {
-            one["name"] + (f"@{one['batch']}" if "batch" in one else ""): one for one in self.told["metrics"]
+            one["name"] + (f"@{one['batch']}" if one["batch"] else ""): one for one in self.told["end"]["metrics"]
         }  # fmt: skip
 
     def samples(self, name: str = "samples") -> dict[str, NDArray[Any]]:
@@ -69,9 +69,9 @@ def ran(registry: Commands, folder: Path, name: str, settings: dict[str, Any], m
     if name == "offline":  # so that a second thread prepares ahead, where the machine has a second processor
         asked["limits"] |= {"cpus": processors()}
     told = registry.done("run", locked(registry, folder, asked), "--isolation", "container")
-    assert (told["outcome"], told["isolation"]) == ("done", "container"), told
+    assert (told["end"]["outcome"], told["start"]["isolation"]) == ("done", "container"), told
     written_out = registry.done("get", told["run"], "-o", folder / name)
-    return Ran(told, registry.done("show", told["run"])["details"], folder / name, written_out["files"])
+    return Ran(told, registry.done("show", told["run"])["end"]["details"], folder / name, written_out["files"])
 
 
 def processors() -> int:
@@ -83,7 +83,7 @@ EACH = pytest.mark.parametrize("name", SCENARIOS)
 
 @EACH
 def test_every_metric_has_a_unit_a_direction_an_n_and_an_interval(runs: dict[str, Ran], name: str) -> None:
-    for metric in runs[name].told["metrics"]:
+    for metric in runs[name].told["end"]["metrics"]:
         low, high = metric["ci"]
         assert metric["unit"], metric
         assert metric["direction"] == directed(metric["name"]), metric
@@ -105,7 +105,7 @@ def directed(metric: str) -> str:
 def test_all_that_is_kept_has_a_file_of_its_own(registry: Commands, runs: dict[str, Ran], name: str) -> None:
     run = runs[name]
     files = {str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file()}
-    assert len(files) == run.files == len(registry.done("show", run.told["run"])["blobs"])
+    assert len(files) == run.files == len(registry.done("show", run.told["run"])["end"]["blobs"])
     assert "samples.safetensors" in files
     assert ("pipeline-samples.safetensors" in files) is (name in ("server", "offline"))
     assert ("loadgen/mlperf_log_summary.txt" in files) is (name in ("multi_stream", "server", "offline"))

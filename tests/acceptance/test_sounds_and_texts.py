@@ -184,8 +184,8 @@ def test_a_model_of_sounds_or_texts_gives_the_scores_that_are_due(
     registry.done("publish", written(tmp_path / "model.yaml", model), written(tmp_path / "dataset.yaml", dataset))
     asked = request(name, name) | {"hardware": {"os": "linux", "device": "cpu"}}
     run = registry.done("run", locked(registry, tmp_path, asked), "--isolation", "container")
-    assert run["outcome"] == "done", run
-    right = {metric["name"]: metric["value"] for metric in run["metrics"]}["top1"]
+    assert run["end"]["outcome"] == "done", run
+    right = {metric["name"]: metric["value"] for metric in run["end"]["metrics"]}["top1"]
     assert round(right * SAMPLES) == SAMPLES - 1
     registry.done("get", run["run"], "-o", tmp_path / "run")
     (predictions,) = (tmp_path / "run").rglob("predictions.safetensors")

@@ -127,12 +127,12 @@ def test_exit_codes(desk: Commands, hub: HubServer, web: Web, tmp_path: Path) ->
     refused(desk, 2, manifest(tmp_path, ("x", "https://user:secret@localhost/x", WEIGHTS)))
     web.pages["/private"] = redirect("https://169.254.169.254/latest?token=secret")
     error = refused(desk, 2, manifest(tmp_path, ("x", f"{web.origin}/private?token=secret", WEIGHTS)))
-    assert "169.254.169.254 is not public" in error["message"]
+    assert "169.254.169.254, which is not public" in error["message"]
     refused(desk, 5, manifest(tmp_path, ("x", f"{web.origin}/missing", WEIGHTS)))
     refused(desk, 2, manifest(tmp_path, ("x", f"dvc://{tmp_path}/nothing@main/x", WEIGHTS)))
     hub.storage.pages[f"/lfs/{to_hex(digest_bytes(WEIGHTS))}"] = File(WEIGHTS[:-1] + b"?")
     error = refused(desk, 4, manifest(tmp_path, ("net.onnx", "hf://org/net@main/net.onnx", WEIGHTS)))
-    assert "net.onnx is not what its digest says" in error["message"]
+    assert "net.onnx does not match its digest" in error["message"]
     hub.web.otherwise = status(500)
     refused(desk, 5, manifest(tmp_path, ("x", "hf://org/net@main/net.onnx", WEIGHTS)))
 

@@ -138,11 +138,11 @@ def run(registry: Commands, folder: Path) -> Any:  # noqa: ANN401 - a function
     def run_of(task: str) -> Ran:
         if task not in done:
             ran = registry.done("run", locked(registry, folder, request(task)), "--isolation", "container")
-            assert ran["outcome"] == "done", ran
+            assert ran["end"]["outcome"] == "done", ran
             out = folder / f"{task}.out"
             registry.done("get", ran["run"], "-o", out)
             tensors = [load_file(out / f"{name}.safetensors") for name in ("predictions", "quality")]
-            done[task] = ({metric["name"]: metric for metric in ran["metrics"]}, tensors[0], tensors[1])
+            done[task] = ({metric["name"]: metric for metric in ran["end"]["metrics"]}, tensors[0], tensors[1])
         return done[task]
 
     return run_of
@@ -210,22 +210,22 @@ def test_pictures_in_the_rows_of_a_parquet_file_are_measured_as_those_of_an_inde
     asked = request("regression") | {"name": "rows", "dataset": {"name": "rows", "version": "*", "split": "test"}}
     ran = registry.done("run", locked(registry, tmp_path, asked), "--isolation", "container")
     of_index, _, _ = run("regression")
-    assert ran["outcome"] == "done"
-    assert {metric["name"]: metric for metric in ran["metrics"]} == of_index
+    assert ran["end"]["outcome"] == "done"
+    assert {metric["name"]: metric for metric in ran["end"]["metrics"]} == of_index
 
 
 def test_a_detector_is_timed_and_answers_then_as_it_did_before(registry: Commands, folder: Path) -> None:
     scenario = {"name": "single_stream", "min_queries": 400, "min_duration": "1ms", "warmup": 4}
     asked = request("object-detection") | {"name": "timed", "scenario": scenario, "metrics": ["map_50", "latency"]}
     ran = registry.done("run", locked(registry, folder, asked), "--isolation", "container")
-    metrics = {metric["name"]: metric for metric in ran["metrics"]}
-    assert (ran["outcome"], metrics["map_50"]["value"]) == ("done", pytest.approx((1 + 67 / 101) / 2))
+    metrics = {metric["name"]: metric for metric in ran["end"]["metrics"]}
+    assert (ran["end"]["outcome"], metrics["map_50"]["value"]) == ("done", pytest.approx((1 + 67 / 101) / 2))
     for name in ("latency_p50", "latency_p90", "latency_p99"):
         value = metrics[name]["value"]
         low, high = (value if end is None else end for end in metrics[name]["ci"])  # null: too short a run to tell
         assert metrics[name]["n"] >= 400
         assert 0 < low <= value <= high
-    audited = registry.done("show", ran["run"])["details"]["audits"]["answers"]
+    audited = registry.done("show", ran["run"])["end"]["details"]["audits"]["answers"]
     assert audited["answers"] > 0
 
 

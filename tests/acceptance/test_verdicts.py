@@ -84,7 +84,7 @@ def failed(registry: Commands, folder: Path) -> tuple[Path, str]:
     """The lock of a model that its framework refuses, and a run of it."""
     lock = locked(registry, folder, request("misshapen") | ACCURACY)
     answer = registry.call("run", lock)
-    assert (answer.code, answer.document["failure"]["class"]) == (1, "predict"), answer
+    assert (answer.code, answer.document["end"]["failure_class"]) == (1, "predict"), answer
     return lock, answer.document["run"]
 
 

@@ -22,13 +22,13 @@ def test_digest_of_bytes() -> None:
     "text", ["", ABC, f"sha256:{ABC.upper()}", f"sha256:{ABC}0", f"sha256:{ABC}\n", "sha512:" + ABC * 2]
 )
 def test_what_is_no_digest(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="is no digest"):
+    with pytest.raises(InvalidInputError, match="invalid digest"):
         parse_digest(text)
 
 
 @pytest.mark.parametrize("text", ["", ABC[1:], ABC.upper(), f"{ABC}\n", f"sha256:{ABC}"])
 def test_what_are_no_hex_digits(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="is no SHA-256"):
+    with pytest.raises(InvalidInputError, match="invalid SHA-256"):
         from_hex(text)
 
 

@@ -10,7 +10,7 @@ from benchlock.artifacts.size_limits import TooLongError, check_count, check_doc
 
 def test_a_text_is_measured_in_bytes() -> None:
     check_text("é" * 5, 10, "reason")
-    with pytest.raises(TooLongError, match="reason has 12 bytes, and the limit is 10"):
+    with pytest.raises(TooLongError, match="reason has 12 bytes; the limit is 10"):
         check_text("é" * 6, 10, "reason")
 
 

@@ -122,10 +122,10 @@ def test_the_manifest_is_left_out(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_tree_without_files_is_refused(folder: Path) -> None:
     (folder / "empty").mkdir()
-    with pytest.raises(InvalidInputError, match="holds no file"):
+    with pytest.raises(InvalidInputError, match="contains no files"):
         walk_tree(folder)
     fill(folder, {"manifest.yaml": b""})
-    with pytest.raises(InvalidInputError, match="holds no file"):
+    with pytest.raises(InvalidInputError, match="contains no files"):
         walk_tree(folder, exclude=folder / "manifest.yaml")
 
 
@@ -170,7 +170,7 @@ COLLISIONS = {
 @pytest.mark.parametrize("kind", COLLISIONS)
 def test_names_that_collide_elsewhere_are_refused(folder: Path, kind: str) -> None:
     fill(folder, dict.fromkeys(COLLISIONS[kind], b""))
-    with pytest.raises(InvalidInputError, match="are one name on some file systems"):
+    with pytest.raises(InvalidInputError, match="are the same name on some file systems"):
         walk_tree(folder)
 
 
@@ -262,19 +262,19 @@ def test_verify_names_the_file_in_the_tree(folder: Path, store: LocalStore) -> N
 def test_verify_covers_the_listing(folder: Path, store: LocalStore) -> None:
     fill(folder, {"a": b"12345"})
     tree, _ = put_tree(store, folder)
-    with pytest.raises(IntegrityError, match="the files of images/ have 5 bytes, and 6 are written down"):
+    with pytest.raises(IntegrityError, match="the files of images/ have 5 bytes, but 6 are stated"):
         verify_tree(store, Descriptor(tree.digest, 6), name="images/")
     with pytest.raises(InvalidInputError, match="the listing of the tree images/ is malformed"):
         verify_tree(store, Descriptor(digest_bytes(b"12345"), 5), name="images/")
 
     lie = store.put(io.BytesIO(encode_listing([TreeEntry("a", to_hex(digest_bytes(b"12345")), 4)])))
-    with pytest.raises(IntegrityError, match="images/a has 5 bytes, and 4 are written down"):
+    with pytest.raises(IntegrityError, match="images/a has 5 bytes, but 4 are stated"):
         verify_tree(store, Descriptor(lie.digest, 4), name="images/")
 
     listing = store.path(tree.digest)
     listing.chmod(0o644)
     listing.write_bytes(listing.read_bytes().replace(b'"a"', b'"b"'))
-    with pytest.raises(IntegrityError, match=f"the listing of images/ is not what .*{tree.digest}"):
+    with pytest.raises(IntegrityError, match=f"the listing of images/ does not match .*{tree.digest}"):
         verify_tree(store, tree, name="images/")
     store.delete(tree.digest)
     with pytest.raises(IntegrityError, match="the listing of images/ is missing"):
@@ -285,20 +285,20 @@ def test_verify_covers_the_listing(folder: Path, store: LocalStore) -> None:
     ("rows", "reason"),
     [
         ([["b", EMPTY, 0], ["a", EMPTY, 0]], "not sorted"),
-        ([["a", EMPTY, 0], ["a", EMPTY, 0]], "stands there twice"),
-        ([["a", EMPTY, 0], ["a", EMPTY, 1]], "stands there twice"),
+        ([["a", EMPTY, 0], ["a", EMPTY, 0]], "duplicate path"),
+        ([["a", EMPTY, 0], ["a", EMPTY, 1]], "duplicate path"),
         ([["a", EMPTY, -1]], "negative"),
         ([["a", EMPTY, 0, 0]], "length"),
         ([["a", EMPTY]], "length"),
         ([["a", EMPTY, "0"]], "Expected `int`"),
         ([["a", EMPTY, True]], "Expected `int`"),
         ([["a", EMPTY, 2**60]], "canonical"),
-        ([["a", "sha256:" + EMPTY, 0]], "no SHA-256"),
-        ([["a", EMPTY.upper(), 0]], "no SHA-256"),
+        ([["a", "sha256:" + EMPTY, 0]], "invalid SHA-256"),
+        ([["a", EMPTY.upper(), 0]], "invalid SHA-256"),
         ([["../a", EMPTY, 0]], r"a part \. or \.\."),
         ([["/a", EMPTY, 0]], "absolute"),
-        ([["A", EMPTY, 0], ["a", EMPTY, 0]], "one name"),
-        ([["a", EMPTY, 0], ["a/b", EMPTY, 0]], "one name"),
+        ([["A", EMPTY, 0], ["a", EMPTY, 0]], "the same name"),
+        ([["a", EMPTY, 0], ["a/b", EMPTY, 0]], "the same name"),
         ({"a": EMPTY}, "Expected `array`"),
     ],
 )
@@ -372,7 +372,7 @@ PARTS = st.text("aAbéE\u0301\ufb33.-", min_size=1, max_size=2)
 @given(st.lists(st.lists(PARTS, min_size=1, max_size=4).map("/".join), max_size=8))
 def test_neighbours_show_every_collision(paths: list[str]) -> None:
     if collides_naively(paths):
-        with pytest.raises(InvalidInputError, match="are one name on some file systems"):
+        with pytest.raises(InvalidInputError, match="are the same name on some file systems"):
             check_collisions(paths)
     else:
         check_collisions(paths)
@@ -428,7 +428,7 @@ def test_iteration_gives_what_reading_gives(store: LocalStore) -> None:
     tree = Descriptor(store.put(io.BytesIO(content)).digest, size)
     assert tuple(iterated(store, content, size)) == read_tree(store, tree, name="images/")
     assert iterated(store, b"[]", 0) == []
-    with pytest.raises(IntegrityError, match=f"have {size} bytes, and 7 are written down"):
+    with pytest.raises(IntegrityError, match=f"have {size} bytes, but 7 are stated"):
         iterated(store, content, 7)
 
 

@@ -245,7 +245,7 @@ def test_verify(store: BlobStore) -> None:
 
     assert found == Descriptor(HELLO_DIGEST, len(HELLO))
     assert sum(steps) == len(HELLO)
-    with pytest.raises(IntegrityError, match=r"labels\.txt has 10 bytes, and 11 are written down"):
+    with pytest.raises(IntegrityError, match=r"labels\.txt has 10 bytes, but 11 are stated"):
         verify(store, HELLO_DIGEST, name="labels.txt", size=11)
     with pytest.raises(IntegrityError, match=rf"labels\.txt is missing: expected {OTHER_DIGEST}, found nothing"):
         verify(store, OTHER_DIGEST, name="labels.txt")
@@ -378,7 +378,7 @@ def test_what_is_fetched_is_asked_for_once(store: BlobStore) -> None:
 
 
 def test_a_fetch_of_other_bytes_leaves_nothing(store: BlobStore, keeper: BlobStore) -> None:
-    with pytest.raises(IntegrityError, match=f"x is not what .* expected {OTHER_DIGEST}, found {HELLO_DIGEST}"):
+    with pytest.raises(IntegrityError, match=f"x does not match .* expected {OTHER_DIGEST}, found {HELLO_DIGEST}"):
         fetch(store, OTHER_DIGEST, lambda _: closing(io.BytesIO(HELLO)), name="x")
     assert list(keeper.list()) == []
 

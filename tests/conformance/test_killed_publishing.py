@@ -211,7 +211,7 @@ def test_two_publish_one_name_with_other_content(bench: Bench, servers: tuple[Se
         won, lost = sorted(ended, key=lambda one: one.code)
         assert (won.code, won.said) == (DONE, "published")
         assert lost.code == REFUSED
-        assert f"dataset/noise@{version}.0.0 is published with other content" in lost.said
+        assert f"dataset/noise@{version}.0.0 is already published with different content" in lost.said
         winner = servers[0].publish(bench.place, manifests[ended.index(won)])
         assert winner.said == "already there"
     assert bench.visible() == set(range(RACES))

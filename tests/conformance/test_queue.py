@@ -25,6 +25,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec import structs
 from sqlalchemy import Connection, Engine, func, select, update
 
 from benchlock.artifacts.digest import Digest, digest_bytes
@@ -167,7 +168,7 @@ def test_jobs_come_by_pages_newest_first(bench: Bench) -> None:
 
 
 def test_a_lock_that_is_not_stored_is_refused(bench: Bench) -> None:
-    with pytest.raises(UnknownNameError, match="no lock"):
+    with pytest.raises(UnknownNameError, match="unknown lock"):
         bench.queue.submit(JobRequest(new_job_id(NOON), digest_bytes(b"another lock"), ANY))
 
 
@@ -309,7 +310,7 @@ def test_an_answer_that_was_lost_is_given_again(bench: Bench) -> None:
     first = bench.queue.begin(lease.fence, asked)
     assert bench.queue.begin(lease.fence, asked) == first
     assert bench.queue.begin(lease.fence, start()) is None
-    said = replace(end(), details={"calls": {"of": (1, None), "most": 2.0**60}}, timings={"run": 0.1 + 0.2})
+    said = structs.replace(end(), details={"calls": {"of": (1, None), "most": 2.0**60}}, timings={"run": 0.1 + 0.2})
     done = bench.queue.commit(lease.fence, asked.id, said)
     assert bench.queue.commit(lease.fence, asked.id, said) == done
     with pytest.raises(RunEndedError, match=f"{asked.id} has ended already: done"):
@@ -340,7 +341,7 @@ def test_an_end_of_which_not_every_byte_is_text_is_the_same_again(bench: Bench) 
     bench.submit()
     lease = bench.lease(1)
     run = bench.begun(lease)
-    said = replace(end("failed", "timeout"), failure_message="it said \0 last")
+    said = structs.replace(end("failed", "timeout"), failure_message="it said \0 last")
     failed = bench.queue.commit(lease.fence, run, said)
     assert bench.queue.commit(lease.fence, run, said) == failed
     bench.submit()
@@ -438,7 +439,7 @@ def test_a_job_that_no_machine_can_take_says_at_once_what_is_missing(bench: Benc
     bench.enrol(2, what=facts(cpus=16))
     found = bench.queue.explain(job)
     assert found.blocked
-    assert found.sentence.endswith("the nearest is m2, and it lacks: asks for 64GiB of memory, this host has 8GiB")
+    assert found.sentence.endswith("the nearest is m2, and it lacks: requires 64GiB of memory; this host has 8GiB")
     assert [len(one.lacks) for one in found.machines] == [1, 2]
     assert bench.none(1)
     assert bench.none(2)
@@ -490,7 +491,7 @@ def test_times_that_a_machine_reports_never_refuse_its_run_and_are_bounded_by_th
     assert begun is not None
     assert begun.started_at <= datetime.now(UTC)
     assert bench.queue.begin(lease.fence, start(begun.id, started_at=future)) == begun
-    said = replace(end(), ended_at=future)
+    said = structs.replace(end(), ended_at=future)
     assert bench.queue.commit(lease.fence, begun.id, said).state == "done"
     assert bench.queue.commit(lease.fence, begun.id, said).state == "done"
     ended = bench.records.get(begun.id).end
@@ -793,7 +794,7 @@ def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"cpu_model": "x" * (1 << 15)}, "has [0-9]+ bytes, and the limit is 16384|bytes, and at most 16384 are kept"),
+        ({"cpu_model": "x" * (1 << 15)}, "has [0-9]+ bytes; the limit is 16384|bytes, and at most 16384 are kept"),
         ({"kernel": "Linux\nm2  free  another line"}, "kernel of m1 has control characters"),
         ({"host": replace(facts().host, os="linux\x1b[2J")}, "host.os of m1 has control characters"),
         ({"host": replace(facts().host, cpus=10**30)}, "canonical JSON"),
@@ -802,7 +803,7 @@ def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: 
 )
 def test_facts_that_are_large_or_no_plain_text_are_refused(bench: Bench, changes: dict[str, object], said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
-        bench.enrol(1, what=replace(facts(), **changes))  # type: ignore[arg-type]
+        bench.enrol(1, what=structs.replace(facts(), **changes))
     assert bench.queue.machines() == []
 
 

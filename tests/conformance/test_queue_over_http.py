@@ -65,6 +65,7 @@ def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     registry = LocalRegistry(tmp_path, store, catalogue, made.records, database, examiner)
     with TestClient(create_app(registry, Settings(largest_page=2))) as client:
         session = open_session(parse_server("http://127.0.0.1"))
-        session._client = client
+        session._connections._clients["", None] = client
         made.queue = Reached(ApiClient(session, VERSION, has_token=False), behind)
         yield made
+        session._connections._clients.clear()  # the test's own client, which is closed here

@@ -2,12 +2,13 @@
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.remote_registry import open_remote
@@ -28,6 +29,7 @@ from benchlock.registry.manifests.manifest_content import content, manifest_dige
 from benchlock.registry.names import parse_name, parse_reference
 from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.versions.version_ranges import Constraint
 from tests.support.api.serving import service
 from tests.support.resolution.locks import request as request_with
 from tests.support.resolution.variants import variant
@@ -81,6 +83,8 @@ def test_what_is_published_is_listed_and_read_as_it_is(registry: Registry) -> No
         assert registry.catalogue.content(reference)[0].encode() == content(manifest)
         assert reference in [one.reference for one in registry.catalogue.versions(reference.kind, reference.name)]
         assert [one.reference.kind for one in registry.catalogue.list(reference.kind)] == [reference.kind]
+        for constraint in (None, Constraint.parse(f"=={reference.version}"), Constraint.parse(">=0.1, <99")):
+            assert registry.catalogue.newest(reference.kind, reference.name, constraint) == listed[reference]
 
 
 def test_the_same_again_changes_nothing_and_other_content_is_refused(registry: Registry) -> None:
@@ -91,23 +95,26 @@ def test_the_same_again_changes_nothing_and_other_content_is_refused(registry: R
     assert not registry.catalogue.publish(same, Provenance("", {})).changed
     assert not registry.catalogue.would_change(same).changed
     for act in (registry.catalogue.would_change, lambda one: registry.catalogue.publish(one, Provenance("", {}))):
-        with pytest.raises(VersionTakenError, match="is published with other content") as refused:
+        with pytest.raises(VersionTakenError, match="is already published with different content") as refused:
             act(other)
-        assert refused.value.next_step == "give the new content a new version"
+        assert refused.value.next_step == "publish the new content under a new version"
 
 
 def test_an_unknown_name_is_told_what_is_near(registry: Registry) -> None:
-    with pytest.raises(UnknownNameError, match="no model of the name 'digit' is published") as refused:
+    with pytest.raises(UnknownNameError, match="unknown model 'digit'") as refused:
         registry.catalogue.versions("model", parse_name("digit"))
     assert refused.value.next_step == "did you mean model/digits?"
     for ask in (registry.catalogue.get, registry.catalogue.manifest, registry.catalogue.content):
         with pytest.raises(UnknownNameError, match=r"model/digits@9\.0\.0 is not published"):
             ask(parse_reference("model/digits@9.0.0"))
+    with pytest.raises(UnknownNameError, match="model/digits has no version that fits \\^9") as refused:
+        registry.catalogue.newest("model", parse_name("digits"), Constraint.parse("^9"))
+    assert "there are: 1.0.0" in str(refused.value.next_step)
 
 
 def test_a_yank_is_seen_by_the_next_question_and_undone(registry: Registry, asked: Request) -> None:
     reference = parse_reference("model/digits@1.0.0")
-    with pytest.raises(InvalidInputError, match="without a reason"):
+    with pytest.raises(InvalidInputError, match="needs a reason"):
         registry.catalogue.yank(reference, " ")
     assert registry.catalogue.yank(reference, "wrong labels")
     assert not registry.catalogue.yank(reference, "wrong labels")
@@ -139,12 +146,12 @@ def test_a_request_is_resolved_and_locked_to_the_same_bytes(registry: Registry, 
 
 
 def test_what_cannot_be_is_said_in_the_same_words(registry: Registry) -> None:
-    with pytest.raises(ConflictError, match="no version of model/digits") as refused:
+    with pytest.raises(ConflictError, match="no available version of model/digits") as refused:
         registry.resolve(_asked(model='{name: digits, version: "^9.0"}'), {})
     assert refused.value.code == "conflict"
-    with pytest.raises(InvalidInputError, match="is no id of a lock"):
+    with pytest.raises(InvalidInputError, match="invalid lock id"):
         registry.catalogue.find_lock("sha256:12")
-    with pytest.raises(UnknownNameError, match="the registry has no lock"):
+    with pytest.raises(UnknownNameError, match="unknown lock"):
         registry.catalogue.find_lock(f"sha256:{'0' * 64}")
 
 
@@ -154,7 +161,7 @@ def test_a_lock_and_a_request_are_left_to_workers(registry: Registry, asked: Req
         found = registry.submit_job(given, "container", allow_code=False)
         assert (found.job.lock, found.job.state, found.blocked) == (lock.id, "queued", True)
         assert found.sentence == "no machine can take it: none is known; start `benchlock worker` on one"
-    with pytest.raises(ConflictError, match="no version of model/digits") as refused:
+    with pytest.raises(ConflictError, match="no available version of model/digits") as refused:
         registry.submit_job(_asked(model='{name: digits, version: "^9.0"}'), None, allow_code=False)
     assert refused.value.conflict
 
@@ -227,7 +234,7 @@ def test_a_run_is_recorded_once_and_read_as_it_was(registry: Registry, asked: Re
 
 
 def test_a_run_of_no_lock_is_refused(registry: Registry) -> None:
-    with pytest.raises(UnknownNameError, match="has no lock"):
+    with pytest.raises(UnknownNameError, match="unknown lock"):
         registry.records.start(_start(digest_bytes(b"no lock")))
 
 
@@ -243,7 +250,7 @@ def test_a_bundle_brings_what_it_has_once(registry: Registry, asked: Request, tm
     assert (brought.lock, brought.changed, brought.blobs) == (lock.id, False, created.blobs)
     assert [one.changed for one in brought.artifacts] == [False] * 4
     (tmp_path / "none.tar").write_bytes(b"no bundle")
-    with pytest.raises(InvalidInputError, match="this is no bundle"):
+    with pytest.raises(InvalidInputError, match="not a bundle"):
         registry.import_bundle(tmp_path / "none.tar", SILENT)
 
 
@@ -268,7 +275,7 @@ def test_damage_is_found_where_the_bytes_are(desk: Desk, asked: Request) -> None
 
 def test_garbage_is_counted_before_it_goes(registry: Registry) -> None:
     assert registry.collect(dry_run=True, local=False).local is None
-    with pytest.raises(InvalidInputError, match="--local is for registries whose blobs are in an OCI repository"):
+    with pytest.raises(InvalidInputError, match="--local requires a registry with its blobs in an OCI repository"):
         registry.collect(dry_run=True, local=True)
 
 

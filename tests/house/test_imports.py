@@ -65,8 +65,6 @@ OWNED = (
     "installer",
     "zstandard",
 )
-SEVERAL_OWNERS = {"httpx": 2}
-"""A source asks strangers, each once, at an address that was looked at; a registry's client keeps its connections."""
 
 
 def absolute_imports(path: Path) -> set[str]:
@@ -111,7 +109,7 @@ def test_the_parts_are_imported_from_the_package_alone() -> None:
 
 @pytest.mark.parametrize("library", OWNED)
 def test_a_library_has_at_most_its_owners(library: str) -> None:
-    assert len(importers(library)) <= SEVERAL_OWNERS.get(library, 1), importers(library)
+    assert len(importers(library)) <= 1, importers(library)
 
 
 @pytest.mark.parametrize("library", ["litestar", "granian", "prometheus_client", "uvloop"])

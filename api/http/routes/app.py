@@ -15,23 +15,14 @@ from litestar.routes import HTTPRoute
 from litestar.types import ControllerRouterHandler
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
-from benchlock.api.http.admission_control import (
-    AnonymousLimiter,
-    ConcurrencyLimiter,
-    SchemaWatch,
-    make_concurrency_guard,
-    make_disk_space_guard,
-    make_rate_guard,
-    make_schema_guard,
-)
-from benchlock.api.http.middleware import RequestMiddleware, accept_full_identifiers
+from benchlock.api.http.admission_control import SchemaWatch
+from benchlock.api.http.middleware import RequestMiddleware
 from benchlock.api.http.openapi import operation_id
 from benchlock.api.http.request_authorization import (
     Authority,
     OpenAuthority,
-    chain_guards,
     check_guarded,
-    make_authorization_guard,
+    make_request_check,
 )
 from benchlock.api.http.request_parsing import MAX_BODY, JsonRequest
 from benchlock.api.http.responses import ON_ERRORS
@@ -100,7 +91,7 @@ def log_refusal_counts(service: Service, refusals: DenialLog) -> Any:  # noqa: A
             log.error("cannot write refusals to the audit log: %s", error.what)
             return
         for refusal in repeated:
-            fields = {"caller": refusal.actor.id, "count": refusal.count, "told": refusal.reason}
+            fields = {"caller": refusal.actor.id, "count": refusal.count, "reason": refusal.reason}
             log.info("refused again", extra={"fields": fields})
 
     async def write_regularly() -> None:
@@ -203,20 +194,15 @@ def create_app(
         await asyncio.gather(*(pool.end(service.grace.left) for pool in service.pools))
 
     refusals = DenialLog(registry.database, now)
-    guard = chain_guards(
-        make_schema_guard(SchemaWatch(registry.database, service.prompt, settings.schema_seconds)),
-        make_authorization_guard(authority, service.prompt, AnonymousLimiter(settings.strangers)),
-        make_rate_guard(settings.rate),
-        make_concurrency_guard(ConcurrencyLimiter(settings.at_once)),
-        make_disk_space_guard(service.reserve),
-    )
+    schema = SchemaWatch(registry.database, service.prompt, settings.schema_seconds)
+    check_request = make_request_check(authority, settings, service.prompt, schema, service.reserve)
 
     app = Litestar(
         route_handlers=[
             complete_methods(Router(PREFIX, route_handlers=[*CONTROLLERS, *(make(service) for make in ROUTERS)]))
         ],
         dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
-        before_request=guard,
+        before_request=check_request,
         request_class=JsonRequest,
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
         request_max_body_size=MAX_BODY,
@@ -226,8 +212,8 @@ def create_app(
         logging_config=None,
         debug=False,
     )
-    check_guarded(app.routes, guard)
-    app.asgi_handler = RequestMiddleware(accept_full_identifiers(app.asgi_handler), service, refusals)
+    check_guarded(app.routes, check_request)
+    app.asgi_handler = RequestMiddleware(app.asgi_handler, service, refusals)
     app.state.service = service
     return app
 

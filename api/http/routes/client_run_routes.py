@@ -29,14 +29,14 @@ from benchlock.api.service_log import log
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.queue.client_runs import ClientRuns
 from benchlock.evaluator.queue.lease_times import Times
-from benchlock.evaluator.records.run_types import RunStart, parse_run_id
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunStart, fit_run, parse_run_id
 from benchlock.registry.auth.permissions import SERVER, act_as
 from benchlock.registry.publishing.remote_publication import require_blobs
 
 _HOLD = {"run": RUN_START_EXAMPLE["id"], "seconds": 60.0}
 
-BegunIn = Annotated[wire.RunBegun, Body(examples=[encode_example(RUN_START_EXAMPLE)])]
-OverIn = Annotated[wire.RunOver, Body(examples=[encode_example(RUN_END_EXAMPLE)])]
+BegunIn = Annotated[RunStart, Body(examples=[encode_example(RUN_START_EXAMPLE)])]
+OverIn = Annotated[RunEnd, Body(examples=[encode_example(RUN_END_EXAMPLE)])]
 
 
 def routes(service: Service) -> Router:
@@ -59,7 +59,7 @@ def routes(service: Service) -> Router:
     )
     async def begin_run(data: BegunIn) -> wire.Hold:
         """Record the start of a run on the client's machine, of a stored lock. Repeating the request has no effect."""
-        await service.prompt.do(_check_and_start, registry, client_runs, wire.decode_run_start(data))
+        await service.prompt.do(_check_and_start, registry, client_runs, data)
         return wire.Hold(run=data.id, seconds=client_runs.times.lease)
 
     @put(
@@ -86,10 +86,10 @@ def routes(service: Service) -> Router:
             "missing-blobs",
             "integrity",
             body=True,
-            success={200: describe_body(wire.RunOnWire, "The run, as it is recorded.", RUN_EXAMPLE)},
+            success={200: describe_body(Run, "The run, as it is recorded.", RUN_EXAMPLE)},
         ),
     )
-    async def end_run(run_id: RunIn, data: OverIn) -> wire.RunOnWire:
+    async def end_run(run_id: RunIn, data: OverIn) -> Run:
         """Record the final end of a run; its blobs are uploaded before. Repeating the request has no effect."""
         return await service.ends.do(_check_and_end, registry, client_runs, run_id, data)
 
@@ -106,13 +106,12 @@ def _check_and_start(registry: LocalRegistry, client_runs: ClientRuns, start: Ru
     client_runs.start(start)
 
 
-def _check_and_end(registry: LocalRegistry, client_runs: ClientRuns, run_id: str, data: wire.RunOver) -> wire.RunOnWire:
-    id_, end = parse_run_id(f"run/{run_id}"), wire.decode_run_end(data)
+def _check_and_end(registry: LocalRegistry, client_runs: ClientRuns, run_id: str, data: RunEnd) -> Run:
+    id_ = parse_run_id(f"run/{run_id}")
     with registry.store.writing():
-        require_blobs({blob.digest: f"{id_} {role}" for role, blob in end.blobs.items()}, registry.store)
-        return wire.encode_recorded_run(
-            registry.examiner.examine(client_runs.finish(id_, end, partial(check_run_end, registry)))
-        )
+        require_blobs({blob.digest: f"{id_} {role}" for role, blob in data.blobs.items()}, registry.store)
+        recorded = client_runs.finish(id_, data, partial(check_run_end, registry))
+        return fit_run(registry.examiner.examine(recorded))
 
 
 def reap_abandoned_runs(service: Service) -> Any:  # noqa: ANN401 - Litestar's own type of a lifespan

@@ -26,9 +26,18 @@ from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.evaluator.queue.queue_types import TERMINAL, JobId, JobState, Queue, parse_job_id
+from benchlock.evaluator.queue.queue_types import (
+    TERMINAL,
+    Explanation,
+    Job,
+    JobId,
+    JobState,
+    Queue,
+    parse_job_id,
+    summarize_job,
+)
 from benchlock.evaluator.queue.submission_checks import make_job_request
-from benchlock.registry.lock.lockfile import Lock, load
+from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.requests.evaluation_request import parse_request
 
 _POLL_SECONDS: Final = 0.5
@@ -76,7 +85,7 @@ JobIn = Annotated[
     ),
 ]
 AskedIn = Annotated[
-    wire.JobAsked, Body(examples=[encode_example({"lock": _LOCK}), encode_example({"request": REQUEST})])
+    wire.JobSubmission, Body(examples=[encode_example({"lock": _LOCK}), encode_example({"request": REQUEST})])
 ]
 LastIn = Annotated[
     str | None,
@@ -116,7 +125,7 @@ def _change_routes(service: Service, queue: Queue) -> list[Any]:
             success=_job(201),
         ),
     )
-    async def submit_job(data: AskedIn) -> wire.JobOnWire:
+    async def submit_job(data: AskedIn) -> Job:
         """Queue one run of a stored `lock`, or of a `request`, which is locked first as by `POST /v1/locks`.
 
         409 with `conflict` explains why no versions satisfy the request; `explanation` lists machines for the job.
@@ -130,9 +139,9 @@ def _change_routes(service: Service, queue: Queue) -> list[Any]:
         summary="Cancel a job",
         responses=describe_responses("unknown-name", "invalid-input", success=_job(200)),
     )
-    async def cancel_job(job_id: JobIn) -> wire.JobOnWire:
+    async def cancel_job(job_id: JobIn) -> Job:
         """Cancel a queued job immediately, a leased one at its worker's next heartbeat; an ended one stays as it is."""
-        return wire.encode_job(await work.do(queue.cancel, _id(job_id)))
+        return await work.do(queue.cancel, _id(job_id))
 
     return [submit_job, cancel_job]
 
@@ -153,9 +162,7 @@ def _read_routes(service: Service, queue: Queue) -> list[Any]:
         page_size = bound_page_size(limit, service.settings)
         before = None if cursor is None else parse_job_id(decode_cursor(cursor, 1)[0])
         entries = await service.lists.do(queue.jobs, state=in_state, before=before, limit=page_size + 1)
-        jobs, more = fit_page(
-            [wire.job_summary(entry) for entry in entries], page_size, lambda job: encode_cursor((job.job,))
-        )
+        jobs, more = fit_page(list(map(summarize_job, entries)), page_size, lambda job: encode_cursor((job.id,)))
         return wire.JobPage(jobs=jobs, next=more)
 
     @get(
@@ -164,21 +171,21 @@ def _read_routes(service: Service, queue: Queue) -> list[Any]:
         summary="Read a job",
         responses=describe_responses("unknown-name", "invalid-input", success=_job(200)),
     )
-    async def read_job(job_id: JobIn) -> wire.JobOnWire:
+    async def read_job(job_id: JobIn) -> Job:
         """Read the state or the result of a job."""
-        return wire.encode_job(await work.do(queue.job, _id(job_id)))
+        return await work.do(queue.job, _id(job_id))
 
     @get(
         "/jobs/{job_id:str}/explanation",
         opt=READ,
         summary="Why is a job where it is?",
         responses=describe_responses(
-            "unknown-name", "invalid-input", success={200: describe_body(wire.ExplanationTold, "Why.", _WHY)}
+            "unknown-name", "invalid-input", success={200: describe_body(Explanation, "Why.", _WHY)}
         ),
     )
-    async def explain_job(job_id: JobIn) -> wire.ExplanationTold:
+    async def explain_job(job_id: JobIn) -> Explanation:
         """List what each machine lacks for the job, the closest match first."""
-        return wire.encode_explanation(await work.do(queue.explain, _id(job_id)))
+        return await work.do(queue.explain, _id(job_id))
 
     return [list_jobs, read_job, explain_job, _watch_route(service, queue)]
 
@@ -220,12 +227,11 @@ async def _events(
     silent = 0.0
     while not service.ending.is_set():
         current = await service.work.do(queue.job, job)
-        document = wire.encode_job(current)
-        comparable = msgspec.structs.replace(document, again_in=None)  # the remaining wait is not a change
+        comparable = msgspec.structs.replace(current, due=None)  # the remaining wait is not a change
         digest = digest_bytes(msgspec.json.encode(comparable)).removeprefix("sha256:")[:_ID_DIGITS]
         if digest != last:
             last, silent = digest, 0.0
-            yield ServerSentEventMessage(event="job", id=digest, data=msgspec.json.encode(document).decode())
+            yield ServerSentEventMessage(event="job", id=digest, data=msgspec.json.encode(current).decode())
         if current.state in TERMINAL:
             return
         if silent >= _KEEPALIVE_SECONDS:
@@ -235,25 +241,24 @@ async def _events(
         silent += _POLL_SECONDS
 
 
-def _submit_job(registry: LocalRegistry, queue: Queue, data: wire.JobAsked) -> wire.JobOnWire:
+def _submit_job(registry: LocalRegistry, queue: Queue, data: wire.JobSubmission) -> Job:
     job = None if data.job is UNSET else parse_job_id(data.job)
     lock = _load_lock(registry, queue, data, job)
     job_request = make_job_request(lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job)
-    return wire.encode_job(queue.submit(job_request))
+    return queue.submit(job_request)
 
 
-def _load_lock(registry: LocalRegistry, queue: Queue, data: wire.JobAsked, job: JobId | None) -> Lock:
+def _load_lock(registry: LocalRegistry, queue: Queue, data: wire.JobSubmission, job: JobId | None) -> Lock:
     """Return the lock to run; for a request that was submitted before with the same job id, the lock made then."""
     if (data.lock is UNSET) == (data.request is UNSET):
         raise InvalidInputError("a job is of a lock, or of a request", next_step="send one of the two")
     if data.lock is not UNSET:
-        return load(registry.catalogue.get_lock(parse_digest(data.lock)), data.lock)
+        return registry.read_lock(parse_digest(data.lock))
     assert data.request is not UNSET
     request = parse_request(data.request, "request")
     if job is not None:
         with suppress(UnknownNameError):
-            lock_id = queue.job(job).lock
-            before = load(registry.catalogue.get_lock(lock_id), lock_id)
+            before = registry.read_lock(queue.job(job).lock)
             if before.request == request.document:
                 return before
     return EmbeddedRegistry(registry, public_images=True).lock(request, {}).lock
@@ -264,4 +269,4 @@ def _id(text: str) -> JobId:
 
 
 def _job(status: int) -> dict[int, ResponseSpec]:
-    return {status: describe_body(wire.JobOnWire, "The job.", JOB)}
+    return {status: describe_body(Job, "The job.", JOB)}

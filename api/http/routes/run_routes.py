@@ -1,6 +1,5 @@
 """Routes for runs: list, read, hide, compare and verify against an earlier run."""
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,15 +16,22 @@ from benchlock.api.http.responses import BytesResponse, respond_with_etag
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas import run_schemas as wire
-from benchlock.api.schemas import verdict_schemas as told
 from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
-from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import PAGE
 from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_document import check_fit, check_recorded
-from benchlock.evaluator.records.run_types import Outcome, Run, RunId, RunStart, check_start, parse_run_id
-from benchlock.registry.lock.lockfile import load
+from benchlock.evaluator.records.run_types import (
+    DamagedRun,
+    Outcome,
+    Run,
+    RunId,
+    RunStart,
+    check_start,
+    fit_run,
+    parse_run_id,
+)
+from benchlock.evaluator.records.verdict_types import ComparisonReport, Verdict
 
 _AT_ONCE = 101
 """Number of runs that are read together."""
@@ -103,11 +109,11 @@ OutcomeIs = Annotated[
     Literal["done", "failed", "abandoned", "cancelled"] | None,
     Parameter(description="Only with this outcome.", required=False),
 ]
-RunsIn = Annotated[told.RunsAsked, Body(examples=[encode_example({"runs": [_ID, _ID]})])]
+RunsIn = Annotated[wire.ComparisonRequest, Body(examples=[encode_example({"runs": [_ID, _ID]})])]
 HideIn = Annotated[
     wire.HideRequest, Body(examples=[encode_example({"target": _ID, "reason": "ran on a throttled host"})])
 ]
-VerdictIn = Annotated[told.VerdictAsked, Body(examples=[encode_example({"run": _ID, "against": _ID})])]
+VerdictIn = Annotated[wire.VerdictRequest, Body(examples=[encode_example({"run": _ID, "against": _ID})])]
 
 
 def routes(service: Service) -> Router:
@@ -151,7 +157,7 @@ def routes(service: Service) -> Router:
             "unknown-name",
             "invalid-input",
             success={
-                200: describe_body(wire.RunOnWire, "The run, with all that was recorded.", RUN_EXAMPLE),
+                200: describe_body(Run, "The run, with all that was recorded.", RUN_EXAMPLE),
                 304: describe_empty_body("It is what If-None-Match names."),
             },
         ),
@@ -162,7 +168,7 @@ def routes(service: Service) -> Router:
         run = await service.work.do(registry.records.recall, id_)
         if run is None:  # its metrics have to be recomputed
             run = await service.compare.do(registry.records.get, id_)
-        text = msgspec.json.encode(wire.encode_recorded_run(run))
+        text = msgspec.json.encode(fit_run(run))
         return respond_with_etag(text, digest_bytes(text), request.headers.get("if-none-match"))
 
     handlers = [list_runs, count_runs, read_run, _hide_route(service), *_comparison_routes(service)]
@@ -208,10 +214,10 @@ def _comparison_routes(service: Service) -> list[Any]:
         responses=describe_responses(
             "unknown-name",
             body=True,
-            success={200: describe_body(told.ComparisonTold, "How they compare.", _COMPARISON)},
+            success={200: describe_body(ComparisonReport, "How they compare.", _COMPARISON)},
         ),
     )
-    async def compare_runs(data: RunsIn) -> told.ComparisonTold:
+    async def compare_runs(data: RunsIn) -> ComparisonReport:
         """Compare each further lock with the first, metric by metric; `reasons` are why runs are not comparable.
 
         Quality is compared sample by sample (`test`), from the stored predictions and the labels.
@@ -227,10 +233,10 @@ def _comparison_routes(service: Service) -> list[Any]:
             "unknown-name",
             "integrity",
             body=True,
-            success={200: describe_body(told.VerdictTold, "The verdict.", _VERDICT)},
+            success={200: describe_body(Verdict, "The verdict.", _VERDICT)},
         ),
     )
-    async def judge_run(data: VerdictIn) -> told.VerdictTold:
+    async def judge_run(data: VerdictIn) -> Verdict:
         """Compare a run with an earlier run of the same lock, including the predictions."""
         return await service.compare.do(_judge_run, registry, data)
 
@@ -240,12 +246,12 @@ def _comparison_routes(service: Service) -> list[Any]:
 def check_run_start(registry: LocalRegistry, start: RunStart) -> None:
     """Raise unless the start of a run is complete and matches its lock."""
     check_start(start)
-    check_fit(Run(start, None), load(registry.catalogue.get_lock(start.lock), start.lock))
+    check_fit(Run(start, None), registry.read_lock(start.lock))
 
 
 def check_run_end(registry: LocalRegistry, run: Run) -> None:
     """Raise unless an ended run matches its lock and agrees with its evidence."""
-    lock = load(registry.catalogue.get_lock(run.start.lock), run.start.lock)
+    lock = registry.read_lock(run.start.lock)
     check_recorded(run, lock)
     registry.examiner.require(run, lock)
 
@@ -255,59 +261,31 @@ def _page(
 ) -> wire.RunPage:
     lock, outcome, before = filters
     id_ = None if lock is None else parse_digest(lock)
-    entries: list[wire.RunOnWire | wire.DamagedRunOnWire] = []
+    entries: list[Run | DamagedRun] = []
     size = 0
     while len(entries) <= limit and size <= PAGE:  # in batches, so that little beyond the page is read
         batch = registry.records.list_entries(lock=id_, outcome=outcome, before=before, limit=min(_AT_ONCE, limit + 1))
-        entries += map(wire.encode_run_entry, batch)
+        entries += (fit_run(entry) if isinstance(entry, Run) else entry for entry in batch)
         if len(batch) < min(_AT_ONCE, limit + 1):
             break
         size = len(msgspec.json.encode(entries))
         before = batch[-1].id
-    page, more = fit_page(entries, limit, lambda entry: encode_cursor((_entry_id(entry),)))
-    runs = tuple(item for item in page if isinstance(item, wire.RunOnWire))
-    damaged = tuple(item for item in page if isinstance(item, wire.DamagedRunOnWire))
+    page, more = fit_page(entries, limit, lambda entry: encode_cursor((entry.id,)))
+    runs = tuple(item for item in page if isinstance(item, Run))
+    damaged = tuple(item for item in page if isinstance(item, DamagedRun))
     return wire.RunPage(runs=runs, damaged=damaged, next=more)
 
 
-def _entry_id(entry: wire.RunOnWire | wire.DamagedRunOnWire) -> str:
-    return entry.start.id if isinstance(entry, wire.RunOnWire) else entry.id
-
-
-def _compare_runs(registry: LocalRegistry, data: told.RunsAsked) -> told.ComparisonTold:
+def _compare_runs(registry: LocalRegistry, data: wire.ComparisonRequest) -> ComparisonReport:
     from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415
-    from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415 - imports numpy
+    from benchlock.evaluator.workflows.compare import compare_recorded_runs  # noqa: PLC0415 - imports numpy
 
-    runs = [registry.records.get(parse_run_id(text)) for text in data.runs]
-    locks = {run.start.lock: load(registry.catalogue.get_lock(run.start.lock), run.start.lock) for run in runs}
     pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS)
-    return told.encode_comparison(compare_runs([(locks[run.start.lock], run) for run in runs], pairs.compare))
+    return compare_recorded_runs(registry.records, registry.read_lock, data.runs, pairs.compare).report()
 
 
-def _judge_run(registry: LocalRegistry, data: told.VerdictAsked) -> told.VerdictTold:
-    from benchlock.evaluator.workflows.rerun import find_latest_done, find_sides, judge_rerun  # noqa: PLC0415 - as above
+def _judge_run(registry: LocalRegistry, data: wire.VerdictRequest) -> Verdict:
+    from benchlock.evaluator.workflows.rerun import judge_recorded_run  # noqa: PLC0415 - imports numpy
 
-    again = _require_ended_run(registry, data.run)
-    lock = load(registry.catalogue.get_lock(again.start.lock), again.start.lock)
-    skipped: tuple[str, ...] = ()
-    if data.against is UNSET:
-        latest = find_latest_done(registry.records, again.start.lock, again)
-        original, skipped = latest.run, latest.skipped
-    else:
-        original = _require_ended_run(registry, data.against)
-    if original.start.lock != lock.id:
-        raise InvalidInputError(
-            f"{original.id} is a run of another lock, {original.start.lock}",
-            where="against",
-            next_step="name a run of the same lock",
-        )
-    sides = find_sides(registry.records, lock, original, again)
-    verdict = judge_rerun(lock, original, again, registry.store, sides)
-    return told.encode_verdict(replace(verdict, reported=(*verdict.reported, *skipped)), original, again)
-
-
-def _require_ended_run(registry: LocalRegistry, text: str) -> Run:
-    run = registry.records.get(parse_run_id(text))
-    if run.end is None:
-        raise InvalidInputError(f"{run.id} has not ended", where=run.id, next_step="wait for its end")
-    return run
+    against = None if data.against is UNSET else data.against
+    return judge_recorded_run(registry.records, registry.store, registry.read_lock, data.run, against)

@@ -17,7 +17,6 @@ from benchlock.api.http.routes.run_routes import RUN_START_EXAMPLE, check_run_en
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas import job_schemas as wire
-from benchlock.api.schemas.run_schemas import RunBegun, decode_run_end, decode_run_start, encode_run_start
 from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import InvalidInputError
@@ -84,12 +83,14 @@ FenceIn = Annotated[
     Parameter(description="The lease's fence.", pattern=r"^[0-9]{1,18}$", examples=[encode_example("7")]),
 ]
 EnrolIn = Annotated[wire.Enrolment, Body(examples=[encode_example({"boot": _BOOT, "facts": _FACTS})])]
-DrainIn = Annotated[wire.Draining, Body(examples=[encode_example({"draining": "its owner wants it"})])]
-LeaseIn = Annotated[wire.LeaseAsked, Body(examples=[encode_example({"machine": _MACHINE, "boot": _BOOT, "wait": 0})])]
-BeatIn = Annotated[wire.Beating, Body(examples=[encode_example({"phase": "measuring"})])]
-BeginIn = Annotated[RunBegun, Body(examples=[encode_example(RUN_START_EXAMPLE)])]
-CommitIn = Annotated[wire.Committed, Body(examples=[encode_example({"run": JOB["run"], "end": _END})])]
-ReleaseIn = Annotated[wire.Release, Body(examples=[encode_example({"ended": "returned", "reason": "asked to end"})])]
+DrainIn = Annotated[wire.DrainRequest, Body(examples=[encode_example({"draining": "its owner wants it"})])]
+LeaseIn = Annotated[wire.LeaseRequest, Body(examples=[encode_example({"machine": _MACHINE, "boot": _BOOT, "wait": 0})])]
+BeatIn = Annotated[wire.HeartbeatRequest, Body(examples=[encode_example({"phase": "measuring"})])]
+BeginIn = Annotated[RunStart, Body(examples=[encode_example(RUN_START_EXAMPLE)])]
+CommitIn = Annotated[wire.EndRequest, Body(examples=[encode_example({"run": JOB["run"], "end": _END})])]
+ReleaseIn = Annotated[
+    wire.ReleaseRequest, Body(examples=[encode_example({"ended": "returned", "reason": "asked to end"})])
+]
 
 
 def routes(service: Service) -> Router:
@@ -107,12 +108,12 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         opt=READ,
         summary="The queue's name",
         responses=describe_responses(
-            success={200: describe_body(wire.QueueTold, "Its name.", {"name": _LEASE["queue"]})}
+            success={200: describe_body(wire.QueueName, "Its name.", {"name": _LEASE["queue"]})}
         ),
     )
-    async def read_queue() -> wire.QueueTold:
+    async def read_queue() -> wire.QueueName:
         """Read the queue's name, with which its workers label their containers."""
-        return wire.QueueTold(name=await work.do(queue.name))
+        return wire.QueueName(name=await work.do(queue.name))
 
     @get(
         "/machines",
@@ -128,8 +129,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         page_size = bound_page_size(limit, service.settings)
         after = None if cursor is None else MachineId(decode_cursor(cursor, 1)[0])
         machines = await service.lists.do(queue.machines, after=after, limit=page_size + 1)
-        documents = [wire.encode_machine(entry) for entry in machines]
-        page, more = fit_page(documents, page_size, lambda entry: encode_cursor((entry.machine,)))
+        page, more = fit_page(machines, page_size, lambda machine: encode_cursor((machine.id,)))
         return wire.MachinePage(machines=page, next=more)
 
     @put(
@@ -171,7 +171,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
 def _leases(service: Service, queue: Queue) -> list[Any]:
     work = service.work
 
-    async def wait(request: wire.LeaseAsked) -> Lease | None:
+    async def wait(request: wire.LeaseRequest) -> Lease | None:
         left = request.wait
         while True:
             lease = await work.do(queue.lease, MachineId(request.machine), request.boot, request.nonce)
@@ -188,37 +188,38 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
         responses=describe_responses(
             "unknown-name",
             body=True,
-            success={200: describe_body(wire.LeaseAnswer, "A lease, or none.", {"lease": _LEASE})},
+            success={200: describe_body(wire.LeaseResponse, "A lease, or none.", {"lease": _LEASE})},
         ),
     )
-    async def request_lease(data: LeaseIn) -> wire.LeaseAnswer:
+    async def request_lease(data: LeaseIn) -> wire.LeaseResponse:
         """Request a lease of a job that the machine may take, and wait for one up to `wait` seconds."""
-        lease = await wait(data)
-        return wire.LeaseAnswer(lease=None if lease is None else wire.encode_lease(lease))
+        return wire.LeaseResponse(lease=await wait(data))
 
     @get(
         "/leases/{fence:str}",
         opt=READ,
         summary="Does a lease hold?",
         responses=describe_responses(
-            "invalid-input", success={200: describe_body(wire.Holding, "Whether.", {"holds": True})}
+            "invalid-input", success={200: describe_body(wire.LeaseStatus, "Whether.", {"holds": True})}
         ),
     )
-    async def read_lease(fence: FenceIn) -> wire.Holding:
+    async def read_lease(fence: FenceIn) -> wire.LeaseStatus:
         """Check whether a lease is held, for example that of a container with its fence as a label."""
-        return wire.Holding(holds=await service.prompt.do(queue.holds, _fence(fence)))
+        return wire.LeaseStatus(holds=await service.prompt.do(queue.holds, _fence(fence)))
 
     @patch(
         "/leases/{fence:str}",
         opt=RUN | WHILE_FULL,
         summary="Hold a lease",
         responses=describe_responses(
-            "invalid-input", body=True, success={200: describe_body(wire.Beaten, "Go on?", {"answer": "keep"})}
+            "invalid-input",
+            body=True,
+            success={200: describe_body(wire.HeartbeatResponse, "Go on?", {"answer": "keep"})},
         ),
     )
-    async def renew_lease(fence: FenceIn, data: BeatIn) -> wire.Beaten:
+    async def renew_lease(fence: FenceIn, data: BeatIn) -> wire.HeartbeatResponse:
         """Renew a lease for its duration; the answers `cancel` and `lost` mean that the job must stop."""
-        return wire.Beaten(answer=await service.prompt.do(queue.beat, _fence(fence), data.phase))
+        return wire.HeartbeatResponse(answer=await service.prompt.do(queue.beat, _fence(fence), data.phase))
 
     @post(
         "/leases/{fence:str}/release",
@@ -248,15 +249,17 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
             body=True,
             success={
                 200: describe_body(
-                    wire.Began, "The start as recorded, or null: the lease is over.", {"start": RUN_START_EXAMPLE}
+                    wire.StartResponse,
+                    "The start as recorded, or null: the lease is over.",
+                    {"start": RUN_START_EXAMPLE},
                 )
             },
         ),
     )
-    async def begin_lease_run(fence: FenceIn, data: BeginIn) -> wire.Began:
+    async def begin_lease_run(fence: FenceIn, data: BeginIn) -> wire.StartResponse:
         """Record the start of the run; its `attempt` is counted here. Repeating the request has no effect."""
-        start = await service.prompt.do(_start_run, service.registry, queue, _fence(fence), decode_run_start(data))
-        return wire.Began(start=None if start is None else encode_run_start(start))
+        start = await service.prompt.do(_start_run, service.registry, queue, _fence(fence), data)
+        return wire.StartResponse(start=start)
 
     @put(
         "/leases/{fence:str}/run",
@@ -268,17 +271,16 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
             "invalid-input",
             "integrity",
             body=True,
-            success={200: describe_body(wire.JobOnWire, "What becomes of the job.", JOB)},
+            success={200: describe_body(Job, "What becomes of the job.", JOB)},
         ),
     )
-    async def commit_lease_run(fence: FenceIn, data: CommitIn) -> wire.JobOnWire:
+    async def commit_lease_run(fence: FenceIn, data: CommitIn) -> Job:
         """Record the end of the run and the job's next state together; 409 if it already ended differently.
 
         Blobs are uploaded before (`/v1/blobs`). A repeated request has the same response.
         """
-        end = decode_run_end(data.end)
-        arguments = (service.registry, queue, _fence(fence), RunId(data.run), end)
-        return wire.encode_job(await service.ends.do(_commit_run, *arguments))
+        arguments = (service.registry, queue, _fence(fence), data.run, data.end)
+        return await service.ends.do(_commit_run, *arguments)
 
     return [begin_lease_run, commit_lease_run]
 

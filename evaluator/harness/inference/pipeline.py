@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.failures import Failure, classify_errors
-from ..core.job import Input, Model, Output
+from ..core.job import Input, Job, Model, Output
 from ..datasets import Samples
-from ..predictors import Tensors
+from ..predictors import CPU, Tensors
 from ..steps import BoundStep, Kind, Source, Tensor, bind
 from ..steps.step_tensor import Geometry
 
@@ -23,9 +23,10 @@ _Result = TypeVar("_Result")
 
 
 class Prefetcher(Generic[_Result]):
-    """The results of ``make(0)``, ``make(1)``, … up to ``count``, in order, computed ahead by a thread pool.
+    """The results of ``make(0)``, ``make(1)``, … up to ``count``, in order, computed ahead by ``threads`` threads.
 
-    At most ``depth`` results are started and not yet yielded. Without threads each result is computed on demand.
+    The caller is one of the threads: while its next result is not ready, it computes pending ones itself. At most
+    ``depth`` results are started and not yet yielded. Without other threads each result is computed on demand.
     ``busy`` is the seconds spent in ``make``, summed over the threads; ``waited`` is the seconds that the caller waited
     for results. An exception of ``make`` is raised in place of its result, and nothing more is started.
     """
@@ -36,41 +37,47 @@ class Prefetcher(Generic[_Result]):
         self.waited = 0.0
         self._make = make
         self._count = count
-        self._threads = threads
-        self._depth = max(depth, threads)
+        self._others = max(threads - 1, 0)
+        self._depth = max(depth, threads) if self._others else 1
         self._lock = threading.Lock()
+        self._pending: deque[tuple[int, Future[_Result]]] = deque()
 
     def __iter__(self) -> Iterator[_Result]:
         """Yield the results in order."""
-        if self._threads == 0:
-            yield from map(self._timed, range(self._count))
-            return
         begun: deque[Future[_Result]] = deque()
-        numbers = iter(range(self._count))
-        with ThreadPoolExecutor(self._threads, "ahead") as pool:
+        with ThreadPoolExecutor(self._others or 1, "ahead") as pool:
             try:
-                for number in numbers:
-                    begun.append(pool.submit(self._timed, number))
+                for number in range(self._count):
+                    begun.append(Future())
+                    self._pending.append((number, begun[-1]))
+                    if self._others:
+                        pool.submit(self._take)
                     if len(begun) == self._depth:
-                        yield self._next(begun)
-                while begun:
-                    yield self._next(begun)
+                        yield self._next(begun.popleft())
+                yield from map(self._next, begun)
             finally:
-                for future in begun:
-                    future.cancel()
+                self._pending.clear()
 
-    def _timed(self, number: int) -> _Result:
+    def _take(self) -> bool:
+        """Compute the first pending result; return False if none is pending."""
+        try:
+            number, future = self._pending.popleft()
+        except IndexError:
+            return False
         start = time.perf_counter()
         try:
-            return self._make(number)
-        finally:
-            seconds = time.perf_counter() - start
-            with self._lock:
-                self.busy += seconds
+            future.set_result(self._make(number))
+        except BaseException as error:  # noqa: BLE001 - raised in place of the result
+            future.set_exception(error)
+        with self._lock:
+            self.busy += time.perf_counter() - start
+        return True
 
-    def _next(self, begun: deque[Future[_Result]]) -> _Result:
+    def _next(self, future: Future[_Result]) -> _Result:
+        while not future.done() and self._take():
+            pass
         start = time.perf_counter()
-        result = begun.popleft().result()
+        result = future.result()
         self.waited += time.perf_counter() - start
         return result
 
@@ -353,9 +360,12 @@ def _fits(shape: tuple[int, ...], declared: tuple[int | None, ...] | None) -> bo
     )
 
 
-def count_prefetch_threads(pipeline: Pipeline, cpus: int) -> int:
-    """Return the number of threads that prepare samples while the caller predicts: one per CPU, as in every runtime.
+def count_prefetch_threads(pipeline: Pipeline, job: Job) -> int:
+    """Return the number of threads that prepare samples, the caller included: one per CPU, as in every runtime.
 
-    It is 0 with one CPU, where nothing is gained, and with code steps, which may not be thread-safe.
+    On an accelerator it is one more, because the caller mostly waits for the accelerator. It is 0 with one CPU, where
+    nothing is gained, and with code steps, which may not be thread-safe.
     """
-    return 0 if cpus == 1 or pipeline.runs_code else cpus
+    if job.threads == 1 or pipeline.runs_code:
+        return 0
+    return job.threads + (job.device != CPU)

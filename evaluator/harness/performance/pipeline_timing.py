@@ -1,7 +1,8 @@
 """LoadGen scenarios from stored bytes to the last output step.
 
-Where the samples are known in advance (``offline``), other threads prepare them while the model predicts. Where several
-samples arrive together (``multi_stream``), one thread per CPU prepares them.
+Where the samples are known in advance (``offline``), other threads prepare them while the model predicts; the thread
+that predicts helps while the next is not ready. Where several samples arrive together (``multi_stream``), one thread
+per CPU prepares them.
 """
 
 import time
@@ -52,7 +53,7 @@ class PipelineUnits:
         self._overlapped = overlapped
         self._coming: Iterator[Unit] = iter(())
         self._stages = array("q")
-        self.workers = count_prefetch_threads(stage.pipeline, stage.job.threads) if overlapped or size > 1 else 0
+        self.workers = count_prefetch_threads(stage.pipeline, stage.job) if overlapped or size > 1 else 0
         self._pool = ThreadPoolExecutor(self.workers) if self.workers and not overlapped else None
         self.most = len(stage.samples)
         self.ask = self._answer if overlapped else self._prepare_and_answer

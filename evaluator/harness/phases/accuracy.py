@@ -43,7 +43,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     timings = Timings()
     with timings.of("load"):
         pipeline = Pipeline(job.model, folder / "model")
-        shared = count_prefetch_threads(pipeline, job.threads) > 0
+        shared = count_prefetch_threads(pipeline, job) > 0
         predictor = predictors.load(job.model, folder / "model", Place(job.threads, job.device, shared))
         session = Session(predictor, job.model)
     with timings.of("golden"):
@@ -95,7 +95,7 @@ class _Phase:
     def __init__(self, job: Job, session: Session, pipeline: Pipeline, samples: Samples, timings: Timings) -> None:
         requested_size, self._warmup = accuracy_batch(job.scenario)
         self.size = pipeline.batch_size(requested_size)
-        self.threads = count_prefetch_threads(pipeline, job.threads)
+        self.threads = count_prefetch_threads(pipeline, job)
         self._session, self._pipeline, self._samples, self._timings = session, pipeline, samples, timings
         self.returned = FiniteCheck(job.model, samples.names)
         self.predicted = FiniteCheck(job.model, samples.names, when=" after its steps")

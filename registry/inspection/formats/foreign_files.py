@@ -1,6 +1,6 @@
 """Reading of foreign files: budgets of bytes, members, fields and depth, and recognition of formats.
 
-Time and memory are limited by the process that runs the readers: see `inspection_process`.
+Time and memory are limited by the process that runs the readers: see ``inspection_process``.
 """
 
 import io
@@ -12,7 +12,7 @@ _CHUNK: Final = 1 << 20
 
 
 class OverBudgetError(Exception):
-    """A file needs more than its budget; the text is a predicate: `has a line of more than 16 MiB`."""
+    """A file needs more than its budget; the text is a predicate: ``has a line of more than 16 MiB``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +56,19 @@ BUDGET: Final = Budget()
 
 
 def read_whole(stream: BinaryIO, largest: int) -> bytes:
-    """Read the rest of a stream of at most `largest` bytes.
+    """Read the rest of a stream of at most ``largest`` bytes.
 
     Raises:
-        OverBudgetError: there are more.
+        OverBudgetError: There are more.
     """
     return bytes(read_buffer(stream, largest))
 
 
 def read_buffer(stream: BinaryIO, largest: int) -> bytearray:
-    """Read the rest of a stream like `read_whole`, without a second copy of its bytes.
+    """Read the rest of a stream like ``read_whole``, without a second copy of its bytes.
 
     Raises:
-        OverBudgetError: there are more than `largest` bytes.
+        OverBudgetError: There are more than ``largest`` bytes.
     """
     content = bytearray()
     while chunk := stream.read(min(_CHUNK, largest + 1 - len(content))):
@@ -79,7 +79,7 @@ def read_buffer(stream: BinaryIO, largest: int) -> bytearray:
 
 
 def read_lines(stream: BinaryIO, longest: int) -> Iterator[bytes]:
-    """Yield the lines of a stream. Raises `OverBudgetError` at one longer than `longest` bytes."""
+    """Yield the lines of a stream. Raises ``OverBudgetError`` at one longer than ``longest`` bytes."""
     while line := stream.readline(longest + 1):
         if len(line) > longest:
             raise OverBudgetError(f"has a line of more than {in_units(longest)}")
@@ -87,7 +87,7 @@ def read_lines(stream: BinaryIO, longest: int) -> Iterator[bytes]:
 
 
 def read_text_lines(text: TextIO, longest: int) -> Iterator[str]:
-    """Yield the lines of a text. Raises `OverBudgetError` at one longer than `longest` characters."""
+    """Yield the lines of a text. Raises ``OverBudgetError`` at one longer than ``longest`` characters."""
     while line := text.readline(longest + 1):
         if len(line) > longest:
             raise OverBudgetError(f"has a line of more than {in_units(longest)}")
@@ -95,13 +95,13 @@ def read_text_lines(text: TextIO, longest: int) -> Iterator[str]:
 
 
 def check_count(count: int, most: int, of: str) -> None:
-    """Raise `OverBudgetError` if `count` exceeds `most`; `of` is the plural of the counted things."""
+    """Raise ``OverBudgetError`` if ``count`` exceeds ``most``; ``of`` is the plural of the counted things."""
     if count > most:
         raise OverBudgetError(f"has more than {most} {of}")
 
 
 def in_units(size: int) -> str:
-    """Write a number of bytes for an error: `16 MiB`."""
+    """Write a number of bytes for an error: ``16 MiB``."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit and not size % unit:
             return f"{size // unit} {name}"
@@ -109,13 +109,13 @@ def in_units(size: int) -> str:
 
 
 class Meter(io.RawIOBase):
-    """A stream that limits each read to `largest` bytes, and all reads together to `most` bytes.
+    """A stream that limits each read to ``largest`` bytes, and all reads together to ``most`` bytes.
 
     Libraries read as many bytes as a header tells them to; a stream that refuses limits them.
     """
 
     def __init__(self, stream: BinaryIO, *, largest: int | None = None, most: int | None = None) -> None:
-        """Limit the reads of `stream`; None is no limit."""
+        """Limit the reads of ``stream``; None is no limit."""
         super().__init__()
         self._stream = stream
         self._largest = largest
@@ -123,7 +123,7 @@ class Meter(io.RawIOBase):
         self._read = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read bytes; `OverBudgetError` if there are too many."""
+        """Read bytes; ``OverBudgetError`` if there are too many."""
         return self._count_bytes(self._stream.read(self._bound_size(size)))
 
     def readline(self, size: int | None = -1, /) -> bytes:
@@ -160,9 +160,9 @@ class Meter(io.RawIOBase):
         return self._largest + 1 if everything or size is None else min(size, self._largest + 1)
 
     def _count_bytes(self, content: bytes) -> bytes:
-        """Add bytes to the total; `OverBudgetError` if they exceed a limit."""
+        """Add bytes to the total; ``OverBudgetError`` if they exceed a limit."""
         if self._largest is not None and len(content) > self._largest:
-            raise OverBudgetError(f"has a part of more than {in_units(self._largest)}, which would be read at once")
+            raise OverBudgetError(f"has a part of more than {in_units(self._largest)}")
         self._read += len(content)
         if self._most is not None and self._read > self._most:
             raise OverBudgetError(f"unpacks to more than {in_units(self._most)}")
@@ -170,14 +170,14 @@ class Meter(io.RawIOBase):
 
 
 def meter_stream(stream: BinaryIO, *, most: int | None = None) -> BinaryIO:
-    """Limit each read of a stream, and all reads together if `most` is set."""
+    """Limit each read of a stream, and all reads together if ``most`` is set."""
     return cast("BinaryIO", Meter(stream, largest=BUDGET.read, most=most))
 
 
 _BEGINNINGS: Final = (
     (4, b"TFL3", "a TFLite graph"),
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras wrote"),
-    (0, b"PK\x03\x04", "a zip archive, as TorchScript, torch.export and Keras write"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras 2)"),
+    (0, b"PK\x03\x04", "a zip archive (TorchScript, torch.export or Keras)"),
     (0, b"\x1f\x8b", "a gzip file"),
     (0, b"\x7fELF", "a native program or library"),
     (0, b"%PDF", "a PDF"),
@@ -190,7 +190,7 @@ _LENGTH: Final = 32
 
 
 def recognize(stream: BinaryIO, form: str) -> str | None:
-    """Return what a file is in words; None if its beginning does not tell, or is that of a `form`."""
+    """Return what a file is in words; None if its beginning does not tell, or is that of a ``form``."""
     stream.seek(0)
     start = stream.read(_LENGTH)
     seems = next((name for offset, sign, name in _BEGINNINGS if start[offset:].startswith(sign)), None)
@@ -198,6 +198,6 @@ def recognize(stream: BinaryIO, form: str) -> str | None:
 
 
 def describe_mismatch(stream: BinaryIO, form: str, error: ValueError) -> str:
-    """Describe that a file is not a `form`: the recognised format, or else the error."""
+    """Describe that a file is not a ``form``: the recognised format, or else the error."""
     seems = recognize(stream, form)
-    return f"is no {form}: {error if seems is None else f'it is {seems}'}"
+    return f"is not a valid {form}: {error if seems is None else f'it is {seems}'}"

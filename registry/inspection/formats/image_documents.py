@@ -16,7 +16,7 @@ from benchlock.registry.text import toml
 class Configuration:
     """The configuration of an OCI image.
 
-    `layers` has the diff ids, the lowest first. `environment` has the variables of its processes as `NAME=value`.
+    ``layers`` has the diff ids, the lowest first. ``environment`` has the variables of its processes as ``NAME=value``.
     """
 
     os: str
@@ -45,13 +45,13 @@ def parse_configuration(text: bytes) -> Configuration:
     """Parse the configuration of an OCI image.
 
     Raises:
-        InvalidInputError: the text is not such a configuration.
+        InvalidInputError: The text is not such a configuration.
     """
     try:
         document = msgspec.json.decode(text, type=_ImageConfig)
         layers = tuple(parse_digest(layer) for layer in document.rootfs.diff_ids)
     except (msgspec.MsgspecError, InvalidInputError) as error:
-        raise InvalidInputError(f"the configuration is that of no image: {error}") from error
+        raise InvalidInputError(f"invalid image configuration: {error}") from error
     environment = () if document.config is None else document.config.env or ()
     return Configuration(document.os, document.architecture, layers, environment)
 
@@ -81,35 +81,35 @@ class ListedWheel:
 
 
 def read_wheels(text: bytes, path: str) -> tuple[ListedWheel, ...]:
-    """Return the wheels in the lock at `path`, in its order.
+    """Return the wheels in the lock at ``path``, in its order.
 
     Raises:
-        InvalidInputError: the text is not a lock of wheels, or has a package without a wheel or with one by URL only.
+        InvalidInputError: The text is not a lock of wheels, or has a package without a wheel or with one by URL only.
     """
     return tuple(_wheels(text, path))
 
 
 def _wheels(text: bytes, path: str) -> Iterator[ListedWheel]:
-    """Yield the wheels in a lock. Raises as `read_wheels`."""
+    """Yield the wheels in a lock. Raises as ``read_wheels``."""
     from packaging.pylock import Pylock, PylockValidationError  # noqa: PLC0415 - only making a lock reads one
 
     try:
         packages = Pylock.from_dict(toml.loads(text.decode())).packages
     except (ValueError, PylockValidationError) as error:
-        raise InvalidInputError(f"{path} is no lock of wheels (PEP 751): {error}", where=path) from error
+        raise InvalidInputError(f"{path} is not a valid wheels lock (PEP 751): {error}", where=path) from error
     for package in packages:
         if not package.wheels:
             raise InvalidInputError(
-                f"{path} lists {package.name} without a wheel, and an environment is made of wheels alone",
+                f"{path} lists {package.name} without a wheel; an environment can contain only wheels",
                 where=path,
-                next_step="publish an image whose lock has a wheel of it, by path and SHA-256",
+                next_step="publish an image whose wheels lock has a wheel of it, by path and SHA-256",
             )
         for wheel in package.wheels:
             if wheel.path is None:
                 raise InvalidInputError(
                     f"{path} lists a wheel of {package.name} by URL, not by a path of the image's files",
                     where=path,
-                    next_step="publish an image that carries its wheels",
+                    next_step="publish an image that contains its wheels",
                 )
             wheel_path = posixpath.normpath(posixpath.join(posixpath.dirname(path), wheel.path))
             version = "" if package.version is None else str(package.version)

@@ -13,7 +13,7 @@ Size = int | str | None
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """The meaning of quantized integers: `(x - zero_point) * scale`."""
+    """The meaning of quantized integers: ``(x - zero_point) * scale``."""
 
     scale: float
     zero_point: int
@@ -23,7 +23,7 @@ class Quantization:
 class GraphTensor:
     """An input or output as a graph declares it; None where it is not stated, or manifests cannot express it.
 
-    `other` is the type in words if it is not a tensor: `a sequence`.
+    ``other`` is the type in words if it is not a tensor: ``a sequence``.
     """
 
     name: str
@@ -35,7 +35,7 @@ class GraphTensor:
 
 @dataclass(frozen=True, slots=True)
 class GraphSignature:
-    """The inputs and outputs of a graph; `producer` is the tool that wrote it."""
+    """The inputs and outputs of a graph; ``producer`` is the tool that wrote it."""
 
     inputs: tuple[GraphTensor, ...]
     outputs: tuple[GraphTensor, ...]
@@ -77,7 +77,7 @@ def read_onnx_graph(stream: BinaryIO, size: int) -> GraphSignature:
     """Return the outputs of an ONNX model, and the inputs without a default value.
 
     Raises:
-        MalformedError: the file is not an ONNX model.
+        MalformedError: The file is not an ONNX model.
     """
     model = whole_message(stream, size)
     graph = _graph(model)
@@ -91,7 +91,7 @@ def external_files(stream: BinaryIO, size: int) -> tuple[External, ...]:
     """Return all tensors with values in other files: initial values and attributes, in inner graphs too.
 
     Raises:
-        MalformedError: the file is not an ONNX model, or does not state where such values are.
+        MalformedError: The file is not an ONNX model, or does not state where such values are.
     """
     return tuple(
         _external(tensor) for tensor in _tensors(whole_message(stream, size), "model") if tensor.value(14) == _EXTERNAL
@@ -105,7 +105,7 @@ def _graph(model: Message) -> Message:
         if field.number == _GRAPH:
             graph = model.inside(field)
     if graph is None:
-        raise MalformedError("it holds no graph")
+        raise MalformedError("it does not contain a graph")
     return graph
 
 
@@ -148,7 +148,7 @@ def _external(tensor: Message) -> External:
         length = int(values["length"]) if "length" in values else None
         return External(name, values["location"], int(values.get("offset", "0")), length)
     except (KeyError, ValueError) as error:
-        raise MalformedError(f"the tensor {name!r} does not say where its values lie") from error
+        raise MalformedError(f"the tensor {name!r} has no location of its values") from error
 
 
 FILE = "saved_model.pb"
@@ -166,11 +166,11 @@ def read_signatures(stream: BinaryIO, size: int) -> Mapping[str, GraphSignature]
     """Return the signatures by name, with inputs and outputs sorted by name, since the file keeps no order.
 
     Raises:
-        MalformedError: the file is not a SavedModel.
+        MalformedError: The file is not a SavedModel.
     """
     graphs = list(whole_message(stream, size).all(2))
     if not graphs:
-        raise MalformedError("it holds no graph")
+        raise MalformedError("it does not contain a graph")
     signatures = {key: value for graph in graphs for key, value in _entries(graph, 5)}
     return {name: _signature(signature) for name, signature in sorted(signatures.items()) if name != _MARKER}
 
@@ -224,14 +224,14 @@ def read_tflite_graph(stream: BinaryIO, size: int) -> GraphSignature:
     """Return the inputs and outputs of the first graph, in its order.
 
     Raises:
-        MalformedError: the file is not a TFLite graph.
+        MalformedError: The file is not a TFLite graph.
     """
     file = _File(stream, size)
     if file.read(4, 4) != _IDENTIFIER:
-        raise MalformedError("it does not begin as one")
+        raise MalformedError("its first bytes do not match")
     graphs = file.root().tables(2)
     if not graphs:
-        raise MalformedError("it holds no graph")
+        raise MalformedError("it does not contain a graph")
     tensors = graphs[0].tables(0)
     inputs, outputs = (
         tuple(_read_tflite_tensor(tensors, index) for index in graphs[0].numbers(slot, "i")) for slot in (1, 2)
@@ -243,43 +243,43 @@ def custom_operations(stream: BinaryIO, size: int) -> tuple[str, ...]:
     """Return the names of the operations that are not part of TFLite.
 
     Raises:
-        MalformedError: the file is not a TFLite graph.
+        MalformedError: The file is not a TFLite graph.
     """
     file = _File(stream, size)
     if file.read(4, 4) != _IDENTIFIER:
-        raise MalformedError("it does not begin as one")
+        raise MalformedError("its first bytes do not match")
     return tuple(name for name in (code.text(1) for code in file.root().tables(1)) if name)
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A FlatBuffers file of `size` bytes."""
+    """A FlatBuffers file of ``size`` bytes."""
 
     stream: BinaryIO
     size: int
 
     def read(self, at: int, count: int) -> bytes:
-        """Read `count` bytes at a position."""
+        """Read ``count`` bytes at a position."""
         if at < 0 or count < 0 or at + count > self.size:
-            raise MalformedError("it points outside itself")
+            raise MalformedError("it has an offset outside the file")
         self.stream.seek(at)
         return self.stream.read(count)
 
     def number(self, at: int, form: str) -> int:
-        """Read a little-endian number; `form` is a format character of `struct`."""
+        """Read a little-endian number; ``form`` is a format character of ``struct``."""
         value: int
         (value,) = struct.unpack(f"<{form}", self.read(at, struct.calcsize(f"<{form}")))
         return value
 
     def target(self, at: int) -> int:
-        """Return the position that the offset at `at` points to."""
+        """Return the position that the offset at ``at`` points to."""
         return at + self.number(at, "I")
 
     def vector(self, at: int) -> tuple[int, int]:
-        """Return the number of elements of the vector at `at`, and the position of the first."""
+        """Return the number of elements of the vector at ``at``, and the position of the first."""
         count = self.number(at, "I")
         if count > _LONGEST:
-            raise MalformedError(f"it lists {count} elements where few are expected")
+            raise MalformedError(f"it lists {count} elements, which is too many")
         return count, at + 4
 
     def root(self) -> "_Table":
@@ -344,7 +344,7 @@ class _Table:
 def _read_tflite_tensor(tensors: tuple[_Table, ...], index: int) -> GraphTensor:
     """Return one of the tensors of a graph."""
     if not 0 <= index < len(tensors):
-        raise MalformedError(f"it names a tensor {index} that there is not")
+        raise MalformedError(f"it references a tensor {index} that does not exist")
     tensor = tensors[index]
     return GraphTensor(tensor.text(3), _TFLITE_DTYPES.get(tensor.scalar(1, "b")), _sizes(tensor), _quantization(tensor))
 
@@ -353,7 +353,7 @@ def _sizes(tensor: _Table) -> tuple[Size, ...] | None:
     """Return the sizes; None if the graph does not state the number of axes.
 
     The signature has -1 for a free axis. Without a signature the shape is fixed. An empty shape is that of a scalar
-    only if `has_rank` is set: converters also leave the shape empty for results of custom operators.
+    only if ``has_rank`` is set: converters also leave the shape empty for results of custom operators.
     """
     sizes = tensor.numbers(7, "i") or tensor.numbers(0, "i")
     if not sizes and not tensor.scalar(8, "b"):

@@ -1,7 +1,8 @@
 """Parquet footers in Thrift's compact form: the number of rows, and the columns.
 
-A footer is a struct `FileMetaData`: field 2 is the schema, a list of elements in depth-first order, and field 3 is the
-number of rows. In an element field 1 is the physical type, 4 the name, 5 the number of children, 6 the converted type.
+A footer is a struct ``FileMetaData``: field 2 is the schema, a list of elements in depth-first order, and field 3 is
+the number of rows. In an element field 1 is the physical type, 4 the name, 5 the number of children, 6 the converted
+type.
 
 Source: https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
@@ -27,9 +28,9 @@ _LONG_LIST = 15
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, whose `parts` are columns too; a list or map has none that can be named.
+    """A column, whose ``parts`` are columns too; a list or map has none that can be named.
 
-    `holds_sounds` is true if the values are floats or integers of 16 bits, or lists of them: sounds as numbers.
+    ``holds_sounds`` is true if the values are floats or integers of 16 bits, or lists of them: sounds as numbers.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Footer:
         return tuple(key for column in self.columns for key in _keys(column, ""))
 
     def column(self, key: str) -> Column | None:
-        """Return the column named `key`, else the part of a column with this path; None if there is none."""
+        """Return the column named ``key``, else the part of a column with this path; None if there is none."""
         column = next((each for each in self.columns if each.name == key), None)
         top, *names = key.split(".")
         if column is None and names:
@@ -72,12 +73,12 @@ def read_footer(stream: BinaryIO) -> Footer:
     """Return the footer of a parquet file.
 
     Raises:
-        MalformedError: the file has none.
+        MalformedError: The file has none.
     """
     size = stream.seek(0, 2)
     stream.seek(0)
     if size < 3 * len(_MAGIC) or stream.read(len(_MAGIC)) != _MAGIC:
-        raise MalformedError("it does not begin as one")
+        raise MalformedError("its first bytes do not match")
     stream.seek(size - 8)
     length, magic = struct.unpack("<I4s", stream.read(8))
     if magic != _MAGIC or length > size - 12:
@@ -110,7 +111,7 @@ def _column(elements: Iterator[dict[int, Any]], depth: int) -> Column:
     """Return the next column of the schema, with its parts."""
     element = next(elements, None)
     if element is None or depth > _DEEPEST:
-        raise MalformedError("its schema breaks off")
+        raise MalformedError("its schema is truncated")
     parts = tuple(_column(elements, depth + 1) for _ in range(element.get(_CHILDREN, 0)))
     name = bytes(element[_NAME]).decode()
     converted = element.get(_CONVERTED)
@@ -120,17 +121,17 @@ def _column(elements: Iterator[dict[int, Any]], depth: int) -> Column:
 
 
 class _Compact:
-    """A reader of Thrift's compact protocol; raises `IndexError` where the bytes end too early."""
+    """A reader of Thrift's compact protocol; raises ``IndexError`` where the bytes end too early."""
 
     def __init__(self, content: bytes) -> None:
-        """Start at the first byte of `content`."""
+        """Start at the first byte of ``content``."""
         self._content = content
         self._at = 0
 
     def fields(self, depth: int) -> Iterator[tuple[int, Any]]:
         """Yield number and value of each field of a struct."""
         if depth > _DEEPEST:
-            raise MalformedError("its footer is too deep")
+            raise MalformedError("its footer is nested too deep")
         number = 0
         while (head := self._byte()) != 0:
             number = number + (head >> 4) if head >> 4 else self._integer()
@@ -156,14 +157,14 @@ class _Compact:
     def _list(self, depth: int) -> list[Any]:
         """Return a list."""
         if depth > _DEEPEST:
-            raise MalformedError("its footer is too deep")
+            raise MalformedError("its footer is nested too deep")
         head = self._byte()
         count = head >> 4 if head >> 4 != _LONG_LIST else self._varint()
         check_count(count, BUDGET.columns, "columns")
         return [self._value(head & 0x0F, depth + 1) for _ in range(count)]
 
     def _bytes(self, count: int) -> bytes:
-        """Return the next `count` bytes."""
+        """Return the next ``count`` bytes."""
         content = self._content[self._at : self._at + count]
         if len(content) < count:
             raise IndexError

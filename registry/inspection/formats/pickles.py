@@ -1,8 +1,8 @@
 """Pickles: the globals that a pickle would call, found without loading it.
 
 A pickle runs any function that it names. A dictionary of PyTorch weights names a few harmless ones, which
-`torch.load(weights_only=True)` accepts; any other counts as code. Detection finds carelessness and simple attacks. What
-a determined attacker could hide still runs inside the container.
+``torch.load(weights_only=True)`` accepts; any other counts as code. Detection finds carelessness and simple attacks.
+What a determined attacker could hide still runs inside the container.
 """
 
 import pickletools
@@ -26,7 +26,7 @@ _HARMLESS = re.compile(
 )
 _PICKLE = b"\x80"
 """The first byte of a pickle of protocol 2 or later; earlier ones may begin like text."""
-_UNKNOWN = "a name that is made while it is read"
+_UNKNOWN = "(a-computed-name)"
 _GLOBALS = ("GLOBAL", "INST")
 _EXTENSIONS = ("EXT1", "EXT2", "EXT4")
 _STORES = ("PUT", "BINPUT", "LONG_BINPUT")
@@ -44,7 +44,7 @@ def foreign_globals(stream: BinaryIO) -> frozenset[str]:
 
 
 def _globals(stream: BinaryIO) -> Iterator[str]:
-    """Yield `module name` of every global in consecutive pickles; PyTorch's old format has five."""
+    """Yield ``module name`` of every global in consecutive pickles; PyTorch's old format has five."""
     while start := stream.read(len(_PICKLE)):
         stream.seek(-len(_PICKLE), 1)
         names: set[str] = set()

@@ -39,9 +39,9 @@ class FieldCounter:
     fields: int = 0
 
     def count(self) -> None:
-        """Count one field. Raises `OverBudgetError` if there are too many."""
+        """Count one field. Raises ``OverBudgetError`` if there are too many."""
         self.fields += 1
-        check_count(self.fields, BUDGET.fields, "fields to look at")
+        check_count(self.fields, BUDGET.fields, "fields to inspect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Message:
         """Yield the fields in their order.
 
         Raises:
-            MalformedError: the bytes are not a message.
+            MalformedError: The bytes are not a message.
         """
         at = self.start
         while at < self.end:
@@ -67,7 +67,7 @@ class Message:
             field = self._field(self._varint())
             at = self.stream.tell() if field.size is None else field.start + field.size
             if at > self.end:
-                raise MalformedError("a field is longer than what holds it")
+                raise MalformedError("a field is longer than its message")
             yield field
 
     def all(self, number: int) -> Iterator["Message"]:
@@ -93,7 +93,7 @@ class Message:
     def read(self, field: Field) -> str:
         """Return the text of a field."""
         if field.size is None or field.size > _LONGEST_TEXT:
-            raise MalformedError("there is no text, or a far too long one, where a name should be")
+            raise MalformedError("a name is missing or too long")
         self.stream.seek(field.start)
         try:
             return self.stream.read(field.size).decode()
@@ -103,7 +103,7 @@ class Message:
     def inside(self, field: Field) -> "Message":
         """Return the message in a field of bytes."""
         if field.size is None:
-            raise MalformedError("a number stands where a message should be")
+            raise MalformedError("expected a message, found a number")
         if self.depth >= _DEEPEST:
             raise MalformedError(f"messages are nested deeper than {_DEEPEST}")
         return Message(self.stream, field.start, field.start + field.size, self.depth + 1, self.visits)
@@ -119,11 +119,11 @@ class Message:
             size = self._varint()
             return Field(number, start=self.stream.tell(), size=size)
         if kind not in (_FIXED32, _FIXED64):
-            raise MalformedError(f"a field is of a kind that there is not: {kind}")
+            raise MalformedError(f"unknown wire type {kind}")
         width = 4 if kind == _FIXED32 else 8
         content = self.stream.read(width)
         if len(content) < width:
-            raise MalformedError("it breaks off")
+            raise MalformedError("it is truncated")
         return Field(number, value=int.from_bytes(content, "little"))
 
     def _varint(self) -> int:
@@ -132,7 +132,7 @@ class Message:
         for position in range(_LONGEST_VARINT):
             byte = self.stream.read(1)
             if not byte:
-                raise MalformedError("it breaks off")
+                raise MalformedError("it is truncated")
             value |= (byte[0] & 0x7F) << (7 * position)
             if byte[0] < 0x80:  # noqa: PLR2004 - the bit that says that more follow
                 return value & 0xFFFF_FFFF_FFFF_FFFF
@@ -145,5 +145,5 @@ def to_signed(value: int) -> int:
 
 
 def whole_message(stream: BinaryIO, size: int) -> Message:
-    """Return the message that is a whole file of `size` bytes."""
+    """Return the message that is a whole file of ``size`` bytes."""
     return Message(stream, 0, size)

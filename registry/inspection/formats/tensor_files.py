@@ -31,7 +31,7 @@ _ROWS_OF_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class ArrayHeader:
-    """The header of an array; `descr` is NumPy's dtype, or a list of fields, and `name` is the key of the array."""
+    """The header of an array; ``descr`` is NumPy's dtype, or a list of fields, and ``name`` is the key of the array."""
 
     name: str
     descr: object
@@ -53,11 +53,11 @@ def read_array(stream: BinaryIO, name: str) -> ArrayHeader:
     """Return the header of one array.
 
     Raises:
-        MalformedError: the stream does not begin with one.
+        MalformedError: The stream does not begin with one.
     """
     start = stream.read(8)
     if not start.startswith(MAGIC) or len(start) < 8:  # noqa: PLR2004 - the magic and two bytes of version
-        raise MalformedError(f"{name} does not begin as an array")
+        raise MalformedError(f"the first bytes of {name} are not those of an array")
     try:
         (length,) = struct.unpack("<H", stream.read(2)) if start[6] == 1 else struct.unpack("<I", stream.read(4))
         if length > BUDGET.array_header:
@@ -72,10 +72,10 @@ def read_array(stream: BinaryIO, name: str) -> ArrayHeader:
 
 
 def read_arrays(stream: BinaryIO) -> tuple[ArrayHeader, ...]:
-    """Return the headers of the arrays in an `.npz` file.
+    """Return the headers of the arrays in an ``.npz`` file.
 
     Raises:
-        MalformedError: the file is not in npz format.
+        MalformedError: The file is not in npz format.
     """
     try:
         with zipfile.ZipFile(meter_stream(stream)) as archive:
@@ -121,7 +121,7 @@ _BITS = {
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor as the header describes it; `dtype` is the format's name."""
+    """A tensor as the header describes it; ``dtype`` is the format's name."""
 
     name: str
     dtype: str
@@ -129,10 +129,10 @@ class StoredTensor:
 
 
 def read_header(stream: BinaryIO, size: int) -> tuple[StoredTensor, ...]:
-    """Return the tensors of a file of `size` bytes, in the order of their values.
+    """Return the tensors of a file of ``size`` bytes, in the order of their values.
 
     Raises:
-        MalformedError: the file violates the format: a JSON header of tensors that fill the rest of the file without a
+        MalformedError: The file violates the format: a JSON header of tensors that fill the rest of the file without a
             gap or an overlap.
     """
     try:
@@ -144,7 +144,7 @@ def read_header(stream: BinaryIO, size: int) -> tuple[StoredTensor, ...]:
 
 
 def _tensors(stream: BinaryIO, size: int) -> tuple[StoredTensor, ...]:
-    """Return the tensors of a file. Raises as `read_header`, or any error of decoding."""
+    """Return the tensors of a file. Raises as ``read_header``, or any error of decoding."""
     (length,) = struct.unpack("<Q", stream.read(8))
     room = size - 8 - length
     if length > LONGEST_HEADER or room < 0:
@@ -158,10 +158,10 @@ def _tensors(stream: BinaryIO, size: int) -> tuple[StoredTensor, ...]:
     for name, tensor in tensors:
         begin, stop = tensor["data_offsets"]
         if begin != end or 8 * (stop - begin) != _elements(name, tensor["shape"]) * _BITS[tensor["dtype"]]:
-            raise MalformedError(f"the tensor {name} does not fit its place")
+            raise MalformedError(f"the tensor {name} does not match its offsets")
         end = stop
     if end != room:
-        raise MalformedError(f"its tensors have {end} bytes, and the file has {room} for them")
+        raise MalformedError(f"its tensors have {end} bytes, but the file has {room}")
     return tuple(StoredTensor(name, tensor["dtype"], tuple(tensor["shape"])) for name, tensor in tensors)
 
 
@@ -169,7 +169,7 @@ def _elements(name: str, shape: list[Any]) -> int:
     """Return the product of the sizes, after a check of their number and values."""
     check_count(len(shape), BUDGET.axes, f"axes, of the tensor {name[:100]!r}")
     if not all(isinstance(size, int) and 0 <= size < _TOO_MANY for size in shape):
-        raise MalformedError(f"the tensor {name[:100]} has a shape of no sizes")
+        raise MalformedError(f"the tensor {name[:100]} has an invalid shape")
     product: int = math.prod(shape)
     return product
 
@@ -178,5 +178,5 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return a JSON object; raise if a name stands twice, since readers differ in which value they take."""
     distinct = dict(pairs)
     if len(distinct) < len(pairs):
-        raise MalformedError("a name stands twice in its header")
+        raise MalformedError("duplicate name in its header")
     return distinct

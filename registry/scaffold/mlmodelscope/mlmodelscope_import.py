@@ -1,8 +1,8 @@
 """Entry point of the MLModelScope import, for both forms of its manifests, with a list of unused keys.
 
 The form of the *paper* lists ordered steps for inputs and outputs. The form of the *program* has flat parameters, one
-`output` and MD5 checksums. The effect of flat parameters follows from the program's code; such an inference is marked,
-and the author confirms it.
+``output`` and MD5 checksums. The effect of flat parameters follows from the program's code; such an inference is
+marked, and the author confirms it.
 """
 
 import re
@@ -86,12 +86,12 @@ def _walk(value: Any, path: str, section: str, used_parents: set[str], notes: Im
             known = KNOWN.get(section, ())
             close = find_close(str(key), known) if key not in known else []
             hint = f" (did you mean {close[0]}?)" if close else ""
-            ask = "if it changes a result say so in the native form; then delete this line"
-            notes.todo_unplaced(key_path, "unknown-key", f"{format_original(inner)} has no meaning here{hint}", ask)
+            ask = "if it affects a result, express it in the native form; then delete this line"
+            notes.todo_unplaced(key_path, "unknown-key", f"{format_original(inner)} is unknown{hint}", ask)
 
 
 def _section(section: str, key: str) -> str:
-    """Return the section of a key in `KNOWN`."""
+    """Return the section of a key in ``KNOWN``."""
     name = "outputs" if key == "output" and not section else key
     return f"{section}.{name}" if section else name
 
@@ -118,7 +118,7 @@ _CERTAIN = ("onnx", "tflite", "keras")
 class ImportedManifest:
     """A native manifest, its name if it has one, and the findings about the original.
 
-    `used` has the paths of the original that the text, or findings of other paths, cover.
+    ``used`` has the paths of the original that the text, or findings of other paths, cover.
     """
 
     name: str | None
@@ -134,7 +134,7 @@ class ImportedManifest:
 
 @dataclass(frozen=True, slots=True)
 class ImportFailure:
-    """The error of a text that is not an MLModelScope manifest; `broken` if it is not readable YAML."""
+    """The error of a text that is not an MLModelScope manifest; ``broken`` if it is not readable YAML."""
 
     error: InvalidInputError
     broken: bool
@@ -154,7 +154,7 @@ def _import_one(text: bytes, source: str, seen: dict[tuple[str, str], str]) -> I
         return ImportFailure(error, broken=True)
     reason = _reject_reason(document.value)
     if reason:
-        ask = "name a model manifest of MLModelScope's: it has framework, inputs, output or outputs, and model"
+        ask = "choose a model manifest of MLModelScope: it has framework, inputs, output or outputs, and model"
         return ImportFailure(InvalidInputError(reason, where=source, next_step=ask), broken=False)
     return _convert(document, oddities, source, seen)
 
@@ -162,9 +162,9 @@ def _import_one(text: bytes, source: str, seen: dict[tuple[str, str], str]) -> I
 def _reject_reason(value: object) -> str:
     """Return why a document is not an MLModelScope manifest; empty if it is one."""
     if isinstance(value, dict) and "schema" in value and "kind" in value:
-        return "this is a manifest of benchlock itself"
+        return "this is already a benchlock manifest"
     if not isinstance(value, dict) or "framework" not in value or not any(key in value for key in _PORTS):
-        return "this is no model manifest of MLModelScope's"
+        return "this is not a model manifest of MLModelScope"
     return ""
 
 
@@ -177,14 +177,14 @@ def _convert(
         ask = "check what was meant, then delete this line"
         what = f"{printable(oddity.what)} (line {oddity.line})"
         if oddity.lost_value is not None:
-            what += f", passing over {format_original(oddity.lost_value)}"
+            what += f", ignoring {format_original(oddity.lost_value)}"
         notes.todo_unplaced(oddity.path, "yaml", what, ask)
     top = OriginalMapping(Place(document), document.value, notes)
     name, lines = _lines(top, source, seen)
     list_leftovers(document.value, notes)
     head: Lines = [
         f"# From the MLModelScope manifest {printable(source)}.",
-        "# What it leaves unsaid is left out under a TODO line: do what each asks for, and delete it.",
+        "# Values that it does not state are omitted, each with a TODO line: add the value, then delete the line.",
         *notes.unplaced,
     ]
     text = "".join(f"{line}\n" for line in [*head, *lines])
@@ -221,16 +221,16 @@ def _format_lines(top: OriginalMapping, framework: str | None, graph: str) -> tu
     ending = match[1].lower() if match else ""
     form = _FORMATS.get((framework or "", ending))
     if form is None:
-        what = f"none follows from {framework or 'the framework'} and a file that ends in .{ending}"
+        what = f"cannot be derived from {framework or 'the framework'} and the extension .{ending}"
         if not ending:
-            what = "the graph's name has no ending, from which one could follow"
+            what = "cannot be derived: the graph's file name has no extension"
         if not graph:
-            what = "the original names no graph"
-        return None, [top.notes.todo(path, "format", "format", what, "write how the graph file is written")]
+            what = "the original does not name a graph"
+        return None, [top.notes.todo(path, "format", "format", what, "write the format of the graph file")]
     if form in _CERTAIN:
         return form, entry_lines("format", form)
-    what = f"{form} is what .{ending} was to their {framework} program, and the name of a file proves nothing"
+    what = f"{form} is what MLModelScope's {framework} agent read from .{ending} files; a file name is no proof"
     if form == "frozen-graph":
-        what += "; layers are named by operations, of which the first tensor, NAME:0, was meant"
+        what += "; layers are named by operations, and their first tensor, NAME:0, is meant"
     todo = top.notes.todo(path, "inferred", "confirm", what, "check, then delete this line")
     return form, [todo, *entry_lines("format", form)]

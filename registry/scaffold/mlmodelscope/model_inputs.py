@@ -48,7 +48,7 @@ def shape_lines(port: OriginalMapping, picture: ImageParameters, key: str) -> Li
     """Return the line of the shape, or a TODO line."""
     notes, lines = port.notes, Lines()
     if picture.shape is None or None in picture.shape[1:]:
-        what = "the original does not say the whole shape"
+        what = "the original does not state the whole shape"
         ask = "write it, with null for the batch axis"
         lines.append(notes.todo(port.path(key), "shape", "shape", what, ask))
     else:
@@ -63,9 +63,9 @@ def layout_line(port: OriginalMapping, key: str) -> tuple[str | None, Lines]:
     if layout:
         return layout, entry_lines("layout", layout)
     if original:
-        what, ask = f"{format_original(original)} is no layout of a picture", "write NHWC or NCHW"
+        what, ask = f"{format_original(original)} is not a layout of a picture", "write NHWC or NCHW"
     else:
-        what, ask = "the original says none", "write NHWC, which their program took then, or NCHW"
+        what, ask = "the original states none", "write NHWC, the default of MLModelScope, or NCHW"
     return None, [port.notes.todo(port.path(key), "layout", "layout", what, ask)]
 
 
@@ -80,21 +80,21 @@ def decode_step(port: OriginalMapping, key: str) -> Lines:
             notes.todo(path, "color", "color", f"unknown color mode {format_original(original)}", "write RGB, BGR or L")
         ]
     else:
-        ask = "write RGB, which their program took then, BGR or L"
-        lines = [notes.todo(path, "color", "color", "the original says none", ask)]
-    what = "nothing says whether the orientation that a file states is applied"
+        ask = "write RGB, the default of MLModelScope, BGR or L"
+        lines = [notes.todo(path, "color", "color", "the original states none", ask)]
+    what = "unknown whether the orientation stated in a file is applied"
     lines.append(notes.todo(path, "exif", "exif", what, "write ignore or apply"))
     return element_lines(block_lines("decode", lines))
 
 
 def resize_step(port: OriginalMapping, picture: ImageParameters, key: str, stated: Lines) -> Lines:
-    """Return a resize to the picture's size; `stated` has the arguments in the original."""
+    """Return a resize to the picture's size; ``stated`` has the arguments in the original."""
     lines = [f"size: {format_flow([picture.height, picture.width])}", *stated]
     if not any(line.startswith("method:") for line in stated):
-        what = "nothing says how pictures are resized"
+        what = "unknown how pictures are resized"
         lines.append(port.notes.todo(port.path(key), "resize", "resize", what, _ASK_RESIZE))
     else:
-        what = "nothing says whether resizing smooths, nor where it takes its samples"
+        what = "antialiasing and sampling coordinates of resizing are unknown"
         ask = "write antialias and, with antialias: false, coordinates"
         lines.append(port.notes.todo(port.path(key), "resize", "resize", what, ask))
     return element_lines(block_lines("resize", lines))
@@ -111,7 +111,7 @@ def dimensions(port: OriginalMapping, key: str) -> tuple[int, int, int] | None:
     if not problem:
         channels, height, width = (int(size) for size in sizes)
         return channels, height, width
-    ask = "their program takes channels, height, width: write shape, and a resize, as the network wants them"
+    ask = "MLModelScope reads channels, height, width: write shape and resize as the network needs them"
     port.notes.todo_unplaced(port.path(key), "dimensions", f"{format_original(list(sizes))} {problem}", ask)
     return None
 
@@ -119,11 +119,11 @@ def dimensions(port: OriginalMapping, key: str) -> tuple[int, int, int] | None:
 def _problem(sizes: tuple[float, ...]) -> str:
     """Return why dimensions cannot be channels, height and width; empty if they can."""
     if any(size != int(size) or size < 1 for size in sizes):
-        return "are no sizes"
+        return "are not sizes"
     if len(sizes) == 1:
-        return "is one size, for which their program's versions put 3 or that size as channels"
+        return "is one size, which versions of MLModelScope read with 3 channels or with that many"
     if len(sizes) > _SIDES:
-        return f"are {len(sizes)} sizes, and their program refuses a batch size among them"
+        return f"are {len(sizes)} sizes, and MLModelScope rejects a batch size among them"
     if len(sizes) != _SIDES:
         return "are two sizes"
     if sizes[0] not in CHANNELS:
@@ -141,9 +141,9 @@ def paper_input(port: OriginalMapping, kind: str | None, position: int, network:
     dtype, dtype_part = dtype_lines(port)
     if kind != "image":
         what = (
-            f"an input of type {format_original(kind)} has no form that follows from it"
+            f"an input of type {format_original(kind)} has no native equivalent"
             if kind
-            else "the original says no type"
+            else "the original states no type"
         )
         ask = "write type (image, audio, text or tensor), shape and steps"
         return [*name_part, port.notes.todo(port.path("type"), "input-type", "type", what, ask), *dtype_part]
@@ -162,10 +162,12 @@ def paper_input(port: OriginalMapping, kind: str | None, position: int, network:
 def _layout_lines(port: OriginalMapping, picture: ImageParameters) -> Lines:
     """Return the lines of the layout that the steps imply."""
     if picture.layout is None:
-        return [port.notes.todo(port.path("steps"), "layout", "layout", "no decode says it", "write NHWC or NCHW")]
+        return [
+            port.notes.todo(port.path("steps"), "layout", "layout", "no decode step states it", "write NHWC or NCHW")
+        ]
     if picture.shape is None:
         return entry_lines("layout", picture.layout)
-    what = "read from the steps: the dimensions of resize are those of the network, and its batch is free"
+    what = "derived from the steps: the dimensions of resize are those of the network, and its batch axis is dynamic"
     todo = port.notes.todo(port.path("steps"), "inferred", "confirm", what, "check, then delete this line")
     return [*entry_lines("layout", picture.layout), todo]
 
@@ -180,8 +182,10 @@ def _steps(port: OriginalMapping, steps: list[OriginalMapping], picture: ImagePa
     if picture.layout == "NCHW":
         lines.append(f"- transpose: {format_flow({'layout': 'NCHW'})}")
     if dtype not in (None, "uint8") and not (dtype == "float32" and "normalize" in names) and "cast" not in names:
-        what = f"the network takes {dtype}, and no step says where values become that"
-        lines.append(port.notes.todo(port.path("element_type"), "cast", "cast", what, "write a cast at its place"))
+        what = f"the network reads {dtype}, and no step states where values are converted"
+        lines.append(
+            port.notes.todo(port.path("element_type"), "cast", "cast", what, "write a cast in the right place")
+        )
     return lines
 
 
@@ -213,8 +217,8 @@ def _step(step: OriginalMapping, picture: ImageParameters) -> Lines:
         convert = _STEPS.get(name)
         arguments = step.mapping(name) if convert and isinstance(step.value[name], dict) else None
         if convert is None or arguments is None:
-            what = f"{format_original({name: step.use(name)})} is no step here"
-            ask = "write what it does in the steps that there are, or as a python step"
+            what = f"{format_original({name: step.use(name)})} is not a known step"
+            ask = "write what it does with known steps, or as a python step"
             lines.append(step.notes.todo(step.path(name), "unknown-step", "steps", what, ask))
         else:
             lines += convert(arguments, picture)
@@ -226,11 +230,11 @@ def _decode(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: 
     original = step.text("data_layout")
     if original and original.upper() not in LAYOUTS:
         step.notes.tell(
-            step.path("data_layout"), "layout", f"{format_original(original)} is no layout of a picture", "left out"
+            step.path("data_layout"), "layout", f"{format_original(original)} is not a layout of a picture", "omitted"
         )
     if step.has_value("element_type"):
-        what = f"decode gives {format_original(step.use('element_type'))}, and here always uint8"
-        step.notes.tell(step.path("element_type"), "decode-type", what, "left out")
+        what = f"decode gives {format_original(step.use('element_type'))}; the native decode always gives uint8"
+        step.notes.tell(step.path("element_type"), "decode-type", what, "omitted")
     return decode_step(step, "color_mode")
 
 
@@ -240,12 +244,12 @@ def _resize(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: 
     if method in _METHODS:
         stated = entry_lines("method", method)
     elif method:
-        what = f"{format_original(method)} is no method here"
+        what = f"{format_original(method)} is not a known method"
         stated = [notes.todo(step.path("method"), "resize", "method", what, f"write one of {', '.join(_METHODS)}")]
     size = step.use("dimensions")
     if step.has_value("keep_aspect_ratio") and step.boolean("keep_aspect_ratio"):
-        how = f"by {method or 'no stated method'}; no crop or margin is said"
-        what = f"to {format_original(size)} with the aspect ratio kept, {how}"
+        how = f"by {method or 'no stated method'}; no crop or margin is stated"
+        what = f"to {format_original(size)} with preserved aspect ratio, {how}"
         return [notes.todo(step.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ASK_ASPECT)]
     if not _is_size(size):
         what = f"the dimensions {format_original(size)} are not channels, height, width"
@@ -266,7 +270,7 @@ def _normalize(step: OriginalMapping, picture: ImageParameters) -> Lines:
         ]
     if rescale is not None and set(rescale) != {1}:
         both = f"mean is {format_flow(list(mean))} and rescale {format_flow(list(rescale))}"
-        what = f"{both}, and nothing says whether that divides"
+        what = f"{both}; unknown whether rescale divides"
         ask = f"write normalize: {{mean: {format_flow(list(mean))}, std: …}}, or scale"
         return [step.notes.todo(step.path("rescale"), "rescale", "normalize", what, ask)]
     return [f"- normalize: {format_flow({'mean': list(mean), 'std': [1] * len(mean)})}"]
@@ -277,7 +281,7 @@ def _cast(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: AR
     original = step.text("element_type") or ""
     if original.lower() in DTYPES:
         return element_lines([f"cast: {format_flow({'dtype': original.lower()})}"])
-    what = f"{format_original(original)} is no type of elements here"
+    what = f"{format_original(original)} is not a known element type"
     return [step.notes.todo(step.path("element_type"), "dtype", "cast", what, f"write one of {', '.join(DTYPES)}")]
 
 
@@ -321,9 +325,7 @@ def _input(port: OriginalMapping, position: int, network: Network) -> Lines:
 def _unknown_kind(port: OriginalMapping, kind: str | None) -> Lines:
     """Return the TODO line of an input whose type has no native form."""
     what = (
-        f"an input of type {format_original(kind)} has no form that follows from it"
-        if kind
-        else "the original says no type"
+        f"an input of type {format_original(kind)} has no native equivalent" if kind else "the original states no type"
     )
     ask = "write type (image, audio, text or tensor), shape and steps"
     return [port.notes.todo(port.path("type"), "input-type", "type", what, ask)]
@@ -332,7 +334,7 @@ def _unknown_kind(port: OriginalMapping, kind: str | None) -> Lines:
 def _code_image(port: OriginalMapping) -> Lines:
     """Return the lines of a picture with flat parameters.
 
-    The program did, in this order: decode, resize, `(value - mean) / scale` as float32, layout, element type.
+    The program did, in this order: decode, resize, ``(value - mean) / scale`` as float32, layout, element type.
     """
     dtype, dtype_part = dtype_lines(port)
     layout, layout_part = layout_line(port, "layout")
@@ -353,12 +355,12 @@ def _confirm(port: OriginalMapping, *, sized: bool) -> Lines:
     """Return one TODO line that lists everything inferred from the program's code."""
     inferences = ["the steps are in the order of their code"]
     if sized:
-        inferences.append("dimensions are channels, height, width, and the batch is free")
+        inferences.append("dimensions are channels, height, width, and the batch axis is dynamic")
     if port.has_value("mean") or port.has_value("scale"):
         inferences.append("scale divides after mean is subtracted, and a missing one is 0 or 1")
     else:
         inferences.append("without mean and scale there is no normalize")
-    what = "read as their program did: " + "; ".join(inferences)
+    what = "as in MLModelScope: " + "; ".join(inferences)
     return [port.notes.todo(port.place.path, "inferred", "confirm", what, "check, then delete this line")]
 
 
@@ -373,8 +375,8 @@ def _code_steps(port: OriginalMapping, picture: ImageParameters, dtype: str | No
     lines += normalized
     path, notes = port.path("element_type"), port.notes
     if normalized and dtype == "uint8":
-        what = "their program cut off the fraction after mean and scale, and cast rounds"
-        lines.append(notes.todo(path, "cut-off", "cast", what, "write the cast that the network wants"))
+        what = "MLModelScope truncated values after mean and scale; cast rounds them"
+        lines.append(notes.todo(path, "cut-off", "cast", what, "write the cast that the network needs"))
     elif dtype not in (None, "uint8") and not (normalized and dtype == "float32"):
         lines += [f"- cast: {format_flow({'dtype': dtype})}"]
     return lines
@@ -384,10 +386,10 @@ def _aspect_lines(port: OriginalMapping) -> Lines:
     """Return the TODO lines about the aspect ratio, and about sides that are not a size."""
     lines, notes = Lines(), port.notes
     if port.has_value("keep_aspect_ratio") and port.boolean("keep_aspect_ratio"):
-        what = "the aspect ratio is kept, and nothing says by what crop or margin"
+        what = "the aspect ratio is preserved; the crop or margin is unknown"
         lines.append(notes.todo(port.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ASK_ASPECT))
     for key, ask in (
-        ("max_dimension", "no resize here goes by the longer side: write resize: {size: …}, or a python step"),
+        ("max_dimension", "resize cannot use the longer side: write resize: {size: …}, or a python step"),
         ("min_dimension", "write resize: {shorter: …} if the shorter side is meant"),
     ):
         if port.has_value(key):
@@ -404,8 +406,8 @@ def _crop_lines(port: OriginalMapping) -> Lines:
     if not stated:
         return []
     key = "crop_method" if port.has_value("crop_method") else "crop_ratio"
-    what = f"{' and '.join(stated)}, and nothing says before or after which step"
-    ask = "write center_crop: {fraction: …} at its place, if the centre is meant"
+    what = f"{' and '.join(stated)}; the position among the steps is unknown"
+    ask = "write center_crop: {fraction: …} in the right place, if the centre is meant"
     return [port.notes.todo(port.path(key), "crop", "center_crop", what, ask)]
 
 
@@ -420,12 +422,12 @@ def _normalize_step(port: OriginalMapping, picture: ImageParameters) -> Lines:
     channels = picture.channels or 3
     if len(mean) not in (1, channels) or len(scale) not in (1, channels) or any(values <= 0 for values in scale):
         ask = f"write normalize with {channels} means and positive deviations"
-        return [port.notes.todo(path, "normalize", "normalize", f"{values_text} fit no {channels} channels", ask)]
+        return [port.notes.todo(path, "normalize", "normalize", f"{values_text} do not fit {channels} channels", ask)]
     width = max(len(mean), len(scale))
     mean, scale = (list(values) * (width // len(values)) for values in (mean, scale))  # type: ignore[assignment]
     differs_by_channel = len(set(mean)) > 1 or len(set(scale)) > 1
     if differs_by_channel and str(port.value.get("color_mode")).strip().upper() != "RGB":
-        what = f"{values_text} are in the order R, G, B in their program, whatever color_mode says"
+        what = f"{values_text} are in the order R, G, B in MLModelScope, independent of color_mode"
         ask = "write normalize: {mean: …, std: …} in the order of the picture's colours"
         return [port.notes.todo(path, "mean-order", "normalize", what, ask)]
     return [f"- normalize: {format_flow({'mean': mean, 'std': scale})}"]
@@ -443,5 +445,5 @@ def list_code(top: OriginalMapping) -> None:
             code = top.use(key)
             lines = code.count("\n") if isinstance(code, str) else 0
             what = f"{lines} lines of code: {format_original(code)}" if lines > 1 else f"code: {format_original(code)}"
-            ask = "it ran in place of the steps below: say there what it does, then delete this line"
+            ask = "it ran instead of the steps below: add there what it does, then delete this line"
             top.notes.todo_unplaced(top.path(key), "code", what, ask)

@@ -24,7 +24,7 @@ TASKS = {
 
 _LAYERS = ("boxes_layer", "probabilities_layer", "classes_layer", "masks_layer")
 _TYPES = {"boxes_layer": "boxes", "probabilities_layer": "box-scores", "classes_layer": "tensor"}
-_OFFSET = "nothing says whether class indices begin with a background class"
+_OFFSET = "unknown whether class indices begin with a background class"
 _ASK_OFFSET = "write class index minus dataset label, 0 where they are equal"
 _DETECTION_KEYS = "count, box_format, background, label_offset, score_threshold, nms, max_detections"
 
@@ -39,7 +39,7 @@ class Outputs:
 
 
 def read_outputs(top: OriginalMapping, network: Network, files: Files) -> Outputs:
-    """Return the task, outputs and predictions of the original; labels files are added to `files`."""
+    """Return the task, outputs and predictions of the original; labels files are added to ``files``."""
     key = "output" if top.has_value("output") else "outputs"
     ports = top.elements(key)
     inputs = top.value.get("inputs")
@@ -70,11 +70,11 @@ def _task_lines(port: OriginalMapping, kind: str | None, output_type: str | None
     if task:
         return entry_lines("task", task)
     what = (
-        f"none follows from an output of type {format_original(output_type)}"
+        f"cannot be derived from an output of type {format_original(output_type)}"
         if output_type
-        else "the original says no type of output"
+        else "the original states no type of output"
     )
-    ask = "write image-classification, object-detection, semantic-segmentation, or another one of the formats"
+    ask = "write image-classification, object-detection, semantic-segmentation, or another type of the manifest format"
     return [port.notes.todo(port.path("type"), "task", "task", what, ask)]
 
 
@@ -89,12 +89,12 @@ def _classes(
     path = parameters.path("probabilities_transform")
     steps = _paper_steps(port, files)
     if transform == "softmax":
-        parameters.notes.tell(path, "softmax", "softmax, of the scores of a sample", "written along the last axis")
+        parameters.notes.tell(path, "softmax", "softmax over the scores of a sample", "written along the last axis")
         steps.append(f"- softmax: {format_flow({'axis': -1})}")
     elif transform:
         steps.append(
             port.notes.todo(
-                path, "transform", "steps", f"{format_original(transform)} is no step here", "write what it does"
+                path, "transform", "steps", f"{format_original(transform)} is not a known step", "write what it does"
             )
         )
     labelled = [line for line in steps if line.startswith("labels:")]
@@ -109,14 +109,16 @@ def _paper_steps(port: OriginalMapping, files: Files) -> Lines:
         for name in step.value:
             arguments = step.mapping(name) if name == "argsort" and isinstance(step.value[name], dict) else None
             if arguments is not None:
-                step.notes.tell(step.path(name), "argsort", "argsort orders scores for people", "left out")
+                step.notes.tell(step.path(name), "argsort", "argsort orders scores for people", "omitted")
                 lines += _label_file(arguments, "labels_url", "labels_checksum", files)
             elif name == "softmax" and not step.value[name]:
                 step.use(name)
-                step.notes.tell(step.path(name), "softmax", "softmax, of no stated axis", "written along the last one")
+                step.notes.tell(
+                    step.path(name), "softmax", "softmax without a stated axis", "written along the last one"
+                )
                 lines.append(f"- softmax: {format_flow({'axis': -1})}")
             else:
-                what = f"{format_original({name: step.use(name)})} is no step here"
+                what = f"{format_original({name: step.use(name)})} is not a known step"
                 lines.append(step.notes.todo(step.path(name), "unknown-step", "steps", what, "write what it does"))
     return lines
 
@@ -141,9 +143,9 @@ def _detections(parameters: OriginalMapping, network: Network, files: Files) -> 
     lines = ["type: detections", *(line for key, name in known.items() if name for line in entry_lines(key, name))]
     order = [f"{key} is {format_original(parameters.use(key))}" for key in _BOX_KEYS if parameters.has_value(key)]
     statement = (
-        "their program took boxes as ymin, xmin, ymax, xmax" if not order else f"the original says {', '.join(order)}"
+        "MLModelScope read boxes as ymin, xmin, ymax, xmax" if not order else f"the original states {', '.join(order)}"
     )
-    what = f"the original does not say {_DETECTION_KEYS}; {statement}"
+    what = f"the original does not state {_DETECTION_KEYS}; {statement}"
     ask = "write each, null where there is none"
     lines.append(notes.todo(parameters.path("boxes_layer"), "detections", "predictions", what, ask))
     _labels(parameters, files, named=False)
@@ -169,16 +171,14 @@ def _unknown(
     """Return the names of outputs whose type has no native form, with TODO lines."""
     kind = port.text("type")
     what = (
-        f"an output of type {format_original(kind)} has no form that follows from it"
-        if kind
-        else "the original says no type"
+        f"an output of type {format_original(kind)} has no native equivalent" if kind else "the original states no type"
     )
     if kind == "feature":
-        what = "an output of type feature held class probabilities in older manifests, and features in others"
+        what = "an output of type feature has class probabilities in older manifests and features in others"
     lines = Lines()
     layers = [key for key in _LAYERS if parameters.has_value(key)]
     for position, key in enumerate(_ordered(parameters, layers or ["layer_name"])):
-        todo = port.notes.todo(port.path("type"), "output-type", "type", what, "write one of the formats' types")
+        todo = port.notes.todo(port.path("type"), "output-type", "type", what, "write a type of the manifest format")
         name_part = name_lines(parameters, key, position, "output", network)[1]
         lines += element_lines([*([] if position else described), *name_part, todo, *dtype_lines(parameters)[1]])
     _labels(parameters, files, named=False)
@@ -186,7 +186,7 @@ def _unknown(
 
 
 def _labels(parameters: OriginalMapping, files: Files, *, named: bool) -> Lines:
-    """Add the labels file, and return its line if `named`."""
+    """Add the labels file, and return its line if ``named``."""
     lines = _label_file(parameters, "features_url", "features_checksum", files)
     return lines if named else []
 
@@ -196,8 +196,8 @@ def _label_file(port: OriginalMapping, key: str, checksum: str, files: Files) ->
     url = port.text(key)
     if not url:
         if port.has_value(checksum):
-            what = f"{format_original(port.use(checksum))} is the checksum of labels that are not named"
-            port.notes.tell(port.path(checksum), "checksum", what, "left out")
+            what = f"{format_original(port.use(checksum))} is the checksum of unnamed labels"
+            port.notes.tell(port.path(checksum), "checksum", what, "omitted")
         return []
     path = files.add("labels", (port.path(key), port.path(checksum)), url, port.text(checksum))
     return entry_lines("labels", path) if path else []

@@ -31,7 +31,7 @@ class OriginalMapping:
         return self.place.at(key).path
 
     def spelling(self, key: str) -> str:
-        """Return a scalar as written: `1.10` where the value is 1.1."""
+        """Return a scalar as written: ``1.10`` where the value is 1.1."""
         return self.place.at(key).spelling or format_original(self.value[key])
 
     def has_value(self, key: str) -> bool:
@@ -62,7 +62,7 @@ class OriginalMapping:
         value = self.value.get(key)
         if isinstance(value, str) and value in _BOOLEANS_OF_1_1:
             meant = _BOOLEANS_OF_1_1[value]
-            what = f"{value} is text in YAML 1.2, and {str(meant).lower()} in the YAML 1.1 of its time"
+            what = f"{value} is text in YAML 1.2, but {str(meant).lower()} in the older YAML 1.1"
             self.notes.tell(self.path(key), "yaml-1.1", what, f"read as {str(meant).lower()}")
             self.use(key)
             return meant
@@ -114,7 +114,9 @@ class OriginalMapping:
     def _refuse(self, path: str, wanted: str, value: object) -> None:
         """List a value of the wrong type."""
         what = f"expected {wanted}, found {format_original(value)}"
-        self.notes.todo_unplaced(path, "wrong-type", what, "say in the native form what was meant, or delete this line")
+        self.notes.todo_unplaced(
+            path, "wrong-type", what, "write the intended value in the native form, or delete this line"
+        )
 
 
 def _is_number(value: object) -> bool:
@@ -157,29 +159,29 @@ def name_lines(port: OriginalMapping, key: str, position: int, kind: str, networ
 
     Args:
         port: The parameters of the input or output.
-        key: The key of the name; `layer_name` is the alternative.
+        key: The key of the name; ``layer_name`` is the alternative.
         position: The index of the input or output.
-        kind: `input` or `output`.
+        kind: ``input`` or ``output``.
         network: The network, whose tensors may be identified by position.
     """
     key = key if port.has_value(key) or not port.has_value(_LAYER) else _LAYER
     original, notes, path = port.text(key), port.notes, port.path(key)
     if original is None:
         what = f"the original does not name the {kind}"
-        ask = "write the tensor's name" if not network.by_position else "write a name: its position counts"
+        ask = "write the tensor's name" if not network.by_position else "write a name; its position matters"
         return None, [notes.todo(path, "no-layer", "name", what, ask)]
     if not original.isdecimal():
         return original, entry_lines("name", original)
     if network.by_position and int(original) == position:
         name = f"{kind}_{position}"
         notes.tell(
-            path, "position", f"the {kind} is named by its position, {original}", f"named {name}: positions count"
+            path, "position", f"the {kind} is named by its position, {original}", f"named {name}; positions matter"
         )
         return name, entry_lines("name", name)
-    what = f"the original gives the position {original} in place of a name"
+    what = f"the original has the position {original} instead of a name"
     ask = f"write the name of the {kind} at that position"
     if network.by_position:
-        ask = f"list the {kind} at that position, by a name of yours"
+        ask = f"list the {kind} at that position, with a name of your choice"
     return None, [notes.todo(path, "position", "name", what, ask)]
 
 
@@ -191,8 +193,8 @@ def dtype_lines(port: OriginalMapping) -> tuple[str | None, Lines]:
     if dtype in DTYPES:
         return dtype, entry_lines("dtype", dtype)
     what = (
-        f"{format_original(original)} is no type of elements here"
+        f"{format_original(original)} is not a known element type"
         if original
-        else "the original does not say the element type"
+        else "the original does not state the element type"
     )
     return None, [notes.todo(path, "dtype", "dtype", what, f"write one of {', '.join(DTYPES)}")]

@@ -91,7 +91,7 @@ def test_what_was_written_beside_its_original_is_not_read_again(commands: Comman
     ("name", "message"),
     [
         ("broken.yml", "not YAML: found character '\\t' that cannot start any token"),
-        ("travis.yml", "this is no model manifest of MLModelScope's"),
+        ("travis.yml", "this is not a model manifest of MLModelScope"),
         ("missing.yml", "cannot be read: No such file or directory"),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_folder_without_a_manifest_is_refused(commands: Commands, tmp_path: Pa
     assert error["message"].startswith("none of the 0 YAML files")
     (tmp_path / "empty" / "travis.yml").write_text("language: go")
     error = commands.error(2, "import", "mlmodelscope", tmp_path / "empty")
-    assert "this is no model manifest of MLModelScope's (travis.yml)" in error["next"]
+    assert "this is not a model manifest of MLModelScope (travis.yml)" in error["next"]
 
 
 def test_a_person_reads_what_is_open_and_how_much(originals: Path, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_person_reads_what_is_open_and_how_much(originals: Path, tmp_path: Pat
     )  # fmt: skip
     lines = done.stdout.splitlines()
     assert f"{originals}/b.yml -> {tmp_path}/native/kestrel_v1_0.5_96.yaml" in lines
-    assert "  TODO version: 1.0 is no SemVer version, and a number; write 1.0.0 if that is meant" in lines
+    assert "  TODO version: 1.0 is not a SemVer version (a number); write 1.0.0 if that is meant" in lines
     assert any(line.startswith("       container.amd64.gpu: the gpu image is") for line in lines)
     assert re.fullmatch(
         r"3 written, 3 unreadable, 1 not a manifest; \d+ TODO lines to finish before publishing", lines[-1]

@@ -56,9 +56,9 @@ def test_a_person_reads_what_is_open(net: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("init modle net.onnx", "'modle' is no kind"),
-        ("init model gone.onnx", "gone.onnx does not exist"),
-        ("init dataset net.onnx", "nothing is known of files like net.onnx"),
+        ("init modle net.onnx", "unknown kind 'modle'"),
+        ("init model gone.onnx", "gone.onnx not found"),
+        ("init dataset net.onnx", "unknown file type: net.onnx"),
         ("init model net.onnx -o gone/x.yaml", "cannot be written"),
     ],
 )
@@ -77,10 +77,10 @@ def test_every_problem_of_every_path_is_told_in_prose_and_as_json(commands: Comm
         error = commands.error(2, "publish", well, wrong, broken, *options)
         told = [problem["message"] for problem in error["problems"]]
         assert error["message"] == told[0] == "unknown key 'taks'"
-        assert f"{tmp_path}/gone.onnx does not exist" in told
+        assert f"{tmp_path}/gone.onnx not found" in told
         assert "the graph has no input 'picture'" in told
         assert "the steps give float32, not float16" in told
-        assert "the license is 'none', which is none" in told
+        assert "invalid license 'none'" in told
         assert set(error["problems"][0]) == {"code", "message", "where", "next"}
     assert commands.error(2, "list")["message"] == "no registry found"
     done = subprocess.run(
@@ -96,5 +96,5 @@ def test_what_is_odd_is_a_warning(commands: Commands, tmp_path: Path) -> None:
     commands.done("db", "create")
     answer = commands.call("publish", odd)
     assert answer.code == 0
-    assert answer.stderr.startswith("warning: the license 'Apache 2' is no SPDX expression")
+    assert answer.stderr.startswith("warning: the license 'Apache 2' is not an SPDX expression")
     assert json.dumps(answer.document["warnings"]).count("SPDX") == 1

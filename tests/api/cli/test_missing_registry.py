@@ -67,7 +67,7 @@ def test_a_command_that_reads_creates_no_registry(
     assert capsys.readouterr().err.splitlines() == [
         "error: no registry found",
         f"  where: {home}",
-        "  next: name its folder with --registry or BENCHLOCK_REGISTRY; `benchlock db create` makes a new one",
+        "  next: set its folder with --registry or BENCHLOCK_REGISTRY; `benchlock db create` creates a new one",
     ]
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -58,7 +58,7 @@ def test_a_check_of_the_schema_names_the_next_step(commands: Warm, capsys: pytes
 
 
 def test_doctor_says_what_it_does_not_check(commands: Warm) -> None:
-    assert "records and blobs are not checked here (`benchlock verify` does)" in commands.done("doctor")["integrity"]
+    assert "records and blobs not checked (run `benchlock verify`)" in commands.done("doctor")["integrity"]
 
 
 def test_a_revision_error_names_the_registry(commands: Warm) -> None:
@@ -118,10 +118,10 @@ def test_a_file_of_another_format_is_recognized(tmp_path: Path) -> None:
     net.write_bytes(TFLITE.read_bytes())
     document = model("odd", graph=net)
     error = commands.error(2, "publish", written(tmp_path / "model.yaml", document))
-    assert error["message"] == "digits.onnx is no ONNX model: it is a TFLite graph"
+    assert error["message"] == "digits.onnx is not a valid ONNX model: it is a TFLite graph"
     assert "ONNX model" in error["next"]
     error = commands.error(2, "init", "model", net)
-    assert error["message"] == "net.onnx is no ONNX model: it is a TFLite graph"
+    assert error["message"] == "net.onnx is not a valid ONNX model: it is a TFLite graph"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_folder_without_a_manifest_yaml_names_the_manifests_that_it_has(tmp_pa
 def test_an_address_with_the_prefix_of_the_protocol_is_explained(tmp_path: Path) -> None:
     with service(tmp_path / "registry") as served:
         error = Warm(tmp_path, variables={"BENCHLOCK_REGISTRY": f"{served.url}/v1"}).error(2, "list")
-    assert error["next"] == f"leave /v1 out: {served.url}"
+    assert error["next"] == f"remove /v1: {served.url}"
 
 
 def test_a_server_that_is_not_there_is_looked_for(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """Whatever text a client had recorded: what the command line prints of it has no line of the client's making."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.cli import output
 from benchlock.api.cli.artifacts_commands import list_artifacts
@@ -19,7 +19,7 @@ from benchlock.api.service_log import JsonLines
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.matching import MachineFacts
-from benchlock.evaluator.queue.queue_types import Explanation, Job, Machine, MachineId, MachineMatch, Tally, new_job_id
+from benchlock.evaluator.queue.queue_types import Explanation, Job, Machine, MachineId, MachineMatch, new_job_id
 from benchlock.evaluator.records.run_types import Run, RunEnd
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.requests.hardware_requirements import Accelerator, HostFacts
@@ -83,13 +83,28 @@ def test_no_text_of_a_run_forges_a_line(outcome: str, capsys: pytest.CaptureFixt
     print_outcome(run, lock)
     print_run(run, lock, f"{EVIL}\n{FORGED}\n" if outcome == "failed" else None)
     print_runs([run], {run.start.lock: None})
-    output.print_json(run_document(run, full=True))
+    output.print_json(run_document(run))
     check_lines(capsys.readouterr().out)
 
 
 def evil_job() -> Job:
     job_id = new_job_id(NOON)
-    return Job(job_id, LOCK, "failed", None, MachineId(EVIL), None, Tally(0, 0, 0), False, EVIL, EVIL, None, NOON)
+    return Job(
+        id=job_id,
+        lock=LOCK,
+        state="failed",
+        phase=None,
+        machine=MachineId(EVIL),
+        run=None,
+        lost=0,
+        engine=0,
+        crash=0,
+        cancel_asked=False,
+        failure=EVIL,
+        reason=EVIL,
+        due=None,
+        submitted_at=NOON,
+    )
 
 
 def evil_machine() -> Machine:

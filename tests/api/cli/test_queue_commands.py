@@ -1,11 +1,10 @@
 """What the commands of a queue take and say."""
 
-from dataclasses import replace
-
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.cli.job_output import describe_machine, find_machine_trouble, machine_state, parse_job_argument
-from benchlock.api.schemas.job_schemas import decode_machine, encode_machine
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.queue_types import Machine, MachineId
 from tests.support.evaluator.queues import facts
@@ -22,7 +21,7 @@ def test_a_job_is_named_with_or_without_what_every_job_begins_with() -> None:
 
 def known(**changes: object) -> Machine:
     """A machine that is there, with these changes."""
-    return replace(Machine(MachineId("m1"), "a boot", facts(), None, 1.0, gone=False, job=None), **changes)  # type: ignore[arg-type]
+    return replace(Machine(MachineId("m1"), "a boot", facts(), None, 1.0, gone=False, job=None), **changes)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +40,7 @@ def known(**changes: object) -> Machine:
 )
 def test_a_machine_that_gets_no_jobs_is_shown_with_the_reason(found: Machine, state: str, trouble: str) -> None:
     assert (machine_state(found), find_machine_trouble(found)) == (state, trouble)
-    assert decode_machine(encode_machine(found)) == found
+    assert msgspec.convert(msgspec.to_builtins(found), Machine) == found
 
 
 @pytest.mark.parametrize(

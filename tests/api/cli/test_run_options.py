@@ -1,10 +1,10 @@
 """Ids of runs on the command line, and the first characters of them."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import click
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from benchlock.api.cli.run_options import complete_run_id

@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.client import remote_records as client_records
 from benchlock.api.client.remote_records import RemoteRuns
@@ -26,7 +27,7 @@ def test_entries_before_a_run_are_those_of_the_registry_itself(tmp_path: Path, m
     for number, run in enumerate(ids):
         at = NOON + timedelta(seconds=number)
         begun = start_of(lock, at)
-        registry.records.start(type(begun)(**{name: getattr(begun, name) for name in begun.__slots__} | {"id": run}))
+        registry.records.start(replace(begun, id=run))
         registry.records.finish(run, RunEnd(outcome="cancelled" if number % 3 else "abandoned", ended_at=at))
     with service(tmp_path / "registry") as served:
         remote = RemoteRuns(connect_server(served.url).client, lambda _: False)

@@ -11,17 +11,18 @@ from benchlock.api.client.remote_queue import RemoteQueue
 from benchlock.api.client.remote_registry import connect_server
 from benchlock.api.client.worker_setup import WorkerPermissions, build_remote_agent, connect_queue
 from benchlock.api.schemas import job_schemas as wire
+from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.net.http_session import ServerResponse, Session, make_timeout
 from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.queue.lease_times import Times
-from benchlock.evaluator.queue.queue_types import Fence, MachineId, new_job_id
+from benchlock.evaluator.queue.queue_types import Fence, Lease, MachineId, new_job_id
 from tests.support.evaluator.recorded import NOON
 
-LEASE = wire.LeaseOnWire(
-    fence=7,
+LEASE = Lease(
+    fence=Fence(7),
     job=new_job_id(NOON),
-    lock="sha256:" + "0" * 64,
+    lock=digest_bytes(b"a lock"),
     isolation=None,
     allow_code=False,
     queue="a queue",
@@ -39,7 +40,7 @@ def test_a_worker_whose_folder_cannot_be_made_says_so(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     url = "https://registry.example"
     (connect_server(url).home() / "worker").write_text("no folder")
-    with pytest.raises(UnavailableError, match="cannot be made"):
+    with pytest.raises(UnavailableError, match="cannot create the cache folder"):
         build_remote_agent(url, "m1", WorkerPermissions(), SILENT, print)
 
 
@@ -54,7 +55,7 @@ class Noted:
 
     def ask_once(self, method: str, url: str, *, seconds: float, **_: Any) -> ServerResponse:  # noqa: ANN401
         self.patience[method] = seconds
-        answer = wire.LeaseAnswer(lease=LEASE) if method == "POST" else wire.Beaten(answer="keep")
+        answer = wire.LeaseResponse(lease=LEASE) if method == "POST" else wire.HeartbeatResponse(answer="keep")
         return ServerResponse(200, {}, msgspec.json.encode(answer), url, cast("Any", None))
 
 

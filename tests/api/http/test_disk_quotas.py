@@ -204,7 +204,7 @@ def test_a_bundle_needs_the_space_that_it_takes(
     monkeypatch.setenv(DISK_RESERVE, "1kB")
     leave(monkeypatch, 1099)
     embedded = EmbeddedRegistry(registry)
-    with pytest.raises(LowSpaceError, match="100 are needed, and 1000 stay reserved"):
+    with pytest.raises(LowSpaceError, match="100 needed, 1000 reserved"):
         embedded.import_bundle(bundle, SILENT)
     assert "nearly full" not in str(embedded.describe()["disk"])
     leave(monkeypatch, 1000)

@@ -26,7 +26,7 @@ from benchlock.api.http.admission_control import (
     TokenBuckets,
     TooManyRequestsError,
 )
-from benchlock.api.http.request_authorization import OpenAuthority, make_authorization_guard
+from benchlock.api.http.request_authorization import OpenAuthority, authenticate
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.server_process import CONNECTIONS
 from benchlock.api.http.service_settings import CONCURRENCY_BOUNDS, ConcurrencyBound, Settings
@@ -109,7 +109,7 @@ def test_an_end_waits_for_what_is_being_done_so_long_and_no_longer() -> None:
             await work.do(gate.is_set)
         gate.set()
         assert await long
-        with pytest.raises(BusyError, match="about to end"):
+        with pytest.raises(BusyError, match="the service is stopping"):
             await waiting
         await work.end(60)
         assert not work.is_busy
@@ -137,14 +137,14 @@ def test_the_end_of_a_run_may_be_large_wherever_it_is_told(
 
 def test_places_are_so_many_for_each_and_for_all_and_are_given_back() -> None:
     places = ConcurrencyLimiter({"wait": ConcurrencyBound(2, 3)})
-    mine = [places.take("wait", "me") for _ in range(2)]
+    mine = [places.take(["wait"], "me") for _ in range(2)]
     with pytest.raises(TooManyRequestsError):
-        places.take("wait", "me")
-    places.take("wait", "another")
+        places.take(["wait"], "me")
+    places.take(["wait"], "another")
     with pytest.raises(BusyError):
-        places.take("wait", "a third")
+        places.take(["wait"], "a third")
     mine[0]()
-    places.take("wait", "me")
+    places.take(["wait"], "me")
 
 
 @pytest.mark.parametrize(
@@ -491,14 +491,13 @@ def test_lookups_of_tokens_from_one_network_keep_no_other_network_waiting() -> N
 
     async def crowd() -> None:
         work = FairThreadPool(2, 8, at_once=False)
-        guard, route = (
-            make_authorization_guard(Slow(), work, AnonymousLimiter(1e6)),
-            SimpleNamespace(opt={"needs": "read"}),
-        )
+        authority, strangers = Slow(), AnonymousLimiter(1e6)
 
-        def ask(host: str, said: str) -> asyncio.Task[None]:
-            client, headers = SimpleNamespace(host=host), Headers({"authorization": said})
-            return asyncio.create_task(guard(SimpleNamespace(client=client, headers=headers), route))
+        def ask(host: str, said: str) -> asyncio.Task[Actor]:
+            connection: Any = SimpleNamespace(
+                client=SimpleNamespace(host=host), headers=Headers({"authorization": said})
+            )
+            return asyncio.create_task(authenticate(connection, authority, work, strangers))
 
         with opened_at_last(gate):
             mine = [ask("192.0.2.1", f"guess {number}") for number in range(6)]

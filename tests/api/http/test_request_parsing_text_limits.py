@@ -2,20 +2,20 @@
 
 import io
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, select, text
 
 from benchlock.api.http.routes.lock_routes import REQUEST
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.schemas.run_schemas import RunOnWire, RunPage, encode_run_end, encode_run_start
+from benchlock.api.schemas.run_schemas import RunPage
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.evaluator.records.run_types import RunId, new_run_id
+from benchlock.evaluator.records.run_types import Run, RunId, new_run_id
 from benchlock.evaluator.records.runs_schema import open_runs, run_ends
 from benchlock.migrations.schema_check import list_text_limits
 from benchlock.registry.database.engine import read_transaction, write_transaction
@@ -82,10 +82,10 @@ def test_every_text_of_a_request_has_a_stated_limit(client: Client) -> None:
 def test_every_object_of_a_request_has_a_stated_limit(client: Client) -> None:
     components = client.get("/v1/openapi.json").json()["components"]["schemas"]
     for name, part in (
-        ("RunOver", "details"),
-        ("RunBegun", "host"),
+        ("RunEnd", "details"),
+        ("RunStart", "host"),
         ("Publication", "manifest"),
-        ("JobAsked", "request"),
+        ("JobSubmission", "request"),
         ("Enrolment", "facts"),
         ("ResolveRequest", "request"),
     ):
@@ -112,9 +112,9 @@ LONG_ENDS: dict[str, dict[str, Any]] = {
 def test_an_end_with_a_long_text_is_refused(client: Client, registry: LocalRegistry, lock: Lock, what: str) -> None:
     start = start_of(lock)
     registry.store.put(io.BytesIO(b"predictions"))
-    assert client.post("/v1/runs", json=sent(encode_run_start(start))).status_code == 201
+    assert client.post("/v1/runs", json=sent(start)).status_code == 201
     predictions = Descriptor(digest_bytes(b"predictions"), len(b"predictions"))
-    end = sent(encode_run_end(replace(END, blobs={"predictions": predictions}))) | LONG_ENDS[what]
+    end = sent(replace(END, blobs={"predictions": predictions})) | LONG_ENDS[what]
     answer = client.put(f"/v1/runs/{start.id.removeprefix('run/')}/end", json=end)
     assert answer.status_code in (400, 422), answer.text
     assert registry.records.get(start.id).end is None
@@ -122,7 +122,7 @@ def test_an_end_with_a_long_text_is_refused(client: Client, registry: LocalRegis
 
 @pytest.mark.parametrize("what", ["host", "process", "platform"])
 def test_a_start_with_a_long_document_is_refused(client: Client, lock: Lock, what: str) -> None:
-    start = sent(encode_run_start(start_of(lock)))
+    start = sent(start_of(lock))
     start[what] |= {"more": "x" * size_limits.HOST}
     answer = client.post("/v1/runs", json=start)
     assert (answer.status_code, answer.json()["code"]) in ((422, "too-long"), (400, "malformed")), answer.text
@@ -193,7 +193,7 @@ def test_a_list_of_runs_is_small_whatever_was_recorded(
     assert [run.id for run in registry.records.list()] == old
     one = client.get(f"/v1/runs/{old[0].removeprefix('run/')}")
     assert len(one.content) < 2 * MIB
-    whole = msgspec.json.decode(one.content, type=RunOnWire).end
+    whole = msgspec.json.decode(one.content, type=Run).end
     assert whole is not None
     assert str(whole.failure_message).endswith("… [truncated: 15000000 bytes]")
     with read_transaction(registry.database) as connection:

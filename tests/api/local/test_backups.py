@@ -6,12 +6,12 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.cli.main import run
 from benchlock.artifacts.blob_store import read
@@ -99,11 +99,11 @@ def test_the_one_fault_of_a_database_is_one_error_without_a_list(said: Said, tmp
 
 
 def test_what_is_no_backup_and_a_registry_that_is_there_are_refused(said: Said, tmp_path: Path) -> None:
-    assert "holds no whole backup" in said(2, "new", "restore", tmp_path / "nowhere")["error"]["message"]
+    assert "does not contain a complete backup" in said(2, "new", "restore", tmp_path / "nowhere")["error"]["message"]
     assert not (tmp_path / "new" / "registry.sqlite").exists()
     said(0, "old", "db", "create")
     said(0, "old", "backup", tmp_path / "backup")
-    assert "there is a registry already" in said(1, "old", "restore", tmp_path / "backup")["error"]["message"]
+    assert "already contains a registry" in said(1, "old", "restore", tmp_path / "backup")["error"]["message"]
     (tmp_path / "file").write_text("in the way")
     assert "cannot be written" in said(5, "old", "backup", tmp_path / "file")["error"]["message"]
 
@@ -114,11 +114,11 @@ def test_a_database_on_a_server_has_its_dump_first(tmp_path: Path, postgresql: P
         old.done("db", "create")
         old.done("backup", tmp_path / "backup")
         told = Commands(tmp_path / "new").error(2, "restore", tmp_path / "backup")
-        assert "nobody says where it is now" in told["message"]
+        assert "its current address is unknown" in told["message"]
         told = Commands(tmp_path / "new", variables={"BENCHLOCK_DATABASE": other}).error(
             1, "restore", tmp_path / "backup"
         )
-        assert "the database is not that of the registry" in told["message"]
+        assert "the database does not belong to the registry" in told["message"]
         Commands(tmp_path / "new", variables={"BENCHLOCK_DATABASE": address}).done("restore", tmp_path / "backup")
 
 

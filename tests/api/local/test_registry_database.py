@@ -97,9 +97,9 @@ def test_commands_that_make_the_registry_at_once(address: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("given", "code", "said"),
     [
-        ("mysql://root:correct-horse@localhost/x", 2, "no address of a PostgreSQL database"),
-        ("postgresql://postgres:correct-horse@localhost", 2, "no address of a PostgreSQL database"),
-        ("postgresql://localhost/x?password=correct-horse", 2, "no address of a PostgreSQL database"),
+        ("mysql://root:correct-horse@localhost/x", 2, "invalid PostgreSQL URL"),
+        ("postgresql://postgres:correct-horse@localhost", 2, "invalid PostgreSQL URL"),
+        ("postgresql://localhost/x?password=correct-horse", 2, "invalid PostgreSQL URL"),
         ("postgresql://postgres:correct-horse@127.0.0.1:{closed}/x", 5, "refused"),
         ("postgresql://postgres:correct-horse@127.0.0.1:{port}/missing", 5, 'database "missing" does not exist'),
         ("postgresql://nobody:correct-horse@127.0.0.1:{port}/postgres", 5, 'role "nobody" does not exist'),

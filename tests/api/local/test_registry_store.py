@@ -60,12 +60,12 @@ def test_the_decision_holds_without_the_variable(published: Commands, store: str
 def test_another_store_than_the_decided_is_refused(published: Commands, store: str, tmp_path: Path) -> None:
     for other in ("oci://registry.example.org/other", f"{store}-other"):
         error = replace(published, variables={"BENCHLOCK_STORE": other}).error(2, "list")
-        assert error["message"].endswith(f"keeps its blobs in {store}")
+        assert error["message"].endswith(f"has its blobs in {store}")
         assert "unset BENCHLOCK_STORE" in error["next"]
     local = Commands(tmp_path / "local")
     local.done("db", "create")
     error = replace(local, variables={"BENCHLOCK_STORE": store}).error(2, "list")
-    assert error["message"].endswith("keeps its blobs in its own folder")
+    assert error["message"].endswith("has its blobs in its own folder")
     assert not (tmp_path / "local" / "store.json").exists()
 
 
@@ -152,7 +152,7 @@ def test_garbage_goes_in_both_places_and_copies_where_asked(
     local = Commands(tmp_path / "local")
     local.done("db", "create")
     error = local.error(2, "gc", "--local")
-    assert "this one has none" in error["message"]
+    assert "requires a registry with its blobs in an OCI repository" in error["message"]
 
 
 def test_copies_that_are_damaged_here_are_freed_and_come_again(published: Commands, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_the_password_of_docker_login_is_used(tmp_path: Path) -> None:
         (tmp_path / "docker" / "config.json").write_text(json.dumps({"auths": {f"127.0.0.1:{server.port}": login}}))
         commands.done("publish", *tiny.author(tmp_path / "manifests"))
         (tmp_path / "docker" / "config.json").write_text("{")
-        assert "is not what Docker writes" in commands.error(2, "db", "create")["message"]
+        assert "is not a Docker configuration" in commands.error(2, "db", "create")["message"]
 
 
 def test_what_is_sent_and_fetched_is_shown(store: str, tmp_path: Path) -> None:

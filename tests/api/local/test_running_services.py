@@ -71,7 +71,7 @@ def test_several_services_of_one_folder_go_together_on_a_server(on_server: Comma
     with service(on_server.registry, variables=variables) as one, service(on_server.registry, variables=variables):
         assert on_server.done("gc")["blobs"] == 0
         error = on_server.error(1, "db", "upgrade")
-        assert f"process {one.process.pid}" in error["message"] or "a service has this registry" in error["message"]
+        assert f"process {one.process.pid}" in error["message"] or "a service uses this registry" in error["message"]
         one.kill()
         with service(on_server.registry, variables=variables):
             assert on_server.done("gc")["blobs"] == 0

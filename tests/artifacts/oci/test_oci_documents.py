@@ -58,20 +58,20 @@ def test_documents_of_docker_and_keys_of_others_are_read() -> None:
         ({"schemaVersion": 1}, "schema version is 1"),
         ({"mediaType": "application/json"}, "media type is application/json"),
         ({"config": None}, "object"),
-        ({"layers": [{"mediaType": "x", "digest": "sha256:00", "size": 1}]}, "is no digest"),
+        ({"layers": [{"mediaType": "x", "digest": "sha256:00", "size": 1}]}, "invalid digest"),
         ({"layers": [{"mediaType": "x", "digest": LAYER.digest, "size": -1}]}, "negative size"),
         ({"layers": [{"mediaType": "x", "digest": LAYER.digest, "size": "5"}]}, "int"),
     ],
 )
 def test_what_is_no_manifest(change: dict[str, Any], reason: str) -> None:
     document = msgspec.to_builtins(OciManifest(config=LAYER, layers=())) | change
-    with pytest.raises(InvalidInputError, match=rf"the base is no OCI document of its kind: .*{reason}"):
+    with pytest.raises(InvalidInputError, match=rf"the base is not a valid OCI document: .*{reason}"):
         decode(msgspec.json.encode(document), OciManifest, "the base")
 
 
 def test_what_is_no_document() -> None:
     for content in (b"", b"\xff", b"[]", b"{"):
-        with pytest.raises(InvalidInputError, match="the base is no OCI document"):
+        with pytest.raises(InvalidInputError, match="the base is not a valid OCI document"):
             decode(content, OciIndex, "the base")
     with pytest.raises(InvalidInputError, match=r"its version is 2\.0\.0"):
         decode(b'{"imageLayoutVersion":"2.0.0"}', OciLayout, "the base")

@@ -31,24 +31,24 @@ def test_repositories(text: str, repository: Repository, url: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("https://ghcr.io/m", "names no OCI registry"),
-        ("debian@" + DIGEST, "does not begin with the host"),
-        ("library/debian", "does not begin with the host"),
-        ("oci://ghcr.io", "does not begin with the host"),
-        ("oci:///m", "does not begin with the host"),
+        ("https://ghcr.io/m", "invalid OCI reference"),
+        ("debian@" + DIGEST, "does not begin with a registry host"),
+        ("library/debian", "does not begin with a registry host"),
+        ("oci://ghcr.io", "does not begin with a registry host"),
+        ("oci:///m", "does not begin with a registry host"),
         ("oci://ghcr.io/m:latest", "has a tag, and tags move"),
-        ("oci://ghcr.io/M", "names no repository of ghcr.io: repositories are lower case"),
-        ("oci://ghcr.io/a//b", "names no repository"),
-        ("oci://ghcr.io/a/../b", "names no repository"),
-        ("oci://ghcr.io/" + "a" * 300, "names no repository"),
-        ("oci://ghcr.io/m?x=y", "names no repository"),
-        ("oci://ghcr.io/m@sha256:12", "is no digest"),
-        ("oci://user:secret@ghcr.io/m", "'ghcr.io/m' stands where a digest belongs"),
-        ("https://user:secret@ghcr.io/m", "https://ghcr.io/m names no OCI registry"),
-        ("oci+http://ghcr.io/m", "is not encrypted, and ghcr.io is not this machine"),
+        ("oci://ghcr.io/M", "invalid repository of ghcr.io in oci://ghcr.io/M: use lower case"),
+        ("oci://ghcr.io/a//b", "invalid repository of"),
+        ("oci://ghcr.io/a/../b", "invalid repository of"),
+        ("oci://ghcr.io/" + "a" * 300, "invalid repository of"),
+        ("oci://ghcr.io/m?x=y", "invalid repository of"),
+        ("oci://ghcr.io/m@sha256:12", "invalid digest"),
+        ("oci://user:secret@ghcr.io/m", "invalid digest 'ghcr.io/m'"),
+        ("https://user:secret@ghcr.io/m", "invalid OCI reference https://ghcr.io/m"),
+        ("oci+http://ghcr.io/m", "is not encrypted, but ghcr.io is not this machine"),
         ("oci+http://127.0.0.1.example.org/m", "is not encrypted"),
-        ("oci://[::1/m", "does not begin with the host"),
-        ("oci://gh cr.io/m", "does not begin with the host"),
+        ("oci://[::1/m", "does not begin with a registry host"),
+        ("oci://gh cr.io/m", "does not begin with a registry host"),
     ],
 )
 def test_what_is_no_reference(text: str, reason: str) -> None:
@@ -58,5 +58,5 @@ def test_what_is_no_reference(text: str, reason: str) -> None:
 
 
 def test_a_repository_is_no_manifest() -> None:
-    with pytest.raises(InvalidInputError, match="names a manifest"):
+    with pytest.raises(InvalidInputError, match="is a manifest, not a repository"):
         parse_repository(f"ghcr.io/m@{DIGEST}")

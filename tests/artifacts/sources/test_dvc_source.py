@@ -128,7 +128,7 @@ def test_a_folder_is_a_tree(repository: DvcRepository, store: LocalStore) -> Non
     gone = source("dvc:///nowhere/at/all@v1/data/")
     assert fetch_tree(gone, DATA, store, name="data/") == (found, entries)
     store.delete(entries[0].digest)
-    with pytest.raises(InvalidInputError, match="/nowhere/at/all does not exist"):
+    with pytest.raises(InvalidInputError, match="/nowhere/at/all not found"):
         fetch_tree(gone, DATA, store, name="data/")
     assert fetch_tree(folder, DATA, store, name="data/") == (found, entries)
     verify(store, entries[0].digest, name="a.txt")
@@ -161,9 +161,9 @@ def test_damaged_bytes_in_the_remote_are_refused(repository: DvcRepository, stor
         ("dvc://{0}@{1}/net.onnx", InvalidInputError, "has no revision 0000"),
         ("dvc://{0}@v1/no.onnx", InvalidInputError, "has no no.onnx at [0-9a-f]{40}"),
         ("dvc://{0}@v1/data", InvalidInputError, "is a folder"),
-        ("dvc://{0}/data@v1/net.onnx", InvalidInputError, "/data does not exist"),
-        ("dvc:///nowhere/at/all@v1/net.onnx", InvalidInputError, "/nowhere/at/all does not exist"),
-        ("dvc://../gone@v1/net.onnx", InvalidInputError, "/nowhere/../gone does not exist"),
+        ("dvc://{0}/data@v1/net.onnx", InvalidInputError, "/data not found"),
+        ("dvc:///nowhere/at/all@v1/net.onnx", InvalidInputError, "/nowhere/at/all not found"),
+        ("dvc://../gone@v1/net.onnx", InvalidInputError, "/nowhere/../gone not found"),
         ("dvc://localhost:9/repo@v1/net.onnx", UnavailableError, "cannot be read"),
     ],
 )

@@ -163,72 +163,11 @@ def test_the_server_that_was_named_may_redirect_within_itself(web: Web) -> None:
     assert fetch(remote(f"{web.origin}/a")) == CONTENT
 
 
-@pytest.mark.parametrize(
-    ("location", "address"),
-    [
-        ("ELSEWHERE/file", "127.0.0.1"),
-        ("https://127.0.0.1:1/file", "127.0.0.1"),
-        ("https://localhost/file", r"(127.0.0.1|::1)"),
-        ("https://10.1.2.3/file", "10.1.2.3"),
-        ("https://169.254.169.254/latest/meta-data", "169.254.169.254"),
-        ("https://[::1]/file", "::1"),
-        ("https://[fd00:ec2::254]/file", "fd00:ec2::254"),
-        ("https://[::ffff:192.168.0.1]/file", "192.168.0.1|c0a8:1"),
-        ("https://2130706433/file", "127.0.0.1"),
-        ("https://0x7f.1/file", "127.0.0.1"),
-    ],
-)
-def test_a_redirect_to_an_address_that_is_not_public(web: Web, elsewhere: Web, location: str, address: str) -> None:
-    elsewhere.pages["/file"] = File(CONTENT)
-    web.pages["/a"] = redirect(location.replace("ELSEWHERE", elsewhere.origin))
-    with pytest.raises(InvalidInputError, match=f"{address}.* is not public") as caught:
-        fetch(remote(f"{web.origin}/a?token=secret"))
-    assert "BENCHLOCK_REDIRECT_HOSTS" in str(caught.value)
-    assert "secret" not in str(caught.value)
-    assert elsewhere.asked == []
-
-
 def test_a_redirect_to_a_host_that_is_admitted(web: Web, elsewhere: Web) -> None:
     elsewhere.pages["/file"] = File(CONTENT, breaks=[1000])
     web.pages["/a"] = redirect(f"{elsewhere.origin}/file")
     admitting = replace(SWIFT, redirect_hosts=frozenset({"localhost"}))
     assert fetch(remote(f"{web.origin}/a", admitting)) == CONTENT
-
-
-@pytest.mark.parametrize("location", ["http://localhost/x", "https://u:secret@localhost/x", "ftp://x/y", "https://["])
-def test_redirects_that_are_refused(web: Web, location: str) -> None:
-    web.pages["/a"] = redirect(location)
-    with pytest.raises(InvalidInputError) as caught:
-        fetch(remote(f"{web.origin}/a", replace(SWIFT, private_redirects=True)))
-    assert "secret" not in str(caught.value)
-
-
-def test_a_name_that_changes_its_address_gains_nothing(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second look at a name, between the check and the connection, is what an attacker would answer otherwise."""
-    looked: list[object] = []
-    honest = socket.getaddrinfo
-
-    def rebinding(host: str, port: int, *arguments: object, **options: object) -> object:
-        if host != "rebinding.test":
-            return honest(host, port, *arguments, **options)  # type: ignore[arg-type]
-        looked.append(host)
-        address = "93.184.216.34" if len(looked) == 1 else "127.0.0.1"
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
-
-    connected: list[str] = []
-
-    def refuse(address: tuple[str, int], *_: object, **__: object) -> None:
-        connected.append(address[0])
-        raise ConnectionRefusedError
-
-    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
-    web.pages["/a"] = lambda handler: (
-        monkeypatch.setattr(socket, "create_connection", refuse),
-        redirect("https://rebinding.test/x")(handler),
-    )[1]
-    with pytest.raises(UnavailableError):
-        fetch(remote(f"{web.origin}/a", NetworkPolicy(pauses=())))
-    assert (looked, connected) == (["rebinding.test"], ["93.184.216.34"])
 
 
 def test_redirects_without_end(web: Web) -> None:
@@ -303,7 +242,7 @@ def test_a_proxy_is_asked_for_what_the_network_says(plain: Web) -> None:
     network = NetworkPolicy(proxies={"https": plain.origin, "no": "near.test"}, pauses=())
     with pytest.raises(UnavailableError, match=r"501 Unsupported method .'CONNECT'"):
         fetch(remote("https://far.test/file", network))
-    assert network.proxy(urlsplit("https://near.test/file")) is None
+    assert network.find_proxy(urlsplit("https://near.test/file")) is None
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])

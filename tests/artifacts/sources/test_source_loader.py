@@ -49,7 +49,7 @@ def test_file_urls_that_name_no_file(source: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        ("missing.onnx", "missing.onnx does not exist"),
+        ("missing.onnx", "missing.onnx not found"),
         ("./pipe", "neither a regular file nor a folder"),
         ("", "is no path"),
         ("a\0b", "is no path"),

@@ -58,7 +58,7 @@ def test_uploads_leave_the_reserve_alone(tmp_path: Path, monkeypatch: pytest.Mon
     uploads = Uploads(tmp_path / "uploads", LocalStore(tmp_path), reserve=DiskReserve(tmp_path, 1000))
     filled(monkeypatch, 1010)
     kept = upload(uploads, b"ten bytes.")
-    with pytest.raises(LowSpaceError, match="1010 bytes are free, 11 are needed"):
+    with pytest.raises(LowSpaceError, match="1010 bytes free, 11 needed"):
         upload(uploads, b"ten bytes..")
     with pytest.raises(LowSpaceError):
         upload(uploads, b"", announced=11)
@@ -81,7 +81,7 @@ def test_unnamed_blobs_count_until_they_are_named(tmp_path: Path) -> None:
         find_referenced=named.intersection,
     )
     first = upload(uploads, b"1" * 60 * BLOCK_BYTES)
-    with pytest.raises(UnreferencedBytesError, match=r"249856 bytes of yours .* limit is 409600 bytes"):
+    with pytest.raises(UnreferencedBytesError, match=r"249856 bytes of your quota .* limit is 409600 bytes"):
         upload(uploads, b"2" * 60 * BLOCK_BYTES)
     assert upload(uploads, b"2" * 60 * BLOCK_BYTES, YOU)
     named.add(first)

@@ -150,7 +150,7 @@ def test_other_bytes_never_become_visible_and_are_gone(uploads: Uploads, store: 
 def test_one_writes_at_a_time(uploads: Uploads) -> None:
     upload = uploads.begin(ME)
     piece = uploads.open(ME, upload)
-    with pytest.raises(UploadBusyError, match="somebody sends to the upload"):
+    with pytest.raises(UploadBusyError, match="another request is already sending to the upload"):
         uploads.open(ME, upload)
     uploads.close(piece)
     append(uploads, upload, b"then another")

@@ -3,10 +3,10 @@
 import gzip
 import io
 from collections import OrderedDict
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.artifacts.isolation.resource_limits import Limits
 from benchlock.artifacts.stores.local_store import LocalStore

@@ -3,11 +3,11 @@
 import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.run_examination import Examiner

@@ -1,10 +1,10 @@
 """Stored predictions that are not finite: a failure, unless the harness is one that took them for numbers."""
 
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.run_examination import Examiner

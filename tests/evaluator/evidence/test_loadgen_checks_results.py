@@ -3,13 +3,13 @@
 import io
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import InvalidInputError

@@ -1,11 +1,11 @@
 """Two runs compared in quality sample by sample: from their stored predictions and the labels, in a child process."""
 
 import io
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import IntegrityError

@@ -4,12 +4,12 @@ import io
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from safetensors import safe_open
 from safetensors.numpy import save_file
 

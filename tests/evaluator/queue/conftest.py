@@ -17,8 +17,9 @@ from benchlock.evaluator.queue.queue_types import Job, JobId, MachineId, Queue
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import make_job_request
 from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
-from benchlock.evaluator.workflows.run import HostTurn, Journal, Runner
+from benchlock.evaluator.workflows.run import HostTurn, Runner
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lockfile import Lock, load
 from tests.support.evaluator.stub_harness import Stubbed, stubbed
@@ -57,7 +58,7 @@ class Site:
         def fetch(lock: Digest) -> Lock:
             return load(self.catalogue.get_lock(lock), lock)
 
-        def build(journal: Journal, turn: HostTurn, engine: Engine | None) -> Runner:
+        def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> Runner:
             keep = self.catalogue.put_lock
             return Runner(self.home, self.store, journal, engine, now, SILENT, self.said.append, keep, turn)
 

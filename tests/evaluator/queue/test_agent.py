@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec import structs
 from sqlalchemy import select, text
 
 from benchlock.artifacts.digest import Digest
@@ -95,7 +96,7 @@ def test_a_job_shows_nothing_of_a_hidden_run_but_to_administrators(site: Site) -
     assert site.job(job) == failed
     with use_actor(Actor("reader", Scopes.parse(["read"]))):
         for found in (site.job(job), *site.queue.jobs(), site.queue.explain(job).job):
-            assert found == replace(failed, run=None, failure=None, reason=None)
+            assert found == structs.replace(failed, run=None, failure=None, reason=None)
         assert site.queue.explain(job).sentence == "it failed"
 
 
@@ -213,7 +214,7 @@ def test_a_worker_runs_no_process_that_it_was_not_told_to_whatever_the_queue_say
     agent.processes = False
     told = facts_of(this_host(), None)
     agent._facts = told
-    site.queue.enrol(agent.machine, boot_id(), replace(told, processes=True, code=True))
+    site.queue.enrol(agent.machine, boot_id(), structs.replace(told, processes=True, code=True))
     agent.work(once=True)
     found = site.job(job)
     assert (found.state in RETRIED, found.reason) == (True, "this worker runs containers alone")

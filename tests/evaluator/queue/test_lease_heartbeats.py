@@ -6,12 +6,12 @@ from typing import cast
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.queue.lease_heartbeats import Heartbeat
-from benchlock.evaluator.queue.lease_times import Times, since_boot
+from benchlock.evaluator.queue.lease_times import since_boot
 from benchlock.evaluator.queue.queue_types import Beat, Fence, Lease, Phase, Queue, new_job_id
 from benchlock.registry.auth.permissions import ForbiddenError, UnauthorizedError
 from tests.support.evaluator.recorded import NOON
 
-LEASE = Lease(Fence(1), new_job_id(NOON), digest_bytes(b"a lock"), None, False, "a queue", Times(3))
+LEASE = Lease(Fence(1), new_job_id(NOON), digest_bytes(b"a lock"), None, False, "a queue", 3)
 
 
 class Away:

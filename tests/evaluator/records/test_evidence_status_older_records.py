@@ -1,13 +1,14 @@
 """Records as older builds wrote them stay readable: long texts, and no mark on figures of models with code."""
 
+import dataclasses
 import io
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.errors import IntegrityError
@@ -53,7 +54,7 @@ def test_a_record_by_an_earlier_definition_is_recomputed_by_that_definition(
     """Its intervals take calls for independent, which the definitions of today do not."""
     with monkeypatch.context() as earlier:
         for name in ("latency_p50", "latency_p90", "latency_p99"):
-            earlier.setitem(DEFINITIONS, name, replace(DEFINITIONS[name], version=1))
+            earlier.setitem(DEFINITIONS, name, dataclasses.replace(DEFINITIONS[name], version=1))
         run, examiner, lock = made(store, tmp_path)
         assert lock.metrics["latency_p50"] == 1
     status = examiner.compare(run)

@@ -1,10 +1,10 @@
 """What benchlock records by itself is truncated to its limits, and no run is lost to what its model printed."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, insert
 
 from benchlock.artifacts import size_limits

@@ -1,11 +1,11 @@
 """Runs are written at their start and at their end, completely or not at all, and never change."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, insert, select
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
@@ -145,7 +145,7 @@ def test_a_run_that_never_started_does_not_end(records: Records) -> None:
 
 @both
 def test_a_run_of_an_unknown_lock_is_refused(records: Records) -> None:
-    with pytest.raises(UnknownNameError, match="has no lock sha256:00"):
+    with pytest.raises(UnknownNameError, match="unknown lock sha256:00"):
         records.start(start(lock=Digest("sha256:" + "0" * 64)))
 
 

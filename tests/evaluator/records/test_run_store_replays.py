@@ -2,19 +2,19 @@
 
 import io
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from safetensors import safe_open
 from safetensors.numpy import load, save
 from sqlalchemy import Engine, insert
 
-from benchlock.api.schemas.run_schemas import decode_recorded_run, encode_recorded_run
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
@@ -161,7 +161,7 @@ def test_equal_latencies_count_once_whatever_else_differs_in_the_samples(tmp_pat
     kept, sentences = drop_replays(examined)
     assert kept == tuple(examined[:2])
     assert len(sentences) == len(copies)
-    told = decode_recorded_run(encode_recorded_run(examined[2]))
+    told = msgspec.convert(msgspec.to_builtins(examined[2]), Run)
     assert is_replay(told, examined[0])
 
 

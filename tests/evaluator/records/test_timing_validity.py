@@ -1,9 +1,9 @@
 """LoadGen's own verdict on a run: its reason in words, and what no record may say of it."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import Validity, validity_of

@@ -1,9 +1,9 @@
 """What a record says of its calls: read as it was written, and not believed where it cannot be."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.evaluator.records.run_document import decode_run, encode_run
 from benchlock.evaluator.records.run_types import Run

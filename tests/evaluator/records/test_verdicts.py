@@ -1,18 +1,18 @@
 """Verdicts on reruns, and what may be compared: every reason for and against."""
 
-import dataclasses
 import re
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.records.prediction_agreement import Agreement, PredictionAgreement
+from benchlock.evaluator.records.prediction_agreement import PredictionAgreement
 from benchlock.evaluator.records.run_types import Outcome, Run, RunEnd
 from benchlock.evaluator.records.timing_validity import KEY, QUIET_HOST, calls_document
+from benchlock.evaluator.records.verdict_types import Agreement, Verdict
 from benchlock.evaluator.records.verdicts import (
     Sides,
-    Verdict,
     differing_processors,
     host_differences,
     judge,
@@ -34,7 +34,7 @@ from tests.support.evaluator.recorded import recorded as run
 
 
 def ended(*metrics: Metric) -> Run:
-    return run(end=dataclasses.replace(DONE, metrics=metrics))
+    return run(end=structs.replace(DONE, metrics=metrics))
 
 
 def agreed(agreement: Agreement | None = "bit-equal", top1: int = 0, top5: int = 0) -> PredictionAgreement:
@@ -47,10 +47,13 @@ def verdict(again: Run, found: PredictionAgreement | None = None, **equivalence:
 
 
 def test_bit_equal_predictions_and_equal_metrics_are_reproduced() -> None:
-    assert verdict(run()) == Verdict(
+    original, again = run(), run()
+    assert judge(original, again, agreed(), {}) == Verdict(
         "reproduced",
         ("the predictions of all 1000 samples are bit-equal",),
         ("latency_p50 was 2 ms, and is 2 ms (0.0%)",),
+        original.id,
+        again.id,
         "bit-equal",
     )
 
@@ -132,8 +135,7 @@ def several(seconds: float, runs: int = 6, **details: Any) -> tuple[Run, ...]:  
     """Runs whose median latency is about so many seconds."""
     values = (seconds * (1 + 0.001 * (number % 3)) for number in range(runs))
     ends = (
-        dataclasses.replace(DONE, metrics=(*METRICS[:2], metric("latency_p50", value)), details=details)
-        for value in values
+        structs.replace(DONE, metrics=(*METRICS[:2], metric("latency_p50", value)), details=details) for value in values
     )
     return tuple(run(end=end) for end in ends)
 
@@ -188,7 +190,7 @@ def test_an_undecided_verdict_says_how_many_runs_would_decide() -> None:
 
 
 def test_times_decide_nothing_on_hosts_that_are_not_comparable() -> None:
-    again = run(end=dataclasses.replace(DONE, metrics=(*METRICS[:2], metric("latency_p50", 0.004))), kernel="Linux 6.2")
+    again = run(end=structs.replace(DONE, metrics=(*METRICS[:2], metric("latency_p50", 0.004))), kernel="Linux 6.2")
     found = verdict(again, latency_p50=0.1)
     assert found.verdict == "reproduced"
     assert found.reported[-1] == "these times are not comparable: the host's kernel differs: Linux 6.1, Linux 6.2"
@@ -199,12 +201,12 @@ MAE = (metric("mae", 1.5), metric("latency_p50", 0.002))
 
 def regression(value: float, **host: Any) -> Run:  # noqa: ANN401 - facts of any type
     """A run of which the mean error is ``value``."""
-    return run(dataclasses.replace(DONE, metrics=(metric("mae", value), MAE[1])), **host)
+    return run(structs.replace(DONE, metrics=(metric("mae", value), MAE[1])), **host)
 
 
 def test_a_margin_is_of_a_metric_in_every_batch() -> None:
-    at = [dataclasses.replace(metric("throughput", value), batch=batch) for batch, value in ((1, 100.0), (8, 400.0))]
-    slower = [dataclasses.replace(one, value=one.value / 3) for one in at]
+    at = [structs.replace(metric("throughput", value), batch=batch) for batch, value in ((1, 100.0), (8, 400.0))]
+    slower = [structs.replace(one, value=one.value / 3) for one in at]
     before, after = ((ended(*METRICS[:2], *metrics),) * 6 for metrics in (at, slower))
     found = judge(before[0], after[0], agreed(), {"throughput": 0.1}, Sides(before, after))
     assert (found.verdict, len(found.reasons)) == ("not reproduced", 2)
@@ -258,7 +260,7 @@ def test_where_nothing_but_the_outcome_decides_that_is_said(found: PredictionAgr
 
 def test_times_of_a_disturbed_run_are_flagged() -> None:
     calls = calls_document(Calls(100, 6, "thread"))
-    disturbed = run(dataclasses.replace(DONE, details={KEY: calls}))
+    disturbed = run(structs.replace(DONE, details={KEY: calls}))
     found = verdict(disturbed)
     assert (found.verdict, found.reported[-1]) == (
         "reproduced",
@@ -268,7 +270,7 @@ def test_times_of_a_disturbed_run_are_flagged() -> None:
 
 def test_a_run_that_loadgen_calls_invalid_is_named_with_the_reason() -> None:
     told = {"valid": False, "results": {"early_stopping_met": False, "early_stopping_result": " * Only 70 queries."}}
-    invalid = run(dataclasses.replace(DONE, details={"loadgen": told}))
+    invalid = run(structs.replace(DONE, details={"loadgen": told}))
     found = verdict(invalid)
     assert found.verdict == "reproduced"
     assert found.reported[-1].startswith(f"LoadGen calls {invalid.id} INVALID: too few queries for its early stopping")
@@ -310,9 +312,7 @@ def test_processors_differ_in_model_or_flags(host: dict[str, Any], *, differ: bo
 
 def test_devices_are_processors_too() -> None:
     on_gpu = [
-        dataclasses.replace(
-            one, start=dataclasses.replace(one.start, platform={**one.start.platform, "device": "cuda12"})
-        )
+        structs.replace(one, start=structs.replace(one.start, platform={**one.start.platform, "device": "cuda12"}))
         for one in (run(accelerator="A"), run(accelerator="A"), run(accelerator="B"))
     ]
     assert differing_processors(run(), on_gpu[0])

@@ -60,7 +60,7 @@ def test_an_accelerator_comes_first_then_the_name(evaluation: Evaluation) -> Non
     assert choice.word == (
         "running on linux/amd64/cuda11; the lock also has"
         "\n  linux/amd64/cuda12: fits too"
-        "\n  linux/amd64/rocm6: no host is known to have the device rocm6"
+        "\n  linux/amd64/rocm6: the device rocm6 cannot be detected on a host"
         "\n  linux/amd64/cpu: fits too"
     )
 
@@ -69,12 +69,12 @@ def test_a_cpu_is_chosen_where_the_accelerator_lacks_something_and_it_is_said(ev
     asked = lock(evaluation, platform(device="cuda12"), platform(), accelerator={"count": 2, "driver": ">=560"})
     assert choose_platform(asked, HOST, driven=ALL).word == (
         "running on linux/amd64/cpu; the lock also has"
-        "\n  linux/amd64/cuda12: needs an NVIDIA accelerator, none found (nvidia-smi is not there)"
+        "\n  linux/amd64/cuda12: needs an NVIDIA accelerator; none found (nvidia-smi is not there)"
     )
     assert choose_platform(asked, FAST, driven=ALL).word == (
         "running on linux/amd64/cpu; the lock also has"
-        "\n  linux/amd64/cuda12: asks for 2 accelerators, this host has NVIDIA H200 NVL (140GiB); "
-        "asks for the driver >=560, this host has 550.54.15"
+        "\n  linux/amd64/cuda12: requires 2 accelerators; this host has NVIDIA H200 NVL (140GiB); "
+        "requires the driver >=560; this host has 550.54.15"
     )
 
 
@@ -100,7 +100,7 @@ def test_an_old_driver_is_refused_before_anything_starts(evaluation: Evaluation)
     old = HostFacts("linux", "amd64", 2, 4 * GIB, (Accelerator("NVIDIA T4", 15 * GIB, "470.256.02"),))
     with pytest.raises(UnavailableError) as caught:
         choose_platform(lock(evaluation, platform(device="cuda12")), old)
-    assert "cuda12: needs NVIDIA's driver 525.60.13 or newer, this host has 470.256.02" in caught.value.what
+    assert "cuda12: needs NVIDIA's driver 525.60.13 or newer; this host has 470.256.02" in caught.value.what
 
 
 def test_the_platform_of_the_original_run_comes_first(evaluation: Evaluation) -> None:
@@ -117,9 +117,9 @@ def test_where_none_fits_each_says_why(evaluation: Evaluation) -> None:
         choose_platform(lock(evaluation, *platforms, memory="64GiB"), HOST)
     assert caught.value.what == (
         "no platform of the lock fits this host:"
-        "\n  linux/amd64/cuda12: needs an NVIDIA accelerator, none found (nvidia-smi is not there); "
-        "asks for 64GiB of memory, this host has 4GiB"
-        "\n  linux/amd64/cpu: asks for 64GiB of memory, this host has 4GiB"
+        "\n  linux/amd64/cuda12: needs an NVIDIA accelerator; none found (nvidia-smi is not there); "
+        "requires 64GiB of memory; this host has 4GiB"
+        "\n  linux/amd64/cpu: requires 64GiB of memory; this host has 4GiB"
         "\n  linux/arm64/cpu: this host is linux/amd64"
     )
     assert caught.value.next_step

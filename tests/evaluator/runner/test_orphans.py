@@ -87,7 +87,7 @@ def test_a_claimed_folder_is_there_as_long_as_it_is_held(tmp_path: Path, records
     with claim_folder(tmp_path, run) as place:
         assert place.root == folder(tmp_path, run)
         (place.root / "file").touch()
-        assert sweep(records, None, tmp_path, now) == ()
+        assert sweep(records.unfinished(), records.finish, None, tmp_path, now) == ()
         assert (place.root / "file").exists()
     assert not place.root.exists()
 
@@ -102,19 +102,19 @@ def test_a_living_run_is_left_alone_and_a_dead_one_is_recorded(
     tmp_path: Path, records: Records, holder: tuple[RunId, "subprocess.Popen[str]"]
 ) -> None:
     run, held = holder
-    assert sweep(records, None, tmp_path, now) == ()
+    assert sweep(records.unfinished(), records.finish, None, tmp_path, now) == ()
     assert folder(tmp_path, run).exists()
     held.kill()
     held.wait()
-    assert sweep(records, None, tmp_path, now) == (run,)
+    assert sweep(records.unfinished(), records.finish, None, tmp_path, now) == (run,)
     assert outcome(records, run) == "abandoned"
     assert not folder(tmp_path, run).exists()
-    assert sweep(records, None, tmp_path, now) == ()
+    assert sweep(records.unfinished(), records.finish, None, tmp_path, now) == ()
 
 
 def test_a_run_without_a_folder_is_abandoned(tmp_path: Path, records: Records) -> None:
     earlier, later = started(records, back=5), started(records)
-    assert sweep(records, None, tmp_path, now) == (earlier, later)
+    assert sweep(records.unfinished(), records.finish, None, tmp_path, now) == (earlier, later)
     assert {outcome(records, run) for run in (earlier, later)} == {"abandoned"}
 
 
@@ -126,7 +126,7 @@ def test_a_folder_without_a_run_is_removed(tmp_path: Path, records: Records) -> 
     (folder(tmp_path, run) / "alive").touch()
     stranger = folder(tmp_path, new_run_id(now()))
     stranger.mkdir()
-    assert sweep(records, None, tmp_path, now) == ()
+    assert sweep(records.unfinished(), records.finish, None, tmp_path, now) == ()
     assert outcome(records, run) == "cancelled"
     assert list((tmp_path / "runs").iterdir()) == []
 
@@ -135,9 +135,9 @@ def test_without_an_engine_what_may_have_a_container_waits_for_one(tmp_path: Pat
     run = started(records)
     folder(tmp_path, run).mkdir(parents=True)
     (folder(tmp_path, run) / container_run.MARK).touch()
-    assert sweep(records, None, tmp_path, now) == (run,)
+    assert sweep(records.unfinished(), records.finish, None, tmp_path, now) == (run,)
     assert (folder(tmp_path, run) / container_run.MARK).exists()
-    assert sweep(records, None, tmp_path, now) == ()
+    assert sweep(records.unfinished(), records.finish, None, tmp_path, now) == ()
 
 
 def test_the_process_of_an_abandoned_run_is_ended(tmp_path: Path, records: Records) -> None:
@@ -145,7 +145,7 @@ def test_the_process_of_an_abandoned_run_is_ended(tmp_path: Path, records: Recor
     folder(tmp_path, run).mkdir(parents=True)
     left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     (folder(tmp_path, run) / process_run.MARK).write_text(f"{left.pid} {birth(left.pid)}")
-    assert sweep(records, None, tmp_path, now) == (run,)
+    assert sweep(records.unfinished(), records.finish, None, tmp_path, now) == (run,)
     assert left.wait(60) == -9
 
 
@@ -153,5 +153,5 @@ def test_two_sweeps_at_once_record_one_end(tmp_path: Path, records: Records) -> 
     run = started(records)
     folder(tmp_path, run).mkdir(parents=True)
     (folder(tmp_path, run) / "alive").touch()
-    found = [sweep(records, None, tmp_path, now) for _ in range(2)]
+    found = [sweep(records.unfinished(), records.finish, None, tmp_path, now) for _ in range(2)]
     assert found == [(run,), ()]

@@ -1,14 +1,13 @@
 """Equivalent, different or undecided: every answer, with and without a margin, with and without a control."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED
-from benchlock.evaluator.statistics.equivalence import Ratio, judge, judge_quality, ratio
-from benchlock.evaluator.statistics.metric_types import Interval, Metric
-from benchlock.evaluator.statistics.paired_tests import PairedTest, PairedTests, compare_decisions
+from benchlock.evaluator.statistics.equivalence import judge, judge_quality, ratio
+from benchlock.evaluator.statistics.metric_types import Interval, Metric, PairedTest, Ratio
+from benchlock.evaluator.statistics.paired_tests import PairedTests, compare_decisions
 
 QUIET = Ratio(1.001, Interval(0.995, 1.007), Interval(0.996, 1.006), 6, paired=True)
 LOUD = Ratio(1.01, Interval(0.90, 1.13), Interval(0.92, 1.11), 6, paired=True)

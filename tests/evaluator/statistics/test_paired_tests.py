@@ -1,20 +1,20 @@
 """Two models on the same samples: exact tests against sums of others, and how often they are wrong."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import comb
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 
 from benchlock.evaluator.harness.quality.detection import evaluate
 from benchlock.evaluator.statistics import paired_tests
 from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED
-from benchlock.evaluator.statistics.metric_types import Interval
-from benchlock.evaluator.statistics.paired_tests import PairedTest, adjust, compare_decisions, compare_measures
+from benchlock.evaluator.statistics.metric_types import Interval, PairedTest
+from benchlock.evaluator.statistics.paired_tests import adjust, compare_decisions, compare_measures
 from benchlock.evaluator.statistics.quality_metrics import estimate_quality
 from tests.support.evaluator.boxes import Drawn, detections_of
 

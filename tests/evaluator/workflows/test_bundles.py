@@ -1,14 +1,15 @@
 """What a bundle brings is checked before anything of it is visible; it changes nothing that is here."""
 
+import dataclasses
 import io
 import json
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, select
 
 from benchlock.artifacts.blob_store import BlobStore, verify
@@ -291,7 +292,7 @@ def test_a_taken_name_keeps_its_content(original: Bundled, bundle: Path, registr
     found = registry.take(bundle)
     assert found.changed
     assert list(found.artifacts.kept_out) == [taken.reference]
-    assert "is published with other content" in found.artifacts.kept_out[taken.reference]
+    assert "is already published with different content" in found.artifacts.kept_out[taken.reference]
     assert registry.catalogue.get(taken.reference).digest == taken.digest
     verify(registry.store, original.lock.framework.digest, name="the manifest that the lock names")
     assert registry.gc() == 0
@@ -373,7 +374,7 @@ def test_a_run_of_this_registry_is_not_imported(
 
 def test_a_run_without_an_end_is_no_bundle(original: Bundled, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="has not ended"):
-        replace(original, run=Run(original.run.start, None)).create(tmp_path / "bundle.tar")
+        dataclasses.replace(original, run=Run(original.run.start, None)).create(tmp_path / "bundle.tar")
 
 
 # What is refused
@@ -474,8 +475,8 @@ def swapped_kinds(document: Document) -> None:
 
 DISHONEST: dict[str, tuple[Change, str]] = {
     "a lock that was edited": (edited_lock, "was changed after it was locked"),
-    "a size of the lock": (relocked(lambda lock: lock["harness"].update(size=1)), "and the lock says 1"),
-    "a size of a tree": (relocked(lambda lock: lock["dataset"]["files"][-1].update(size=1)), "1 are written down"),
+    "a size of the lock": (relocked(lambda lock: lock["harness"].update(size=1)), "but the lock states 1"),
+    "a size of a tree": (relocked(lambda lock: lock["dataset"]["files"][-1].update(size=1)), "1 are stated"),
     "another name": (relocked(lambda lock: lock["model"].update(name="other")), "disagree"),
     "files under each other's names": (relocked(swapped_files), "disagree"),
     "another Python": (
@@ -503,17 +504,17 @@ DISHONEST: dict[str, tuple[Change, str]] = {
         rerun(lambda run: run["end"]["metrics"][-1].update(name="top5")),
         "the metric top5",
     ),
-    "a size in the record": (rerun(lambda run: run["end"]["blobs"]["samples"].update(size=1)), "the lock says 1"),
+    "a size in the record": (rerun(lambda run: run["end"]["blobs"]["samples"].update(size=1)), "the lock states 1"),
 }  # fmt: skip
 
 FUTURE = "2026-11-22T12:00:00.000001Z"
 MALFORMED: dict[str, tuple[Change, str]] = {
-    "a lock of a newer major schema": (newer_lock, "only 1.x is understood"),
+    "a lock of a newer major schema": (newer_lock, "only 1.x is supported"),
     "a lock that is no text": (lambda files: with_root(files, 0, b"\xff\xfe"), "not UTF-8"),
-    "a lock that is no lock": (lambda files: with_root(files, 0, b"a lock"), "no TOML"),
-    "a lock that is too large": (lambda files: with_root(files, 0, bytes(65 << 20)), "the most that it may have"),
-    "a blob that the lock does not name": (extra(0), "which nothing in it names"),
-    "a blob that the run does not name": (extra(1), "which nothing in it names"),
+    "a lock that is no lock": (lambda files: with_root(files, 0, b"a lock"), "invalid TOML"),
+    "a lock that is too large": (lambda files: with_root(files, 0, bytes(65 << 20)), "; the limit is"),
+    "a blob that the lock does not name": (extra(0), "which nothing in it references"),
+    "a blob that the run does not name": (extra(1), "which nothing in it references"),
     "two locks": (two_locks, "does not bring one lock"),
     "no lock": (no_lock, "does not bring one lock"),
     "a record that is no JSON": (lambda files: with_root(files, 1, b"record"), "no record of a run"),

@@ -1,10 +1,10 @@
 """Answers at chance are warned of; those of a model that is weak, but learned something, are not."""
 
 import io
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from safetensors.numpy import save
 
 from benchlock.api.cli.run_history_commands import answer_document, print_answer

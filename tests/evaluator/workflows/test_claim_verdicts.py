@@ -1,10 +1,10 @@
 """What a run says of its model's claims: every answer, for figures of quality and of time."""
 
 import io
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.evaluator.records.timing_validity import KEY, QUIET_HOST, calls_document

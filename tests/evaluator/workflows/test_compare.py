@@ -1,6 +1,5 @@
 """Locks compared by their runs: by turns with a control, or by runs that exist; and what is refused."""
 
-import dataclasses
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.records.run_types import Run
@@ -49,7 +49,7 @@ DRIFT = (1.00, 1.10, 1.21, 1.05, 1.15, 1.02)
 def timed(lock: Lock, seconds: float, part_of: Mapping[str, Any] | None = None, top1: float = 0.75) -> Run:
     details = {} if part_of is None else {"part_of": dict(part_of)}
     metrics = (metric("top1", top1), metric("latency_p50", seconds))
-    return recorded(dataclasses.replace(DONE, metrics=metrics, details=details), lock=lock.id)
+    return recorded(structs.replace(DONE, metrics=metrics, details=details), lock=lock.id)
 
 
 class Bench:
@@ -62,7 +62,7 @@ class Bench:
     def once(self, lock: Lock, part_of: Mapping[str, Any]) -> Run:
         self.order.append((part_of["round"], lock.model.name, part_of["control"]))
         if len(self.order) == self.fails_at:
-            broken = dataclasses.replace(DONE, outcome="failed", failure_class="crash", failure_message="broken")
+            broken = structs.replace(DONE, outcome="failed", failure_class="crash", failure_message="broken")
             return recorded(broken, lock=lock.id)
         seconds = 0.001 * DRIFT[part_of["round"] - 1] * (1.0 if lock.id == A.id else SLOW_SECOND_LOCK)
         if part_of["control"]:
@@ -129,7 +129,7 @@ def test_rounds_with_unusable_times_are_left_out(bench: Bench) -> None:
         if part_of["round"] != 2 or part_of["control"] or lock.id == A.id:
             return made
         assert made.end is not None
-        return dataclasses.replace(made, end=dataclasses.replace(made.end, details={**made.end.details, **flagged}))
+        return structs.replace(made, end=structs.replace(made.end, details={**made.end.details, **flagged}))
 
     assert finding(interleave([A, B], once, 6, {})).ratio.n == 5
 
@@ -140,7 +140,7 @@ def test_runs_with_unusable_times_are_counted_and_not_listed(bench: Bench) -> No
     def once(lock: Lock, part_of: Mapping[str, Any]) -> Run:
         made = bench.once(lock, part_of)
         assert made.end is not None
-        return dataclasses.replace(made, end=dataclasses.replace(made.end, details={**made.end.details, **flagged}))
+        return structs.replace(made, end=structs.replace(made.end, details={**made.end.details, **flagged}))
 
     reason = finding(interleave([A, B], once, 6, {})).reason
     assert reason.endswith(f"12 of 12 runs have unusable times; next: {QUIET_HOST}")
@@ -156,7 +156,7 @@ def test_the_rate_of_arrival_is_no_property_of_a_model() -> None:
 
     def once(lock: Lock, part_of: Mapping[str, Any]) -> Run:
         metrics = (metric("throughput", 100.0),)
-        return recorded(dataclasses.replace(DONE, metrics=metrics, details={"part_of": dict(part_of)}), lock=lock.id)
+        return recorded(structs.replace(DONE, metrics=metrics, details={"part_of": dict(part_of)}), lock=lock.id)
 
     found = finding(interleave(locks, once, 6, {"throughput": 0.1}), "throughput")
     assert (found.answer, found.margin) == ("undecided", 0.1)
@@ -227,8 +227,8 @@ def test_runs_that_did_not_take_turns_are_grouped_by_their_lock() -> None:
 
 def test_a_margin_is_of_a_metric_in_every_batch() -> None:
     def swept(lock: Lock, rate: float, part_of: Mapping[str, Any]) -> Run:
-        rates = tuple(dataclasses.replace(metric("throughput", rate * n), batch=n) for n in (1, 8))
-        return recorded(dataclasses.replace(DONE, metrics=rates, details={"part_of": dict(part_of)}), lock=lock.id)
+        rates = tuple(structs.replace(metric("throughput", rate * n), batch=n) for n in (1, 8))
+        return recorded(structs.replace(DONE, metrics=rates, details={"part_of": dict(part_of)}), lock=lock.id)
 
     rates = {A.id: 100.0, B.id: 60.0}
     found = interleave([A, B], lambda lock, part_of: swept(lock, rates[lock.id], part_of), 3, {"throughput": 0.05})
@@ -307,7 +307,7 @@ def test_quality_that_varies_from_run_to_run_is_judged_as_times_are() -> None:
 
 
 def test_a_metric_of_one_lock_alone_is_not_compared() -> None:
-    bare = recorded(dataclasses.replace(DONE, metrics=(metric("latency_p50", 0.001),)), lock=B.id)
+    bare = recorded(structs.replace(DONE, metrics=(metric("latency_p50", 0.001),)), lock=B.id)
     found = compare_runs([(A, timed(A, 0.001)), (B, bare)])
     assert [one.metric for one in found.findings[0][1]] == ["latency_p50"]
 
@@ -317,7 +317,7 @@ def test_a_metric_of_one_lock_alone_is_not_compared() -> None:
     [{"kind": "repetition", "number": 1, "most": 3, "until": {}}, "much", {"kind": "comparison"}, None],
 )
 def test_a_record_that_says_nothing_of_a_comparison_is_of_none(part_of: Any) -> None:  # noqa: ANN401 - whatever it says
-    run = recorded(dataclasses.replace(DONE, details={"part_of": part_of}), lock=A.id)
+    run = recorded(structs.replace(DONE, details={"part_of": part_of}), lock=A.id)
     assert not compare_runs([(A, run), (B, timed(B, 0.001))]).interleaved
 
 

@@ -1,10 +1,10 @@
 """Repeating until figures are known closely enough: when it stops, and what it says where it is not so."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import Run
@@ -23,8 +23,8 @@ def runs_of(*values: float | None) -> tuple[Callable[[Mapping[str, Any]], Run], 
         told.append(part_of)
         value = values[len(told) - 1]
         if value is None:
-            return recorded(dataclasses.replace(DONE, outcome="failed", failure_class="load", failure_message="broken"))
-        return recorded(dataclasses.replace(DONE, metrics=(metric("top1", 0.75), metric("latency_p50", value))))
+            return recorded(structs.replace(DONE, outcome="failed", failure_class="load", failure_message="broken"))
+        return recorded(structs.replace(DONE, metrics=(metric("top1", 0.75), metric("latency_p50", value))))
 
     return once, told
 
@@ -58,8 +58,8 @@ def test_what_is_self_reported_does_not_end_it() -> None:
     def reported(part_of: Mapping[str, Any]) -> Run:
         run = once(part_of)
         assert run.end is not None
-        metrics = tuple(dataclasses.replace(one, self_reported=one.name == "latency_p50") for one in run.end.metrics)
-        return dataclasses.replace(run, end=dataclasses.replace(run.end, metrics=metrics))
+        metrics = tuple(structs.replace(one, self_reported=one.name == "latency_p50") for one in run.end.metrics)
+        return structs.replace(run, end=structs.replace(run.end, metrics=metrics))
 
     found = repeat(reported, {"latency_p50": 0.5}, 9)
     assert (len(told), found.narrow) == (9, False)

@@ -1,6 +1,5 @@
 """A lock that was run again: the run to compare with, and a verdict on predictions as they are kept."""
 
-import dataclasses
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 from safetensors.numpy import save_file
 from sqlalchemy import Engine, insert, text
 
@@ -63,7 +63,7 @@ def predicted(store: LocalStore, folder: Path, scores: np.ndarray | None, **host
         save_file({"scores": scores}, folder / "predictions")
         blobs[PREDICTIONS] = store.put_file(folder / "predictions")
     metrics = (metric("top1", 0.5, n=2),)
-    return recorded(dataclasses.replace(DONE, metrics=metrics, blobs=blobs), lock=LOCK.id, **host)
+    return recorded(structs.replace(DONE, metrics=metrics, blobs=blobs), lock=LOCK.id, **host)
 
 
 MOVED = SCORES + np.float32(1e-6)
@@ -120,7 +120,7 @@ def records(database: Engine) -> Records:
 
 def kept(records: Records, minutes: int, outcome: Outcome) -> Run:
     at = NOON + timedelta(minutes=minutes)
-    start = dataclasses.replace(recorded(lock=LOCK.id).start, id=new_run_id(at), started_at=at)
+    start = structs.replace(recorded(lock=LOCK.id).start, id=new_run_id(at), started_at=at)
     records.start(start)
     named = {"packages": {"numpy": "2"}, "timings": {"run": 1.0}, "blobs": {"result": Descriptor(LOCK.id, 1)}}
     end = RunEnd(outcome=outcome, ended_at=at + timedelta(minutes=1), **named)  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ class Contradicted(Records):
 
     def get(self, run: RunId) -> Run:
         status = EvidenceStatus("contradicted" if run in self.contradicted else "verified", ("top1 differs",))
-        return dataclasses.replace(super().get(run), evidence=status)
+        return structs.replace(super().get(run), evidence=status)
 
 
 def test_damaged_and_contradicted_runs_are_skipped_and_named(records: Records, database: Engine) -> None:
@@ -195,7 +195,7 @@ def test_a_lock_without_a_done_run_has_nothing_to_be_held_against(records: Recor
 def timed(records: Records, lock: Lock, minutes: int, part_of: Mapping[str, Any] | None = None) -> Run:
     """A run that is kept, of a lock that states an equivalence."""
     at = NOON + timedelta(minutes=minutes)
-    start = dataclasses.replace(recorded(lock=lock.id).start, id=new_run_id(at), started_at=at)
+    start = structs.replace(recorded(lock=lock.id).start, id=new_run_id(at), started_at=at)
     records.start(start)
     named = {"packages": {"numpy": "2"}, "timings": {"run": 1.0}, "blobs": {"result": Descriptor(lock.id, 1)}}
     details = {} if part_of is None else {"part_of": dict(part_of)}
@@ -317,7 +317,7 @@ def test_a_request_without_an_equivalence_compares_two_runs(records: Records) ->
 
 def test_a_rerun_ends_at_a_run_that_is_not_done_or_on_another_host() -> None:
     original = recorded(lock=LOCK.id)
-    failed = dataclasses.replace(DONE, outcome="failed", failure_class="load", failure_message="broken", metrics=())
+    failed = structs.replace(DONE, outcome="failed", failure_class="load", failure_message="broken", metrics=())
     for last in (recorded(failed, lock=LOCK.id), recorded(lock=LOCK.id, kernel="Linux 7")):
         following = iter([recorded(lock=LOCK.id), last, recorded(lock=LOCK.id)])
         assert len(repeat_rerun(original, lambda _, following=following: next(following), 3)) == 2  # type: ignore[misc]
@@ -340,9 +340,7 @@ def test_a_rerun_of_a_server_does_not_judge_its_throughput(store: LocalStore) ->
     asked = {"scenario": scenario, "metrics": ["throughput"], "equivalence": {"throughput": 0.1}}
     lock = variant({"request": asked}).lock
     before, after = (
-        tuple(
-            recorded(dataclasses.replace(DONE, metrics=(metric("throughput", rate),)), lock=lock.id) for _ in range(6)
-        )
+        tuple(recorded(structs.replace(DONE, metrics=(metric("throughput", rate),)), lock=lock.id) for _ in range(6))
         for rate in (100.0, 200.0)
     )
     found = judge_rerun(lock, before[0], after[0], store, Sides(before, after))

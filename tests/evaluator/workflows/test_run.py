@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import sqlalchemy
+from msgspec import structs
 from sqlalchemy import insert
 
 from benchlock.artifacts.digest import Digest, to_hex
@@ -263,17 +264,17 @@ def test_a_killed_runner_leaves_an_abandoned_run(
     runner = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
     name = _wait_for(lambda: bench.leftovers() and (bench.home / "runs" / bench.leftovers()[0] / "container").exists())
     assert name
-    assert sweep(bench.records, engine, bench.home, now) == ()  # it lives
+    assert sweep(bench.records.unfinished(), bench.records.finish, engine, bench.home, now) == ()  # it lives
     runner.kill()
     runner.wait()
     (found,) = bench.records.unfinished()
-    assert sweep(bench.records, engine, bench.home, now) == (found.id,)
+    assert sweep(bench.records.unfinished(), bench.records.finish, engine, bench.home, now) == (found.id,)
     run = bench.only()
     assert run.end is not None
     assert run.end.outcome == "abandoned"
     assert engine.remove(run.id) == 0
     assert bench.leftovers() == []
-    assert sweep(bench.records, engine, bench.home, now) == ()
+    assert sweep(bench.records.unfinished(), bench.records.finish, engine, bench.home, now) == ()
 
 
 def _wait_for(holds: Callable[[], object]) -> bool:
@@ -319,7 +320,7 @@ def test_a_run_needs_its_own_platform_alone(bench: Bench, bare: Evaluation) -> N
     assert (run.start.platform_name, bench.said) == ("linux/amd64/cpu", [])
     bench.runner(None).run(lock, isolation="process", original=run)
     assert bench.said == []
-    start = dataclasses.replace(run.start, platform={**run.start.platform, "arch": "arm64"})
+    start = structs.replace(run.start, platform={**run.start.platform, "arch": "arm64"})
     bench.runner(None).run(lock, isolation="process", original=Run(start, run.end))
     assert bench.said == [
         "running on linux/amd64/cpu; the lock also has\n  linux/arm64/cpu: this host is linux/amd64",

@@ -2,12 +2,12 @@
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 from safetensors import safe_open
 from safetensors.numpy import save_file
 

@@ -28,7 +28,7 @@ def test_no_two_tokens_are_alike() -> None:
 @pytest.mark.parametrize("place", [0, 9, 10, 30, 52, 53, 58])
 def test_a_letter_that_is_another_is_found(place: int) -> None:
     letter = "a" if ONE.text[place] != "a" else "b"
-    with pytest.raises(UnauthorizedError, match="is none"):
+    with pytest.raises(UnauthorizedError, match="malformed token"):
         parse_secret(ONE.text[:place] + letter + ONE.text[place + 1 :])
 
 

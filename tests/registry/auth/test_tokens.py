@@ -112,7 +112,7 @@ def test_a_token_that_ended_is_not_rotated(tokens: Tokens, standing: Standing) -
 
 @pytest.mark.databases
 def test_what_is_unknown_cannot_be_revoked(tokens: Tokens) -> None:
-    with pytest.raises(UnknownNameError, match="there is no token/"):
+    with pytest.raises(UnknownNameError, match="unknown token/"):
         tokens.revoke(TokenId("token/" + "0" * 26))
 
 
@@ -145,7 +145,7 @@ def test_a_name_is_a_word(tokens: Tokens, name: str) -> None:
 
 @pytest.mark.parametrize("lifetime", ["366d", "999999d", "8761h"])
 def test_no_token_lives_longer_than_a_year(tokens: Tokens, lifetime: str) -> None:
-    with pytest.raises(InvalidInputError, match="365 days at most"):
+    with pytest.raises(InvalidInputError, match="to 365 days"):
         tokens.create("ci", READ, parse_lifetime(lifetime))
 
 
@@ -156,5 +156,5 @@ def test_a_lifetime_is_read(text: str, days: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0d", "d", "1", "-1d", "1.5d", "1w", "1d ", "0" * 99])
 def test_what_is_no_lifetime_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="is no lifetime"):
+    with pytest.raises(InvalidInputError, match="invalid lifetime"):
         parse_lifetime(text)

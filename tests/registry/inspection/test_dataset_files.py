@@ -44,16 +44,16 @@ files: [{path: test.npz, source: test.npz}]
         (arrays(x=np.array(["a", "b", "c"]), y=np.array(["a", "b", "c"])), ""),
         (
             arrays(x=np.zeros((3, 8)), y=np.zeros(3, complex)),
-            "the array 'y' of test.npz is of '<c16', which is no label",
+            "the array 'y' of test.npz has the type '<c16', which is not valid for labels",
         ),
-        (arrays(x=np.zeros(3, "datetime64[s]"), y=np.zeros(3)), "where numbers or texts are expected"),
+        (arrays(x=np.zeros(3, "datetime64[s]"), y=np.zeros(3)), "numbers or texts are expected"),
         (arrays(x=np.array(3), y=np.zeros(3)), "the array 'x' of test.npz has no axis of samples"),
         (arrays(x=np.zeros((4, 8)), y=np.zeros(4)), "has 4 samples, not 3"),
         (arrays(x=np.zeros((3, 8)), y=np.zeros(4)), "differ in their number of samples: x 3, y 4"),
         (arrays(x=np.zeros((3, 8))), "has no array 'y'"),
-        (arrays(x=np.array([Attack()] * 3, object), y=np.zeros(3)), "of objects, which are a pickle and execute code"),
-        (b"no archive", "is no npz file"),
-        (b"<!DOCTYPE html>", "is no npz file: it is an HTML or XML page"),
+        (arrays(x=np.array([Attack()] * 3, object), y=np.zeros(3)), "contains objects, a pickle that executes code"),
+        (b"no archive", "is not a valid npz file"),
+        (b"<!DOCTYPE html>", "is not a valid npz file: it is an HTML or XML page"),
     ],
 )
 def test_arrays_are_counted_and_hold_no_objects(
@@ -70,12 +70,12 @@ def test_arrays_are_counted_and_hold_no_objects(
         (b'{"x": 1, "y": 2}\n\n{"x": 1, "y": 2}\n{"x": 1, "y": 2}', ""),
         (b'{"x": 1, "y": 2}\n', "has 1 sample, not 3"),
         (b'{"x": 1}\n', "line 1 has no 'y'"),
-        (b'{"x": null, "y": 2}\n', "line 1: 'x' is no text, number or list of numbers"),
-        (b'{"x": "a", "y": "cat"}\n', "line 1: 'cat' is neither an index nor a name out of the labels, nor a number"),
+        (b'{"x": null, "y": 2}\n', "line 1: 'x' is not a text, number or list of numbers"),
+        (b'{"x": "a", "y": "cat"}\n', "line 1: 'cat' is neither an index nor a name of the labels, and not a number"),
         (b'{"x": "a", "y": {}}\n', "line 1: {} is neither"),
-        (b'{"x": "a", "y": null}\n{"x": "a", "y": 1}\n', "line 2: some samples have a label, and some have none"),
+        (b'{"x": "a", "y": null}\n{"x": "a", "y": 1}\n', "line 2: some samples have a label and some do not"),
         (b'{"x": "a", "y": [[0, 1]]}\n{"x": [1], "y": 1.5}\n{"x": 2, "y": "7"}', ""),
-        (b"{\n", "line 1 is no JSON"),
+        (b"{\n", "line 1 is not valid JSON"),
         (b"\x1f\x8bbroken", "cannot be unpacked"),
     ],
 )
@@ -102,12 +102,15 @@ def table(rows: int = 3, **columns: object) -> bytes:
         (table(), ""),
         (table(4), "has 4 samples, not 3"),
         (table(x=[[1], [2], [3]]), "test.parquet has no column 'x.bytes'"),
-        (table(y=[{"a": 1}, {"a": 2}, {"a": 3}]), "the column 'y' of test.parquet has parts"),
-        (table()[:-1], "is no parquet file: its end is missing"),
-        (b"PAR1" + b"\xff" * 40 + struct.pack("<I", 40) + b"PAR1", "is no parquet file"),
-        (b"PAR1" + b"\x19" * 3000 + struct.pack("<I", 3000) + b"PAR1", "is no parquet file: its footer is too deep"),
-        (b"PAR1" + b"\x19\xfc" * 20 + struct.pack("<I", 40) + b"PAR1", "is no parquet file"),
-        (b"", "is no parquet file: it does not begin as one"),
+        (table(y=[{"a": 1}, {"a": 2}, {"a": 3}]), "the column 'y' of test.parquet is nested"),
+        (table()[:-1], "is not a valid parquet file: its end is missing"),
+        (b"PAR1" + b"\xff" * 40 + struct.pack("<I", 40) + b"PAR1", "is not a valid parquet file"),
+        (
+            b"PAR1" + b"\x19" * 3000 + struct.pack("<I", 3000) + b"PAR1",
+            "is not a valid parquet file: its footer is nested too deep",
+        ),
+        (b"PAR1" + b"\x19\xfc" * 20 + struct.pack("<I", 40) + b"PAR1", "is not a valid parquet file"),
+        (b"", "is not a valid parquet file: its first bytes do not match"),
     ],
 )
 def test_rows_and_columns_are_read_from_the_footer(
@@ -146,9 +149,9 @@ files: [{path: instances.json, source: instances.json}, {path: val/, source: val
     [
         (["1.jpg", "2.jpg"], 1, []),
         (["1.jpg"], 1, ["has 1 sample, not 2"]),
-        (["1.jpg", "gone.jpg"], 1, ["val/gone.jpg is none of the files"]),
+        (["1.jpg", "gone.jpg"], 1, ["val/gone.jpg is not in files"]),
         (["../instances.json", "/etc/passwd"], 1, ["has a part . or ..", "is absolute"]),
-        (["1.jpg", "2.jpg"], 9, ["an annotation is of the image 9"]),
+        (["1.jpg", "2.jpg"], 9, ["an annotation references the image 9"]),
     ],
 )
 def test_pictures_of_annotations_are_files(
@@ -168,11 +171,11 @@ def test_pictures_of_annotations_are_files(
     ("annotation", "labels", "words"),
     [
         ({}, "Face \ncar\n", ""),
-        ({"category_id": 4}, None, "an annotation is of the category 4, which is not listed"),
-        ({"bbox": [1, 2, 3]}, None, "an annotation has the box [1.0, 2.0, 3.0]"),
-        ({"bbox": [1, 2, -3, 4]}, None, "an annotation has the box"),
-        ({"bbox": "none"}, None, "holds no annotations of COCO's"),
-        ({}, "car\n", "the category 'face' is no name out of the labels"),
+        ({"category_id": 4}, None, "an annotation references the category 4, which is not listed"),
+        ({"bbox": [1, 2, 3]}, None, "invalid box [1.0, 2.0, 3.0] in an annotation"),
+        ({"bbox": [1, 2, -3, 4]}, None, "invalid box"),
+        ({"bbox": "none"}, None, "is not a valid COCO annotation file"),
+        ({}, "car\n", "the category 'face' is not a name of the labels"),
     ],
 )
 def test_annotations_are_boxes_of_categories(
@@ -197,7 +200,7 @@ def test_annotations_whose_compression_is_damaged_are_told_as_such(author: Autho
     damaged = gzip.compress(b'{"images": []}')[:10] + b"\xff" * 30
     files = {"instances.json": damaged, "val/1.jpg": b"1", "val/2.jpg": b"2"}
     (found,) = problems_of(author, catalogue, COCO, files)
-    assert "holds no annotations of COCO's: Error -3 while decompressing" in found
+    assert "is not a valid COCO annotation file: Error -3 while decompressing" in found
 
 
 def test_arrays_whose_compression_is_damaged_are_told_as_such() -> None:
@@ -223,19 +226,19 @@ WAV = b"RIFF\0\0\0\0WAVEfmt "
     ("form", "rows", "words"),
     [
         ("wav-index", ["path,label", "d/a.wav,1.5", "d/b.wav,-2"], []),
-        ("wav-index", ["path,label", "d/a.wav,1", "d/c.png,2"], ["d/c.png is no WAV file"]),
+        ("wav-index", ["path,label", "d/a.wav,1", "d/c.png,2"], ["d/c.png is not a WAV file"]),
         ("image-index", ["path,mask", "d/a.wav,d/c.png", "d/b.wav,d/c.png"], []),
-        ("image-index", ["path,mask", "d/a.wav,d/c.png", "d/b.wav,d/e.png"], ["d/e.png is none of the files"]),
-        ("image-index", ["path,mask", "d/a.wav,d/c.png", "d/b.wav,"], ["some samples have a mask, and some have none"]),
-        ("image-index", ["path", " d/a.wav", "d/b.wav "], [" d/a.wav is none", "d/b.wav  is none of the files"]),
+        ("image-index", ["path,mask", "d/a.wav,d/c.png", "d/b.wav,d/e.png"], ["d/e.png is not in files"]),
+        ("image-index", ["path,mask", "d/a.wav,d/c.png", "d/b.wav,"], ["some samples have a mask and some do not"]),
+        ("image-index", ["path", " d/a.wav", "d/b.wav "], [" d/a.wav is not in", "d/b.wav  is not in files"]),
         ("image-index", ["path,mask", "d/a.wav, d/c.png", "d/b.wav,d/c.png "], []),
         ("image-index", ["path,label", "d/a.wav,inf", "d/b.wav,1"], ["'inf' is neither an index nor a name"]),
         (
             "image-index",
             ["path, Label", "d/a.wav,1", "d/b.wav,1"],
-            ["i.csv has a column ' Label', which nothing reads"],
+            ["i.csv has an unknown column ' Label'"],
         ),
-        ("image-index", ["path,lable", "d/a.wav,1", "d/b.wav,1"], ["i.csv has a column 'lable', which nothing reads"]),
+        ("image-index", ["path,lable", "d/a.wav,1", "d/b.wav,1"], ["i.csv has an unknown column 'lable'"]),
         ("image-index", ["path,part,batch,task", "d/a.wav,1,2,3", "d/b.wav,1,2,3"], []),
         ("image-index", ["path,label,label2", "d/a.wav,1,2", "d/b.wav,1,2"], []),
     ],
@@ -252,6 +255,6 @@ def test_an_index_names_files_and_labels_of_every_sort(
 def test_lines_of_an_index_are_told_one_by_one_up_to_a_number(author: Author, catalogue: Catalogue) -> None:
     rows = "".join(f"images/{number}.png,dog\n" for number in range(30))
     found = problems_of(author, catalogue, DATASET, PICTURES | {"index.csv": f"path,label\n{rows}".encode()})
-    assert found[0] == "images/0.png is none of the files"
+    assert found[0] == "images/0.png is not in files"
     assert found[-2:] == ["10 more lines of index.csv are wrong", "the split has 30 samples, not 3"]
     assert len(found) == 22

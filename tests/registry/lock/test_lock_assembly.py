@@ -50,14 +50,14 @@ def test_a_finished_image_is_locked_by_its_configuration_and_layers() -> None:
 
 def test_a_finished_image_of_another_architecture_is_refused() -> None:
     crossed = shelf(image_text=FINISHED.replace("arch: amd64", "arch: arm64"))
-    with pytest.raises(InvalidInputError, match="is made for linux/amd64, and its manifest says linux/arm64"):
+    with pytest.raises(InvalidInputError, match="is built for linux/amd64, but its manifest states linux/arm64"):
         crossed.lock(request(hardware="{}"))
 
 
 def test_a_finished_image_in_place_of_wheels_is_one_change() -> None:
     built, finished = (shelf(image_text=text).lock(request()).image for text in (IMAGE, FINISHED))
     (change,) = find_platform_changes(built, finished)
-    said = f"linux/amd64/cpu: python 3.11 → 3.12; made of wheels → the finished image {FINISHED_REFERENCE}"
+    said = f"linux/amd64/cpu: python 3.11 → 3.12; built from wheels → the finished image {FINISHED_REFERENCE}"
     assert change == said
     assert [*find_platform_changes(finished, finished)] == []
 
@@ -88,7 +88,7 @@ def test_another_request_is_another_lock_and_the_same_the_same() -> None:
         ({"dataset": "{name: digits, version: '*', split: tset}"}, "no split 'tset'"),
         ({"dataset": "{name: digits, version: '*', split: bare}"}, "needs labels"),
         ({"metrics": "[miou]"}, "miou"),
-        ({"trace": "full"}, "trace: full is not built yet"),
+        ({"trace": "full"}, "trace: full is not supported yet"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(replaced: dict[str, str], words: str) -> None:
@@ -103,9 +103,9 @@ def test_an_unlabelled_split_can_be_timed() -> None:
 
 def test_the_wheels_must_be_those_of_the_image() -> None:
     for other, words in (
-        (PYLOCK.replace(b"wheels/onnx", b"elsewhere/onnx"), "is none of the image's files"),
+        (PYLOCK.replace(b"wheels/onnx", b"elsewhere/onnx"), "is not in the image's files"),
         (re.sub(rb'sha256 = "\w+"', b'sha256 = "%s"' % (b"0" * 64), PYLOCK), "disagree about the digest"),
-        (b"nothing", "no lock of wheels"),
+        (b"nothing", "not a valid wheels lock"),
     ):
         with pytest.raises(InvalidInputError, match=words):
             shelf(files={"image": {"amd64/pylock.toml": other}}).lock(request())
@@ -164,7 +164,7 @@ class TestCheck:
         ("replaced", "words"),
         [
             ({"seed": "8"}, "seed was 7, is 8"),
-            ({"model": "{name: digits, version: '>=1.1'}"}, "no version of model/digits"),
+            ({"model": "{name: digits, version: '>=1.1'}"}, "no available version of model/digits"),
             ({"model": "{name: digit, version: '^1.0'}"}, "no model/digit"),
             ({"dataset": "{name: digits, version: '>=1.0 <2', split: bare}"}, "dataset.split was test, is bare"),
             ({"hardware": "{os: linux, arch: arm64, device: cpu}"}, "linux/arm64/cpu, not linux/amd64/cpu"),
@@ -189,7 +189,7 @@ class TestCheck:
         freshness = check_lock(shelf().lock(request()), request(hardware=hardware), shelf().snapshot())
         assert freshness.reasons == ()
         assert freshness.warnings == (
-            "the request asks otherwise for hardware; the same versions and platforms answer it",
+            "the request has changed in hardware, but resolves to the same versions and platforms",
         )
 
     def test_other_content_under_the_same_name_does_not_answer(self) -> None:
@@ -198,7 +198,7 @@ class TestCheck:
 
     def test_a_version_that_this_catalogue_has_not(self) -> None:
         reasons = check_lock(shelf().lock(request()), request(), shelf(version="1.2.0").snapshot()).reasons
-        assert reasons == ("model/digits 1.0.0 does not answer the request; model/digits 1.2.0 does",)
+        assert reasons == ("model/digits 1.0.0 does not satisfy the request; model/digits 1.2.0 does",)
 
 
 def test_preferences_are_the_choices_but_for_the_upgraded() -> None:

@@ -94,7 +94,7 @@ def test_what_is_long_is_told_line_by_line() -> None:
         ("[[1, 0], [0, 1]]", "[[1, 0], [0, 2]]", "inputs changed: inputs[4].value [[1, 0], [0, 1]] → [[1, 0], [0, 2]]"),
         ("topk: {k: 5}", "topk: {k: 3}", "postprocessing changed: outputs[2].steps[0].topk.k 5 → 3"),
         (", reduce: max", "", "outputs changed: outputs[2].reduce removed: max"),
-        ('"^2.13"', '"^2.14"', "framework asked for: framework.version ^2.13 → ^2.14"),
+        ('"^2.13"', '"^2.14"', "required framework: framework.version ^2.13 → ^2.14"),
     ],
 )
 def test_whatever_a_model_says_otherwise_is_told_by_what_it_does(old: str, new: str, told: str) -> None:

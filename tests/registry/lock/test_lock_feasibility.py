@@ -26,7 +26,7 @@ def test_what_is_built_has_no_reasons(name: str) -> None:
 
 
 def test_what_is_not_built_is_named_with_its_path() -> None:
-    assert reasons("everything-else") == ("predictions: boxes without an input of type image is not built yet",)
+    assert reasons("everything-else") == ("predictions: boxes without an input of type image is not supported yet",)
     assert reasons("dataset-npz") == ()
     assert reasons("image-finished") == ()
 
@@ -35,4 +35,4 @@ def test_a_request_for_more_than_is_built_is_named() -> None:
     assert find_unsupported(read_request(REQUEST, "request.yaml")) == ()
     text = REQUEST.replace("trace: none", "trace: model")
     assert text != REQUEST
-    assert find_unsupported(read_request(text, "request.yaml")) == ("trace: model is not built yet",)
+    assert find_unsupported(read_request(text, "request.yaml")) == ("trace: model is not supported yet",)

@@ -192,13 +192,13 @@ def test_a_request_as_of_a_time_leads_to_the_same_lock_for_ever(catalogue: Catal
 def test_a_failure_that_the_time_causes_says_so(catalogue: Catalogue, store: LocalStore) -> None:
     """Nothing was published then; that there is an answer by now is said only where there is one."""
     asked = parse_request({**request().document, "as_of": "2020-01-01T00:00:00Z"}, "request.yaml")
-    with pytest.raises(UnknownNameError, match="as of 2020-01-01T00:00:00Z, which the request asks for") as before:
+    with pytest.raises(UnknownNameError, match="as of 2020-01-01T00:00:00Z, the time in the request") as before:
         make_lock(asked, {}, HARNESS, store, catalogue)
-    assert "leave out the time" not in str(before.value)
+    assert "remove as_of" not in str(before.value)
     NEWEST.publish(catalogue, store)
     with pytest.raises(UnknownNameError) as after:
         make_lock(asked, {}, HARNESS, store, catalogue)
-    assert "leave out the time: now model/digits 1.0.0, framework/onnxruntime " in str(after.value)
+    assert "remove as_of: now the request resolves to model/digits 1.0.0, framework/onnxruntime " in str(after.value)
 
 
 # 6. Several platforms

@@ -53,5 +53,5 @@ def test_what_the_lock_does_not_have_is_refused_with_what_is_near() -> None:
 def test_a_catalogue_without_the_locks_model_cannot_say_what_it_asks() -> None:
     case = json.loads(CASES[0].read_text(encoding="utf-8"))
     del case["index"]["model/resnet"]
-    with pytest.raises(UnknownNameError, match="--registry"):
+    with pytest.raises(UnknownNameError, match="in which the lock was created"):
         answer(case, "framework/onnxruntime")

@@ -77,7 +77,7 @@ RESAMPLING = AudioInput(
 
 def test_a_sound_that_is_resampled_has_a_rate() -> None:
     listening, rows = structs.replace(model(), inputs=(RESAMPLING,)), dataset("jsonl", COLUMNS)
-    with pytest.raises(InvalidInputError, match="holds sounds without a rate") as caught:
+    with pytest.raises(InvalidInputError, match="has no sample rate") as caught:
         check_model_inputs(listening, rows, rows.splits["test"])
     assert caught.value.next_step is not None
     without = structs.replace(RESAMPLING, steps=RESAMPLING.steps[:1])
@@ -100,7 +100,9 @@ def test_a_lock_refuses_to_resample_an_array_of_numbers(field: str | UnsetType) 
         replace(held, chosen=chosen).lock(request(metrics="[latency]"))
 
     lock("wav")
-    with pytest.raises(InvalidInputError, match="the input sound resamples, and dataset/digits in npz") as caught:
+    with pytest.raises(
+        InvalidInputError, match="the input sound resamples, but the audio of dataset/digits in npz"
+    ) as caught:
         lock("x")
     assert caught.value.where == "model/digits inputs[0].steps"
 
@@ -108,11 +110,13 @@ def test_a_lock_refuses_to_resample_an_array_of_numbers(field: str | UnsetType) 
 def test_every_input_has_a_field() -> None:
     two = dataset("npz", COLUMNS | {"fields": {"left": "x", "right": "y"}})
     fed(two, field="right")
-    with pytest.raises(InvalidInputError, match="the input input names no field, and dataset/d has left, right"):
+    with pytest.raises(
+        InvalidInputError, match="the input input does not name a field, and dataset/d has several: left, right"
+    ):
         fed(two)
-    with pytest.raises(InvalidInputError, match="takes the field 'image', and dataset/d has left, right"):
+    with pytest.raises(InvalidInputError, match="reads the field 'image', but dataset/d has left, right"):
         fed(two, field="image")
-    with pytest.raises(InvalidInputError, match="is in wav-index, which feeds no input of type image, as input is"):
+    with pytest.raises(InvalidInputError, match="is in wav-index, which cannot feed the input input of type image"):
         fed(dataset("wav-index", INDEX))
 
 
@@ -136,7 +140,7 @@ def test_a_sweep_is_of_batches_that_the_model_takes(of_input: dict[str, Any], ta
         check_answerable(asked, sweeping)
         return
     others = {1: "8", 8: "1"}[taken]
-    words = f"model/digits 1.0.0 takes batches of {taken} alone, and the sweep asks for {others}"
+    words = f"model/digits 1.0.0 accepts only batches of {taken}, but the sweep requests {others}"
     with pytest.raises(InvalidInputError, match=words) as found:
         check_answerable(asked, sweeping)
     assert found.value.where == "scenario.batches"
@@ -149,12 +153,12 @@ def test_a_sweep_is_of_batches_that_the_model_takes(of_input: dict[str, Any], ta
     ("form", "split", "metric", "words"),
     [
         ("coco", ANNOTATED, "map", ""),
-        ("coco", ANNOTATED, "top1", "top1 needs classes as labels, and dataset/d in coco has others"),
+        ("coco", ANNOTATED, "top1", "top1 needs classes as labels; dataset/d in coco has other labels"),
         ("image-index", INDEX, "map_50", "map_50 needs boxes as labels"),
         ("wav-index", INDEX, "miou", "miou needs masks as labels"),
         ("npz", COLUMNS, "mae", ""),
-        ("jsonl", COLUMNS | {"fields": {"image": "x"}}, "top5", "top5 needs labels, and the split test has none"),
-        ("idx", {"images": "t.file", "samples": 2}, "top1", "top1 needs labels, and the split test has none"),
+        ("jsonl", COLUMNS | {"fields": {"image": "x"}}, "top5", "top5 needs labels; the split test has none"),
+        ("idx", {"images": "t.file", "samples": 2}, "top1", "top1 needs labels; the split test has none"),
     ],
 )
 def test_labels_are_of_the_sort_that_a_metric_needs(form: str, split: dict[str, Any], metric: str, words: str) -> None:
@@ -178,7 +182,7 @@ def indexed(index: str, **asked: object) -> Mapping[str, Any]:
 def test_an_index_says_at_lock_whether_it_has_labels() -> None:
     variant(indexed("path,label\na.png,1\n"))
     for index in ("path\na.png\n", "path,label\na.png,\n"):
-        with pytest.raises(InvalidInputError, match="top1 needs labels, and the split test has none"):
+        with pytest.raises(InvalidInputError, match="top1 needs labels; the split test has none"):
             variant(indexed(index))
         variant(indexed(index, metrics=["latency"]))
 
@@ -217,5 +221,5 @@ class TestCategories:
     def test_what_holds_no_categories_is_refused(self) -> None:
         assert read_categories(io.BytesIO(b'{"images": []}'), "i.json") == {}
         for content in (b"[]", b"\x1f\x8bbroken", b"\xff"):
-            with pytest.raises(InvalidInputError, match=r"i\.json holds no annotations of COCO's"):
+            with pytest.raises(InvalidInputError, match=r"i\.json is not a valid COCO annotation file"):
                 read_categories(io.BytesIO(content), "i.json")

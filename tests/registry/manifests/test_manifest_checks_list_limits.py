@@ -37,14 +37,14 @@ def problems_of(manifest: dict[str, Any]) -> list[tuple[str, str]]:
     ],
 )
 def test_a_list_beyond_its_limit_is_one_problem(key: str, value: list[Any], limit: int) -> None:
-    assert problems_of(model(**{key: value})) == [(key, f"{len(value)} of them, and the limit is {limit}")]
+    assert problems_of(model(**{key: value})) == [(key, f"{len(value)} elements; the limit is {limit}")]
 
 
 def test_axes_of_a_step_are_bounded() -> None:
     steps = [{"reshape": {"shape": [1] * 33}}]
     inputs = [model()["inputs"][0] | {"steps": steps}]
     ((where, what),) = problems_of(model(inputs=inputs))
-    assert (where, what) == ("inputs[0].steps[0].reshape.shape", "33 of them, and the limit is 32")
+    assert (where, what) == ("inputs[0].steps[0].reshape.shape", "33 elements; the limit is 32")
 
 
 def test_problems_are_bounded() -> None:

@@ -124,7 +124,7 @@ def test_a_file_other_than_stated_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        (b"{", "the manifest is no JSON"),
+        (b"{", "the manifest is not valid JSON"),
         (b'{"schema": 1}', "the manifest is not canonical JSON"),
         (b'{"kind":"framework","kind":"framework"}', "the manifest is not canonical JSON"),
         (b'{"kind":"framework","schema":1}', "the key 'name' is missing"),
@@ -150,7 +150,7 @@ def test_a_published_image_holds_its_layers() -> None:
     assert isinstance(image, Image)
     assert image.files is not UNSET
     without = replace(image, files=image.files[:-1])
-    with pytest.raises(InvalidInputError, match="is no file of the image with the role layer") as caught:
+    with pytest.raises(InvalidInputError, match="no file with the role layer has the digest") as caught:
         parse_published(content(without))
     assert str(caught.value.where).startswith("platforms[0].layers[0] ")
 

@@ -55,7 +55,7 @@ def test_a_metric_that_can_be_had(task: str | None, scenario: str | None, metric
 @pytest.mark.parametrize(
     ("task", "scenario", "metric", "message"),
     [
-        (None, None, "top2", "no metric is called 'top2'"),
+        (None, None, "top2", "unknown metric 'top2'"),
         ("regression", None, "top1", "the task regression does not give the metric top1"),
         ("tensor", "accuracy", "latency", "the scenario accuracy does not give the metric latency_p50"),
         (None, "offline", "latency_p99", "the scenario offline does not give the metric latency_p99"),

@@ -58,11 +58,11 @@ def words(pattern: str) -> dict[str, Any]:
     ("kind", "steps", "path", "message"),
     [
         (AudioStep, [MONO, padded(399), frame()], "steps[2].frame.length", "no frame of 400 in [399]"),
-        (AudioStep, [KEEP, spectrogram()], "steps[1].spectrogram", "one channel, here it gets [?, ?]"),
-        (AudioStep, [MONO, frame(), spectrogram()], "steps[2].spectrogram", "one channel, here it gets [?, 400]"),
+        (AudioStep, [KEEP, spectrogram()], "steps[1].spectrogram", "one channel; its input is [?, ?]"),
+        (AudioStep, [MONO, frame(), spectrogram()], "steps[2].spectrogram", "one channel; its input is [?, 400]"),
         (AudioStep, [MONO, spectrogram(fft_length=256)], "steps[1].spectrogram.fft_length", "does not fit into 256"),
         (AudioStep, [MONO, padded(9), spectrogram()], "steps[2].spectrogram.frame_length", "no frame of 400"),
-        (AudioStep, [MONO, mfcc()], "steps[1].mfcc", "takes a spectrogram, here it gets [?]"),
+        (AudioStep, [MONO, mfcc()], "steps[1].mfcc", "requires a spectrogram; its input is [?]"),
         (AudioStep, [MONO, spectrogram(), mfcc(high=4001)], "steps[2].mfcc.high", "above half of the rate, 4000 Hz"),
         (AudioStep, [MONO, spectrogram(), mfcc(low=4000)], "steps[2].mfcc.high", "not above low"),
         (AudioStep, [MONO, spectrogram(), mfcc(coefficients=21)], "steps[2].mfcc.coefficients", "20 mels have no 21"),
@@ -73,9 +73,9 @@ def words(pattern: str) -> dict[str, Any]:
             "steps[3].mfcc",
             "with fft_length 511 do not end",
         ),
-        (TextStep, [TEXT, {"cast": {"dtype": "int32"}}], "steps[1].cast", "takes numbers, here it gets a text"),
-        (TextStep, [TEXT, words("(")], "steps[1].tokenize.pattern", "no regular expression of Python: missing )"),
-        (TextStep, [TEXT, JSON, JSON], "steps[2].tokenize", "takes a text, here it gets int64"),
+        (TextStep, [TEXT, {"cast": {"dtype": "int32"}}], "steps[1].cast", "requires numbers; its input is text"),
+        (TextStep, [TEXT, words("(")], "steps[1].tokenize.pattern", "invalid Python regular expression '(': missing )"),
+        (TextStep, [TEXT, JSON, JSON], "steps[2].tokenize", "requires text; its input is int64"),
     ],
 )
 def test_a_step_that_cannot_be_done_is_refused(
@@ -100,7 +100,7 @@ SIDES = "length: 128, truncate: end, pad_side: end"
         (
             f'- tokenize: {{kind: tokenizer-json, file: code/tokenizer.json, {SIDES}, pad: "[PAD]", yields: mask}}\n',
             "",
-            "the steps leave a text",
+            "the steps end with text",
         ),
     ],
 )

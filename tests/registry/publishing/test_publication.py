@@ -134,7 +134,7 @@ def test_a_version_keeps_its_content(author: Author, store: LocalStore, catalogu
     publish(author(MODEL, {"net.onnx": GRAPH}), store, catalogue)
     before = catalogue.list(), catalogue.manifest(NET)
     other = author(MODEL.replace("version: 1.0.0", f"version: {version}"), {"net.onnx": ANOTHER_GRAPH})
-    message = r"model/net@1\.0\.0 is published with other content: sha256:"
+    message = r"model/net@1\.0\.0 is already published with different content: sha256:"
     with pytest.raises(VersionTakenError, match=message):
         dry_run_publish(other, catalogue)
     with pytest.raises(VersionTakenError, match=message):
@@ -191,16 +191,16 @@ def refused(draft: Draft, catalogue: Catalogue, message: str, where: str) -> Non
 
 
 def test_a_missing_file_is_named_by_its_place(author: Author, catalogue: Catalogue) -> None:
-    refused(author(MODEL), catalogue, "does not exist", "files[0].source")
-    refused(author(DATASET, {"index.csv": b"x"}), catalogue, "does not exist", "files[1].source")
+    refused(author(MODEL), catalogue, "not found", "files[0].source")
+    refused(author(DATASET, {"index.csv": b"x"}), catalogue, "not found", "files[1].source")
 
 
 def test_a_folder_is_a_tree_and_a_file_is_none(author: Author, catalogue: Catalogue) -> None:
     refused(
-        author(MODEL, {"net.onnx/part": b"x"}), catalogue, "is a file, and ./net.onnx is a folder", "files[0].source"
+        author(MODEL, {"net.onnx/part": b"x"}), catalogue, "is a file, but ./net.onnx is a folder", "files[0].source"
     )
     files = {"index.csv": b"", "labels.txt": b"", "images": b"no folder"}
-    refused(author(DATASET, files), catalogue, "is a tree, and images is no folder", "files[2].source")
+    refused(author(DATASET, files), catalogue, "is a tree, but images is not a folder", "files[2].source")
 
 
 def test_other_bytes_than_the_author_states_are_an_integrity_error(author: Author, catalogue: Catalogue) -> None:
@@ -221,19 +221,19 @@ def test_other_bytes_than_the_author_states_are_an_integrity_error(author: Autho
         ({"index.csv": PICTURES["index.csv"] + b"images/a.png,0\n"}, "has 4 samples, not 3", "splits.test.samples"),
         (
             {"index.csv": PICTURES["index.csv"].replace(b"b.png,1", b"b.png,")},
-            "some samples have a label, and some have none",
+            "some samples have a label and some do not",
             "index.csv, line 3",
         ),
         (
             {"index.csv": PICTURES["index.csv"].replace(b"b.png", b"no.png")},
-            "images/no.png is none",
+            "images/no.png is not in files",
             "index.csv, line 3",
         ),
-        ({"index.csv": PICTURES["index.csv"].replace(b"images/a", b"../a")}, "is none of the files", "line 2"),
+        ({"index.csv": PICTURES["index.csv"].replace(b"images/a", b"../a")}, "is not in files", "line 2"),
         ({"index.csv": PICTURES["index.csv"].replace(b"cat", b"cow")}, "'cow' is neither", "index.csv, line 2"),
         ({"index.csv": PICTURES["index.csv"].replace(b",1", b",2")}, "'2' is neither", "index.csv, line 3"),
         ({"index.csv": PICTURES["index.csv"].replace(b"path,", b"file,")}, "no column 'path'", "splits.test.index"),
-        ({"index.csv": b"path,label\n\xff,1\n"}, "no CSV in UTF-8", "splits.test.index"),
+        ({"index.csv": b"path,label\n\xff,1\n"}, "not UTF-8 CSV", "splits.test.index"),
         ({"labels.txt": b"\xff"}, "is not UTF-8", "labels"),
     ],
 )
@@ -273,9 +273,9 @@ def test_an_idx_split_is_counted_in_its_header(author: Author, store: LocalStore
     [
         (idx(4, 8, 8), idx(4), "has 4 samples, not 5"),
         (idx(5, 8, 8), idx(4), "labels for 5 pictures"),
-        (b"\0\0\x08", idx(5), "is no idx file"),
-        (b"PNG and more of it", idx(5), "is no idx file"),
-        (gzip.compress(idx(5, 8, 8), mtime=0)[:20], idx(5), "is no idx file"),
+        (b"\0\0\x08", idx(5), "is not a valid idx file"),
+        (b"PNG and more of it", idx(5), "is not a valid idx file"),
+        (gzip.compress(idx(5, 8, 8), mtime=0)[:20], idx(5), "is not a valid idx file"),
     ],
 )
 def test_an_idx_split_that_is_not_what_it_says_is_refused(
@@ -331,10 +331,10 @@ BASE = [digest_bytes(b"tar")]
     ("arch", "layers", "message"),
     [
         ("amd64", BASE, None),
-        ("arm64", BASE, "is made for arm64, not amd64"),
-        ("amd64", [digest_bytes(b"tar"), digest_bytes(b"more")], "has 2 layers, other than the 1"),
-        ("amd64", "none", "that of no image"),
-        ("amd64", None, "that of no image"),
+        ("arm64", BASE, "is built for arm64, not amd64"),
+        ("amd64", [digest_bytes(b"tar"), digest_bytes(b"more")], "the 2 layers of the image differ from the 1"),
+        ("amd64", "none", "invalid image configuration"),
+        ("amd64", None, "invalid image configuration"),
     ],
 )
 def test_an_image_is_made_for_what_its_manifest_says(
@@ -371,9 +371,9 @@ platforms:
     [
         (b'{"architecture": "amd64", "os": "linux", "rootfs": {"diff_ids": []}}', None),
         (None, None),  # nobody could be asked
-        (b'{"architecture": "arm64", "os": "linux", "rootfs": {"diff_ids": []}}', "is made for arm64, not amd64"),
-        (b'{"architecture": "amd64", "os": "windows", "rootfs": {"diff_ids": []}}', "is made for windows, not linux"),
-        (b"{}", "that of no image"),
+        (b'{"architecture": "arm64", "os": "linux", "rootfs": {"diff_ids": []}}', "is built for arm64, not amd64"),
+        (b'{"architecture": "amd64", "os": "windows", "rootfs": {"diff_ids": []}}', "is built for windows, not linux"),
+        (b"{}", "invalid image configuration"),
     ],
 )
 def test_a_finished_image_is_made_for_what_its_manifest_says(

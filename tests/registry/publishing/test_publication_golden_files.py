@@ -73,14 +73,20 @@ def test_golden_tensors_beside_a_graph_are_no_graph(author: Author, catalogue: C
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"raw/x/1": None}, "input/x of golden.npz has the shape [2, 8, 8, 1], and there are 1 samples"),
-        ({"raw/x/0": None, "raw/x/1": None}, "golden.npz has 0 samples of the input x, raw/x/0 and on"),
-        ({"input/x": None, "output/y": None}, "golden.npz expects nothing of its samples"),
-        ({"input/x": np.zeros((2, 8, 8, 1))}, "input/x of golden.npz is float64, and the manifest says float32"),
-        ({"input/x": np.zeros((2, 1, 8, 8), np.float32)}, "holds [1, 8, 8] a sample, and the manifest says [8, 8, 1]"),
+        ({"raw/x/1": None}, "input/x of golden.npz has the shape [2, 8, 8, 1], but there are 1 samples"),
+        ({"raw/x/0": None, "raw/x/1": None}, "golden.npz has 0 samples of the input x, raw/x/0 and so on"),
+        ({"input/x": None, "output/y": None}, "golden.npz has no expected values"),
+        (
+            {"input/x": np.zeros((2, 8, 8, 1))},
+            "input/x of golden.npz has the dtype float64, but the manifest states float32",
+        ),
+        (
+            {"input/x": np.zeros((2, 1, 8, 8), np.float32)},
+            "has [1, 8, 8] per sample, but the manifest states [8, 8, 1]",
+        ),
         ({"output/y": np.zeros((3, 2), np.float32)}, "output/y of golden.npz has the shape [3, 2]"),
-        ({"output/z": np.zeros(2)}, "golden.npz has 'output/z', which is no sample, input or output of the model"),
-        ({"raw/x/3": np.zeros(1)}, "golden.npz has 'raw/x/3', which is no sample"),
+        ({"output/z": np.zeros(2)}, "golden.npz has 'output/z', which is not a sample, input or output of the model"),
+        ({"raw/x/3": np.zeros(1)}, "golden.npz has 'raw/x/3', which is not a sample"),
         ({"input/x": np.asarray([{}, {}])}, "executes code when it is read"),
     ],
 )
@@ -95,16 +101,16 @@ def test_what_does_not_fit_is_refused(
 def test_what_is_expected_needs_a_tolerance(author: Author, catalogue: Catalogue) -> None:
     found = problems(author, catalogue, WITH_GOLDEN.replace(f", {TOLERANCE}", ""), npz(**ARRAYS))
     (one,) = found
-    assert one.startswith("outputs[0].tolerance: the output y has golden tensors, and declares no tolerance")
+    assert one.startswith("outputs[0].tolerance: the output y has golden tensors, but no tolerance")
 
 
 def test_what_is_no_npz_file_is_refused(author: Author, catalogue: Catalogue) -> None:
-    assert "golden.npz is no npz file" in problems(author, catalogue, WITH_GOLDEN, b"nothing")[0]
+    assert "golden.npz is not a valid npz file" in problems(author, catalogue, WITH_GOLDEN, b"nothing")[0]
 
 
 def test_a_model_has_one_golden_file(author: Author, catalogue: Catalogue) -> None:
     text = WITH_GOLDEN + "  - {path: more.npz, role: golden, source: ./golden.npz}\n"
-    assert any("a second golden file" in one for one in problems(author, catalogue, text, npz(**ARRAYS)))
+    assert any("only one golden file" in one for one in problems(author, catalogue, text, npz(**ARRAYS)))
 
 
 @pytest.mark.parametrize(

@@ -124,13 +124,13 @@ def test_a_document_with_a_time_is_a_request_again() -> None:
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-11-20", "2026-11-20T12:00:00", ""])
 def test_a_time_has_a_zone(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="is no time with a zone"):
+    with pytest.raises(InvalidInputError, match="is not a time with a zone"):
         parse_time(text)
 
 
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "noon", "2026-11-20T12:00"])
 def test_a_time_that_no_calendar_has_in_utc_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="no time with a zone"):
+    with pytest.raises(InvalidInputError, match="not a time with a zone"):
         parse_time(text)
 
 

@@ -38,11 +38,11 @@ def host(*accelerators: Accelerator) -> HostFacts:
     [
         (ANYTHING, ()),
         (HostConditions(cpus=2, memory=Amount.parse("23GiB")), ()),
-        (HostConditions(cpus=8), ("asks for 8 CPUs, this host has 2",)),
-        (HostConditions(memory=Amount.parse("64GiB")), ("asks for 64GiB of memory, this host has 23.4GiB",)),
+        (HostConditions(cpus=8), ("requires 8 CPUs; this host has 2",)),
+        (HostConditions(memory=Amount.parse("64GiB")), ("requires 64GiB of memory; this host has 23.4GiB",)),
         (
             HostConditions(cpus=3, memory=Amount.parse("1TB")),
-            ("asks for 3 CPUs, this host has 2", "asks for 1TB of memory, this host has 23.4GiB"),
+            ("requires 3 CPUs; this host has 2", "requires 1TB of memory; this host has 23.4GiB"),
         ),
         (HostConditions(accelerator=AcceleratorCondition("H200", count=8)), ()),
     ],
@@ -59,13 +59,13 @@ def test_cpus_and_memory_are_least_amounts_for_every_device(conditions: HostCond
         ("cpu", (), ()),
         ("cuda", (H200,), ()),
         ("cuda12", (A100,), ()),
-        ("cuda12", (), (f"needs an NVIDIA accelerator, none found ({ABSENT})",)),
-        ("cuda12", (OLD,), ("needs NVIDIA's driver 525.60.13 or newer, this host has 525.60.12",)),
-        ("cuda12", (H200, OLD), ("needs NVIDIA's driver 525.60.13 or newer, this host has 550.54.15, 525.60.12",)),
+        ("cuda12", (), (f"needs an NVIDIA accelerator; none found ({ABSENT})",)),
+        ("cuda12", (OLD,), ("needs NVIDIA's driver 525.60.13 or newer; this host has 525.60.12",)),
+        ("cuda12", (H200, OLD), ("needs NVIDIA's driver 525.60.13 or newer; this host has 550.54.15, 525.60.12",)),
         ("cuda12", (Accelerator("NVIDIA T4", 15 * GIB, "525.60.13"),), ()),
         ("cuda11", (OLD,), ()),
-        ("rocm6", (H200,), ("no host is known to have the device rocm6",)),
-        ("CPU", (), ("no host is known to have the device CPU",)),
+        ("rocm6", (H200,), ("the device rocm6 cannot be detected on a host",)),
+        ("CPU", (), ("the device CPU cannot be detected on a host",)),
     ],
 )
 def test_a_device_needs_its_accelerator(
@@ -81,49 +81,49 @@ def test_a_device_needs_its_accelerator(
         (AcceleratorCondition("h200 nvidia"), (H200,), ()),
         (AcceleratorCondition("A100"), (A100,), ()),
         (AcceleratorCondition("A100 40GB"), (H200, A100), ()),
-        (AcceleratorCondition("A10"), (A100,), (f"asks for an accelerator named A10, this host has {A100}",)),
+        (AcceleratorCondition("A10"), (A100,), (f"requires an accelerator named A10; this host has {A100}",)),
         (AcceleratorCondition(count=2), (H200, A100), ()),
-        (AcceleratorCondition(count=3), (A100, A100), (f"asks for 3 accelerators, this host has 2 x {A100}",)),
+        (AcceleratorCondition(count=3), (A100, A100), (f"requires 3 accelerators; this host has 2 x {A100}",)),
         (AcceleratorCondition("A100", 2), (A100, A100), ()),
         (
             AcceleratorCondition("A100", 2),
             (H200, A100),
-            (f"asks for 2 accelerators named A100, this host has {H200}, {A100}",),
+            (f"requires 2 accelerators named A100; this host has {H200}, {A100}",),
         ),
         (AcceleratorCondition(memory=GB40), (A100,), ()),
-        (AcceleratorCondition(memory=GB40), (UNSAID,), (f"asks for an accelerator {MORE}, this host has {UNSAID}",)),
+        (AcceleratorCondition(memory=GB40), (UNSAID,), (f"requires an accelerator {MORE}; this host has {UNSAID}",)),
         (AcceleratorCondition(count=2, memory=GB40), (A100, H200), ()),
         (
             AcceleratorCondition(count=3, memory=GB40),
             (A100, A100),
-            (f"asks for 3 accelerators {MORE}, this host has 2 x {A100}",),
+            (f"requires 3 accelerators {MORE}; this host has 2 x {A100}",),
         ),
         (AcceleratorCondition(driver=parse_drivers(">=535.104.05 <536")), (A100,), ()),
         (
             AcceleratorCondition(driver=parse_drivers(">=550")),
             (A100, A100),
-            ("asks for the driver >=550, this host has 535.104.05",),
+            ("requires the driver >=550; this host has 535.104.05",),
         ),
         (
             AcceleratorCondition(driver=parse_drivers("*")),
             (NO_DRIVER,),
             (
-                "needs NVIDIA's driver 525.60.13 or newer, this host has [N/A]",
-                "asks for the driver *, this host has [N/A]",
+                "needs NVIDIA's driver 525.60.13 or newer; this host has [N/A]",
+                "requires the driver *; this host has [N/A]",
             ),
         ),
         (
             AcceleratorCondition("H100", driver=parse_drivers("^560")),
             (H200,),
             (
-                f"asks for an accelerator named H100, this host has {H200}",
-                "asks for the driver ^560, this host has 550.54.15",
+                f"requires an accelerator named H100; this host has {H200}",
+                "requires the driver ^560; this host has 550.54.15",
             ),
         ),
         (
             AcceleratorCondition("H100", driver=parse_drivers("^560")),
             (),
-            (f"needs an NVIDIA accelerator, none found ({ABSENT})",),
+            (f"needs an NVIDIA accelerator; none found ({ABSENT})",),
         ),
     ],
 )
@@ -180,7 +180,7 @@ def test_a_driver_is_a_version(text: str, version: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "[N/A]", "535.104.05.1", "535.", "535-rc1", "v535.1", "\u0665.1"])
 def test_what_is_no_driver(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="is no version of a driver"):
+    with pytest.raises(InvalidInputError, match="invalid driver version"):
         driver_version(text)
 
 

@@ -263,22 +263,22 @@ def test_without_a_file_every_key_is_asked_for(kind: Kind, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("kind", "name", "content", "message"),
     [
-        ("model", "net.onnx", b"no graph", "net.onnx is no ONNX model"),
-        ("model", "net.tflite", b"no graph at all", "net.tflite is no TFLite graph"),
-        ("model", "net.safetensors", b"", "net.safetensors is no safetensors file"),
-        ("model", "saved_model.pb", b"", "saved_model.pb is no SavedModel: it holds no graph"),
+        ("model", "net.onnx", b"no graph", "net.onnx is not a valid ONNX model"),
+        ("model", "net.tflite", b"no graph at all", "net.tflite is not a valid TFLite graph"),
+        ("model", "net.safetensors", b"", "net.safetensors is not a valid safetensors file"),
+        ("model", "saved_model.pb", b"", "saved_model.pb is not a valid SavedModel: it does not contain a graph"),
         ("dataset", "test.csv", b"file,label\n", "no column 'path'"),
         ("dataset", "test.csv", b"path,label\n", "test.csv has no samples"),
         ("dataset", "test.jsonl", b"\n", "test.jsonl has no samples"),
         ("dataset", "test.json", b'{"images": []}', "test.json has no samples"),
-        ("dataset", "test.idx", b"PNG", "nothing is known of files like test.idx"),
-        ("dataset", "labels.idx", b"\0\0\x08\x01\0\0\0\x05" + bytes(5), "holds 5 labels, and no pictures"),
-        ("dataset", "test.npz", b"", "is no npz file"),
-        ("dataset", "test.parquet", b"", "is no parquet file"),
-        ("dataset", "test.json", b"[]", "no annotations of COCO's"),
-        ("dataset", "test.jsonl", b"{", "not of lines of JSON"),
-        ("framework", "torch.zip", b"", "is no name of a wheel"),
-        ("image", "pylock.toml", b"", "is no lock of wheels"),
+        ("dataset", "test.idx", b"PNG", "unknown file type: test.idx"),
+        ("dataset", "labels.idx", b"\0\0\x08\x01\0\0\0\x05" + bytes(5), "contains 5 labels, but no pictures"),
+        ("dataset", "test.npz", b"", "is not a valid npz file"),
+        ("dataset", "test.parquet", b"", "is not a valid parquet file"),
+        ("dataset", "test.json", b"[]", "not a valid COCO annotation file"),
+        ("dataset", "test.jsonl", b"{", "not JSON Lines"),
+        ("framework", "torch.zip", b"", "is not a wheel file name"),
+        ("image", "pylock.toml", b"", "is not a valid wheels lock"),
     ],
 )
 def test_a_file_that_is_not_what_its_name_says_is_refused(
@@ -287,7 +287,7 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InvalidInputError, match=re.escape(message)):
         outline_manifest(kind, tmp_path / name, tmp_path)
-    with pytest.raises(InvalidInputError, match="does not exist"):
+    with pytest.raises(InvalidInputError, match="not found"):
         outline_manifest(kind, tmp_path / "gone", tmp_path)
 
 
@@ -301,9 +301,9 @@ def test_of_a_folder_of_idx_files_the_pictures_are_asked_for(tmp_path: Path) -> 
     (folder / "t10k-images.gz").write_bytes(gzip.compress(b"\0\0\x08\x03" + struct.pack(">3I", 2, 1, 1) + b"ab"))
     (folder / "t10k-labels").write_bytes(b"\0\0\x08\x01" + struct.pack(">I", 2) + b"ab")
     (folder / "broken.gz").write_bytes(b"\x1f\x8b")
-    with pytest.raises(InvalidInputError, match=r"mnist holds idx .*: t10k-images\.gz\n") as caught:
+    with pytest.raises(InvalidInputError, match=r"mnist contains idx .*: t10k-images\.gz\n") as caught:
         outline_manifest("dataset", folder, tmp_path)
-    assert caught.value.next_step == "name one of these files itself"
+    assert caught.value.next_step == "choose one of these files"
 
 
 def test_a_pictures_network_that_pytorch_exported_is_asked_for_torchvisions_steps(tmp_path: Path) -> None:

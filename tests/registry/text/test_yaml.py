@@ -34,27 +34,27 @@ def test_a_scalar_is_what_the_core_schema_says(text: str, expected: object) -> N
 @pytest.mark.parametrize(
     ("text", "what", "where"),
     [
-        ("a: 1\nb: 2\na: 3", "the key 'a' stands twice", "a (f.yaml, line 3)"),
-        ("x:\n  - {c: 1, c: 2}", "the key 'c' stands twice", "x[0].c (f.yaml, line 2)"),
-        ("a: 1\n'a': 2", "the key 'a' stands twice", "a (f.yaml, line 2)"),
-        ("a: &x 1\nb: *x", "aliases are refused", "b (f.yaml, line 2)"),
+        ("a: 1\nb: 2\na: 3", "duplicate key 'a'", "a (f.yaml, line 3)"),
+        ("x:\n  - {c: 1, c: 2}", "duplicate key 'c'", "x[0].c (f.yaml, line 2)"),
+        ("a: 1\n'a': 2", "duplicate key 'a'", "a (f.yaml, line 2)"),
+        ("a: &x 1\nb: *x", "aliases are not supported", "b (f.yaml, line 2)"),
         ("a: &x 1\n*x : 2", "a key must be text, not an alias, a list or a mapping", "f.yaml, line 2"),
         ("? [a]\n: 1", "a key must be text, not an alias, a list or a mapping", "f.yaml, line 1"),
         ("1: 2", "the key 1 must be text", "f.yaml, line 1"),
         ("null: 2", "the key null must be text", "f.yaml, line 1"),
-        ("a: !!int '1'", "the tag tag:yaml.org,2002:int is refused", "a (f.yaml, line 1)"),
-        ("a: !own {b: 1}", "the tag !own is refused", "a (f.yaml, line 1)"),
-        ("!!str a: 1", "the tag tag:yaml.org,2002:str is refused", "f.yaml, line 1"),
-        ("a: .nan", ".nan is no finite number", "a (f.yaml, line 1)"),
-        ("a: 1e999", "1e999 is too great a number", "a (f.yaml, line 1)"),
-        (f"a: {GREATEST + 1}", f"{GREATEST + 1} is too great a number", "a (f.yaml, line 1)"),
-        ("a: " + "9" * 5000, "9" * 40 + " is too great a number", "a (f.yaml, line 1)"),
-        ('a: "\\ud800"', "the text holds half a character: a lone surrogate", "a (f.yaml, line 1)"),
+        ("a: !!int '1'", "the tag tag:yaml.org,2002:int is not supported", "a (f.yaml, line 1)"),
+        ("a: !own {b: 1}", "the tag !own is not supported", "a (f.yaml, line 1)"),
+        ("!!str a: 1", "the tag tag:yaml.org,2002:str is not supported", "f.yaml, line 1"),
+        ("a: .nan", ".nan is not a finite number", "a (f.yaml, line 1)"),
+        ("a: 1e999", "the number 1e999 is too large", "a (f.yaml, line 1)"),
+        (f"a: {GREATEST + 1}", f"the number {GREATEST + 1} is too large", "a (f.yaml, line 1)"),
+        ("a: " + "9" * 5000, "the number " + "9" * 40 + " is too large", "a (f.yaml, line 1)"),
+        ('a: "\\ud800"', "not valid Unicode: lone surrogate", "a (f.yaml, line 1)"),
         ("a: [1\nb: 2", "not YAML: expected ',' or ']', but got ':'", "f.yaml, line 2"),
         ("a: \x07", "not YAML: unacceptable character #x0007: special characters are not allowed", "f.yaml"),
-        ("--- 1\n--- 2", "the text holds several documents", "f.yaml, line 2"),
-        ("# nothing\n", "the text holds no document", "f.yaml, line 2"),
-        ("%YAML 1.1\n---\na: no", "the text calls itself another version of YAML", "f.yaml, line 2"),
+        ("--- 1\n--- 2", "several YAML documents in one file", "f.yaml, line 2"),
+        ("# nothing\n", "no YAML document found", "f.yaml, line 2"),
+        ("%YAML 1.1\n---\na: no", "unsupported YAML version", "f.yaml, line 2"),
     ],
 )
 def test_what_is_refused_says_where(text: str, what: str, where: str) -> None:
@@ -66,7 +66,7 @@ def test_what_is_refused_says_where(text: str, what: str, where: str) -> None:
 def test_everything_that_is_refused_is_told_at_once() -> None:
     with pytest.raises(InvalidInputError) as caught:
         read_yaml("a: [!x 1, !y 2]\nb: &c 3\nd: *c\n", "f.yaml")
-    whats = ["the tag !x is refused", "the tag !y is refused", "aliases are refused"]
+    whats = ["the tag !x is not supported", "the tag !y is not supported", "aliases are not supported"]
     assert [one.what for one in caught.value.problems] == whats
 
 
@@ -127,15 +127,15 @@ def refusal(text: str) -> InvalidInputError | None:
 @pytest.mark.parametrize(
     ("text", "value", "oddity"),
     [
-        ("a: 1\na: 2", {"a": 2}, ("a", 2, "the key 'a' stands twice")),
-        ("a: &x 1\nb: *x", {"a": 1, "b": None}, ("b", 2, "aliases are refused")),
-        ("a: !!str 1.0", {"a": 1.0}, ("a", 1, "the tag tag:yaml.org,2002:str is refused")),
+        ("a: 1\na: 2", {"a": 2}, ("a", 2, "duplicate key 'a'")),
+        ("a: &x 1\nb: *x", {"a": 1, "b": None}, ("b", 2, "aliases are not supported")),
+        ("a: !!str 1.0", {"a": 1.0}, ("a", 1, "the tag tag:yaml.org,2002:str is not supported")),
         ("1: 2", {"1": 2}, ("", 1, "the key 1 must be text")),
-        ("a: .nan", {"a": ".nan"}, ("a", 1, ".nan is no finite number")),
-        ("a: 1e999", {"a": "1e999"}, ("a", 1, "1e999 is too great a number")),
-        ('a: "\\ud800"', {"a": "?"}, ("a", 1, "the text holds half a character: a lone surrogate")),
-        ("--- {a: 1}\n--- 2", {"a": 1}, ("", 2, "the text holds several documents")),
-        ("%YAML 1.1\n---\na: no", {"a": "no"}, ("", 2, "the text calls itself another version of YAML")),
+        ("a: .nan", {"a": ".nan"}, ("a", 1, ".nan is not a finite number")),
+        ("a: 1e999", {"a": "1e999"}, ("a", 1, "the number 1e999 is too large")),
+        ('a: "\\ud800"', {"a": "?"}, ("a", 1, "not valid Unicode: lone surrogate")),
+        ("--- {a: 1}\n--- 2", {"a": 1}, ("", 2, "several YAML documents in one file")),
+        ("%YAML 1.1\n---\na: no", {"a": "no"}, ("", 2, "unsupported YAML version")),
     ],
 )
 def test_the_tolerant_reader_goes_on_and_says_what_it_passed_over(

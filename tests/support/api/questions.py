@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, Final
@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 import requests
 from litestar.testing import TestClient
+from msgspec.structs import replace
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
 from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.json_codec import encode_canonical
@@ -106,12 +106,12 @@ class Questions:
             image_id=None,
             platform={name: getattr(platform, name) for name in ("os", "arch", "device", "python")},
         )
-        return dict(msgspec.to_builtins(encode_run_start(start)))
+        return dict(msgspec.to_builtins(start))
 
     def _end(self) -> dict[str, Any]:
         end = make_run(self._lock, self._registry.store).end
         assert end is not None
-        return dict(msgspec.to_builtins(encode_run_end(replace(end, ended_at=datetime.now(UTC)))))
+        return dict(msgspec.to_builtins(replace(end, ended_at=datetime.now(UTC))))
 
     def _begun_run(self) -> str:
         start = self._start()

@@ -1,9 +1,9 @@
 """A registry's database with records of every kind, written by the code that writes them in use."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, Engine
 
 from benchlock.artifacts.blob_store import BlobStore

@@ -80,7 +80,7 @@ def changed(manifest: dict[str, Any], path: str, value: object) -> dict[str, Any
 @pytest.mark.parametrize(
     ("path", "value", "status", "said"),
     [
-        ("files.0.size", 1, 422, "are written down"),
+        ("files.0.size", 1, 422, "the manifest states"),
         ("files.0.path", "../../etc/passwd", 422, "has a part"),
         ("files.0.path", "/etc/passwd", 422, "is absolute"),
         ("files.0.sha256", "0" * 64, 409, "not sent yet"),

@@ -264,7 +264,7 @@ def test_an_answer_that_is_cut_says_so_in_the_log(
         client.get(f"/v1/blobs/{digest}")
     lines = [json.loads(JsonLines().format(one)) for one in caplog.records if one.name == "benchlock"]
     (answered,) = [one for one in lines if one["message"] == "answered" and one["method"] == "GET"]
-    assert answered["told"].startswith("cut: ")
-    assert "before its end" in answered["told"]
+    assert answered["reason"].startswith("cut: ")
+    assert "before its end" in answered["reason"]
     (fault,) = [one for one in lines if one["level"] == "error"]
     assert "EOFError" in fault["error"]

@@ -3,24 +3,23 @@
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 from litestar.testing import TestClient
+from msgspec.structs import replace
 
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.schemas.run_schemas import RunOnWire, decode_recorded_run, encode_run_end, encode_run_start
 from benchlock.api.service_log import JsonLines
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.queue.client_runs import ClientRuns
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.records.run_types import RunEnd, RunId
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunId
 from benchlock.registry.lock.lockfile import Lock
 from tests.api.http.conftest import Client
 from tests.evaluator.queue.test_client_runs import END, start_of
@@ -53,19 +52,19 @@ def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: L
     path = f"/v1/runs/{start.id.removeprefix('run/')}"
     held = {"run": start.id, "seconds": 60.0}
     for _ in range(2):
-        begun = client.post("/v1/runs", json=sent(encode_run_start(start)))
+        begun = client.post("/v1/runs", json=sent(start))
         assert (begun.status_code, begun.json()) == (201, held)
     assert client.put(f"{path}/hold").json() == held
     assert (client.get(path).json()["end"], client.get(path).json()["position"]) == (None, None)
-    refused = client.put(f"{path}/end", json=sent(encode_run_end(end)))
+    refused = client.put(f"{path}/end", json=sent(end))
     assert (refused.status_code, refused.json()["blobs"]) == (409, [digest_bytes(BLOB)])
     (registry.home / "file").write_bytes(BLOB)
     registry.store.put_file(registry.home / "file")
     for _ in range(2):
-        done = client.put(f"{path}/end", json=sent(encode_run_end(end)))
+        done = client.put(f"{path}/end", json=sent(end))
         assert done.status_code == 200, done.text
         told, kept = (
-            decode_recorded_run(msgspec.json.decode(done.content, type=RunOnWire)),
+            msgspec.json.decode(done.content, type=Run),
             registry.records.get(start.id),
         )
         assert (told, told.order) == (kept, kept.order)
@@ -90,7 +89,7 @@ def test_a_run_is_recorded_from_its_start_to_its_end(client: Client, registry: L
     ],
 )
 def test_a_start_with_a_gap_is_a_problem(client: Client, lock: Lock, changed: dict[str, Any], status: int) -> None:
-    answer = client.post("/v1/runs", json=sent(encode_run_start(start_of(lock))) | changed)
+    answer = client.post("/v1/runs", json=sent(start_of(lock)) | changed)
     assert answer.status_code == status, answer.text
 
 
@@ -104,7 +103,7 @@ def test_a_start_with_a_gap_is_a_problem(client: Client, lock: Lock, changed: di
 def test_a_start_that_does_not_fit_its_lock_is_refused(
     client: Client, registry: LocalRegistry, lock: Lock, changed: dict[str, Any], reason: str
 ) -> None:
-    start = sent(encode_run_start(start_of(lock))) | changed
+    start = sent(start_of(lock)) | changed
     queue = open_queue(registry)
     queue.enrol(machine(1), BOOT, facts())
     queue.submit(wish(lock=lock.id))
@@ -129,8 +128,8 @@ def test_a_start_that_does_not_fit_its_lock_is_refused(
 )
 def test_an_end_with_a_gap_is_a_problem(client: Client, lock: Lock, changed: dict[str, Any], status: int) -> None:
     start = start_of(lock)
-    client.post("/v1/runs", json=sent(encode_run_start(start)))
-    document = sent(encode_run_end(replace(END, blobs={}, outcome="done"))) | {"blobs": {}} | changed
+    client.post("/v1/runs", json=sent(start))
+    document = sent(replace(END, blobs={}, outcome="done")) | {"blobs": {}} | changed
     answer = client.put(f"/v1/runs/{start.id.removeprefix('run/')}/end", json=document)
     assert answer.status_code == status, answer.text
 
@@ -168,7 +167,7 @@ def test_a_leased_run_of_which_nothing_is_heard_is_abandoned_though_nobody_asks_
 
 def test_a_run_of_which_nothing_is_heard_is_abandoned(impatient: Client, registry: LocalRegistry, lock: Lock) -> None:
     start = start_of(lock)
-    assert impatient.post("/v1/runs", json=sent(encode_run_start(start))).json()["seconds"] == 0.2
+    assert impatient.post("/v1/runs", json=sent(start)).json()["seconds"] == 0.2
     assert await_end(impatient, registry, start.id).outcome == "abandoned"
     assert impatient.put(f"/v1/runs/{start.id.removeprefix('run/')}/hold").status_code == 409
 
@@ -190,7 +189,7 @@ def test_runs_are_looked_at_again_after_a_fault_that_nobody_foresaw(
 
     monkeypatch.setattr(ClientRuns, "is_any", looked)
     start = start_of(lock)
-    impatient.post("/v1/runs", json=sent(encode_run_start(start)))
+    impatient.post("/v1/runs", json=sent(start))
     await_end(impatient, registry, start.id)
     assert not faults
     told = [json.loads(JsonLines().format(one)) for one in caplog.records if one.levelname == "ERROR"]
@@ -205,5 +204,5 @@ def test_held_runs_are_looked_at_though_the_queue_cannot_be(
 
     monkeypatch.setattr(SqlQueue, "settle", settle)
     start = start_of(lock)
-    impatient.post("/v1/runs", json=sent(encode_run_start(start)))
+    impatient.post("/v1/runs", json=sent(start))
     assert await_end(impatient, registry, start.id).outcome == "abandoned"

@@ -1,19 +1,19 @@
 """Jobs over HTTP: who watches one hears of what changes."""
 
 import asyncio
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.http.routes import job_routes
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.queue.queue_types import Job, Queue, Tally, parse_job_id
+from benchlock.evaluator.queue.queue_types import Job, Queue, parse_job_id
 from benchlock.registry.lock.lockfile import load
 from benchlock.registry.requests.evaluation_request import read_request
 from tests.api.http.conftest import Client
@@ -28,7 +28,9 @@ DELAYED = Job(
     phase=None,
     machine=None,
     run=None,
-    tally=Tally(),
+    lost=0,
+    engine=0,
+    crash=0,
     cancel_asked=False,
     failure=None,
     reason="the engine does not answer",

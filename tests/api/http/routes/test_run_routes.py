@@ -1,20 +1,21 @@
 """Runs over HTTP: pages of them, one as it is recorded, comparisons and verdicts."""
 
+import dataclasses
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 from litestar.testing import TestClient
+from msgspec.structs import replace
 from sqlalchemy import text
 
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.schemas.run_schemas import RunOnWire, RunPage, decode_recorded_run, decode_run_entries
+from benchlock.api.schemas.run_schemas import RunPage
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.evaluator.records.run_store import Records
@@ -87,7 +88,7 @@ def test_pages_in_a_row_are_all_runs_newest_first(client: Client, runs: list[Run
     query = f"limit={limit}"
     while query:
         page = msgspec.json.decode(client.get(f"/v1/runs?{query}").content, type=RunPage)
-        found += map(decode_recorded_run, page.runs)
+        found += page.runs
         query = "" if page.next is msgspec.UNSET else f"limit={limit}&cursor={page.next}"
     assert found == runs
 
@@ -116,7 +117,7 @@ def test_a_damaged_run_is_listed_as_damaged_beside_the_others(
         answer = client.get(f"/v1/runs?{query}")
         assert "0.999" not in answer.text
         page = msgspec.json.decode(answer.content, type=RunPage)
-        found += decode_run_entries(page)
+        found += sorted((*page.runs, *page.damaged), key=lambda one: one.id, reverse=True)
         query = "" if page.next is msgspec.UNSET else f"limit={limit}&cursor={page.next}"
     assert [one.id for one in found] == [run.id for run in runs]
     assert [one for one in found if isinstance(one, Run)] == [run for run in runs if run.id != broken.id]
@@ -178,7 +179,7 @@ def test_a_page_has_two_hundred_runs_at_most(client: Client, monkeypatch: pytest
 def test_runs_are_narrowed(client: Client, runs: list[Run], lock: Lock, outcome: Outcome) -> None:
     expected = [run for run in runs if run.end is not None and run.end.outcome == outcome]
     page = msgspec.json.decode(client.get(f"/v1/runs?outcome={outcome}&lock={lock.id}").content, type=RunPage)
-    assert [decode_recorded_run(one) for one in page.runs] == expected
+    assert list(page.runs) == expected
     assert client.get(f"/v1/runs?lock=sha256:{'0' * 64}").json()["runs"] == []
     assert client.get(f"/v1/runs/count?lock={lock.id}").json() == {"count": len(runs)}
 
@@ -200,7 +201,7 @@ def test_runs_are_counted_beside_the_loop(
 def test_a_run_is_read_as_it_is_recorded(client: Client, registry: LocalRegistry, runs: list[Run]) -> None:
     for run in runs:
         answer = client.get(path_of(run))
-        assert decode_recorded_run(msgspec.json.decode(answer.content, type=RunOnWire)) == registry.records.get(run.id)
+        assert msgspec.json.decode(answer.content, type=Run) == registry.records.get(run.id)
         again = client.get(path_of(run), headers={"if-none-match": answer.headers["etag"]})
         assert again.status_code == 304
         assert "no-cache" in answer.headers["cache-control"]
@@ -214,7 +215,7 @@ def test_a_run_that_was_read_before_its_blob_was_damaged_is_no_longer_verified(r
     assert run.end is not None
     registry.records.start(run.start)
     registry.records.finish(run.id, run.end)
-    examined = replace(registry, records=ExaminedRecords(registry.database, registry.examiner))
+    examined = dataclasses.replace(registry, records=ExaminedRecords(registry.database, registry.examiner))
     with TestClient(create_app(examined), raise_server_exceptions=False) as client:
         answer = client.get(path_of(run))
         assert answer.json()["evidence"]["state"] == "verified"
@@ -368,7 +369,7 @@ def test_a_figure_of_a_list_is_marked_as_in_the_run(client: Client, registry: Lo
     whole = registry.records.get(start.id)
     (listed,) = msgspec.json.decode(client.get("/v1/runs").content, type=RunPage).runs
     assert whole.end is not None
-    found = decode_recorded_run(listed).end
+    found = listed.end
     assert found is not None
     assert found.metrics == whole.end.metrics
     assert any(one.self_reported for one in found.metrics)

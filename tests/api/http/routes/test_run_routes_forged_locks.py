@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
 from benchlock.evaluator import harness_releases
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.registry.lock.lockfile import Lock, dump, read
@@ -60,7 +59,7 @@ def test_a_lock_of_another_dataset_under_a_published_name_is_refused(client: Cli
         registry.store.put(io.BytesIO(content(manifest)))
     refused = client.post("/v1/locks", json={"text": dump(forged.lock)})
     assert refused.status_code == 409, refused.text
-    assert "dataset/digits@1.0.0 is published with other content" in refused.json()["detail"]
+    assert "dataset/digits@1.0.0 is already published with different content" in refused.json()["detail"]
 
 
 def test_a_lock_that_names_a_released_harness_under_a_false_version_is_refused(
@@ -89,9 +88,9 @@ def test_a_run_with_a_harness_that_nobody_released_is_marked_over_http(
         run = make_run(lock, registry.store, isolation="container")
     assert run.end is not None
     assert not any(metric.self_reported for metric in run.end.metrics)
-    assert client.post("/v1/runs", json=msgspec.to_builtins(encode_run_start(run.start))).status_code == 201
+    assert client.post("/v1/runs", json=msgspec.to_builtins(run.start)).status_code == 201
     path = f"/v1/runs/{run.id.removeprefix('run/')}"
-    answer = client.put(f"{path}/end", json=msgspec.to_builtins(encode_run_end(run.end)))
+    answer = client.put(f"{path}/end", json=msgspec.to_builtins(run.end))
     assert answer.status_code == 200, answer.text
     metrics = answer.json()["end"]["metrics"]
     assert "top1" in {metric["name"] for metric in metrics}
@@ -116,9 +115,9 @@ def test_a_run_of_such_a_lock_is_refused_and_its_figures_are_withheld(
     registry.catalogue.put_lock(forged)
     run = make_run(forged, registry.store, right=2)
     assert run.end is not None
-    assert client.post("/v1/runs", json=msgspec.to_builtins(encode_run_start(run.start))).status_code == 201
+    assert client.post("/v1/runs", json=msgspec.to_builtins(run.start)).status_code == 201
     path = f"/v1/runs/{run.id.removeprefix('run/')}"
-    refused = client.put(f"{path}/end", json=msgspec.to_builtins(encode_run_end(run.end)))
+    refused = client.put(f"{path}/end", json=msgspec.to_builtins(run.end))
     assert refused.status_code == 422, refused.text
     registry.records.finish(run.id, run.end)
     found = registry.examiner.examine(registry.records.get(run.id))

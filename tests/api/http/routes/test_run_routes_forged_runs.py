@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,10 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
 from benchlock.evaluator.queue.matching import JobRequirements
 from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id
 from benchlock.evaluator.records.evidence_status import REPORTED_FIELDS
@@ -53,7 +52,7 @@ def document(run: Run) -> Document:
 
 
 def by_client(client: Client, run: Run) -> Send:
-    begun = client.post("/v1/runs", json=msgspec.to_builtins(encode_run_start(run.start)))
+    begun = client.post("/v1/runs", json=msgspec.to_builtins(run.start))
     assert begun.status_code == 201, begun.text
     path = f"/v1/runs/{run.id.removeprefix('run/')}/end"
     return lambda end: client.put(path, json=end)
@@ -66,7 +65,7 @@ def by_worker(client: Client, run: Run, registry: LocalRegistry) -> Send:
     lease = queue.lease(machine(1), BOOT)
     assert lease is not None
     path = f"/v1/leases/{lease.fence}/run"
-    begun = client.post(path, json=msgspec.to_builtins(encode_run_start(run.start)))
+    begun = client.post(path, json=msgspec.to_builtins(run.start))
     assert begun.status_code == 200, begun.text
     return lambda end: client.put(path, json={"run": run.id, "end": end})
 
@@ -143,13 +142,11 @@ def test_a_start_that_does_not_fit_is_refused_at_the_latest_with_its_end(
         at = NOON + timedelta(seconds=number)
         forged = run_from(forge(document, path))
         start = replace(forged.start, id=new_run_id(at), started_at=at)
-        begun = client.post("/v1/runs", json=msgspec.to_builtins(encode_run_start(start)))
+        begun = client.post("/v1/runs", json=msgspec.to_builtins(start))
         if begun.status_code == 201:
             end = replace(run.end, ended_at=at + timedelta(minutes=1)) if run.end is not None else None
             assert end is not None
-            ended = client.put(
-                f"/v1/runs/{start.id.removeprefix('run/')}/end", json=msgspec.to_builtins(encode_run_end(end))
-            )
+            ended = client.put(f"/v1/runs/{start.id.removeprefix('run/')}/end", json=msgspec.to_builtins(end))
             assert ended.status_code == 422, (path, ended.text)
             assert registry.records.get(start.id).end is None
         else:

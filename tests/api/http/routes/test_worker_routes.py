@@ -1,18 +1,17 @@
 """What workers ask of a server, where that is more than a queue in a database is asked."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 from litestar.testing import TestClient
+from msgspec.structs import replace
 
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry, now
-from benchlock.api.schemas.run_schemas import encode_run_end, encode_run_start
 from benchlock.evaluator.queue.matching import JobRequirements
 from benchlock.evaluator.queue.queue_types import JobRequest, Lease, new_job_id
 from benchlock.evaluator.records.run_types import RunEnd
@@ -74,27 +73,27 @@ def test_whatever_the_service_is_doing_runs_are_held_begun_and_ended(
     service: Service = app.state.service
     service.work._free = 0
     path, start = f"/v1/leases/{lease.fence}", start_of(lock)
-    end = msgspec.to_builtins(encode_run_end(CANCELLED))
+    end = msgspec.to_builtins(CANCELLED)
     with TestClient(app, raise_server_exceptions=False) as client:
         assert client.get(f"/v1/locks/{lock.id}").json()["code"] == "busy"
         assert client.patch(path, json={"phase": "measuring"}).json() == {"answer": "keep"}
         assert client.get(path).json() == {"holds": True}
-        assert client.post(f"{path}/run", json=msgspec.to_builtins(encode_run_start(start))).status_code == 200
+        assert client.post(f"{path}/run", json=msgspec.to_builtins(start)).status_code == 200
         done = client.put(f"{path}/run", json={"run": start.id, "end": end})
         assert (done.status_code, done.json()["state"]) == (200, "queued"), done.text
         own = start_of(lock)
-        assert client.post("/v1/runs", json=msgspec.to_builtins(encode_run_start(own))).status_code == 201
+        assert client.post("/v1/runs", json=msgspec.to_builtins(own)).status_code == 201
         assert client.put(f"/v1/runs/{own.id.removeprefix('run/')}/end", json=end).status_code == 200
 
 
 def test_an_end_that_does_not_fit_the_lock_is_refused(client: Client, lease: Lease, lock: Lock) -> None:
     path, start = f"/v1/leases/{lease.fence}/run", start_of(lock)
-    assert client.post(path, json=msgspec.to_builtins(encode_run_start(start))).status_code == 200
+    assert client.post(path, json=msgspec.to_builtins(start)).status_code == 200
     odd = replace(CANCELLED, metrics=(replace(metric("top1", 1.0), version=7),))
-    refused = client.put(path, json={"run": start.id, "end": msgspec.to_builtins(encode_run_end(odd))})
+    refused = client.put(path, json={"run": start.id, "end": msgspec.to_builtins(odd)})
     assert refused.json()["code"] == "integrity", refused.text
     assert "by definition 7" in refused.json()["detail"]
-    fitting = msgspec.to_builtins(encode_run_end(CANCELLED))
+    fitting = msgspec.to_builtins(CANCELLED)
     done = client.put(path, json={"run": start.id, "end": fitting})
     assert (done.status_code, done.json()["state"]) == (200, "queued"), done.text
 
@@ -142,7 +141,7 @@ def test_a_lease_that_is_over_or_another_s_takes_nothing_whoever_says_it(
     client: Client, registry: LocalRegistry, lease: Lease, lock: Lock
 ) -> None:
     """Ends that are replayed, fences that are guessed, runs of another lease."""
-    sent, end = encode_run_start(start_of(lock)), encode_run_end(END)
+    sent, end = start_of(lock), END
     for fence in (lease.fence + 1, 10**17):
         assert client.post(f"/v1/leases/{fence}/run", content=msgspec.json.encode(sent)).json() == {"start": None}
         body = msgspec.json.encode({"run": sent.id, "end": end})

@@ -2,10 +2,12 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from benchlock.evaluator.harness.inference.pipeline import Prefetcher
+from benchlock.evaluator.harness.inference.pipeline import Prefetcher, count_prefetch_threads
 
 WAIT = 30
 
@@ -32,9 +34,20 @@ def test_the_next_is_made_while_the_caller_is_busy() -> None:
             second.set()
         return number
 
-    found = iter(Prefetcher(make, 3, 1, 2))
+    found = iter(Prefetcher(make, 3, 2, 2))
     assert next(found) == 0
     assert second.wait(WAIT), "nobody asked for it yet"
+
+
+def test_the_caller_makes_results_too_while_its_next_one_is_not_ready() -> None:
+    together = threading.Barrier(2)
+
+    def make(_number: int) -> threading.Thread:
+        together.wait(WAIT)
+        return threading.current_thread()
+
+    makers = list(Prefetcher(make, 8, 2, 4))
+    assert makers.count(threading.current_thread()) == 4
 
 
 def test_without_threads_everything_is_made_by_the_caller_when_it_is_asked_for() -> None:
@@ -84,10 +97,23 @@ def test_who_stops_early_leaves_no_thread_behind() -> None:
 
 def test_seconds_are_told_apart() -> None:
     gate = threading.Event()
-    ahead = Prefetcher(lambda _number: gate.wait(WAIT), 2, 1, 2)
+    ahead = Prefetcher(lambda _number: gate.wait(WAIT), 2, 2, 2)
     with ThreadPoolExecutor(1) as pool:
         taken = pool.submit(list, ahead)
         gate.set()
         taken.result(WAIT)
     assert ahead.busy > 0
     assert ahead.waited > 0
+
+
+@pytest.mark.parametrize(
+    ("cpus", "device", "threads"), [(1, "cpu", 0), (1, "cuda12", 0), (2, "cpu", 2), (2, "cuda12", 3)]
+)
+def test_the_caller_counts_as_a_thread_that_prepares_unless_it_waits_for_an_accelerator(
+    cpus: int, device: str, threads: int
+) -> None:
+    job: Any = SimpleNamespace(threads=cpus, device=device)
+    pipeline: Any = SimpleNamespace(runs_code=False)
+    assert count_prefetch_threads(pipeline, job) == threads
+    pipeline.runs_code = True
+    assert count_prefetch_threads(pipeline, job) == 0

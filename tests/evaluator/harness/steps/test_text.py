@@ -235,7 +235,7 @@ def test_a_library_that_the_environment_lacks_is_named(pieces: Tokenizing, monke
 def test_tokens_are_of_texts_alone(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text(VOCABULARY)
     (step,) = bind("text", [Step("tokenize", WORDS)], tmp_path)
-    with pytest.raises(StepError, match=r"tokenize takes a text, here it gets \[2\] float64"):
+    with pytest.raises(StepError, match=r"tokenize requires text; its input is \[2\] float64"):
         step.apply(Tensor(np.zeros(2)))
     with pytest.raises(StepError, match=r"steps\[0\].tokenize: no such step"):
         bind("image", [Step("tokenize", WORDS)], tmp_path)

@@ -41,11 +41,11 @@ def test_wheels_are_found_from_the_folder_of_the_lock_in_the_order_of_their_path
     [
         (
             package("missing", wheel("wheels/missing-1-py3-none-any.whl")),
-            "lists 'env/wheels/missing-1-py3-none-any.whl', which is none of the image's files",
+            "lists 'env/wheels/missing-1-py3-none-any.whl', which is not in the image's files",
         ),
         (
             package("a", wheel("../wheels/a-1-py3-none-any.whl")),
-            "lists 'wheels/a-1-py3-none-any.whl', which is none of the image's files",
+            "lists 'wheels/a-1-py3-none-any.whl', which is not in the image's files",
         ),
         (
             package("b", wheel("b-1-py3-none-any.whl", "0" * 64)),
@@ -56,8 +56,8 @@ def test_wheels_are_found_from_the_folder_of_the_lock_in_the_order_of_their_path
             package("a", f'{{url = "https://x.org/a-1-py3-none-any.whl", hashes = {{sha256 = "{DIGEST}"}}}}'),
             "lists a wheel of a by URL",
         ),
-        ("[[packages]]\nname = 1\n", "is no lock of wheels"),
-        ("\x00", "is no lock of wheels"),
+        ("[[packages]]\nname = 1\n", "is not a valid wheels lock"),
+        ("\x00", "is not a valid wheels lock"),
     ],
 )
 def test_what_the_image_does_not_have_is_refused_with_its_name(body: str, reason: str) -> None:

@@ -80,12 +80,12 @@ def told(problems: list[BenchlockError]) -> list[tuple[str, str]]:
             "inputs",
             "the graph has an input 'z', which the manifest",
         ),
-        ({"x": (TensorProto.UINT8, ["n", 8, 8, 1])}, graphs.SCORES, "inputs[0].dtype", "has uint8, not float32"),
+        ({"x": (TensorProto.UINT8, ["n", 8, 8, 1])}, graphs.SCORES, "inputs[0].dtype", "is uint8, not float32"),
         ({"x": (F32, ["n", 1, 8, 8])}, graphs.SCORES, "inputs[0].shape", "[n, 1, 8, 8], not [null, 8, 8, 1]"),
         ({"x": (F32, ["n", 8, 8])}, graphs.SCORES, "inputs[0].shape", "has the shape [n, 8, 8], not"),
         ({"x": (F32, [1, 8, 8, 1])}, graphs.SCORES, "inputs[0].shape", "[1, 8, 8, 1], not [null, 8, 8, 1]"),
         (graphs.PICTURE, {"scores": (F32, ["n", 2])}, "outputs[0].name", "the graph has no output 'y'"),
-        (graphs.PICTURE, {"y": (I64, ["n", 2])}, "outputs[0].dtype", "has int64, not float32"),
+        (graphs.PICTURE, {"y": (I64, ["n", 2])}, "outputs[0].dtype", "is int64, not float32"),
     ],
 )
 def test_a_manifest_that_its_graph_contradicts_is_refused(
@@ -125,7 +125,7 @@ def test_an_output_that_is_no_tensor_is_refused(
     loaded = graphs.model()
     loaded.graph.output[0].type.CopyFrom(kind)
     assert told(found(MODEL, net_onnx=loaded.SerializeToString())) == [
-        ("outputs[0].type", f"'y' is {word} in the graph, and no tensor")
+        ("outputs[0].type", f"'y' is {word} in the graph, not a tensor")
     ]
 
 
@@ -158,8 +158,8 @@ def test_an_input_with_a_default_needs_no_feeding(found: Callable[..., list[Benc
     ("shape", "names", "message"),
     [
         (["n", 2], b"cat\ndog\n", None),
-        (["n", 3], b"cat\ndog\n", "labels.txt names 2 classes, and the output y has 3"),
-        (["n", 1, 1, 2], b"cat\ndog\nindigo\n", "labels.txt names 3 classes, and the output y has 2"),
+        (["n", 3], b"cat\ndog\n", "labels.txt has 2 class names, but the output y has 3 classes"),
+        (["n", 1, 1, 2], b"cat\ndog\nindigo\n", "labels.txt has 3 class names, but the output y has 2 classes"),
         (None, b"cat\n", None),
         (["n", "classes"], b"cat\n", None),
         (["n", 2], b"\xff", "labels.txt is not UTF-8"),
@@ -192,10 +192,10 @@ def external(location: str, *, offset: int = 0, length: int = 16) -> bytes:
     ("location", "offset", "message"),
     [
         ("weights.bin", 0, None),
-        ("gone.bin", 0, "the graph keeps weights in gone.bin, which is none of the files"),
+        ("gone.bin", 0, "the graph has weights in gone.bin, which is not in files"),
         ("../weights.bin", 0, "has a part . or .."),
         ("/etc/passwd", 0, "is absolute"),
-        ("weights.bin", 8, "weights.bin has 16 bytes, and the graph reads 24 of them"),
+        ("weights.bin", 8, "weights.bin has 16 bytes, but the graph reads 24 of them"),
     ],
 )
 def test_external_data_lies_where_the_graph_looks(
@@ -211,7 +211,7 @@ def test_a_file_that_cannot_be_taken_in_is_told_once(found: Callable[..., list[B
     text = MODEL.replace("label_offset: 0}", "label_offset: 0, labels: labels.txt}")
     text += "  - {path: labels.txt, role: labels, source: labels.txt}\n"
     assert told(found(text)) == [
-        ("files[0].source", "net.onnx does not exist"), ("files[1].source", "labels.txt does not exist"),
+        ("files[0].source", "net.onnx not found"), ("files[1].source", "labels.txt not found"),
     ]  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def test_a_base_url_without_a_graph_is_reported() -> None:
     text = (CASES / "classification.yml").read_text()
     emptied = re.sub(r"graph_path: .*", "graph_path: ''", text)
     (found,) = [one for one in imported(emptied).findings if one.code == "base-url"]
-    assert found.what.endswith("is the base of no file: graph_path is empty")
+    assert found.what.endswith("is a base without a file: graph_path is empty")
 
 
 def test_the_second_of_two_equal_names_is_told_of_the_first() -> None:

@@ -1,0 +1,68 @@
+"""Results of comparisons: the verdict of a rerun, and the report on locks that are compared."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from benchlock.artifacts.digest import DigestText
+from benchlock.evaluator.records.run_types import RunText
+from benchlock.evaluator.statistics.metric_types import Finding
+
+Agreement = Literal["bit-equal", "within tolerance", "same decisions", "different"]
+Conclusion = Literal["reproduced", "not reproduced", "undecided"]
+
+
+class Verdict(Struct, frozen=True):
+    """The verdict of a rerun.
+
+    Attributes:
+        verdict: The verdict.
+        reasons: What decided.
+        reported: Observations that decide nothing.
+        original: The run that was compared with.
+        run: The run that is judged.
+        predictions: The agreement of the predictions; None if a run has none.
+        times: The findings on the metrics with a margin and enough runs on both sides.
+    """
+
+    verdict: Conclusion
+    reasons: tuple[str, ...]
+    reported: tuple[str, ...]
+    original: RunText
+    run: RunText
+    predictions: Agreement | None
+    times: tuple[Finding, ...] = ()
+
+
+class ArmReport(Struct, frozen=True, kw_only=True):
+    """Runs of one lock that count together; with ``control``, the second arm of the first lock.
+
+    ``model`` and ``framework`` are the name and the version in the lock.
+    """
+
+    lock: DigestText
+    control: bool
+    runs: tuple[RunText, ...]
+    model: dict[str, str]
+    framework: dict[str, str]
+
+
+class ArmFinding(Finding, frozen=True, kw_only=True):
+    """The comparison of a metric of ``lock`` with that of ``against``."""
+
+    lock: DigestText
+    against: DigestText
+
+
+class ComparisonReport(Struct, frozen=True, kw_only=True):
+    """A comparison; ``reasons`` are why the runs are not comparable, empty if they are.
+
+    ``replays`` name the runs that do not count because they repeat the samples of an earlier run.
+    """
+
+    comparable: bool
+    reasons: tuple[str, ...]
+    replays: tuple[str, ...] = ()
+    interleaved: bool
+    arms: tuple[ArmReport, ...]
+    findings: tuple[ArmFinding, ...]

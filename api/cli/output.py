@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.artifacts.user_text import Advance, escape_json, escape_line
 
@@ -24,7 +22,9 @@ _GUTTER: Final = "  | "
 
 def print_json(document: object) -> None:
     """Print one JSON document on standard output; Structs in it are printed as over HTTP."""
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=msgspec.to_builtins)
+    from msgspec import to_builtins  # noqa: PLC0415 - unused by --version
+
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False, default=to_builtins)
     sys.stdout.write(escape_json(text) + "\n")
 
 

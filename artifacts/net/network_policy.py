@@ -3,7 +3,7 @@
 import ipaddress
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult
 
@@ -14,12 +14,6 @@ LARGEST_DOWNLOAD: Final = 1 << 40  # bytes; ends endless responses, far above th
 SILENCE_SECONDS: Final = 60.0
 PAUSES: Final = (0.2, 0.4, 0.8, 1.6)
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: IPv4 for hosts with IPv6 only
-
-
-def _read_proxies() -> Mapping[str, str]:
-    from urllib.request import getproxies  # noqa: PLC0415 - it loads much, and only connections need it
-
-    return getproxies()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +28,7 @@ class NetworkPolicy:
         private_redirects: Redirects may lead to private addresses of any host.
         redirect_hosts: Hosts that need no public address, in lower case.
         host_advice: The next step for a host with a private address.
-        proxies: Proxies by scheme, and exceptions under ``no``; by default those of the environment.
+        proxies: Proxies by scheme, and exceptions under ``no``; ``None`` for those of the environment.
         silence: Seconds between two chunks of a response at most.
         pauses: Seconds before each further attempt without any new bytes.
         attempts: Requests of one download at most, successful ones included.
@@ -46,7 +40,7 @@ class NetworkPolicy:
     private_redirects: bool = False
     redirect_hosts: frozenset[str] = frozenset()
     host_advice: str = "allow the host, if you know it"
-    proxies: Mapping[str, str] = field(default_factory=_read_proxies)
+    proxies: Mapping[str, str] | None = None
     silence: float = SILENCE_SECONDS
     pauses: tuple[float, ...] = PAUSES
     attempts: int = 20
@@ -54,12 +48,13 @@ class NetworkPolicy:
 
     def find_proxy(self, url: SplitResult) -> str | None:
         """Return the proxy for a URL, or ``None`` for a direct connection, as to this machine."""
-        proxy = self.proxies.get(url.scheme) or self.proxies.get("all")
-        if proxy is None or is_loopback(url.hostname or ""):
+        if is_loopback(url.hostname or ""):
             return None
-        from urllib.request import proxy_bypass  # noqa: PLC0415 - most machines have no proxy
+        from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - they load what only connections need
 
-        if proxy_bypass(url.netloc, self.proxies):
+        proxies = getproxies() if self.proxies is None else self.proxies
+        proxy = proxies.get(url.scheme) or proxies.get("all")
+        if not proxy or proxy_bypass(url.netloc, proxies):
             return None
         return proxy if "://" in proxy else f"http://{proxy}"
 

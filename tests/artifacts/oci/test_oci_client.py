@@ -220,9 +220,7 @@ def test_manifests(registry_server: RegistryServer, client: RegistryClient) -> N
 
 def test_a_manifest_of_blobs_that_are_not_there_is_refused(client: RegistryClient) -> None:
     layer = describe_bytes(os.urandom(8), "application/octet-stream")
-    with pytest.raises(
-        UnavailableError, match="rejects the manifest one: the server answers 400 MANIFEST_BLOB_UNKNOWN"
-    ):
+    with pytest.raises(UnavailableError, match="the manifest one: the server answers 400 MANIFEST_BLOB_UNKNOWN"):
         client.put_manifest(encode(OciManifest(config=layer, layers=(layer,))), MANIFEST, "one")
 
 

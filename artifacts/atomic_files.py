@@ -227,12 +227,12 @@ PARTIAL: Final = ".part"
 class RemovedFiles:
     """The number and total bytes of the unfinished files that were removed, or that a dry run would remove."""
 
-    files: int = 0
-    size: int = 0
+    files: int
+    bytes: int
 
     def __add__(self, other: "RemovedFiles") -> "RemovedFiles":
         """Add the counts and the bytes."""
-        return RemovedFiles(self.files + other.files, self.size + other.size)
+        return RemovedFiles(self.files + other.files, self.bytes + other.bytes)
 
 
 def create_unfinished_file(folder: Path) -> UnfinishedFile:
@@ -261,8 +261,8 @@ def remove_dead_files(folder: Path) -> RemovedFiles:
     """
     with suppress(FileNotFoundError):
         names = [name for name in os.listdir(folder) if not name.endswith(PARTIAL)]  # noqa: PTH208 - names alone
-        return sum((_remove_dead(folder / name) for name in names), RemovedFiles())
-    return RemovedFiles()
+        return sum((_remove_dead(folder / name) for name in names), RemovedFiles(0, 0))
+    return RemovedFiles(0, 0)
 
 
 def remove_all(folder: Path, names: Iterable[str], *, dry_run: bool) -> RemovedFiles:
@@ -276,7 +276,7 @@ def remove_all(folder: Path, names: Iterable[str], *, dry_run: bool) -> RemovedF
     Raises:
         OSError: A file cannot be read or removed.
     """
-    removed = RemovedFiles()
+    removed = RemovedFiles(0, 0)
     for path in (folder / name for name in names):
         removed += RemovedFiles(1, path.stat(follow_symlinks=False).st_size)
         if not dry_run:
@@ -295,4 +295,4 @@ def _remove_dead(path: Path) -> RemovedFiles:
             return RemovedFiles(1, size)
         finally:
             os.close(descriptor)
-    return RemovedFiles()
+    return RemovedFiles(0, 0)

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifacts_commands import RUN_PREFIX, published_document
+from benchlock.api.cli.artifacts_commands import RUN_PREFIX
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import read_lock
 from benchlock.api.cli.output import say
 from benchlock.api.cli.run_options import complete_run_id
 
 if TYPE_CHECKING:
-    from benchlock.api.registry_protocol import ImportReport
+    from benchlock.api.schemas.artifact_schemas import PublishedVersion
+    from benchlock.api.schemas.maintenance_schemas import ImportReport, SkippedArtifact
     from benchlock.evaluator.records.run_types import Run
     from benchlock.registry.lock.lockfile import Lock
 
@@ -102,33 +103,32 @@ def import_(invocation: Invocation, file: Path) -> None:
     report = invocation.opened.import_bundle(file, invocation.progress)
     for warning in report.warnings:
         say(f"warning: {warning}")
-    for reference, reason in report.kept_out.items():
-        say(f"{reference} was not added to the catalogue, but the lock can run: {reason}")
+    for skipped in report.kept_out:
+        say(f"{_reference(skipped)} was not added to the catalogue, but the lock can run: {skipped.reason}")
     if invocation.as_json:
         output.print_json(_import_document(report))
         return
+    runs = [entry.run for entry in report.runs]
     output.echo(f"{'imported' if report.changed else 'already there:'} {report.lock}")
     output.print_fields(
         {
-            "artifacts": ", ".join(str(result.reference) for result in report.artifacts) or "none",
-            "runs": ", ".join(report.runs) or "none",
+            "artifacts": ", ".join(map(_reference, report.artifacts)) or "none",
+            "runs": ", ".join(runs) or "none",
             "platforms": ", ".join(report.platforms),
             "blobs": report.blobs,
         }
     )
-    output.echo(f"next: benchlock {'rerun' if report.runs else 'run'} {next(iter(report.runs), report.lock)}")
+    output.echo(f"next: benchlock {'rerun' if runs else 'run'} {next(iter(runs), report.lock)}")
+
+
+def _reference(artifact: "PublishedVersion | SkippedArtifact") -> str:
+    return f"{artifact.kind}/{artifact.name}@{artifact.version}"
 
 
 def _import_document(report: "ImportReport") -> dict[str, object]:
-    return {
-        "lock": report.lock,
-        "changed": report.changed,
-        "runs": [{"run": run, "changed": is_new} for run, is_new in report.runs.items()],
-        "platforms": list(report.platforms),
-        "artifacts": [published_document(artifact) for artifact in report.artifacts],
-        "kept_out": [
-            {"kind": artifact.kind, "name": artifact.name, "version": str(artifact.version), "reason": reason}
-            for artifact, reason in report.kept_out.items()
-        ],
-        "blobs": report.blobs,
-    }
+    from msgspec import to_builtins  # noqa: PLC0415
+
+    document = dict(to_builtins(report))
+    for part in (document, *document["artifacts"]):
+        del part["warnings"]
+    return document

@@ -14,7 +14,7 @@ from benchlock.api.cli.output import Bars, say
 if TYPE_CHECKING:
     from benchlock.api.client.token_admin import Access
     from benchlock.api.local.local_registry import LocalRegistry as Folder
-    from benchlock.api.registry_protocol import Registry
+    from benchlock.api.schemas.registry_protocol import Registry
 
 
 CREATING_COMMANDS = frozenset(

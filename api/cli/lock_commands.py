@@ -14,6 +14,7 @@ from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
+    from benchlock.registry.lock.lock_diff import Change
     from benchlock.registry.lock.lockfile import Lock
     from benchlock.registry.names import Kind
     from benchlock.registry.requests.evaluation_request import Request
@@ -151,11 +152,11 @@ def _parse_upgrades(targets: tuple[str, ...], path: Path, replaced: "Lock | None
     return moved
 
 
-def _tell_changes(invocation: Invocation, replaced: "Lock", new_lock: "Lock") -> list[dict[str, Any]]:
-    """Print what moved and what stayed; return the changes as JSON."""
+def _tell_changes(invocation: Invocation, replaced: "Lock", new_lock: "Lock") -> "tuple[Change, ...]":
+    """Print what moved and what stayed; return the changes."""
     if new_lock.id == replaced.id:
         say("no changes")
-        return []
+        return ()
     from benchlock.registry.lock.lock_creation import known_manifests  # noqa: PLC0415
     from benchlock.registry.lock.lock_diff import diff as difference  # noqa: PLC0415
 
@@ -168,7 +169,7 @@ def _tell_changes(invocation: Invocation, replaced: "Lock", new_lock: "Lock") ->
     ]
     for line in (*map(str, changes), *([f"unchanged: {', '.join(unchanged)}"] if unchanged else [])):
         say_lines(line)
-    return [change.document() for change in changes]
+    return changes
 
 
 def lock_document(lock: "Lock") -> dict[str, Any]:
@@ -198,23 +199,20 @@ def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tupl
             where=f"--upgrade {upgrade[0]}",
             next_step="omit one of them",
         )
+    from msgspec.structs import asdict  # noqa: PLC0415 - not used by every command
+
     lock = read_lock(invocation, str(path))
     freshness = invocation.opened.check(lock, request)
     for warning in freshness.warnings:
         say(f"warning: {warning}")
     if invocation.as_json:
-        answer = {
-            "fresh": not freshness.reasons,
-            "reasons": list(freshness.reasons),
-            "warnings": list(freshness.warnings),
-        }
-        output.print_json(lock_document(lock) | {"path": str(path)} | answer)
+        output.print_json(lock_document(lock) | {"path": str(path)} | asdict(freshness))
     else:
         for reason in freshness.reasons:
             output.echo(f"stale: {reason}")
-        if not freshness.reasons:
+        if freshness.fresh:
             output.echo(f"{path} satisfies its request")
-    if freshness.reasons:
+    if not freshness.fresh:
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
@@ -256,7 +254,7 @@ def diff(invocation: Invocation, before: str, after: str) -> None:
     locks = [read_lock(invocation, text) for text in (before, after)]
     changes = difference(locks[0], locks[1], known_manifests(locks, invocation.opened.store))
     if invocation.as_json:
-        output.print_json({"changes": [change.document() for change in changes]})
+        output.print_json({"changes": changes})
     else:
         for change in changes:
             output.echo_lines(str(change))
@@ -282,6 +280,6 @@ def why(invocation: Invocation, target: str, lock: str) -> None:
         )
     answer = invocation.opened.why(read_lock(invocation, lock), kind, name)
     if invocation.as_json:
-        output.print_json(answer.document)
+        output.print_json(answer.why)
     else:
         output.echo_lines(answer.prose)

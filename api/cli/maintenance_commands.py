@@ -17,7 +17,7 @@ from benchlock.artifacts.user_text import format_count
 if TYPE_CHECKING:
     from benchlock.api.local.backups import BackupReport
     from benchlock.api.local.schema_upgrades import SchemaChange
-    from benchlock.api.registry_protocol import Json
+    from benchlock.api.schemas.registry_protocol import Json
     from benchlock.evaluator.runner.host_platform import Host
     from benchlock.registry.lock.lockfile import Lock
     from benchlock.registry.requests.hardware_requirements import HostFacts
@@ -274,21 +274,16 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
     """
     report = invocation.opened.collect(dry_run=dry_run, local=local)
     if invocation.as_json:
-        leftovers = {"files": report.leftovers.files, "bytes": report.leftovers.size}
-        document: dict[str, Any] = {
-            "blobs": report.blobs,
-            "bytes": report.size,
-            "dry_run": dry_run,
-            "leftovers": leftovers,
-        }
+        document: dict[str, Any] = {"blobs": report.blobs, "bytes": report.bytes, "dry_run": dry_run}
+        document |= {"leftovers": report.leftovers}
         output.print_json(document if report.local is None else document | {"local": report.local})
         return
     verb = "would delete" if dry_run else "deleted"
-    output.echo(f"{verb} {format_count(report.blobs, 'blob')}, {output.byte_count(report.size)}")
+    output.echo(f"{verb} {format_count(report.blobs, 'blob')}, {output.byte_count(report.bytes)}")
     if (unfinished := report.leftovers).files:
         removed = "would delete" if dry_run else "deleted"
         output.echo(
-            f"{removed} {format_count(unfinished.files, 'unfinished file')}, {output.byte_count(unfinished.size)}"
+            f"{removed} {format_count(unfinished.files, 'unfinished file')}, {output.byte_count(unfinished.bytes)}"
         )
     if (cache := report.local) is not None:
         output.echo(

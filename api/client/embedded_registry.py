@@ -10,20 +10,14 @@ from typing import TYPE_CHECKING, Any
 from benchlock.api.build_info import this_build
 from benchlock.api.local.local_registry import LocalRegistry, describe_store, now, open_reserve, open_uploads
 from benchlock.api.local.registry_database import check_database, describe_database
-from benchlock.api.registry_protocol import (
-    ChoiceExplanation,
-    GcReport,
-    ImportReport,
-    Json,
-    LockResult,
-    VerificationReport,
-)
+from benchlock.api.schemas.registry_protocol import ChoiceExplanation, Json, LockResult
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.text.quantities import spell_bytes
 
 if TYPE_CHECKING:
+    from benchlock.api.schemas.maintenance_schemas import GcReport, ImportReport, VerificationReport
     from benchlock.artifacts.digest import Digest
     from benchlock.artifacts.stores.cached_store import CachedRepository, EvictionReport
     from benchlock.artifacts.uploads.disk_quotas import DiskSpace
@@ -45,9 +39,13 @@ RUN_PREFIX = "run/"
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedRegistry:
-    """A ``Registry`` over a local registry that is open."""
+    """A ``Registry`` over a local registry that is open.
+
+    With ``public_images``, images are looked up in public OCI registries only: for clients of a service.
+    """
 
     opened: LocalRegistry
+    public_images: bool = False
 
     @property
     def home(self) -> Path:
@@ -90,13 +88,14 @@ class EmbeddedRegistry:
 
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
         """Resolve ``request`` on this machine and store its lock."""
-        from benchlock.api.local.image_lookup import make_image_lookup  # noqa: PLC0415 - as above
+        from benchlock.api.local.image_lookup import make_image_lookup, make_public_lookup  # noqa: PLC0415 - as above
         from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
         from benchlock.registry.lock.lock_creation import Harness, keep_lock, list_yanked, resolve_request  # noqa: PLC0415
 
         resolution = resolve_request(request, self.catalogue, preferences)
         harness = Harness(HARNESS_VERSION, build_harness())
-        lock = keep_lock(request, resolution, harness, self.store, self.catalogue, make_image_lookup(self.store))
+        look_up = (make_public_lookup if self.public_images else make_image_lookup)(self.store)
+        lock = keep_lock(request, resolution, harness, self.store, self.catalogue, look_up)
         return LockResult(lock, list_yanked(resolution))
 
     def check(self, lock: "Lock", request: "Request") -> "Freshness":
@@ -111,7 +110,41 @@ class EmbeddedRegistry:
         from benchlock.registry.lock.lock_creation import explain_locked_version  # noqa: PLC0415 - as above
 
         answer = explain_locked_version(lock, kind, name, self.catalogue)
-        return ChoiceExplanation(answer.prose(), answer.as_json())
+        return ChoiceExplanation(prose=answer.prose(), why=dict(answer.as_json()))
+
+    def load_lock(self, text: str, where: str) -> "Lock":
+        """Load a lock from its text in the field ``where``, or by its id or the beginning of its id."""
+        from benchlock.registry.lock.lockfile import load  # noqa: PLC0415 - as above
+
+        if text.startswith("sha256:"):
+            return load(self.catalogue.get_lock(self.catalogue.find_lock(text)), text)
+        return load(text, where)
+
+    def receive_lock(self, lock: "Lock") -> None:
+        """Store a lock that a client made, whose blobs were uploaded before.
+
+        Raises:
+            MissingBlobsError: Blobs that every platform needs are missing.
+            IntegrityError: The files, the split or the environment differ from those in the manifests.
+            VersionTakenError: A version is published here with other content.
+        """
+        from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests  # noqa: PLC0415
+        from benchlock.registry.lock.lockfile import list_blob_references  # noqa: PLC0415
+        from benchlock.registry.publishing.remote_publication import require_blobs  # noqa: PLC0415 - used by services
+
+        blobs = {  # tree listings of all platforms too, because they name further blobs
+            reference.digest: reference.name
+            for reference in list_blob_references(lock)
+            if reference.platform is None or reference.sort == "tree"
+        }
+        with self.store.writing():
+            require_blobs(blobs, self.store)
+            manifests = read_manifests(lock, self.store)
+            for platform in lock.image.platforms:
+                check_agreement(lock, platform, manifests)
+            for manifest in manifests.values():
+                self.catalogue.would_change(manifest)
+            self.catalogue.put_lock(lock)
 
     def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run in the registry's database."""
@@ -127,8 +160,9 @@ class EmbeddedRegistry:
 
     def verify(
         self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None
-    ) -> VerificationReport:
+    ) -> "VerificationReport":
         """Verify the targets; without ``targets``, the whole database, all blobs and the evidence of all runs."""
+        from benchlock.api.schemas.maintenance_schemas import VerificationReport  # noqa: PLC0415
         from benchlock.evaluator.workflows.blob_inventory import Inventory, list_damage  # noqa: PLC0415 - used by `verify` only
         from benchlock.registry.database.record_chain import parse_head  # noqa: PLC0415
 
@@ -143,7 +177,10 @@ class EmbeddedRegistry:
             )
             damaged = tuple(map(fault_document, list_damage(store, blobs, progress)))
             return VerificationReport(
-                len(blobs), damaged, runs=runs, contradictions=tuple(map(fault_document, contradictions))
+                blobs=len(blobs),
+                damaged=damaged,
+                runs=runs,
+                contradictions=tuple(map(fault_document, contradictions)),
             )
         database = check_database(self.opened.database, None if head is None else parse_head(head))
         faults = list(database.damaged)
@@ -156,7 +193,14 @@ class EmbeddedRegistry:
         chain = database.head
         records, chain_head = (None, None) if chain is None else (chain.seq, str(chain) if chain.seq else None)
         fault_documents, differing = (tuple(map(fault_document, group)) for group in (faults, contradictions))
-        return VerificationReport(len(blobs), fault_documents, records, chain_head, runs, differing)
+        return VerificationReport(
+            blobs=len(blobs),
+            damaged=fault_documents,
+            records=records,
+            head=chain_head,
+            runs=runs,
+            contradictions=differing,
+        )
 
     def _run(self, target: "str | Lock") -> "RunId":
         from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415 - as above
@@ -196,9 +240,10 @@ class EmbeddedRegistry:
         self.catalogue.check(entry.reference)
         return inventory.of_version(entry.reference)
 
-    def collect(self, *, dry_run: bool, local: bool) -> GcReport:
+    def collect(self, *, dry_run: bool, local: bool) -> "GcReport":
         """Delete unreferenced blobs, expired uploads and unused matches of the queue."""
         from benchlock.api.client.worker_setup import open_queue  # noqa: PLC0415 - used by `gc` only
+        from benchlock.api.schemas.maintenance_schemas import GcReport  # noqa: PLC0415
         from benchlock.registry.publishing.garbage_collection import collect_garbage  # noqa: PLC0415
 
         # The cache is evicted first, because a damaged listing would stop the garbage collection.
@@ -214,29 +259,43 @@ class EmbeddedRegistry:
         if not dry_run:
             open_queue(self.opened).remove_unused_matches()
         local_report = None if evicted is None else _evicted_document(evicted)
-        return GcReport(len(result.digests), result.size, local_report, result.leftovers + given_up)
+        return GcReport(
+            blobs=len(result.digests),
+            bytes=result.size,
+            dry_run=dry_run,
+            local=local_report,
+            leftovers=result.leftovers + given_up,
+        )
 
     def import_bundle(
         self, path: Path, progress: "Progress", admission: "BundleAdmission | None" = None
-    ) -> ImportReport:
+    ) -> "ImportReport":
         """Import a bundle; ``admission`` decides which of its parts a client of the service may import."""
+        from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `bundle import` only
+        from benchlock.api.schemas.artifact_schemas import encode_published_version  # noqa: PLC0415
         from benchlock.evaluator.records.evidence_status import SCRATCH  # noqa: PLC0415
-        from benchlock.evaluator.workflows.bundles import import_bundle  # noqa: PLC0415 - used by `bundle import` only
+        from benchlock.evaluator.workflows.bundles import import_bundle  # noqa: PLC0415
         from benchlock.registry.publishing.lock_bundle import describe_absent_parts  # noqa: PLC0415
 
         with suppress(OSError):  # a file that cannot be read is reported by the import
             open_reserve(self.opened).require(path.stat().st_size)
         scratch = self.home / SCRATCH
         result = import_bundle(path, self.store, self.opened.database, now, progress, scratch, admission)
-        return ImportReport(
-            result.lock.id,
-            result.changed,
-            result.runs,
-            tuple(str(platform) for platform in result.platforms),
-            result.artifacts.published,
-            result.artifacts.kept_out,
-            result.blobs,
-            (*result.warnings, *describe_absent_parts(result.platforms)),
+        skipped = result.artifacts.kept_out.items()
+        return wire.ImportReport(
+            lock=result.lock.id,
+            changed=result.changed,
+            runs=tuple(wire.ImportedRun(run=run, changed=is_new) for run, is_new in result.runs.items()),
+            platforms=tuple(str(platform) for platform in result.platforms),
+            artifacts=tuple(map(encode_published_version, result.artifacts.published)),
+            kept_out=tuple(
+                wire.SkippedArtifact(
+                    kind=reference.kind, name=reference.name, version=str(reference.version), reason=reason
+                )
+                for reference, reason in skipped
+            ),
+            blobs=result.blobs,
+            warnings=(*result.warnings, *describe_absent_parts(result.platforms)),
         )
 
     def describe(self) -> Json:
@@ -280,7 +339,7 @@ def fault_document(fault: BenchlockError) -> dict[str, Any]:
     return {"code": fault.code, "message": fault.what, "where": fault.where, "next": fault.next_step}
 
 
-def _evicted_document(evicted: "EvictionReport") -> Json:
+def _evicted_document(evicted: "EvictionReport") -> dict[str, Any]:
     """Describe what was evicted, and the digests of blobs that stay because the repository has no intact copy."""
     size = sum(blob.size for blob in evicted.gone)
     return {"blobs": len(evicted.gone), "bytes": size, "kept": list(evicted.kept)}

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from benchlock.api.client.api_client import ApiClient
 from benchlock.api.schemas import job_schemas as wire
-from benchlock.api.schemas.lock_schemas import KeptLock
+from benchlock.api.schemas.lock_schemas import LockResponse
 from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.net.network_policy import SILENCE_SECONDS
@@ -159,7 +159,7 @@ class RemoteQueue:
 
     def lock_text(self, lock: Digest) -> str:
         """Fetch the text of a lock."""
-        return self._request("GET", f"locks/{lock}", KeptLock).text
+        return self._request("GET", f"locks/{lock}", LockResponse).text
 
     def _send(self, method: str, path: str, body: object) -> None:
         self._client.send_once(method, path, body)

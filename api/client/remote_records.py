@@ -21,7 +21,7 @@ from benchlock.api.schemas.artifact_schemas import (
     decode_published_version,
     decode_version_entry,
 )
-from benchlock.api.schemas.lock_schemas import Given, KeptLock
+from benchlock.api.schemas.lock_schemas import LockRequest, LockResponse
 from benchlock.api.schemas.run_schemas import (
     HideRequest,
     HideResult,
@@ -131,7 +131,9 @@ class RemoteCatalogue:
     def put_lock(self, lock: Lock) -> None:
         """Store a lock on the server."""
         text = dump(lock)
-        resend_missing_blobs(self._resend, lambda: self._client.send("POST", "locks", Given(text=text), KeptLock))
+        resend_missing_blobs(
+            self._resend, lambda: self._client.send("POST", "locks", LockRequest(text=text), LockResponse)
+        )
 
     def get_lock(self, lock: Digest) -> str:
         """Fetch the text of a lock."""
@@ -141,7 +143,7 @@ class RemoteCatalogue:
 
     def find_lock(self, text: str) -> Digest:
         """Fetch the lock with the id, or the abbreviated id, ``text``."""
-        document = self._client.get(f"locks/{quote(text, safe=':')}", KeptLock)
+        document = self._client.get(f"locks/{quote(text, safe=':')}", LockResponse)
         self._locks[document.lock] = document.text
         return Digest(document.lock)
 

@@ -14,15 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from benchlock.api.client.api_client import ApiClient
 from benchlock.api.client.remote_records import RemoteCatalogue, RemoteRuns
-from benchlock.api.registry_protocol import (
-    ChoiceExplanation,
-    GcReport,
-    ImportReport,
-    Json,
-    LockResult,
-    VerificationReport,
-)
 from benchlock.api.schemas.access_schemas import Caller
+from benchlock.api.schemas.registry_protocol import ChoiceExplanation, Json, LockResult
 from benchlock.artifacts.blob_store import FileStore, verify
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
@@ -38,6 +31,7 @@ from benchlock.registry.requests.evaluation_request import Request
 if TYPE_CHECKING:
     from typing import BinaryIO
 
+    from benchlock.api.schemas.maintenance_schemas import GcReport, ImportReport, VerificationReport
     from benchlock.artifacts.net.blob_client import BlobClient
     from benchlock.evaluator.queue.queue_types import Explanation
     from benchlock.evaluator.records.run_types import Isolation
@@ -102,35 +96,35 @@ class RemoteRegistry:
         """Resolve ``request`` on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - used by few commands
 
-        body = wire.Question(
+        body = wire.ResolveRequest(
             request=dict(request.document),
             preferences=wire.encode_preferences(preferences),
             drafts=tuple(map(wire.encode_draft, drafts)),
         )
-        return wire.decode_resolution(self.client.send("POST", "resolve", body, wire.Resolved))
+        return wire.decode_resolution(self.client.send("POST", "resolve", body, wire.ResolveResponse))
 
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
         """Resolve ``request`` and store its lock on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
 
-        body = wire.Given(request=dict(request.document), preferences=wire.encode_preferences(preferences))
-        document = self.client.send("POST", "locks", body, wire.KeptLock)
+        body = wire.LockRequest(request=dict(request.document), preferences=wire.encode_preferences(preferences))
+        document = self.client.send("POST", "locks", body, wire.LockResponse)
         return LockResult(load(document.text, document.lock), document.warnings)
 
     def check(self, lock: "Lock", request: "Request") -> "Freshness":
         """Check ``lock`` on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
+        from benchlock.registry.lock.lock_assembly import Freshness  # noqa: PLC0415
 
-        body = wire.Checked(lock=dump(lock), request=dict(request.document))
-        return wire.decode_freshness(self.client.send("POST", "locks/check", body, wire.FreshnessFound))
+        body = wire.LockCheckRequest(lock=dump(lock), request=dict(request.document))
+        return self.client.send("POST", "locks/check", body, Freshness)
 
     def why(self, lock: "Lock", kind: "Kind", name: str) -> ChoiceExplanation:
         """Explain a locked version on the server."""
         from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
 
-        body = wire.WhyAsked(lock=dump(lock), target=f"{kind}/{name}")
-        answer = self.client.send("POST", "locks/why", body, wire.WhyTold)
-        return ChoiceExplanation(answer.prose, answer.why)
+        body = wire.ExplainRequest(lock=dump(lock), target=f"{kind}/{name}")
+        return self.client.send("POST", "locks/why", body, ChoiceExplanation)
 
     def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run on the server."""
@@ -144,27 +138,25 @@ class RemoteRegistry:
 
     def verify(
         self, targets: "Sequence[str | Lock]", progress: Progress, *, remote: bool, head: str | None = None
-    ) -> VerificationReport:
+    ) -> "VerificationReport":
         """Verify on the server only: every run checks the digests of this machine's cached blobs."""
         from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `verify` only
 
         texts = tuple(target if isinstance(target, str) else dump(target) for target in targets)
         with progress.task(f"{self.client.where} verifies"):
-            body = wire.ToVerify(targets=texts, remote=remote, head=head)
-            answer = self.client.send(
-                "POST", "verifications", body, wire.VerifiedTold, again=False, patience=_LONG_SECONDS
+            body = wire.VerificationRequest(targets=texts, remote=remote, head=head)
+            return self.client.send(
+                "POST", "verifications", body, wire.VerificationReport, again=False, patience=_LONG_SECONDS
             )
-        return wire.decode_verification(answer)
 
-    def collect(self, *, dry_run: bool, local: bool) -> GcReport:
+    def collect(self, *, dry_run: bool, local: bool) -> "GcReport":
         """Delete unreferenced blobs on the server."""
         from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `gc` only
 
-        body = wire.ToCollect(dry_run=dry_run, local=local)
-        answer = self.client.send("POST", "collections", body, wire.CollectedTold, again=False, patience=_LONG_SECONDS)
-        return wire.decode_gc_report(answer)
+        body = wire.GcRequest(dry_run=dry_run, local=local)
+        return self.client.send("POST", "collections", body, wire.GcReport, again=False, patience=_LONG_SECONDS)
 
-    def import_bundle(self, path: Path, progress: Progress) -> ImportReport:
+    def import_bundle(self, path: Path, progress: Progress) -> "ImportReport":
         """Upload a bundle as a blob and import it on the server."""
         from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `bundle import` only
         from benchlock.artifacts.bundles.bundle_reader import open_bundle  # noqa: PLC0415
@@ -174,9 +166,8 @@ class RemoteRegistry:
         with progress.task(f"sending {path.name}", path.stat().st_size) as advance:
             blob = self._server_store.put_file(path, advance=advance)
         with progress.task(f"{self.client.where} imports it"):
-            body = wire.BundleSent(blob=blob.digest)
-            answer = self.client.send("POST", "bundles", body, wire.BundleTold, again=False, patience=_LONG_SECONDS)
-        return wire.decode_import_report(answer)
+            body = wire.BundleImportRequest(blob=blob.digest)
+            return self.client.send("POST", "bundles", body, wire.ImportReport, again=False, patience=_LONG_SECONDS)
 
     def describe(self) -> Json:
         """Describe the server, its version, and the caller's scopes."""

@@ -13,6 +13,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.http.request_authorization import Authority
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.http.slow_clients import SendMemory
@@ -182,6 +183,7 @@ class Service:
 
     Attributes:
         registry: The registry.
+        embedded: Its operations, as commands use them.
         authority: Authenticates callers.
         settings: The limits.
         work: Threads for everything without a pool of its own.
@@ -205,6 +207,7 @@ class Service:
     """
 
     registry: LocalRegistry
+    embedded: EmbeddedRegistry
     authority: Authority
     settings: Settings
     work: FairThreadPool

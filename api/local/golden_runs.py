@@ -11,7 +11,7 @@ from msgspec import UNSET, structs
 
 from benchlock.api.local.image_lookup import make_image_lookup, make_lenient_lookup
 from benchlock.api.local.local_registry import build_runner, source_access
-from benchlock.api.registry_protocol import Registry
+from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness

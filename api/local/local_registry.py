@@ -22,7 +22,7 @@ from benchlock.registry.text.quantities import parse_bytes, parse_seconds
 if TYPE_CHECKING:
     from sqlalchemy import Engine as Database
 
-    from benchlock.api.registry_protocol import Registry as AnyRegistry
+    from benchlock.api.schemas.registry_protocol import Registry as AnyRegistry
     from benchlock.artifacts.digest import Digest
     from benchlock.artifacts.sources import SourceAccess
     from benchlock.artifacts.stores.local_store import LocalStore

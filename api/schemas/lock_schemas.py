@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from benchlock.api.schemas.artifact_schemas import Name, Version
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest, DigestText, parse_digest
-from benchlock.registry.lock.lock_assembly import Freshness
+from benchlock.registry.lock.lock_diff import Change
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.names import Kind, parse_kind, parse_name
 from benchlock.registry.resolution.resolver_types import Candidate, Offer, Resolution
@@ -19,7 +19,7 @@ Lockfile = Annotated[str, size_limits.limit_text(size_limits.LOCK, 'id = "sha256
 RequestDocument = Annotated[dict[str, Any], size_limits.limit_document(size_limits.REQUEST)]
 
 
-class Preferred(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PreferredVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A version to choose if it satisfies the request, even if newer versions exist."""
 
     kind: Kind
@@ -27,7 +27,7 @@ class Preferred(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: Version
 
 
-class DraftedVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DraftVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An unpublished version; ``requires`` are the kind, name and constraint of each dependency."""
 
     kind: Kind
@@ -39,22 +39,22 @@ class DraftedVersion(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = ()
 
 
-class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class ResolveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A request as in its file, and versions to prefer.
 
     With ``drafts``, it is resolved as if they were published, in place of all versions of their names.
     """
 
     request: RequestDocument
-    preferences: Annotated[tuple[Preferred, ...], Meta(max_length=size_limits.PREFERENCES)] = ()
-    drafts: Annotated[tuple[DraftedVersion, ...], Meta(max_length=16)] = ()
+    preferences: Annotated[tuple[PreferredVersion, ...], Meta(max_length=size_limits.PREFERENCES)] = ()
+    drafts: Annotated[tuple[DraftVersion, ...], Meta(max_length=16)] = ()
 
 
-class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LockRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request to resolve and lock, or the text of a lock to store."""
 
     request: RequestDocument | UnsetType = UNSET
-    preferences: Annotated[tuple[Preferred, ...], Meta(max_length=size_limits.PREFERENCES)] = ()
+    preferences: Annotated[tuple[PreferredVersion, ...], Meta(max_length=size_limits.PREFERENCES)] = ()
     text: Lockfile | UnsetType = UNSET
 
 
@@ -78,7 +78,7 @@ class OfferedPlatform(Struct, frozen=True, kw_only=True):
     layered: bool
 
 
-class Resolved(Struct, frozen=True, kw_only=True):
+class ResolveResponse(Struct, frozen=True, kw_only=True):
     """The versions that satisfy a request, and the platforms that it admits."""
 
     model: ChosenVersion
@@ -88,7 +88,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     platforms: tuple[OfferedPlatform, ...]
 
 
-class KeptLock(Struct, frozen=True, kw_only=True):
+class LockResponse(Struct, frozen=True, kw_only=True):
     """A stored lock and the text of its file; ``warnings`` concern yanked versions and newer schemas."""
 
     lock: DigestText
@@ -96,58 +96,34 @@ class KeptLock(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class Checked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LockCheckRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A lock, by its text or id, and the request that it should satisfy."""
 
     lock: Lockfile
     request: RequestDocument
 
 
-class FreshnessFound(Struct, frozen=True, kw_only=True):
-    """Whether a lock is still the answer to its request, and if not, the ``reasons``."""
-
-    fresh: bool
-    reasons: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-
-class WhyAsked(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExplainRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A lock, by its text or id, and one of its artifacts as ``KIND/NAME``."""
 
     lock: Lockfile
     target: Annotated[str, size_limits.limit_text(size_limits.TARGET, "framework/onnxruntime")]
 
 
-class WhyTold(Struct, frozen=True, kw_only=True):
-    """The reason for a locked version, as text and as JSON values."""
-
-    prose: str
-    why: dict[str, Any]
-
-
-class TwoLocks(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LockDiffRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Two locks to compare, each by its text or id."""
 
     before: Lockfile
     after: Lockfile
 
 
-class ChangeTold(Struct, frozen=True, kw_only=True):
-    """A change from one lock to another; a side is null if the subject is absent there."""
-
-    subject: str
-    before: str | None
-    after: str | None
-    details: tuple[str, ...]
-
-
-class ChangesTold(Struct, frozen=True, kw_only=True):
+class LockDiff(Struct, frozen=True, kw_only=True):
     """The changes from one lock to another; empty if the locks are equal."""
 
-    changes: tuple[ChangeTold, ...]
+    changes: tuple[Change, ...]
 
 
-def decode_preferences(preferred: tuple[Preferred, ...]) -> Preferences:
+def decode_preferences(preferred: tuple[PreferredVersion, ...]) -> Preferences:
     """Decode preferred versions.
 
     Raises:
@@ -156,20 +132,22 @@ def decode_preferences(preferred: tuple[Preferred, ...]) -> Preferences:
     return {(parse_kind(choice.kind), choice.name): parse_version(choice.version) for choice in preferred}
 
 
-def encode_preferences(preferences: Preferences) -> tuple[Preferred, ...]:
+def encode_preferences(preferences: Preferences) -> tuple[PreferredVersion, ...]:
     """Encode preferred versions."""
-    return tuple(Preferred(kind=kind, name=name, version=str(version)) for (kind, name), version in preferences.items())
+    return tuple(
+        PreferredVersion(kind=kind, name=name, version=str(version)) for (kind, name), version in preferences.items()
+    )
 
 
-def encode_draft(draft: Candidate) -> DraftedVersion:
+def encode_draft(draft: Candidate) -> DraftVersion:
     """Encode the version of a draft."""
-    return DraftedVersion(
+    return DraftVersion(
         kind=draft.kind, name=draft.name, version=str(draft.version), digest=draft.digest, requires=draft.requires
     )
 
 
-def decode_draft(draft: DraftedVersion) -> Candidate:
-    """Parse an unpublished version.
+def decode_draft(draft: DraftVersion) -> Candidate:
+    """Decode an unpublished version.
 
     Raises:
         InvalidInputError: A name, version, digest or constraint is invalid.
@@ -179,17 +157,17 @@ def decode_draft(draft: DraftedVersion) -> Candidate:
     return Candidate(draft.kind, name, version, parse_digest(draft.digest), requires=requires)
 
 
-def encode_resolution(resolution: Resolution) -> Resolved:
+def encode_resolution(resolution: Resolution) -> ResolveResponse:
     """Encode a resolution."""
     platforms = tuple(
         OfferedPlatform(os=os, arch=arch, device=device, python=python, layered=layered)
         for os, arch, device, python, layered in resolution.platforms
     )
     chosen = {str(kind): _encode_chosen_version(candidate) for kind, candidate in resolution.chosen().items()}
-    return Resolved(**chosen, platforms=platforms)
+    return ResolveResponse(**chosen, platforms=platforms)
 
 
-def decode_resolution(resolved: Resolved) -> Resolution:
+def decode_resolution(resolved: ResolveResponse) -> Resolution:
     """Decode a resolution."""
     platforms: tuple[Offer, ...] = tuple(
         (platform.os, platform.arch, platform.device, platform.python, platform.layered)
@@ -204,19 +182,9 @@ def decode_resolution(resolved: Resolved) -> Resolution:
     )
 
 
-def encode_lock(lock: Lock, text: str, warnings: tuple[str, ...] = ()) -> KeptLock:
+def encode_lock(lock: Lock, text: str, warnings: tuple[str, ...] = ()) -> LockResponse:
     """Encode a stored lock; its own warnings follow ``warnings``."""
-    return KeptLock(lock=lock.id, text=text, warnings=(*warnings, *lock.warnings))
-
-
-def encode_freshness(freshness: Freshness) -> FreshnessFound:
-    """Encode the result of a freshness check."""
-    return FreshnessFound(fresh=not freshness.reasons, reasons=freshness.reasons, warnings=freshness.warnings)
-
-
-def decode_freshness(document: FreshnessFound) -> Freshness:
-    """Decode the result of a freshness check."""
-    return Freshness(document.reasons, document.warnings)
+    return LockResponse(lock=lock.id, text=text, warnings=(*warnings, *lock.warnings))
 
 
 def _encode_chosen_version(candidate: Candidate) -> ChosenVersion:
@@ -230,7 +198,6 @@ def _encode_chosen_version(candidate: Candidate) -> ChosenVersion:
 
 
 def _decode_candidate(document: ChosenVersion) -> Candidate:
-
     return Candidate(
         document.kind, document.name, parse_version(document.version), Digest(document.digest), document.yanked
     )

@@ -228,7 +228,7 @@ class OciStore(RemoteStore):
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - part of the protocol
         """Return zero: leftovers of killed writers are garbage of the OCI registry itself."""
-        return RemovedFiles()
+        return RemovedFiles(0, 0)
 
     def claim(self) -> None:
         """Make the repository this owner's, unless it has an owner.

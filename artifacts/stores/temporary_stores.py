@@ -114,7 +114,7 @@ class MemoryStore:
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - part of the protocol
         """Return zero: there are no leftovers in memory."""
-        return RemovedFiles()
+        return RemovedFiles(0, 0)
 
     def _content(self, digest: Digest) -> bytes:
         try:

@@ -296,7 +296,7 @@ class Uploads:
 
     def sweep(self, *, dry_run: bool = False) -> RemovedFiles:
         """Remove uploads that are idle for too long or too old; return their number and bytes."""
-        now, removed = self._clock(), RemovedFiles()
+        now, removed = self._clock(), RemovedFiles(0, 0)
         for name, status in list_file_stats(self._open):
             path = self._open / name
             if now - status.st_mtime > self._bounds.idle or now - _start_time(name) > self._bounds.age:

@@ -3,10 +3,10 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
-from msgspec import UNSET, structs
+from msgspec import UNSET, Struct, structs
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
@@ -266,10 +266,10 @@ _RESOLUTION_KEYS = frozenset(("model", "dataset", "framework", "image", "prerele
 """Keys of a request that select versions and platforms: they may be reworded while they select the same ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
-    """The reasons why a lock is stale, if any, and warnings that do not make it stale."""
+class Freshness(Struct, frozen=True):
+    """Whether a lock is still the answer to its request, and if not, the ``reasons``."""
 
+    fresh: bool
     reasons: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -309,7 +309,7 @@ def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
     if reworded and not reasons:
         what = "versions and platforms" if "hardware" in reworded else "versions"
         warnings.append(f"the request has changed in {', '.join(reworded)}, but resolves to the same {what}")
-    return Freshness(tuple(reasons), tuple(warnings))
+    return Freshness(not reasons, tuple(reasons), tuple(warnings))
 
 
 def _resolve_again(lock: Lock, request: Request, snapshot: Snapshot) -> tuple[list[str], list[str]]:

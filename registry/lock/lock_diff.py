@@ -1,10 +1,9 @@
 """Differences between two locks, per artifact and per platform."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.user_text import escape_line
@@ -112,14 +111,13 @@ _REQUEST_NAMES = {"seconds": "time", "bytes": "memory"}
 """The names of limits in requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of ``subject`` from ``before`` to ``after``; ``None`` means absent, and ``details`` explain it."""
+class Change(Struct, frozen=True):
+    """A change from one lock to another; a side is null if the subject is absent there."""
 
     subject: str
     before: str | None
     after: str | None
-    details: tuple[str, ...] = ()
+    details: tuple[str, ...]
 
     def __str__(self) -> str:
         """Return one line, or several if it would be too long: one for each detail."""
@@ -128,15 +126,6 @@ class Change:
         head = escape_line(f"{self.subject}{moved}")
         line = head + (f": {', '.join(details)}" if details else "")
         return line if len(line) <= _WIDTH else "\n  ".join((f"{head}:", *details))
-
-    def document(self) -> dict[str, Any]:
-        """Return the change as plain values for JSON."""
-        return {
-            "subject": self.subject,
-            "before": self.before,
-            "after": self.after,
-            "details": list(self.details),
-        }
 
 
 def diff(before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> tuple[Change, ...]:
@@ -163,7 +152,7 @@ def diff(before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> tup
         {key: part for key, part in lock.document.items() if key not in handled_keys} for lock in (before, after)
     )
     changes += map(_make_change, find_differences(was, is_))
-    return tuple(changes) or (Change("lock", before.id, after.id),)
+    return tuple(changes) or (Change("lock", before.id, after.id, ()),)
 
 
 def _artifact(kind: Kind, before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> Iterator[Change]:

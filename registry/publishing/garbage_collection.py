@@ -1,7 +1,7 @@
 """Garbage collection: deletion of blobs that no version and no lock references."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from benchlock.artifacts.atomic_files import RemovedFiles
 from benchlock.artifacts.blob_store import BlobNotFoundError, BlobStore
@@ -16,7 +16,7 @@ class CollectionResult:
 
     digests: tuple[Digest, ...]
     size: int
-    leftovers: RemovedFiles = field(default_factory=RemovedFiles)
+    leftovers: RemovedFiles
 
 
 def collect_garbage(
@@ -49,7 +49,7 @@ def collect_garbage(
         leftovers = store.sweep(dry_run=True)
         if not dry_run:
             if garbage or leftovers.files:
-                unfinished = f", {leftovers.files} unfinished files, {leftovers.size} bytes" if leftovers.files else ""
+                unfinished = f", {leftovers.files} unfinished files, {leftovers.bytes} bytes" if leftovers.files else ""
                 catalogue.note("store.collect", f"{len(garbage)} blobs, {size} bytes{unfinished}")
             store.sweep()
             for digest in garbage:

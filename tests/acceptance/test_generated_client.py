@@ -162,9 +162,9 @@ def ask(api: Api, blob: str, published: str) -> str:
     assert version.digest == published
     part = api.call("blobs.read_blob", blob, range_="bytes=4-10").parsed
     assert part.payload.read() == b"pytorch"
-    resolved = api.call("locks.resolve_request", body=api.body("Question", {"request": QUESTION})).parsed
+    resolved = api.call("locks.resolve_request", body=api.body("ResolveRequest", {"request": QUESTION})).parsed
     assert resolved.model.digest == published
-    lock = api.call("locks.create_lock", body=api.body("Given", {"request": QUESTION})).parsed.lock
+    lock = api.call("locks.create_lock", body=api.body("LockRequest", {"request": QUESTION})).parsed.lock
     assert api.call("locks.read_lock", lock).parsed.lock == lock
     return str(lock)
 

@@ -103,7 +103,7 @@ def test_a_draft_that_is_removed_before_it_is_locked_is_made_again(
 
     def slow(file: int, how: int) -> None:
         if not taken:
-            taken.append(RemovedFiles())
+            taken.append(RemovedFiles(0, 0))
             monkeypatch.setattr(fcntl, "flock", lock)
             taken[0] = remove_dead_files(tmp_path)
         lock(file, how)
@@ -112,7 +112,7 @@ def test_a_draft_that_is_removed_before_it_is_locked_is_made_again(
     draft = create_unfinished_file(tmp_path)
     assert taken == [RemovedFiles(1, 0)]
     assert len(list(tmp_path.iterdir())) == 1
-    assert remove_dead_files(tmp_path) == RemovedFiles()
+    assert remove_dead_files(tmp_path) == RemovedFiles(0, 0)
     draft.close()
 
 

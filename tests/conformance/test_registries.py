@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.remote_registry import open_remote
 from benchlock.api.local.local_registry import open_registry
-from benchlock.api.registry_protocol import Registry
+from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, RefusedError, UnknownNameError
@@ -178,7 +178,7 @@ def test_why_is_told_in_words_and_as_values(registry: Registry, asked: Request) 
     lock = registry.lock(asked, {}).lock
     told = registry.why(lock, "framework", "onnxruntime")
     assert told.prose.startswith("framework/onnxruntime 1.31.1")
-    assert told.document["version"] == "1.31.1"
+    assert told.why["version"] == "1.31.1"
     with pytest.raises(InvalidInputError, match="the lock has no model/other"):
         registry.why(lock, "model", "other")
 

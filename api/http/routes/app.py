@@ -14,6 +14,7 @@ from litestar.openapi.spec import Components, License, SecurityScheme
 from litestar.routes import HTTPRoute
 from litestar.types import ControllerRouterHandler
 
+from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.http.admission_control import SchemaWatch
 from benchlock.api.http.middleware import RequestMiddleware
 from benchlock.api.http.openapi import operation_id
@@ -31,13 +32,13 @@ from benchlock.api.http.routes import (
     client_run_routes,
     health_routes,
     job_routes,
-    lock_routes,
-    maintenance_routes,
     run_routes,
     worker_routes,
 )
 from benchlock.api.http.routes.artifact_routes import ArtifactController, PublicationController
 from benchlock.api.http.routes.client_run_routes import reap_abandoned_runs
+from benchlock.api.http.routes.lock_routes import LockController
+from benchlock.api.http.routes.maintenance_routes import MaintenanceController
 from benchlock.api.http.service import CommitCache, GracefulShutdown, Service
 from benchlock.api.http.service_settings import VERSION, Settings
 from benchlock.api.http.slow_clients import SendMemory
@@ -113,18 +114,21 @@ def log_refusal_counts(service: Service, refusals: DenialLog) -> Any:  # noqa: A
     return lifespan
 
 
-CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (ArtifactController, PublicationController)
+CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
+    ArtifactController,
+    PublicationController,
+    LockController,
+    MaintenanceController,
+)
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
 
 
 ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     health_routes.routes,
     health_routes.openapi_routes,
-    lock_routes.routes,
     run_routes.routes,
     client_run_routes.routes,
     blob_routes.routes,
-    maintenance_routes.routes,
     job_routes.routes,
     worker_routes.routes,
     access_routes.routes,
@@ -163,6 +167,7 @@ def create_app(
 
     service = Service(
         registry,
+        EmbeddedRegistry(registry, public_images=True),
         authority,
         settings,
         work=threads(settings.threads),

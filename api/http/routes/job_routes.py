@@ -13,12 +13,13 @@ from litestar.params import Body, HeaderParameter, Parameter, QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 from msgspec import UNSET
 
+from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.admission_control import ASK, LIST, WATCH
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, RUN
 from benchlock.api.http.request_parsing import Cursor, Limit, bound_page_size, fit_page
-from benchlock.api.http.routes.lock_routes import REQUEST, make_lock
+from benchlock.api.http.routes.lock_routes import REQUEST
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.schemas import job_schemas as wire
@@ -260,7 +261,7 @@ def _load_lock(registry: LocalRegistry, queue: Queue, data: wire.JobSubmission, 
             before = registry.read_lock(queue.job(job).lock)
             if before.request == request.document:
                 return before
-    return make_lock(registry, request, {})[0]
+    return EmbeddedRegistry(registry, public_images=True).lock(request, {}).lock
 
 
 def _id(text: str) -> JobId:

@@ -3,20 +3,20 @@
 from functools import partial
 from typing import Annotated, Final
 
-from litestar import Router, post
+from litestar import Controller, post
 from litestar.params import Body
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.http.admission_control import WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, PUBLISH
+from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.service import Service
-from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas import maintenance_schemas as wire
 from benchlock.artifacts.digest import parse_digest
 from benchlock.artifacts.user_text import SILENT
 from benchlock.registry.auth.permissions import get_actor
-from benchlock.registry.lock.lockfile import Lock, load
+from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.publishing.remote_publication import require_blobs
 
 MAINTENANCE = ADMIN | WHILE_FULL | {"rate": 10.0}
@@ -43,15 +43,17 @@ _COLLECTION_EXAMPLE = {
     "leftovers": {"files": 2, "bytes": 1024},
 }
 
-BundleIn = Annotated[wire.BundleSent, Body(examples=[encode_example({"blob": _DIGEST})])]
-VerifyIn = Annotated[wire.ToVerify, Body(examples=[encode_example({"targets": ["model/acme/resnet8@1.0.0"]})])]
-CollectIn = Annotated[wire.ToCollect, Body(examples=[encode_example({"dry_run": True})])]
+BundleIn = Annotated[wire.BundleImportRequest, Body(examples=[encode_example({"blob": _DIGEST})])]
+VerifyIn = Annotated[
+    wire.VerificationRequest, Body(examples=[encode_example({"targets": ["model/acme/resnet8@1.0.0"]})])
+]
+CollectIn = Annotated[wire.GcRequest, Body(examples=[encode_example({"dry_run": True})])]
 
 
-def routes(service: Service) -> Router:
-    """Build the routes ``POST /v1/bundles``, ``POST /v1/verifications`` and ``POST /v1/collections``."""
-    registry = service.registry
-    embedded = EmbeddedRegistry(registry)
+class MaintenanceController(Controller):
+    """Routes that import bundles, verify blobs and collect garbage."""
+
+    tags = ("upkeep",)
 
     @post(
         "/bundles",
@@ -62,15 +64,15 @@ def routes(service: Service) -> Router:
             "missing-blobs",
             "integrity",
             body=True,
-            success={200: describe_body(wire.BundleTold, "What came.", _IMPORT_EXAMPLE)},
+            success={200: describe_body(wire.ImportReport, "What came.", _IMPORT_EXAMPLE)},
         ),
     )
-    async def import_bundle(data: BundleIn) -> wire.BundleTold:
+    async def import_bundle(self, service: Injected[Service], data: BundleIn) -> wire.ImportReport:
         """Check a bundle that was uploaded as a blob and import its blobs, lock and runs; existing names do not change.
 
         A bundle's artifacts need the scope `publish`, its lock with runs the scope `run`.
         """
-        return await service.long.do(_import_bundle, service, embedded, data)
+        return await service.long.do(_import_bundle, service, data)
 
     @post(
         "/verifications",
@@ -81,12 +83,12 @@ def routes(service: Service) -> Router:
             "unknown-name",
             "integrity",
             body=True,
-            success={200: describe_body(wire.VerifiedTold, "What it found.", _VERIFICATION_EXAMPLE)},
+            success={200: describe_body(wire.VerificationReport, "What it found.", _VERIFICATION_EXAMPLE)},
         ),
     )
-    async def verify_bytes(data: VerifyIn) -> wire.VerifiedTold:
+    async def verify_bytes(self, service: Injected[Service], data: VerifyIn) -> wire.VerificationReport:
         """Read the blobs of the targets, or all blobs, and compare them with their digests."""
-        return await service.long.do(_verify, registry, embedded, data)
+        return await service.long.do(_verify, service.embedded, data)
 
     @post(
         "/collections",
@@ -96,40 +98,32 @@ def routes(service: Service) -> Router:
         responses=describe_responses(
             "integrity",
             body=True,
-            success={200: describe_body(wire.CollectedTold, "What went, or would go.", _COLLECTION_EXAMPLE)},
+            success={200: describe_body(wire.GcReport, "What went, or would go.", _COLLECTION_EXAMPLE)},
         ),
     )
-    async def collect_garbage(data: CollectIn) -> wire.CollectedTold:
+    async def collect_garbage(self, service: Injected[Service], data: CollectIn) -> wire.GcReport:
         """Delete blobs that no version, lock or run refers to and that were not uploaded within the last day.
 
         `leftovers` are unfinished files of killed writers, which are deleted too.
         """
-        return await service.long.do(_collect_garbage, embedded, data)
-
-    return Router("", route_handlers=[import_bundle, verify_bytes, collect_garbage], tags=["upkeep"])
+        return await service.long.do(service.embedded.collect, dry_run=data.dry_run, local=data.local)
 
 
-def _import_bundle(service: Service, embedded: EmbeddedRegistry, data: wire.BundleSent) -> wire.BundleTold:
+def _import_bundle(service: Service, data: wire.BundleImportRequest) -> wire.ImportReport:
     from benchlock.evaluator.workflows.bundles import BundleAdmission  # noqa: PLC0415 - imports scipy
 
-    registry, digest = service.registry, parse_digest(data.blob)
+    store, digest = service.registry.store, parse_digest(data.blob)
     admission = BundleAdmission(_MAX_FILES, partial(service.uploads.charge, get_actor().id))
-    with registry.store.writing():
-        require_blobs({digest: "the bundle"}, registry.store)
-        return wire.encode_import_report(embedded.import_bundle(registry.store.path(digest), SILENT, admission))
+    with store.writing():
+        require_blobs({digest: "the bundle"}, store)
+        return service.embedded.import_bundle(store.path(digest), SILENT, admission)
 
 
-def _verify(registry: LocalRegistry, embedded: EmbeddedRegistry, data: wire.ToVerify) -> wire.VerifiedTold:
+def _verify(registry: EmbeddedRegistry, data: wire.VerificationRequest) -> wire.VerificationReport:
     targets = [_parse_target(registry, target) for target in data.targets]
-    return wire.encode_verification(embedded.verify(targets, SILENT, remote=data.remote, head=data.head))
+    return registry.verify(targets, SILENT, remote=data.remote, head=data.head)
 
 
-def _collect_garbage(embedded: EmbeddedRegistry, data: wire.ToCollect) -> wire.CollectedTold:
-    return wire.encode_gc_report(embedded.collect(dry_run=data.dry_run, local=data.local), dry_run=data.dry_run)
-
-
-def _parse_target(registry: LocalRegistry, target: str) -> str | Lock:
+def _parse_target(registry: EmbeddedRegistry, target: str) -> str | Lock:
     """Load the lock if ``target`` is the id or text of one, else return it unchanged."""
-    if target.startswith("sha256:"):
-        return load(registry.catalogue.get_lock(registry.catalogue.find_lock(target)), target)
-    return load(target, "targets") if "\n" in target else target
+    return registry.load_lock(target, "targets") if target.startswith("sha256:") or "\n" in target else target

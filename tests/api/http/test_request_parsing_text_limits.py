@@ -87,7 +87,7 @@ def test_every_object_of_a_request_has_a_stated_limit(client: Client) -> None:
         ("Publication", "manifest"),
         ("JobSubmission", "request"),
         ("Enrolment", "facts"),
-        ("Question", "request"),
+        ("ResolveRequest", "request"),
     ):
         (described,) = [one for key, one in components.items() if key.endswith(name)]
         assert "bytes as JSON" in str(described["properties"][part]), (name, part)

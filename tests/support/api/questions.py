@@ -12,7 +12,7 @@ import requests
 from litestar.testing import TestClient
 from msgspec.structs import replace
 
-from benchlock.api.http.routes.lock_routes import make_lock
+from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import digest_bytes
@@ -86,7 +86,7 @@ class Questions:
         for version in ("1.0.0", "1.1.0"):
             variant({"model": {"version": version}, "files": IDX}).publish(catalogue, store)
         catalogue.yank(parse_reference("model/digits@1.1.0"), "wrong labels")
-        self._lock = make_lock(self._registry, parse_request(ASKED, "request"), {})[0]
+        self._lock = EmbeddedRegistry(self._registry).lock(parse_request(ASKED, "request"), {}).lock
         self._file = store.put(io.BytesIO(FILE))
         create_bundle(home / "a.bundle", self._lock, None, store, SILENT)
         self._bundle = store.put_file(home / "a.bundle")

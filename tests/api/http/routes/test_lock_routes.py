@@ -8,7 +8,7 @@ import pytest
 
 from benchlock.api.http.routes import lock_routes
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.schemas.lock_schemas import KeptLock, Resolved, decode_resolution
+from benchlock.api.schemas.lock_schemas import LockResponse, ResolveResponse, decode_resolution
 from benchlock.registry.lock.lock_creation import resolve_request
 from benchlock.registry.lock.lockfile import Lock, dump, from_content, load
 from benchlock.registry.names import parse_reference
@@ -31,16 +31,16 @@ def whole(registry: LocalRegistry) -> Variant:
 
 
 @pytest.fixture
-def made(client: Client, whole: Variant) -> KeptLock:
+def made(client: Client, whole: Variant) -> LockResponse:
     answer = client.post("/v1/locks", json={"request": DOCUMENT})
     assert (answer.status_code, bool(whole)) == (201, True), answer.text
-    return msgspec.json.decode(answer.content, type=KeptLock)
+    return msgspec.json.decode(answer.content, type=LockResponse)
 
 
 @pytest.mark.usefixtures("whole")
 def test_a_request_is_resolved_as_it_is_here(client: Client, registry: LocalRegistry) -> None:
     answer = client.post("/v1/resolve", json={"request": DOCUMENT})
-    found = decode_resolution(msgspec.json.decode(answer.content, type=Resolved))
+    found = decode_resolution(msgspec.json.decode(answer.content, type=ResolveResponse))
     here = resolve_request(REQUESTED, registry.catalogue, {})
     for kind, candidate in here.chosen().items():
         chosen = found.chosen()[kind]
@@ -76,13 +76,13 @@ def test_what_is_no_request_is_a_problem(client: Client, changed: dict[str, Any]
     assert answer.status_code == status, answer.text
 
 
-def test_a_lock_is_made_kept_and_read_again(client: Client, registry: LocalRegistry, made: KeptLock) -> None:
+def test_a_lock_is_made_kept_and_read_again(client: Client, registry: LocalRegistry, made: LockResponse) -> None:
     lock = load(made.text, "answer")
     assert (lock.id, dump(lock)) == (made.lock, made.text)
     assert registry.catalogue.get_lock(lock.id) == made.text
     for text, is_for_ever in ((made.lock, True), (made.lock[:15], False)):
         answer = client.get(f"/v1/locks/{text}")
-        assert msgspec.json.decode(answer.content, type=KeptLock) == made
+        assert msgspec.json.decode(answer.content, type=LockResponse) == made
         assert ("immutable" in answer.headers["cache-control"]) == is_for_ever
         known = {"if-none-match": answer.headers["etag"]}
         assert client.get(f"/v1/locks/{text}", headers=known).status_code == 304
@@ -97,7 +97,7 @@ def test_a_lock_is_made_kept_and_read_again(client: Client, registry: LocalRegis
 
 @pytest.mark.parametrize("accept", ["application/json", "application/toml"])
 def test_a_lock_is_read_once_and_beside_the_loop(
-    client: Client, made: KeptLock, monkeypatch: pytest.MonkeyPatch, accept: str
+    client: Client, made: LockResponse, monkeypatch: pytest.MonkeyPatch, accept: str
 ) -> None:
     threads: list[str] = []
 
@@ -112,7 +112,7 @@ def test_a_lock_is_read_once_and_beside_the_loop(
 
 
 def test_preferences_are_kept_and_a_yanked_version_is_said(
-    client: Client, registry: LocalRegistry, made: KeptLock
+    client: Client, registry: LocalRegistry, made: LockResponse
 ) -> None:
     registry.catalogue.yank(parse_reference("model/digits@1.0.0"), "worse")
     assert client.post("/v1/locks", json={"request": DOCUMENT}).status_code == 409
@@ -122,7 +122,7 @@ def test_preferences_are_kept_and_a_yanked_version_is_said(
     assert answer.json()["warnings"] == ["model/digits 1.0.0 is yanked: worse"]
 
 
-def test_a_lock_of_before_may_have_a_margin_that_a_request_may_not(client: Client, made: KeptLock) -> None:
+def test_a_lock_of_before_may_have_a_margin_that_a_request_may_not(client: Client, made: LockResponse) -> None:
     lock = load(made.text, "lock")
     stated = lock.request | {"equivalence": {"latency_p50": 10}}
     text = dump(from_content(msgspec.structs.replace(lock, request=stated)))
@@ -132,7 +132,7 @@ def test_a_lock_of_before_may_have_a_margin_that_a_request_may_not(client: Clien
 
 
 def test_a_lock_of_somebody_else_is_kept_where_its_blobs_are_here(
-    client: Client, registry: LocalRegistry, made: KeptLock
+    client: Client, registry: LocalRegistry, made: LockResponse
 ) -> None:
     seeded = client.post("/v1/locks", json={"request": DOCUMENT | {"seed": 8}}).json()
     assert client.post("/v1/locks", json={"text": seeded["text"]}).json()["lock"] == seeded["lock"] != made.lock
@@ -155,7 +155,7 @@ def test_what_is_no_lock_is_a_problem(client: Client, given: dict[str, Any], sta
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-def test_a_lock_that_was_changed_is_an_integrity_violation(client: Client, made: KeptLock) -> None:
+def test_a_lock_that_was_changed_is_an_integrity_violation(client: Client, made: LockResponse) -> None:
     text = made.text.replace("seed = 7", "seed = 8")
     assert text != made.text
     for path, given in (
@@ -167,7 +167,7 @@ def test_a_lock_that_was_changed_is_an_integrity_violation(client: Client, made:
         assert (answer.status_code, answer.json()["code"]) == (422, "integrity"), path
 
 
-def test_what_is_asked_of_a_lock_is_answered(client: Client, made: KeptLock) -> None:
+def test_what_is_asked_of_a_lock_is_answered(client: Client, made: LockResponse) -> None:
     for lock in (made.text, made.lock):
         assert client.post("/v1/locks/check", json={"lock": lock, "request": DOCUMENT}).json()["fresh"] is True
     stale = client.post("/v1/locks/check", json={"lock": made.lock, "request": DOCUMENT | {"seed": 8}}).json()

@@ -10,14 +10,7 @@ from litestar.testing import TestClient
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.local.local_registry import UNNAMED_BYTES, LocalRegistry, now, open_tokens
-from benchlock.api.schemas.maintenance_schemas import (
-    BundleTold,
-    CollectedTold,
-    VerifiedTold,
-    decode_gc_report,
-    decode_import_report,
-    decode_verification,
-)
+from benchlock.api.schemas.maintenance_schemas import GcReport, ImportedRun, ImportReport, VerificationReport
 from benchlock.artifacts.atomic_files import RemovedFiles
 from benchlock.artifacts.bundles.bundle_reader import open_bundle
 from benchlock.artifacts.digest import digest_bytes
@@ -52,9 +45,13 @@ def test_a_bundle_comes_in_once_and_for_all(
     registry.store.put_file(bundle)
     answer = client.post("/v1/bundles", json=blob)
     assert answer.status_code == 200, answer.text
-    told = decode_import_report(msgspec.json.decode(answer.content, type=BundleTold))
-    assert (told.lock, told.changed, dict(told.runs)) == (original.lock.id, True, {original.run.id: True})
-    again = decode_import_report(msgspec.json.decode(client.post("/v1/bundles", json=blob).content, type=BundleTold))
+    told = msgspec.json.decode(answer.content, type=ImportReport)
+    assert (told.lock, told.changed, told.runs) == (
+        original.lock.id,
+        True,
+        (ImportedRun(run=original.run.id, changed=True),),
+    )
+    again = msgspec.json.decode(client.post("/v1/bundles", json=blob).content, type=ImportReport)
     assert again == EmbeddedRegistry(registry).import_bundle(bundle, SILENT)
     assert not again.changed
     assert client.get(f"/v1/runs/{original.run.id.removeprefix('run/')}").json()["imported_at"]
@@ -98,7 +95,7 @@ def test_bytes_are_read_again(client: Client, registry: LocalRegistry, bundle: P
     targets = ["model/digits", original.run.id, original.lock.id, original.lock.id[:20]]
     for some in (targets, []):
         answer = client.post("/v1/verifications", json={"targets": some})
-        found = decode_verification(msgspec.json.decode(answer.content, type=VerifiedTold))
+        found = msgspec.json.decode(answer.content, type=VerificationReport)
         assert found.blobs
         assert found.damaged == ()
     registry.store.delete(original.lock.harness.digest)
@@ -118,9 +115,9 @@ def test_garbage_is_freed(client: Client, registry: LocalRegistry) -> None:
     half.write_bytes(b"half")
     for dry_run in (True, False):
         answer = client.post("/v1/collections", json={"dry_run": dry_run})
-        told = msgspec.json.decode(answer.content, type=CollectedTold)
-        assert (decode_gc_report(told).blobs, told.bytes, told.dry_run) == (1, 7, dry_run)
-        assert (decode_gc_report(told).leftovers, half.exists()) == (RemovedFiles(1, 4), dry_run)
+        told = msgspec.json.decode(answer.content, type=GcReport)
+        assert (told.blobs, told.bytes, told.dry_run) == (1, 7, dry_run)
+        assert (told.leftovers, half.exists()) == (RemovedFiles(1, 4), dry_run)
         assert registry.store.exists(NOTHING) == dry_run
     assert client.post("/v1/collections", json={"local": True}).status_code == 422
 

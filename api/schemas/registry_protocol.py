@@ -1,22 +1,23 @@
 """The interface of a registry, embedded or remote, and the results of its operations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from benchlock.artifacts.atomic_files import RemovedFiles
+from msgspec import Struct
 
 if TYPE_CHECKING:
+    from benchlock.api.schemas.maintenance_schemas import GcReport, ImportReport, VerificationReport
     from benchlock.artifacts.blob_store import FileStore
     from benchlock.artifacts.user_text import Progress
     from benchlock.evaluator.queue.queue_types import Explanation
-    from benchlock.evaluator.records.run_types import Isolation, RecordedRuns, RunId
-    from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol, PublishResult
+    from benchlock.evaluator.records.run_types import Isolation, RecordedRuns
+    from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol
     from benchlock.registry.lock.lock_assembly import Freshness
     from benchlock.registry.lock.lockfile import Lock
-    from benchlock.registry.names import Kind, Reference
+    from benchlock.registry.names import Kind
     from benchlock.registry.requests.evaluation_request import Request
     from benchlock.registry.resolution.resolver_types import Candidate, Resolution
     from benchlock.registry.resolution.version_search import Preferences
@@ -32,75 +33,11 @@ class LockResult:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceExplanation:
-    """The reason for a chosen version, as text and as JSON values."""
+class ChoiceExplanation(Struct, frozen=True, kw_only=True):
+    """The reason for a locked version, as text and as JSON values."""
 
     prose: str
-    document: Json
-
-
-@dataclass(frozen=True, slots=True)
-class VerificationReport:
-    """The result of a verification, with one error document (code, message, where, next) per problem.
-
-    Attributes:
-        blobs: The number of blobs that were read.
-        damaged: Blobs that are missing or damaged.
-        records: The number of records; None unless everything was verified.
-        head: The last link of the chain of records; None unless everything was verified.
-        runs: The number of ended runs whose records were compared with their evidence.
-        contradictions: Records that contradict their evidence, or could not be compared with it.
-    """
-
-    blobs: int
-    damaged: tuple[Json, ...]
-    records: int | None = None
-    head: str | None = None
-    runs: int = 0
-    contradictions: tuple[Json, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GcReport:
-    """The result of a garbage collection.
-
-    Attributes:
-        blobs: The number of unreferenced blobs.
-        size: Their size in bytes.
-        local: What was removed from the folder alone; None if that was not requested.
-        leftovers: Files of killed writers and of transfers that nobody resumed.
-    """
-
-    blobs: int
-    size: int
-    local: Json | None = None
-    leftovers: RemovedFiles = field(default_factory=RemovedFiles)
-
-
-@dataclass(frozen=True, slots=True)
-class ImportReport:
-    """The result of a bundle import.
-
-    Attributes:
-        lock: The digest of the imported lock.
-        changed: Whether the lock is new in the registry.
-        runs: The imported runs, each with whether it is new.
-        platforms: The platforms of the images in the bundle.
-        artifacts: The imported versions.
-        kept_out: Artifacts that were not imported, each with the reason.
-        blobs: The number of blobs.
-        warnings: Messages for the user.
-    """
-
-    lock: str
-    changed: bool
-    runs: "Mapping[RunId, bool]"
-    platforms: tuple[str, ...]
-    artifacts: "tuple[PublishResult, ...]"
-    kept_out: "Mapping[Reference, str]"
-    blobs: int
-    warnings: tuple[str, ...]
+    why: dict[str, Any]
 
 
 class Registry(Protocol):
@@ -179,7 +116,7 @@ class Registry(Protocol):
 
     def verify(
         self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None
-    ) -> VerificationReport:
+    ) -> "VerificationReport":
         """Read blobs again and compare them with their digests.
 
         Args:
@@ -190,7 +127,7 @@ class Registry(Protocol):
         """
         ...
 
-    def collect(self, *, dry_run: bool, local: bool) -> GcReport:
+    def collect(self, *, dry_run: bool, local: bool) -> "GcReport":
         """Delete unreferenced blobs.
 
         Args:
@@ -199,7 +136,7 @@ class Registry(Protocol):
         """
         ...
 
-    def import_bundle(self, path: Path, progress: "Progress") -> ImportReport:
+    def import_bundle(self, path: Path, progress: "Progress") -> "ImportReport":
         """Import a bundle: its lock, runs, artifacts and blobs.
 
         Raises:

@@ -62,7 +62,7 @@ _HOSTS: Final = 1024
 
 
 class Authority(Protocol):
-    """An authenticator of requests."""
+    """An authenticator of requests by their tokens."""
 
     def known(self, authorization: str | None, request: str | None) -> Actor | None:
         """Return the actor of an Authorization header if it is cached, else None; never blocks."""
@@ -91,11 +91,11 @@ class OpenAuthority:
         """Accept every client, but no web pages if ``local``."""
         self._local = local
 
-    def check(self, headers: Headers) -> None:
-        """Require that no web page of another host sent these headers, if the service is local.
+    def accept(self, headers: Headers) -> Actor:
+        """Return the actor with all scopes of an open service.
 
         Raises:
-            ForbiddenError: A web page of another host sent them.
+            ForbiddenError: The service is local, and a web page of another host sent these headers.
         """
         urls = [f"//{headers.get('host', '')}", *headers.getall("origin", [])]
         if self._local and not all(map(_is_local, urls)):
@@ -103,12 +103,7 @@ class OpenAuthority:
                 "this service accepts requests only from this machine; the request has another host or origin",
                 next_step="use 127.0.0.1 or localhost as host, or start the service with tokens",
             )
-
-    def known(self, authorization: str | None, request: str | None) -> Actor:  # noqa: ARG002 - tokens are ignored
-        """Return the actor with all scopes of an open service."""
-        return Actor(OPEN.id, OPEN.scopes, request)
-
-    admit = known
+        return Actor(OPEN.id, OPEN.scopes, REQUEST_ID.get())
 
     def forget(self) -> None:
         """Do nothing, since nothing is cached."""
@@ -116,7 +111,7 @@ class OpenAuthority:
 
 async def authenticate(
     connection: ASGIConnection[Any, Any, Any, Any],
-    authority: Authority,
+    authority: Authority | OpenAuthority,
     work: FairThreadPool,
     strangers: AnonymousLimiter,
 ) -> Actor:
@@ -134,7 +129,7 @@ async def authenticate(
         UnavailableError: The token cannot be looked up now.
     """
     if isinstance(authority, OpenAuthority):
-        authority.check(connection.headers)
+        return authority.accept(connection.headers)
     credentials = (connection.headers.get("authorization"), REQUEST_ID.get())
     actor = authority.known(*credentials)
     if actor is not None:
@@ -164,7 +159,11 @@ RequestCheck = Callable[[Request[Any, Any, Any]], Awaitable[None]]
 
 
 def make_request_check(
-    authority: Authority, settings: Settings, work: FairThreadPool, schema: SchemaWatch, reserve: DiskReserve
+    authority: Authority | OpenAuthority,
+    settings: Settings,
+    work: FairThreadPool,
+    schema: SchemaWatch,
+    reserve: DiskReserve,
 ) -> RequestCheck:
     """Make the function that checks each request before its handler, and sets the actor.
 

@@ -14,7 +14,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
-from benchlock.api.http.request_authorization import Authority
+from benchlock.api.http.request_authorization import Authority, OpenAuthority
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.http.slow_clients import SendMemory
 from benchlock.api.http.thread_pools import FairThreadPool
@@ -208,7 +208,7 @@ class Service:
 
     registry: LocalRegistry
     embedded: EmbeddedRegistry
-    authority: Authority
+    authority: Authority | OpenAuthority
     settings: Settings
     work: FairThreadPool
     prompt: FairThreadPool

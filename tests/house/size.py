@@ -30,7 +30,7 @@ LIMITS: Final = {
     "modules": 400,
     "lines": 73_700,
     "functions of publishing a dataset of two files": 209,
-    "functions of the first GET of a version": 48,
+    "functions of the first GET of a version": 47,
 }
 """Slightly above what was measured when each limit was last set. The goals are 400, 68,121, 200 and 35."""
 OK: Final = 200

@@ -149,7 +149,7 @@ class _NoPagesRouter(Router):
 
 
 def create_app(
-    registry: LocalRegistry, settings: Settings | None = None, authority: Authority | None = None
+    registry: LocalRegistry, settings: Settings | None = None, authority: Authority | OpenAuthority | None = None
 ) -> Litestar:
     """Create the application that serves ``registry``; without an ``authority``, it accepts every client."""
     settings, authority = settings or Settings(), authority or OpenAuthority()

@@ -26,7 +26,7 @@ from benchlock.api.http.admission_control import (
     TokenBuckets,
     TooManyRequestsError,
 )
-from benchlock.api.http.request_authorization import OpenAuthority, authenticate
+from benchlock.api.http.request_authorization import authenticate
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.server_process import CONNECTIONS
 from benchlock.api.http.service_settings import CONCURRENCY_BOUNDS, ConcurrencyBound, Settings
@@ -47,7 +47,7 @@ from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import BusyError
 from benchlock.artifacts.isolation.resource_limits import SLOT_CLAIM, ChildSlots
 from benchlock.evaluator.records.run_store import Records
-from benchlock.registry.auth.permissions import NOTHING, Actor, Scopes, get_actor, use_actor
+from benchlock.registry.auth.permissions import NOTHING, OPEN, Actor, Scopes, get_actor, use_actor
 from benchlock.registry.auth.tokens import Authenticator
 from tests.api.http.conftest import Client
 
@@ -481,13 +481,15 @@ def test_a_thread_counts_as_its_callers_until_it_is_free_though_they_have_left()
 def test_lookups_of_tokens_from_one_network_keep_no_other_network_waiting() -> None:
     gate = threading.Event()
 
-    class Slow(OpenAuthority):
-        def known(self, *_: str | None) -> None:  # type: ignore[override] # a token that is not known yet
+    class Slow:
+        def known(self, *_: str | None) -> None:  # a token that is not known yet
             return None
 
         def admit(self, authorization: str | None, request: str | None) -> Actor:
             assert authorization == "other" or gate.wait(60)
-            return super().known(authorization, request)
+            return Actor(OPEN.id, OPEN.scopes, request)
+
+        def forget(self) -> None: ...
 
     async def crowd() -> None:
         work = FairThreadPool(2, 8, at_once=False)

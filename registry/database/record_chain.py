@@ -16,7 +16,7 @@ from functools import cache
 from itertools import groupby, islice
 from typing import Any, Final
 
-from sqlalchemy import Connection, Insert, MetaData, Select, Table, bindparam, insert, literal_column, select
+from sqlalchemy import Connection, MetaData, Select, Table, bindparam, insert, literal_column, select
 
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
@@ -44,6 +44,8 @@ def _entries() -> Select[Any]:
     return select(*columns).select_from(joined).where(*conditions)
 
 
+_insert: Final = cache(insert)
+"""Returns the statement for a table. It is cached, because building it takes longer than executing it."""
 _ENTRIES: Final = _entries()
 _HEAD: Final = select(record_chain.c.seq, record_chain.c.link).order_by(record_chain.c.seq.desc()).limit(1)
 
@@ -336,9 +338,3 @@ def _link(before: str, kind: str, key: str, digest: str) -> Digest:
 
 def _key(table: Table, values: Values) -> str:
     return " ".join(str(values[column.name]) for column in table.primary_key.columns)
-
-
-@cache
-def _insert(table: Table) -> Insert:
-    """Return the statement for a table. It is cached, because building it takes longer than executing it."""
-    return insert(table)

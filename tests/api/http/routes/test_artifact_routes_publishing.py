@@ -119,7 +119,7 @@ def test_of_a_blob_that_was_cut_on_the_server_the_manifest_is_not_to_blame(
     answer = client.post("/v1/artifacts", json={"manifest": manifest})
     assert (answer.status_code, answer.json()["code"]) == (422, "integrity"), answer.text
     assert manifest["files"][0]["path"] in answer.text
-    assert "the right bytes replace the damaged ones" in answer.text
+    assert "the correct bytes replace the damaged ones" in answer.text
 
 
 def test_a_new_detector_whose_code_moves_pixels_is_refused_and_one_that_is_there_is_not(

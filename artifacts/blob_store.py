@@ -356,5 +356,5 @@ def _make_read_error(name: str, digest: Digest, error: OSError) -> UnavailableEr
     return UnavailableError(
         f"{name} ({digest}) cannot be read: {error.strerror or error}",
         where=name,
-        next_step="look at the disk that holds the store",
+        next_step="check the disk of the store",
     )

@@ -108,9 +108,9 @@ class BlobStream(io.RawIOBase):
             raise make_mismatch_error(name, self._digest, actual, next_step=self._session.advice.damaged)
         if self._size not in (None, actual.size):
             raise IntegrityError(
-                f"{name} has {actual.size} bytes, and {self._size} are written down for its digest",
+                f"{name} has {actual.size} bytes, but {self._size} are stated for its digest",
                 where=name,
-                next_step="correct the size where it is written down",
+                next_step="correct the stated size",
             )
 
 
@@ -177,7 +177,7 @@ class BlobClient:
             return None
         size = response.headers.get("Content-Length", "")
         if response.status != OK or not size.isdecimal():
-            raise response.make_error(f"blob {digest} of {self.where} cannot be looked at")
+            raise response.make_error(f"blob {digest} of {self.where} cannot be looked up")
         return Descriptor(digest, int(size))
 
     def put_blob(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:

@@ -56,9 +56,9 @@ def _disk(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UnavailableError(
-            f"the store cannot hold what it is to send: {error.strerror or error}",
+            f"the store cannot buffer an upload: {error.strerror or error}",
             where=str(folder),
-            next_step="look at the disk and the folder",
+            next_step="check the disk and the folder",
         ) from error
 
 
@@ -291,10 +291,10 @@ class BlobUpload:
         actual = describe(self._source)
         if actual != self._blob:
             return make_mismatch_error(
-                self._name, self._blob.digest, actual, next_step="let the file be while it is sent"
+                self._name, self._blob.digest, actual, next_step="do not change the file during its upload"
             )
         return IntegrityError(
-            f"{self._name} arrived as other bytes than were sent: expected {self._blob.digest}",
+            f"{self._name} arrived with different bytes: expected {self._blob.digest}",
             where=self._name,
-            next_step="look at what lies between here and the registry, and try again",
+            next_step="check proxies between this machine and the registry, and try again",
         )

@@ -127,7 +127,7 @@ class Download(io.RawIOBase):
         else:
             raise self._reject(self._session.answer(response))
         if self._etag and etag and etag != self._etag:
-            raise self._make_error("changed while it was read", "do it again")
+            raise self._make_error("changed while it was read", "try again")
         self._etag = self._etag or etag
         self.size = int(size) if size.isdecimal() else None
         self._check_size(self.size or 0)
@@ -154,8 +154,8 @@ class Download(io.RawIOBase):
         self._check_deadline()
         policy = self._session.policy
         if self._attempts >= policy.attempts:
-            what = f"breaks off again and again ({self._attempts} attempts): {error.what}"
-            raise self._make_error(what, "look at the server and do it again: it goes on where it broke off") from error
+            what = f"fails repeatedly ({self._attempts} attempts): {error.what}"
+            raise self._make_error(what, "check the server and try again: the download resumes") from error
         if self._failures >= len(policy.pauses):
             raise self._make_error(f"cannot be read: {error.what}", error.next_step) from error
         time.sleep(policy.pauses[self._failures])
@@ -164,14 +164,14 @@ class Download(io.RawIOBase):
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
             took = f"{self._session.policy.longest:g} seconds"
-            raise self._make_error(f"takes more than {took}", "do it again: it goes on where it stopped")
+            raise self._make_error(f"takes more than {took}", "try again: the download resumes")
 
     def _check_size(self, size: int) -> None:
         if size > self._limit:
             raise InvalidInputError(
                 f"{self._name} is larger than {self._limit} bytes",
                 where=self._name,
-                next_step="correct the size that is expected",
+                next_step="correct the expected size",
             )
 
     def _make_error(self, what: str, next_step: str | None) -> UnavailableError:

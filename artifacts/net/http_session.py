@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 15.0
 _HEADERS = {"Accept-Encoding": "identity", "User-Agent": "benchlock"}
-_RETRY_ADVICE = "look at the network and try again"
-_CONNECTION_ADVICE = "check the host and the port, and whether the server runs"
+_RETRY_ADVICE = "check the network and try again"
+_CONNECTION_ADVICE = "check the host and the port, and whether the server is running"
 _PERMANENT_ERRORS = {
     "WRONG_VERSION_NUMBER": "write http:// (oci+http:// for an OCI registry) if it is on this machine, without TLS",
-    "CERTIFICATE_VERIFY_FAILED": "have its certificate renewed, or name its authority with SSL_CERT_FILE",
+    "CERTIFICATE_VERIFY_FAILED": "renew its certificate, or set SSL_CERT_FILE to that of its private CA",
 }
 """The next step for TLS errors that another try meets again, by OpenSSL's name of the error."""
 
@@ -66,7 +66,7 @@ def convert_network_errors(url: str) -> Iterator[None]:
         yield
     except httpx.InvalidURL as error:
         shown = redact_url(url)
-        raise InvalidInputError(f"{shown} is no URL: {error}", where=shown, next_step="correct it") from error
+        raise InvalidInputError(f"invalid URL {shown}: {error}", where=shown, next_step="correct it") from error
     except (httpx.HTTPError, OSError) as error:
         shown = redact_url(url)
         reason = str(error) or type(error).__name__
@@ -417,7 +417,7 @@ def _read_body(response: "Response") -> bytes:
         content += chunk
         if len(content) > _LARGEST:
             raise UnavailableError(
-                f"the answer of {redact_url(str(response.url))} has more than {_LARGEST} bytes",
+                f"the response of {redact_url(str(response.url))} has more than {_LARGEST} bytes",
                 where=redact_url(str(response.url)),
             )
     return bytes(content)

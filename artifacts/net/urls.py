@@ -25,7 +25,7 @@ def split_url(url: str) -> SplitResult:
     except ValueError:  # its text may contain a part of a password
         shown = redact_url(_ANY_USER.sub("", url))
         raise InvalidInputError(
-            f"{shown} is no URL: its host or port is none", where=shown, next_step="correct it"
+            f"invalid URL {shown}: invalid host or port", where=shown, next_step="correct it"
         ) from None
     return split
 
@@ -40,12 +40,12 @@ def check_url(url: str, *, loopback_http: bool) -> SplitResult:
     shown = redact_url(url)
     if split.username is not None:
         raise InvalidInputError(
-            f"{shown} holds a user name or password", where=shown, next_step="write the URL without credentials"
+            f"{shown} contains a user name or password", where=shown, next_step="write the URL without credentials"
         )
     if not split.hostname:
-        raise InvalidInputError(f"{shown} names no host", where=shown, next_step="write https://host/path")
+        raise InvalidInputError(f"{shown} has no host", where=shown, next_step="write https://host/path")
     if split.scheme != "https" and not (loopback_http and split.scheme == "http" and is_loopback(split.hostname)):
-        raise InvalidInputError(f"{shown} is no https: URL", where=shown, next_step="use https:")
+        raise InvalidInputError(f"{shown} is not an https: URL", where=shown, next_step="use https:")
     return split
 
 

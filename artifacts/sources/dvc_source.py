@@ -110,8 +110,8 @@ class DvcSource:
         with _open_repository(self) as files:
             with _convert_failures(self):
                 if files.info(folder)["type"] != "directory":
-                    next_step = "leave out the / at its end"
-                    raise InvalidInputError(f"{self} is no folder", where=str(self), next_step=next_step)
+                    next_step = "remove the / at its end"
+                    raise InvalidInputError(f"{self} is not a folder", where=str(self), next_step=next_step)
                 paths = sorted(check_path(path.strip("/").removeprefix(f"{folder}/")) for path in files.find(folder))
             sources = [(path, replace(self, path=f"{folder}/{path}")) for path in paths]
             yield [(path, functools.partial(_stream, source, files, 0)) for path, source in sources]
@@ -156,7 +156,7 @@ class _Body(io.RawIOBase):
             raise InvalidInputError(
                 f"{self._source} is larger than {self._limit} bytes",
                 where=str(self._source),
-                next_step="correct the size that is expected",
+                next_step="correct the expected size",
             )
         view[: len(chunk)] = chunk
         return len(chunk)
@@ -172,7 +172,7 @@ def parse_dvc_source(source: str, base: Path, commits: CommitCache) -> DvcSource
     if not match:
         shown = _SECRET.sub("", source)
         raise InvalidInputError(
-            f"{shown} names no file of a DVC repository",
+            f"{shown} is not a file of a DVC repository",
             where=shown,
             next_step="write dvc://URL@REVISION/PATH, the revision a commit, or a branch or tag with %2F for each "
             "slash in it; the URL may be https://, ssh:// or file://, or the path of a folder",
@@ -196,7 +196,7 @@ def _parse_repository(url: str, base: Path) -> str:
     elif split.password is not None:
         shown = _SECRET.sub("", url)
         raise InvalidInputError(
-            f"{shown} holds a password", where=shown, next_step="write the URL without one, and use an SSH agent"
+            f"{shown} contains a password", where=shown, next_step="write the URL without one, and use an SSH agent"
         )
     return url
 
@@ -247,9 +247,9 @@ def _read_commit(source: DvcSource, files: Any) -> str:  # noqa: ANN401 - dvc sh
     commit = getattr(files.repo.fs, "rev", "")
     if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
         raise InvalidInputError(
-            f"{source} is in no git repository, and has no commit",
+            f"{source} is not in a git repository",
             where=str(source),
-            next_step="name a git repository, or the file itself by its path",
+            next_step="use a git repository, or the path of the file itself",
         )
     return commit
 
@@ -265,16 +265,16 @@ def _convert_failures(source: DvcSource) -> Iterator[None]:
         reason = _SECRET.sub("", f"{type(error).__name__}: {error}".splitlines()[0])
         if type(error).__name__ == "RevError":
             raise InvalidInputError(
-                f"{source.url} has no revision {source.revision}", where=str(source), next_step="look at its commits"
+                f"{source.url} has no revision {source.revision}", where=str(source), next_step="check its commits"
             ) from error
         if isinstance(error, FileNotFoundError) and "No storage files" not in str(error):
             raise InvalidInputError(
                 f"{source.url} has no {source.path} at {source.revision}",
                 where=str(source),
-                next_step="look at what git and DVC track at that revision",
+                next_step="check what git and DVC track at that revision",
             ) from error
         raise UnavailableError(
             f"{source} cannot be read: {reason}",
             where=str(source),
-            next_step="look at the network and the repository's remote (dvc push brings the files there)",
+            next_step="check the network and the repository's remote (dvc push uploads the files)",
         ) from error

@@ -31,7 +31,7 @@ def parse_local_source(path: Path, source: str) -> FileSource | FolderSource:
         UnavailableError: The path cannot be examined.
     """
     if "\0" in source or not source:
-        raise InvalidInputError(f"{source!r} is no path", where=repr(source), next_step="write a path or a URL")
+        raise InvalidInputError(f"{source!r} is not a path", where=repr(source), next_step="write a path or a URL")
     try:
         if path.is_dir():
             return FolderSource(path)
@@ -57,6 +57,6 @@ def parse_file_url(source: str) -> Path:
     if url.netloc not in {"", "localhost"} or not url.path.startswith("/") or url.query or url.fragment:
         shown = redact_password(source)
         raise InvalidInputError(
-            f"{shown} names no file of this machine", where=shown, next_step="write file:///absolute/path, or a path"
+            f"{shown} is not a file of this machine", where=shown, next_step="write file:///absolute/path, or a path"
         )
     return Path(unquote(url.path, errors="surrogateescape"))

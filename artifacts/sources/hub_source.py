@@ -99,7 +99,9 @@ class HubSource:
         with _convert_failures(self):
             commit = api.repo_info(self.name, repo_type=self.kind, revision=self.revision, timeout=_SECONDS).sha
         if commit is None or not _COMMIT.fullmatch(commit):
-            raise UnavailableError(f"the Hub names no commit for {self}", where=str(self), next_step="write the commit")
+            raise UnavailableError(
+                f"the Hub returned no commit for {self}", where=str(self), next_step="write the commit"
+            )
         return commit
 
     def _url(self) -> str:
@@ -130,7 +132,7 @@ def parse_hub_source(source: str, hub: Hub, network: NetworkPolicy) -> HubSource
     if not match:
         shown = redact_password(source)
         raise InvalidInputError(
-            f"{shown} names no file on the Hub",
+            f"{shown} is not a file on the Hub",
             where=shown,
             next_step="write hf://ORG/NAME@REVISION/PATH (hf://datasets/ORG/NAME@… for a dataset), the revision a "
             "commit, or a branch or tag with %2F for each slash in it",
@@ -156,9 +158,9 @@ def _reject_redirects() -> None:
         source = _current_source.get()
         if find_origin(str(request.url)) != find_origin(source.hub.endpoint):
             raise InvalidInputError(
-                f"the Hub sends on to {redact_url(str(request.url))}, which is another one",
+                f"the Hub redirects to another host: {redact_url(str(request.url))}",
                 where=str(source),
-                next_step="if you know it, name it with HF_ENDPOINT",
+                next_step="if you trust it, set HF_ENDPOINT to it",
             )
 
     hooks = {"request": [stay]}
@@ -181,17 +183,17 @@ def _convert_failures(source: HubSource) -> Iterator[None]:
         yield
     except errors.RevisionNotFoundError as error:
         raise InvalidInputError(
-            f"the {name} has no revision {source.revision}", where=shown, next_step="look at the repository's commits"
+            f"the {name} has no revision {source.revision}", where=shown, next_step="check the repository's commits"
         ) from error
     except errors.EntryNotFoundError as error:
         raise InvalidInputError(
             f"the {name} has no file {source.path} at {source.revision}",
             where=shown,
-            next_step="look at the repository's files at that revision",
+            next_step="check the repository's files at that revision",
         ) from error
     except (errors.RepositoryNotFoundError, errors.DisabledRepoError) as error:
         raise InvalidInputError(
-            f"the Hub shows no {name}",
+            f"the Hub has no accessible {name}",
             where=shown,
             next_step="correct the name; for a private or gated repository, set HF_TOKEN to a token that may read it",
         ) from error
@@ -203,7 +205,7 @@ def _convert_failures(source: HubSource) -> Iterator[None]:
     except (httpx2.HTTPError, OSError) as error:
         raise _make_error(source, str(error) or type(error).__name__) from error
     except (ValueError, TypeError, KeyError) as error:
-        raise _make_error(source, "its answer is none of a Hub") from error
+        raise _make_error(source, "its response is not that of a Hub") from error
     finally:
         _current_source.reset(token)
 
@@ -212,5 +214,5 @@ def _make_error(source: HubSource, reason: str) -> UnavailableError:
     return UnavailableError(
         f"no answer from the Hub about {source}: {reason}",
         where=redact_url(source.hub.endpoint),
-        next_step="look at the network, and at HF_ENDPOINT if it is set, and do it again",
+        next_step="check the network and HF_ENDPOINT, and try again",
     )

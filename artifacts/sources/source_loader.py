@@ -68,7 +68,7 @@ def open_source(source: str, base: Path, access: SourceAccess | None = None) -> 
         return parse_dvc_source(source, base, access.commits)
     shown = redact_url(source)
     raise InvalidInputError(
-        f"{shown}: no source is called {name}:",
+        f"{shown}: unknown source scheme {name}:",
         where=shown,
         next_step=f"write a path (./{shown} if it is one), or file:, https:, hf: or dvc:",
     )

@@ -49,7 +49,9 @@ def parse_server(text: str) -> Server:
     split = check_url(text, loopback_http=True)
     if split.query or split.fragment:
         shown = redact_url(text)
-        raise InvalidInputError(f"{shown} is followed by what names no server", where=shown, next_step=f"write {shown}")
+        raise InvalidInputError(
+            f"unexpected text after {shown} in the URL of a server", where=shown, next_step=f"write {shown}"
+        )
     return Server(text.rstrip("/"), plain=split.scheme == "http")
 
 

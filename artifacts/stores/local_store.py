@@ -40,11 +40,11 @@ from benchlock.artifacts.user_text import Advance, ignore_progress, serialize_ad
 
 _FOLDER_MODE = 0o755
 _NEXT_STEPS = {
-    errno.ENOSPC: "free disk space and do it again: nothing that was stored is lost",
-    errno.EDQUOT: "raise the quota or free disk space, and do it again: nothing that was stored is lost",
-    errno.EROFS: "choose a folder on a file system that can be written",
-    errno.EACCES: "choose a folder that you may read and write",
-    errno.EPERM: "choose a folder that you may read and write",
+    errno.ENOSPC: "free disk space and try again: no stored data is lost",
+    errno.EDQUOT: "raise the quota or free disk space, and try again: no stored data is lost",
+    errno.EROFS: "choose a folder on a writable file system",
+    errno.EACCES: "choose a readable and writable folder",
+    errno.EPERM: "choose a readable and writable folder",
 }
 
 _AT_ONCE = 4
@@ -331,5 +331,5 @@ class LocalStore:
             raise UnavailableError(
                 f"the store cannot {verb}: {error.strerror or error}",
                 where=str(self._root),
-                next_step=_NEXT_STEPS.get(error.errno or 0, "look at the disk and the folder"),
+                next_step=_NEXT_STEPS.get(error.errno or 0, "check the disk and the folder"),
             ) from error

@@ -155,7 +155,7 @@ class OciStore(RemoteStore):
                 self._client.put_blob(source, blob, name=name, advance=advance)
             elif existing != blob:
                 raise IntegrityError(
-                    f"{self.repository} holds {existing.size} bytes of {name}, not {blob.size}: {blob.digest}",
+                    f"{self.repository} has {existing.size} bytes of {name}, not {blob.size}: {blob.digest}",
                     where=name,
                     next_step=DAMAGE_ADVICE,
                 )
@@ -290,7 +290,7 @@ class OciStore(RemoteStore):
             raise RefusedError(
                 f"{repository} belongs to another registry of benchlock ({current_owner})",
                 where=repository,
-                next_step="give each registry a repository of its own: what one has published is garbage to the other",
+                next_step="give each registry its own repository: garbage collection of one deletes blobs of the other",
             )
         return current_owner is not None
 
@@ -319,5 +319,5 @@ class OciStore(RemoteStore):
             raise UnavailableError(
                 f"the store cannot {verb}: {error.strerror or error}",
                 where=str(self._lock.parent),
-                next_step="look at the disk and the folder",
+                next_step="check the disk and the folder",
             ) from error

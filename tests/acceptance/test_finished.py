@@ -159,7 +159,7 @@ def test_without_its_registry_the_next_step_is_said(commands: Commands, tmp_path
     never = gone.replace("/gone@", "/never@")[:-1] + ("0" if gone[-1] != "0" else "1")
     answer = commands.call("publish", written(tmp_path / "never.yaml", manifest(never)))
     assert answer.code == 0
-    assert f"warning: {never} could not be looked at" in answer.stderr
+    assert f"warning: {never} could not be looked up" in answer.stderr
     asked = request("digits-onnx") | {"image": {"name": "others/never", "version": "*"}}
     error = commands.error(5, "lock", written(tmp_path / "never.request.yaml", asked))
     assert "cannot be reached" in error["message"]

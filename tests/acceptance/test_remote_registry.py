@@ -220,7 +220,7 @@ def test_no_server_a_wrong_one_and_an_open_line_are_each_said_in_one_message(tmp
     for url, code, says in (
         ("http://example.org", 2, "is not encrypted: the token could be read"),
         ("ftp://example.org", 2, "is neither a server URL nor a folder"),
-        ("https://user:secret@example.org", 2, "holds a user name or password"),
+        ("https://user:secret@example.org", 2, "contains a user name or password"),
     ):
         told = at(url, tmp_path, BENCHLOCK_TOKEN="benchlock_secret").error(code, "list")
         assert says in told["message"]

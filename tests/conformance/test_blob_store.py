@@ -413,6 +413,6 @@ def test_what_is_the_servers_alone_is_refused_to_a_client(store: BlobStore, keep
         store.sweep,
     ]
     for verb in verbs:
-        with pytest.raises(RefusedError, match="nobody but whoever runs it"):
+        with pytest.raises(RefusedError, match="only for its administrator"):
             verb()
     assert keeper.exists(digest)

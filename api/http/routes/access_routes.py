@@ -56,11 +56,14 @@ _ENTRY = {
 
 TokenIn = Annotated[
     TokenRequest,
-    Body(description="The token to make.", examples=[encode_example({"name": "ci", "scopes": ["publish:acme"]})]),
+    Body(description="The token to create.", examples=[encode_example({"name": "ci", "scopes": ["publish:acme"]})]),
 ]
 RotationIn = Annotated[
     RotationRequest,
-    Body(description="How the token goes on.", examples=[encode_example({"expires": "30d", "grace": "1h"})]),
+    Body(
+        description="The new lifetime and the grace period.",
+        examples=[encode_example({"expires": "30d", "grace": "1h"})],
+    ),
 ]
 IdIn = Annotated[
     str,
@@ -74,7 +77,7 @@ IdIn = Annotated[
 ActorIn = Annotated[
     str | None,
     Parameter(
-        description="Only what they did: a token's id, `embedded`, `open` or `anonymous`.",
+        description="Only entries of this actor: a token's id, `embedded`, `open` or `anonymous`.",
         required=False,
         examples=[encode_example(f"token/{_ID}")],
         max_length=64,
@@ -94,9 +97,9 @@ def _tokens(service: Service) -> list[Any]:
         "/tokens",
         opt=ADMIN,
         status_code=201,
-        summary="Make a token",
+        summary="Create a token",
         responses=describe_responses(
-            body=True, success={201: describe_body(NewToken, "The token, shown this once.", _NEW)}
+            body=True, success={201: describe_body(NewToken, "The token; its secret cannot be retrieved again.", _NEW)}
         ),
     )
     async def create_token(data: TokenIn) -> Response[bytes]:
@@ -109,7 +112,7 @@ def _tokens(service: Service) -> list[Any]:
         opt=ADMIN,
         summary="List tokens",
         responses=describe_responses(
-            "invalid-input", success={200: describe_body(TokenPage, "A page of them.", {"tokens": [_TOKEN]})}
+            "invalid-input", success={200: describe_body(TokenPage, "A page of tokens.", {"tokens": [_TOKEN]})}
         ),
     )
     async def list_tokens(cursor: Cursor = None, limit: Limit = None) -> TokenPage:
@@ -131,7 +134,9 @@ def _tokens(service: Service) -> list[Any]:
             "invalid-input",
             "refused",
             body=True,
-            success={201: describe_body(NewToken, "The token with its new secret, shown this once.", _NEW)},
+            success={
+                201: describe_body(NewToken, "The token with its new secret, which cannot be retrieved again.", _NEW)
+            },
         ),
     )
     async def rotate_token(token: IdIn, data: RotationIn) -> Response[bytes]:
@@ -151,7 +156,7 @@ def _tokens(service: Service) -> list[Any]:
             "invalid-input",
             success={
                 200: describe_body(
-                    Revoked, "It is revoked.", {"token": f"token/{_ID}", "revoked": True, "changed": True}
+                    Revoked, "The token is revoked.", {"token": f"token/{_ID}", "revoked": True, "changed": True}
                 )
             },
         ),
@@ -184,9 +189,9 @@ def _log(service: Service) -> BaseRouteHandler:
     @get(
         "/log",
         opt=ADMIN | LIST,
-        summary="Who did what",
+        summary="Audit log",
         responses=describe_responses(
-            "invalid-input", success={200: describe_body(LogPage, "A page of it.", {"log": [_ENTRY]})}
+            "invalid-input", success={200: describe_body(LogPage, "A page of entries.", {"log": [_ENTRY]})}
         ),
     )
     async def read_audit_log(actor: ActorIn = None, cursor: Cursor = None, limit: Limit = None) -> LogPage:
@@ -212,7 +217,7 @@ def caller_routes(_: Service) -> Router:
         "/caller",
         opt=READ,
         summary="Get the current caller",
-        responses=describe_responses(success={200: describe_body(Caller, "Who it is, and what they may do.", _CALLER)}),
+        responses=describe_responses(success={200: describe_body(Caller, "The caller and its scopes.", _CALLER)}),
     )
     async def read_caller() -> Caller:
         """Read the id and the scopes of the token that the request was sent with."""

@@ -58,7 +58,7 @@ _ENTRY = {
 }
 _PAGE = {"artifacts": [_ENTRY], "next": "WyJtb2RlbCIsImFjbWUvcmVzbmV0OCIsIjEuMC4wIl0"}
 
-KindIn = Annotated[Kind, Parameter(description="What it is.")]
+KindIn = Annotated[Kind, Parameter(description="The kind of the artifact.")]
 NameIn = Annotated[
     str,
     Parameter(
@@ -126,7 +126,7 @@ class ArtifactController(Controller):
                 200: describe_body(
                     VersionDocument, "The version.", _ENTRY | {"manifest": {"kind": "model"}, "sources": {}}
                 ),
-                304: describe_empty_body("It is what If-None-Match names."),
+                304: describe_empty_body("Unchanged since the ETag in If-None-Match."),
             },
         ),
     )
@@ -173,7 +173,7 @@ def _read(catalogue: Catalogue, target: str) -> Document:
     kind, name, version = parse_target(target)
     if version is None:
         raise InvalidInputError(
-            f"{target} names no version",
+            f"missing version in {target}",
             where=target,
             next_step=f"write {target}@VERSION, {target}@{LATEST}, or GET /v1/artifacts?kind={kind}&name={name}",
         )
@@ -235,9 +235,11 @@ class PublicationController(Controller):
             body=True,
             success={
                 200: describe_body(
-                    PublishedVersion, "It was there, or it is a dry run.", _PUBLISHED | {"changed": False}
+                    PublishedVersion,
+                    "The version already exists, or the request is a dry run.",
+                    _PUBLISHED | {"changed": False},
                 ),
-                201: describe_body(PublishedVersion, "It is published.", _PUBLISHED),
+                201: describe_body(PublishedVersion, "The version is published.", _PUBLISHED),
             },
         ),
     )
@@ -258,9 +260,9 @@ class PublicationController(Controller):
         "/yanks",
         opt=PUBLISH | WHILE_FULL,
         status_code=200,
-        summary="Yank a version, or undo it",
+        summary="Yank or unyank a version",
         responses=describe_responses(
-            "unknown-name", body=True, success={200: describe_body(Yanked, "So it is.", _YANKED)}
+            "unknown-name", body=True, success={200: describe_body(Yanked, "The state of the version.", _YANKED)}
         ),
     )
     async def yank_version(self, service: Injected[Service], data: YankIn) -> Yanked:

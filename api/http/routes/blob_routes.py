@@ -35,7 +35,7 @@ _EXAMPLE: Final = digest_bytes(b"")
 _BLOB_HEADERS: Final = {"Location": "The path of the blob.", "Docker-Content-Digest": "The digest of the blob."}
 _UPLOAD_HEADERS: Final = {
     "Location": "The path of the upload.",
-    "Range": "The bytes of the upload that are stored, as `0-END`; absent where there are none.",
+    "Range": "The stored bytes of the upload, as `0-END`; absent if there are none.",
     "Docker-Upload-UUID": "The id of the upload.",
 }
 
@@ -43,7 +43,8 @@ _DIGEST: Final = {"pattern": "^sha256:[0-9a-f]{64}$"}
 """For the OpenAPI document only: the package's own parser rejects digests, with a better message."""
 
 DigestIn = Annotated[
-    str, Parameter(description="Of the whole blob.", examples=[encode_example(_EXAMPLE)], schema_extra=_DIGEST)
+    str,
+    Parameter(description="The digest of the whole blob.", examples=[encode_example(_EXAMPLE)], schema_extra=_DIGEST),
 ]
 UploadIn = Annotated[
     str,
@@ -57,19 +58,23 @@ RangeIn = Annotated[
     str | None,
     HeaderParameter(name="Range", description="One range of bytes.", examples=[encode_example("bytes=0-99")]),
 ]
-KnownIn = Annotated[str | None, HeaderParameter(name="If-None-Match", description="The ETag of what the client has.")]
-SameIn = Annotated[str | None, HeaderParameter(name="If-Range", description="The ETag of what the range is of.")]
+KnownIn = Annotated[str | None, HeaderParameter(name="If-None-Match", description="The ETag of the client's copy.")]
+SameIn = Annotated[
+    str | None, HeaderParameter(name="If-Range", description="The ETag of the blob of which the client has a part.")
+]
 PlaceIn = Annotated[
     str | None,
-    HeaderParameter(name="Content-Range", description="Where the body belongs.", examples=[encode_example("0-99")]),
+    HeaderParameter(
+        name="Content-Range", description="The position of the body in the blob.", examples=[encode_example("0-99")]
+    ),
 ]
 Finished = Annotated[
     str | None,
-    Parameter(description="Of the body, which is the whole blob.", required=False, schema_extra=_DIGEST),
+    Parameter(description="The digest of the body, which is the whole blob.", required=False, schema_extra=_DIGEST),
 ]
 Mounted = Annotated[
     str | None,
-    Parameter(description="Where this blob is there, nothing is sent.", required=False, schema_extra=_DIGEST),
+    Parameter(description="A digest: if that blob exists, no upload is started.", required=False, schema_extra=_DIGEST),
 ]
 
 
@@ -104,8 +109,8 @@ def _download_route(service: Service) -> BaseRouteHandler:
             "range-not-satisfiable",
             success={
                 200: _bytes("The blob."),
-                206: _bytes("The part of it that Range asks for, where that is one."),
-                304: describe_empty_body("It is what If-None-Match names."),
+                206: _bytes("The requested range of the blob."),
+                304: describe_empty_body("Unchanged since the ETag in If-None-Match."),
             },
         ),
     )
@@ -159,12 +164,12 @@ def _upload_start_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
         status_code=202,
         operation_class=BinaryBodyOperation,
         request_max_body_size=None,
-        summary="Begin an upload",
+        summary="Start an upload",
         responses=describe_responses(
             "integrity",
             body=True,
             success={
-                201: describe_empty_body("The blob is there, now or already.", _BLOB_HEADERS),
+                201: describe_empty_body("The blob is stored.", _BLOB_HEADERS),
                 202: describe_empty_body(
                     "Continue at Location: PATCH chunks in order, then PUT with the digest.", _UPLOAD_HEADERS
                 ),
@@ -219,7 +224,7 @@ def _upload_append_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
             "range-not-satisfiable",
             "integrity",
             body=True,
-            success={201: describe_empty_body("The blob is there.", _BLOB_HEADERS)},
+            success={201: describe_empty_body("The blob is stored.", _BLOB_HEADERS)},
         ),
     )
     async def finish_upload(
@@ -241,7 +246,7 @@ def _upload_control_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
         "/blobs/uploads/{upload:str}",
         opt=UPLOAD,
         status_code=204,
-        summary="See how far an upload came",
+        summary="Read the state of an upload",
         responses=describe_responses(
             "unknown-name", success={204: describe_empty_body("Range is the uploaded part.", _UPLOAD_HEADERS)}
         ),
@@ -253,8 +258,10 @@ def _upload_control_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
     @delete(
         "/blobs/uploads/{upload:str}",
         opt=UPLOAD,
-        summary="Give up an upload",
-        responses=describe_responses("unknown-name", "refused", success={204: describe_empty_body("It is gone.")}),
+        summary="Cancel an upload",
+        responses=describe_responses(
+            "unknown-name", "refused", success={204: describe_empty_body("The upload is deleted.")}
+        ),
     )
     async def cancel_upload(upload: UploadIn) -> None:
         """Cancel an upload and delete its bytes."""

@@ -48,13 +48,13 @@ def routes(service: Service) -> Router:
         "/runs",
         opt=RUN,
         status_code=201,
-        summary="Begin a run of one's own",
+        summary="Start a run on the client",
         responses=describe_responses(
             "unknown-name",
             "refused",
             "integrity",
             body=True,
-            success={201: describe_body(wire.Hold, "It is recorded and held.", _HOLD)},
+            success={201: describe_body(wire.Hold, "The run is recorded and held.", _HOLD)},
         ),
     )
     async def begin_run(data: BegunIn) -> wire.Hold:
@@ -65,9 +65,12 @@ def routes(service: Service) -> Router:
     @put(
         "/runs/{run_id:str}/hold",
         opt=RUN | WHILE_FULL,
-        summary="Go on with it",
+        summary="Renew the hold of a run",
         responses=describe_responses(
-            "unknown-name", "refused", "invalid-input", success={200: describe_body(wire.Hold, "It is held.", _HOLD)}
+            "unknown-name",
+            "refused",
+            "invalid-input",
+            success={200: describe_body(wire.Hold, "The hold is renewed.", _HOLD)},
         ),
     )
     async def renew_run(run_id: RunIn) -> wire.Hold:
@@ -79,14 +82,14 @@ def routes(service: Service) -> Router:
     @put(
         "/runs/{run_id:str}/end",
         opt=RUN | END | WHILE_FULL | {"most_values": MAX_RUN_VALUES},
-        summary="End it",
+        summary="End a run",
         responses=describe_responses(
             "unknown-name",
             "refused",
             "missing-blobs",
             "integrity",
             body=True,
-            success={200: describe_body(Run, "The run, as it is recorded.", RUN_EXAMPLE)},
+            success={200: describe_body(Run, "The run as recorded.", RUN_EXAMPLE)},
         ),
     )
     async def end_run(run_id: RunIn, data: OverIn) -> Run:
@@ -150,6 +153,6 @@ async def _reap_once(service: Service, ends: Callable[[], bool]) -> None:
         while await service.prompt.do(ends):
             pass
     except BenchlockError as error:
-        log.error("runs could not be looked at", extra={"fields": {"code": error.code, "reason": error.what}})
+        log.error("expired runs could not be checked", extra={"fields": {"code": error.code, "reason": error.what}})
     except Exception as error:  # noqa: BLE001 - an internal error must not end the loop
-        log.error("a fault in looking at runs", exc_info=error)
+        log.error("an error during the check of expired runs", exc_info=error)

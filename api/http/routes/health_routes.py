@@ -30,12 +30,12 @@ def openapi_routes(_: Service) -> Router:
         "/openapi.json",
         opt=PUBLIC,
         security=[],
-        summary="This document",
+        summary="Read the OpenAPI document",
         responses=describe_responses(
             public=True,
             success={
-                200: describe_body(dict[str, Any], "OpenAPI 3.1.", {"openapi": "3.1.0"}),
-                304: describe_empty_body("It is what If-None-Match names."),
+                200: describe_body(dict[str, Any], "The OpenAPI 3.1 document.", {"openapi": "3.1.0"}),
+                304: describe_empty_body("Unchanged since the ETag in If-None-Match."),
             },
         ),
     )
@@ -102,7 +102,7 @@ class Readiness:
                 return error
             except BenchlockError as error:
                 log.error(error.what, extra={"fields": {"code": error.code, "where": error.where}})
-                return UnavailableError(f"the {part} cannot be used", next_step="see the log of the service")
+                return UnavailableError(f"the {part} is unavailable", next_step="see the log of the service")
         await self._check_space()
         return None
 
@@ -129,8 +129,10 @@ def routes(service: Service) -> Router:
         "/health",
         opt={**PUBLIC, ANY_SCHEMA: True},
         security=[],
-        summary="Is it alive?",
-        responses=describe_responses(public=True, success={200: describe_body(Health, "It lives.", example)}),
+        summary="Liveness",
+        responses=describe_responses(
+            public=True, success={200: describe_body(Health, "The process is alive.", example)}
+        ),
     )
     async def read_health() -> Health:
         """Respond while the process is alive, without any check."""
@@ -140,9 +142,9 @@ def routes(service: Service) -> Router:
         "/ready",
         opt=PUBLIC,
         security=[],
-        summary="Can it work?",
+        summary="Readiness",
         responses=describe_responses(
-            public=True, success={200: describe_body(Health, "Database and store answer.", example)}
+            public=True, success={200: describe_body(Health, "Database and store respond.", example)}
         ),
     )
     async def read_readiness() -> Health:
@@ -160,7 +162,9 @@ def routes(service: Service) -> Router:
         media_type=_METRICS,
         responses=describe_responses(
             success={
-                200: describe_body(str, "Prometheus' text format.", "benchlock_requests_under_way 1.0\n", _METRICS)
+                200: describe_body(
+                    str, "Metrics in the text format of Prometheus.", "benchlock_requests_under_way 1.0\n", _METRICS
+                )
             }
         ),
     )

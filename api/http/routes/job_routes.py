@@ -66,8 +66,8 @@ JOB: Any = {
 _WHY = {
     "job": JOB | {"state": "queued", "phase": None, "machine": None, "run": None},
     "blocked": True,
-    "why": "no machine can take it: 0 of 1 fit; the nearest is m-5f0c3a9d1b22, and it lacks: asks for 8 CPUs",
-    "machines": [{"machine": "m-5f0c3a9d1b22", "lacks": ["asks for 8 CPUs"], "obstacle": None}],
+    "why": "no machine can take it: 0 of 1 fit; the nearest is m-5f0c3a9d1b22, and it lacks: requires 8 CPUs",
+    "machines": [{"machine": "m-5f0c3a9d1b22", "lacks": ["requires 8 CPUs"], "obstacle": None}],
     "ahead": 0,
 }
 
@@ -78,7 +78,7 @@ _EVENTS = f"id: {_EVENT_ID}\nevent: job\ndata: {msgspec.json.encode(JOB).decode(
 JobIn = Annotated[
     str,
     Parameter(
-        description="Its id, with or without `job/`.",
+        description="The id of the job, with or without `job/`.",
         max_length=30,
         examples=[encode_example(_ID), encode_example(_ID.removeprefix("job/"))],
         schema_extra={"pattern": "^(job/)?[0-9a-hjkmnp-tv-z]{26}$"},
@@ -92,7 +92,7 @@ LastIn = Annotated[
     HeaderParameter(
         name="Last-Event-ID",
         max_length=64,
-        description="The id of the last event that was heard.",
+        description="The id of the last event that the client received.",
         required=False,
         examples=[encode_example(_EVENT_ID)],
     ),
@@ -113,7 +113,7 @@ def _change_routes(service: Service, queue: Queue) -> list[Any]:
         "/jobs",
         opt=RUN | ASK,
         status_code=201,
-        summary="Leave a run to the workers",
+        summary="Queue a run",
         responses=describe_responses(
             "conflict",
             "missing-blobs",
@@ -178,9 +178,9 @@ def _read_routes(service: Service, queue: Queue) -> list[Any]:
     @get(
         "/jobs/{job_id:str}/explanation",
         opt=READ,
-        summary="Why is a job where it is?",
+        summary="Explain the state of a job",
         responses=describe_responses(
-            "unknown-name", "invalid-input", success={200: describe_body(Explanation, "Why.", _WHY)}
+            "unknown-name", "invalid-input", success={200: describe_body(Explanation, "The explanation.", _WHY)}
         ),
     )
     async def explain_job(job_id: JobIn) -> Explanation:
@@ -251,7 +251,7 @@ def _submit_job(registry: LocalRegistry, queue: Queue, data: wire.JobSubmission)
 def _load_lock(registry: LocalRegistry, queue: Queue, data: wire.JobSubmission, job: JobId | None) -> Lock:
     """Return the lock to run; for a request that was submitted before with the same job id, the lock made then."""
     if (data.lock is UNSET) == (data.request is UNSET):
-        raise InvalidInputError("a job is of a lock, or of a request", next_step="send one of the two")
+        raise InvalidInputError("exactly one of lock and request is required", next_step="send one of the two")
     if data.lock is not UNSET:
         return registry.read_lock(parse_digest(data.lock))
     assert data.request is not UNSET

@@ -70,7 +70,7 @@ DiffIn = Annotated[wire.LockDiffRequest, Body(examples=[encode_example({"before"
 IdIn = Annotated[
     str,
     Parameter(
-        description="The lock's id, or at least the first 8 of its hex digits.",
+        description="The id of the lock, or at least its first 8 hex digits.",
         max_length=len(_ID) + 64,
         examples=[encode_example("sha256:1c2ab5b6")],
     ),
@@ -92,7 +92,9 @@ class LockController(Controller):
             "conflict",
             "unknown-name",
             body=True,
-            success={200: describe_body(wire.ResolveResponse, "What answers it.", _RESOLUTION_EXAMPLE)},
+            success={
+                200: describe_body(wire.ResolveResponse, "The versions that satisfy the request.", _RESOLUTION_EXAMPLE)
+            },
         ),
     )
     async def resolve_request(self, service: Injected[Service], data: ResolveIn) -> wire.ResolveResponse:
@@ -103,14 +105,14 @@ class LockController(Controller):
         "/locks",
         opt=RUN | ASK | _VALUES,
         status_code=201,
-        summary="Make a lock, or keep one",
+        summary="Create or store a lock",
         responses=describe_responses(
             "conflict",
             "missing-blobs",
             "unknown-name",
             "integrity",
             body=True,
-            success={201: describe_body(wire.LockResponse, "The lock, kept.", _LOCK_EXAMPLE)},
+            success={201: describe_body(wire.LockResponse, "The stored lock.", _LOCK_EXAMPLE)},
         ),
     )
     async def create_lock(self, service: Injected[Service], data: LockIn) -> wire.LockResponse:
@@ -125,8 +127,10 @@ class LockController(Controller):
             "unknown-name",
             "invalid-input",
             success={
-                200: describe_body(wire.LockResponse, "The lock; as TOML where Accept asks for it.", _LOCK_EXAMPLE),
-                304: describe_empty_body("It is what If-None-Match names."),
+                200: describe_body(
+                    wire.LockResponse, "The lock; as TOML if the Accept header requests it.", _LOCK_EXAMPLE
+                ),
+                304: describe_empty_body("Unchanged since the ETag in If-None-Match."),
             },
         ),
     )
@@ -147,12 +151,12 @@ class LockController(Controller):
         "/locks/check",
         opt=READ | ASK | _VALUES,
         status_code=200,
-        summary="Does a lock still answer its request?",
+        summary="Check whether a lock is stale",
         responses=describe_responses(
             "unknown-name",
             "integrity",
             body=True,
-            success={200: describe_body(Freshness, "Whether it does.", _FRESHNESS_EXAMPLE)},
+            success={200: describe_body(Freshness, "Whether the lock satisfies its request.", _FRESHNESS_EXAMPLE)},
         ),
     )
     async def check_lock_freshness(self, service: Injected[Service], data: CheckIn) -> Freshness:
@@ -163,9 +167,12 @@ class LockController(Controller):
         "/locks/why",
         opt=READ | ASK | _VALUES,
         status_code=200,
-        summary="Why has a lock this version?",
+        summary="Explain a locked version",
         responses=describe_responses(
-            "unknown-name", "integrity", body=True, success={200: describe_body(ChoiceExplanation, "Why.", _WHY)}
+            "unknown-name",
+            "integrity",
+            body=True,
+            success={200: describe_body(ChoiceExplanation, "The explanation.", _WHY)},
         ),
     )
     async def explain_lock(self, service: Injected[Service], data: ExplainIn) -> ChoiceExplanation:
@@ -176,7 +183,7 @@ class LockController(Controller):
         "/locks/diff",
         opt=READ | ASK | _VALUES,
         status_code=200,
-        summary="What changed between two locks?",
+        summary="Compare two locks",
         responses=describe_responses(
             "unknown-name",
             "integrity",
@@ -196,7 +203,7 @@ def _resolve(registry: EmbeddedRegistry, data: wire.ResolveRequest) -> wire.Reso
 
 def _create_lock(registry: EmbeddedRegistry, data: wire.LockRequest) -> wire.LockResponse:
     if (data.request is UNSET) == (data.text is UNSET):
-        raise InvalidInputError("a lock is made from a request, or kept as a text", next_step="send one of the two")
+        raise InvalidInputError("exactly one of request and text is required", next_step="send one of the two")
     if data.text is not UNSET:
         lock = load(data.text, "text")
         registry.receive_lock(lock)

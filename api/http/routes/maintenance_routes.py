@@ -59,12 +59,12 @@ class MaintenanceController(Controller):
         "/bundles",
         opt=PUBLISH,
         status_code=200,
-        summary="Take in a bundle",
+        summary="Import a bundle",
         responses=describe_responses(
             "missing-blobs",
             "integrity",
             body=True,
-            success={200: describe_body(wire.ImportReport, "What came.", _IMPORT_EXAMPLE)},
+            success={200: describe_body(wire.ImportReport, "The imported content.", _IMPORT_EXAMPLE)},
         ),
     )
     async def import_bundle(self, service: Injected[Service], data: BundleIn) -> wire.ImportReport:
@@ -78,12 +78,14 @@ class MaintenanceController(Controller):
         "/verifications",
         opt=MAINTENANCE,
         status_code=200,
-        summary="Read bytes again",
+        summary="Verify blob checksums",
         responses=describe_responses(
             "unknown-name",
             "integrity",
             body=True,
-            success={200: describe_body(wire.VerificationReport, "What it found.", _VERIFICATION_EXAMPLE)},
+            success={
+                200: describe_body(wire.VerificationReport, "The result of the verification.", _VERIFICATION_EXAMPLE)
+            },
         ),
     )
     async def verify_bytes(self, service: Injected[Service], data: VerifyIn) -> wire.VerificationReport:
@@ -94,11 +96,15 @@ class MaintenanceController(Controller):
         "/collections",
         opt=MAINTENANCE,
         status_code=200,
-        summary="Free what nothing names",
+        summary="Delete unreferenced blobs",
         responses=describe_responses(
             "integrity",
             body=True,
-            success={200: describe_body(wire.GcReport, "What went, or would go.", _COLLECTION_EXAMPLE)},
+            success={
+                200: describe_body(
+                    wire.GcReport, "The deleted blobs, or those that a dry run would delete.", _COLLECTION_EXAMPLE
+                )
+            },
         ),
     )
     async def collect_garbage(self, service: Injected[Service], data: CollectIn) -> wire.GcReport:

@@ -101,7 +101,7 @@ _COMPARISON = {
 RunIn = Annotated[
     str,
     Parameter(
-        description="Its id, with or without `run/`.",
+        description="The id of the run, with or without `run/`.",
         max_length=30,
         examples=[encode_example(_ID), encode_example(_ID.removeprefix("run/"))],
         schema_extra={"pattern": "^(run/)?[0-9a-hjkmnp-tv-z]{26}$"},
@@ -150,7 +150,7 @@ def routes(service: Service) -> Router:
         opt=READ,
         summary="Count the runs of a lock",
         responses=describe_responses(
-            "invalid-input", success={200: describe_body(wire.RunCount, "How many.", {"count": 3})}
+            "invalid-input", success={200: describe_body(wire.RunCount, "The number of runs.", {"count": 3})}
         ),
     )
     async def count_runs(lock: Annotated[str, Parameter(description="The lock's id.", max_length=71)]) -> wire.RunCount:
@@ -165,8 +165,8 @@ def routes(service: Service) -> Router:
             "unknown-name",
             "invalid-input",
             success={
-                200: describe_body(Run, "The run, with all that was recorded.", RUN_EXAMPLE),
-                304: describe_empty_body("It is what If-None-Match names."),
+                200: describe_body(Run, "The complete record of the run.", RUN_EXAMPLE),
+                304: describe_empty_body("Unchanged since the ETag in If-None-Match."),
             },
         ),
     )
@@ -195,9 +195,9 @@ def _hide_route(service: Service) -> BaseRouteHandler:
         "/hidings",
         opt=ADMIN | WHILE_FULL,
         status_code=200,
-        summary="Hide a run, or show it again",
+        summary="Hide or unhide a run",
         responses=describe_responses(
-            "unknown-name", body=True, success={200: describe_body(wire.HideResult, "Done.", _HIDDEN)}
+            "unknown-name", body=True, success={200: describe_body(wire.HideResult, "The state of the run.", _HIDDEN)}
         ),
     )
     async def hide_run(data: HideIn) -> wire.HideResult:
@@ -222,7 +222,7 @@ def _comparison_routes(service: Service) -> list[Any]:
         responses=describe_responses(
             "unknown-name",
             body=True,
-            success={200: describe_body(ComparisonReport, "How they compare.", _COMPARISON)},
+            success={200: describe_body(ComparisonReport, "The comparison.", _COMPARISON)},
         ),
     )
     async def compare_runs(data: RunsIn) -> ComparisonReport:
@@ -236,7 +236,7 @@ def _comparison_routes(service: Service) -> list[Any]:
         "/verdicts",
         opt=READ | COMPARE,
         status_code=200,
-        summary="Is a run reproduced?",
+        summary="Verify that a run is reproduced",
         responses=describe_responses(
             "unknown-name",
             "integrity",

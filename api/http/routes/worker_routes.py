@@ -89,7 +89,7 @@ BeatIn = Annotated[wire.HeartbeatRequest, Body(examples=[encode_example({"phase"
 BeginIn = Annotated[RunStart, Body(examples=[encode_example(RUN_START_EXAMPLE)])]
 CommitIn = Annotated[wire.EndRequest, Body(examples=[encode_example({"run": JOB["run"], "end": _END})])]
 ReleaseIn = Annotated[
-    wire.ReleaseRequest, Body(examples=[encode_example({"ended": "returned", "reason": "asked to end"})])
+    wire.ReleaseRequest, Body(examples=[encode_example({"ended": "returned", "reason": "worker stopped"})])
 ]
 
 
@@ -106,9 +106,9 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
     @get(
         "/queue",
         opt=READ,
-        summary="The queue's name",
+        summary="Read the queue's name",
         responses=describe_responses(
-            success={200: describe_body(wire.QueueName, "Its name.", {"name": _LEASE["queue"]})}
+            success={200: describe_body(wire.QueueName, "The name of the queue.", {"name": _LEASE["queue"]})}
         ),
     )
     async def read_queue() -> wire.QueueName:
@@ -136,7 +136,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         "/machines/{name:str}",
         opt=RUN,
         status_code=204,
-        summary="Enrol a machine",
+        summary="Register a machine",
         responses=describe_responses("invalid-input", "refused", body=True),
     )
     async def enroll_machine(name: NameIn, data: EnrolIn) -> None:
@@ -147,7 +147,7 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         "/machines/{name:str}/departure",
         opt=RUN | WHILE_FULL,
         status_code=204,
-        summary="A machine asks for no more work",
+        summary="Mark a machine as gone",
         responses=describe_responses("invalid-input"),
     )
     async def sign_off_machine(name: NameIn) -> None:
@@ -184,11 +184,11 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
         "/leases",
         opt=RUN | WAIT,
         status_code=200,
-        summary="Ask for work",
+        summary="Request a lease",
         responses=describe_responses(
             "unknown-name",
             body=True,
-            success={200: describe_body(wire.LeaseResponse, "A lease, or none.", {"lease": _LEASE})},
+            success={200: describe_body(wire.LeaseResponse, "A lease, or null.", {"lease": _LEASE})},
         ),
     )
     async def request_lease(data: LeaseIn) -> wire.LeaseResponse:
@@ -198,9 +198,10 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
     @get(
         "/leases/{fence:str}",
         opt=READ,
-        summary="Does a lease hold?",
+        summary="Check a lease",
         responses=describe_responses(
-            "invalid-input", success={200: describe_body(wire.LeaseStatus, "Whether.", {"holds": True})}
+            "invalid-input",
+            success={200: describe_body(wire.LeaseStatus, "Whether the lease is held.", {"holds": True})},
         ),
     )
     async def read_lease(fence: FenceIn) -> wire.LeaseStatus:
@@ -210,11 +211,11 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
     @patch(
         "/leases/{fence:str}",
         opt=RUN | WHILE_FULL,
-        summary="Hold a lease",
+        summary="Renew a lease",
         responses=describe_responses(
             "invalid-input",
             body=True,
-            success={200: describe_body(wire.HeartbeatResponse, "Go on?", {"answer": "keep"})},
+            success={200: describe_body(wire.HeartbeatResponse, "Whether the worker continues.", {"answer": "keep"})},
         ),
     )
     async def renew_lease(fence: FenceIn, data: BeatIn) -> wire.HeartbeatResponse:
@@ -225,7 +226,7 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
         "/leases/{fence:str}/release",
         opt=RUN | WHILE_FULL,
         status_code=204,
-        summary="Give a lease back",
+        summary="Return a lease",
         responses=describe_responses("invalid-input", body=True),
     )
     async def release_lease(fence: FenceIn, data: ReleaseIn) -> None:
@@ -241,7 +242,7 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
         opt=RUN,
         request_max_body_size=MAX_RECORD,
         status_code=200,
-        summary="Begin the run of a lease",
+        summary="Start the run of a lease",
         responses=describe_responses(
             "unknown-name",
             "invalid-input",
@@ -250,7 +251,7 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
             success={
                 200: describe_body(
                     wire.StartResponse,
-                    "The start as recorded, or null: the lease is over.",
+                    "The start as recorded, or null if the lease has ended.",
                     {"start": RUN_START_EXAMPLE},
                 )
             },
@@ -271,7 +272,7 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
             "invalid-input",
             "integrity",
             body=True,
-            success={200: describe_body(Job, "What becomes of the job.", JOB)},
+            success={200: describe_body(Job, "The job after the run.", JOB)},
         ),
     )
     async def commit_lease_run(fence: FenceIn, data: CommitIn) -> Job:
@@ -306,5 +307,5 @@ def _check_blobs(registry: LocalRegistry, blobs: tuple[Descriptor, ...]) -> None
             raise InvalidInputError(
                 f"the registry has no blob {blob.digest} of {blob.size} bytes",
                 where=blob.digest,
-                next_step="send it first",
+                next_step="upload it first",
             )

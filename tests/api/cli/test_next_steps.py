@@ -158,7 +158,7 @@ def test_an_address_with_the_prefix_of_the_protocol_is_explained(tmp_path: Path)
 
 def test_a_server_that_is_not_there_is_looked_for(tmp_path: Path) -> None:
     error = Warm(tmp_path, variables={"BENCHLOCK_REGISTRY": f"http://127.0.0.1:{free_port()}"}).error(5, "list")
-    assert error["next"] == "check the host and the port, and whether the server runs"
+    assert error["next"] == "check the host and the port, and whether the server is running"
 
 
 def test_a_manifest_that_is_not_wrapped_hears_of_the_wrapper(tmp_path: Path) -> None:

@@ -36,11 +36,11 @@ def test_a_server_is_written_as_its_url(text: str, server: Server, url: str) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("http://host", "is no https: URL"),
-        ("ftp://host", "is no https: URL"),
-        ("https://", "names no host"),
-        ("https://me:secret@host", "holds a user name or password"),
-        ("https://host?token=secret", "followed by what names no server"),
+        ("http://host", "is not an https: URL"),
+        ("ftp://host", "is not an https: URL"),
+        ("https://", "has no host"),
+        ("https://me:secret@host", "contains a user name or password"),
+        ("https://host?token=secret", "unexpected text after"),
     ],
 )
 def test_what_is_no_server_is_refused_and_says_no_secret(text: str, said: str) -> None:
@@ -78,7 +78,7 @@ def test_a_refusal_says_what_lets_one_in(code: int) -> None:
         server.otherwise = web.status(code)
         with pytest.raises(InvalidInputError, match="denies access") as caught:
             store_of(server).stat(DIGEST)
-    assert "hand in a token" in str(caught.value.next_step)
+    assert "use a token" in str(caught.value.next_step)
 
 
 def test_what_is_not_there_is_said_of_the_server() -> None:

@@ -273,7 +273,7 @@ def test_a_folder_without_permission_loses_nothing() -> None:
             for other in (store, LocalStore(folder / "blobs"), LocalStore(folder / "new")):
                 with pytest.raises(UnavailableError, match="Permission denied") as caught:
                     put(other, b"more")
-                assert "choose a folder that you may read and write" in str(caught.value)
+                assert "choose a readable and writable folder" in str(caught.value)
             with pytest.raises(UnavailableError, match="Permission denied"):
                 store.delete(DIGEST)
             with pytest.raises(UnavailableError, match="Permission denied"), store.collecting():

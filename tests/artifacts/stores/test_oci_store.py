@@ -119,7 +119,7 @@ def test_damage_in_the_registry_is_named(server: RegistryServer, tmp_path: Path)
     with pytest.raises(IntegrityError, match=rf"weights: .*expected {DIGEST}, found sha256:"):
         verify(store, DIGEST, name="weights")
     server.blob(DIGEST).write_bytes(CONTENT[:-1])
-    with pytest.raises(IntegrityError, match=rf"holds 299999 bytes of weights, not 300000: {DIGEST}"):
+    with pytest.raises(IntegrityError, match=rf"has 299999 bytes of weights, not 300000: {DIGEST}"):
         store.put(io.BytesIO(CONTENT), name="weights")
     server.blob(DIGEST).unlink()
     store.put(io.BytesIO(CONTENT))

@@ -222,7 +222,7 @@ def test_ready_says_what_does_not_answer_and_the_log_alone_why(
     (tmp_path / "registry.db").mkdir()
     answer = looking.get("/v1/ready")
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
-    assert answer.json()["detail"] == "the database cannot be used"
+    assert answer.json()["detail"] == "the database is unavailable"
     assert "where" not in answer.json() or answer.json()["where"] is None
     assert any("registry.db" in str(getattr(one, "fields", {}).get("where")) for one in caplog.records)
     assert "retry-after" in answer.headers
@@ -238,7 +238,7 @@ def test_a_store_that_does_not_answer_is_said_and_is_never_listed(
     monkeypatch.setattr(LocalStore, "list", away)
     assert looking.get("/v1/ready").status_code == 200
     monkeypatch.setattr(LocalStore, "exists", away)
-    assert looking.get("/v1/ready").json()["detail"] == "the store cannot be used"
+    assert looking.get("/v1/ready").json()["detail"] == "the store is unavailable"
 
 
 @pytest.mark.parametrize("status", [200, 503])

@@ -149,4 +149,4 @@ def test_a_request_that_nothing_answers_is_no_job_and_the_conflict_is_that_of_re
 @pytest.mark.parametrize("both", [{}, {"lock": DELAYED.lock, "request": REQUESTED}])
 def test_a_job_is_of_a_lock_or_of_a_request(client: Client, both: dict[str, Any]) -> None:
     answer = client.post("/v1/jobs", json=both)
-    assert (answer.status_code, answer.json()["detail"]) == (422, "a job is of a lock, or of a request")
+    assert (answer.status_code, answer.json()["detail"]) == (422, "exactly one of lock and request is required")

@@ -8,7 +8,7 @@ import rfc8785
 
 from benchlock.artifacts.errors import InvalidInputError
 
-MOST_EXACT: Final = 2**53 - 1
+MAX_EXACT: Final = 2**53 - 1
 """Largest integer that every JSON reader holds exactly."""
 _SCALARS: Final = frozenset((str, bool, type(None)))
 _PLAIN_FLOATS: Final = (1e-4, 1e15)
@@ -37,7 +37,7 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - as above
     if kind in _SCALARS:
         return True
     if kind is int:
-        return bool(-MOST_EXACT <= value <= MOST_EXACT)
+        return bool(-MAX_EXACT <= value <= MAX_EXACT)
     if kind is float:
         low, high = _PLAIN_FLOATS
         return bool(low <= abs(value) < high and value != int(value))

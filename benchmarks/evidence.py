@@ -27,7 +27,7 @@ from tests.support.resolution.variants import variant
 SAMPLES, CLASSES = 50_000, 1000
 TIMES, SHARE_TIMES = 3, 5
 BOUND = 2.0
-MOST_LABELS = 100
+MAX_LABELS = 100
 NO_LABELS = {"outputs.0.labels": None}
 
 
@@ -76,7 +76,7 @@ def print_shares(folder: Path) -> None:
 
 
 def _large(folder: Path) -> Measured:
-    labels = bytes(number % MOST_LABELS for number in range(SAMPLES))
+    labels = bytes(number % MAX_LABELS for number in range(SAMPLES))
     count = SAMPLES.to_bytes(4, "big")
     files = {
         "dataset/images.idx": b"\0\0\x08\x03" + count + b"\0\0\0\x01" * 2 + bytes(SAMPLES),

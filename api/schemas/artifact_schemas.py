@@ -11,7 +11,7 @@ from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest, DigestText, parse_digest
 from benchlock.registry.catalogue.catalogue_protocol import Entry, PublishResult
 from benchlock.registry.catalogue.version_lists import ListedVersion
-from benchlock.registry.manifests.field_types import MOST_FILES
+from benchlock.registry.manifests.field_types import MAX_FILES
 from benchlock.registry.names import Kind, Reference, parse_name
 from benchlock.registry.versions.semantic_version import parse_version
 
@@ -56,7 +56,7 @@ class Publication(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     manifest: Annotated[dict[str, Any], size_limits.limit_document(size_limits.MANIFEST)]
     authored: Annotated[str, size_limits.limit_text(size_limits.MANIFEST)] = ""
     sources: Annotated[
-        dict[Path, Source], size_limits.limit_document(size_limits.MANIFEST), Meta(max_length=MOST_FILES)
+        dict[Path, Source], size_limits.limit_document(size_limits.MANIFEST), Meta(max_length=MAX_FILES)
     ] = {}
     digest: DigestText | UnsetType = UNSET
     dry_run: bool = False

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _FIRST_NAME = b"oci-layout"
 """The first bytes of every bundle: the name of its first file."""
 _NAMES = re.compile(r"oci-layout|index\.json|blobs/sha256/[0-9a-f]{64}")
-_MOST_ENTRIES = 1 << 21  # the memory for an entry stays below the size of its header
+_MAX_ENTRIES = 1 << 21  # the memory for an entry stays below the size of its header
 _LONGEST_END = 1 << 16  # writers of tars pad the last record, customarily of 10 KiB
 _KINDS = {
     tarfile.DIRTYPE: "a folder",
@@ -85,8 +85,8 @@ def read_entries(descriptor: int, max_files: int | None = None) -> dict[str, Tar
         name, size = _parse_header(block, offset, is_first=not entries)
         if name in entries:
             raise _make_tar_error(f"it contains {name} twice", name)
-        if len(entries) == _MOST_ENTRIES:
-            raise _make_tar_error(f"it contains more than {_MOST_ENTRIES} files", name)
+        if len(entries) == _MAX_ENTRIES:
+            raise _make_tar_error(f"it contains more than {_MAX_ENTRIES} files", name)
         if len(entries) == max_files:
             raise BundleError(
                 f"the bundle has more than {max_files} files",
@@ -175,7 +175,7 @@ def _make_tar_error(reason: str, where: str) -> BundleError:
 LARGEST_TOTAL_DOCUMENTS: Final = 16 << 20
 """Limit of the documents of all roots together, in bytes: they are held in memory."""
 _LARGEST_LAYOUT = 1 << 10
-_MOST_MANIFESTS = 1024
+_MAX_MANIFESTS = 1024
 _WRITERS = 4
 _AT_ONCE = 1024
 
@@ -247,8 +247,8 @@ class Bundle:
 
     def _read_roots(self, index: BundleIndex) -> tuple[ReceivedRoot, ...]:
         """Return the roots that the manifests list, with several manifests of one root joined."""
-        if len(index.manifests) > _MOST_MANIFESTS:
-            raise make_bundle_error(INDEX_FILE, f"it lists more than {_MOST_MANIFESTS} manifests")
+        if len(index.manifests) > _MAX_MANIFESTS:
+            raise make_bundle_error(INDEX_FILE, f"it lists more than {_MAX_MANIFESTS} manifests")
         if len({blob.digest for blob in index.manifests}) < len(index.manifests):
             raise make_bundle_error(INDEX_FILE, "it lists a manifest twice")
         roots: dict[Digest, ReceivedRoot] = {}

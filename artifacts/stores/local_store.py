@@ -48,7 +48,7 @@ _NEXT_STEPS = {
 }
 
 _AT_ONCE = 4
-_MOST_FILES, _MOST_BYTES = 64, 4 << 20
+_MAX_FILES, _MAX_BYTES = 64, 4 << 20
 """Limits of the files that are made durable together; all of them are open meanwhile."""
 
 BeforePublication = Callable[[FileIO, Descriptor], None]
@@ -62,7 +62,7 @@ def _split_batches(paths: Iterable[Path]) -> Iterator[list[Path]]:
         batch.append(path)
         with suppress(OSError):  # opening the file raises the error
             size += path.stat().st_size
-        if len(batch) == _MOST_FILES or size >= _MOST_BYTES:
+        if len(batch) == _MAX_FILES or size >= _MAX_BYTES:
             yield batch
             batch, size = [], 0
     if batch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import stats
 
-MOST_MICROSECONDS, MOST_SHARE = 5.0, 0.02
+MAX_MICROSECONDS, MAX_SHARE = 5.0, 0.02
 """What may lie between a timer around predict and the latency that a run tells."""
 
 CONTAINER_SHARE = 0.02
@@ -129,10 +129,8 @@ def bars(found: Mapping[str, Taken], pictures: Mapping[str, Sequence[float]]) ->
     for framework, taken in found.items():
         yield _turns(framework, taken)
         above, share = taken.above("process"), taken.share("process")
-        met = above.middle <= MOST_MICROSECONDS and share <= MOST_SHARE
-        title = (
-            f"{framework}: a run's median at most {MOST_MICROSECONDS:.0f} µs and {MOST_SHARE:.0%} above a bare loop's"
-        )
+        met = above.middle <= MAX_MICROSECONDS and share <= MAX_SHARE
+        title = f"{framework}: a run's median at most {MAX_MICROSECONDS:.0f} µs and {MAX_SHARE:.0%} above a bare loop's"
         yield _bar(title, f"{above.middle:+.1f} µs, {share:+.1%}", met=met)
         yield _fastest(framework, taken.fastest)
         if "container" in taken.calls:
@@ -153,18 +151,16 @@ def bars(found: Mapping[str, Taken], pictures: Mapping[str, Sequence[float]]) ->
 def _turns(framework: str, taken: Taken) -> str:
     above = taken.in_turn("benchlock", "p50")
     share = above.middle / (statistics.median(turn["p50"] for turn in taken.turns["call"]) * 1e6)
-    met = above.middle <= MOST_MICROSECONDS and share <= MOST_SHARE
-    title = f"{framework}: in turns, at most {MOST_MICROSECONDS:.0f} µs and {MOST_SHARE:.0%} above the call alone"
+    met = above.middle <= MAX_MICROSECONDS and share <= MAX_SHARE
+    title = f"{framework}: in turns, at most {MAX_MICROSECONDS:.0f} µs and {MAX_SHARE:.0%} above the call alone"
     return _bar(title, f"{_interval(above)} µs, {share:+.1%}", met=met)
 
 
 def _fastest(framework: str, fastest: Mapping[str, Sequence[float]]) -> str:
     loop, process = (min(fastest[way]) * 1e6 for way in ("loop", "process"))
     above, share = process - loop, process / loop - 1
-    title = (
-        f"{framework}: a run's fastest tenth at most {MOST_MICROSECONDS:.0f} µs and {MOST_SHARE:.0%} above the loop's"
-    )
-    return _bar(title, f"{above:+.1f} µs, {share:+.1%}", met=above <= MOST_MICROSECONDS and share <= MOST_SHARE)
+    title = f"{framework}: a run's fastest tenth at most {MAX_MICROSECONDS:.0f} µs and {MAX_SHARE:.0%} above the loop's"
+    return _bar(title, f"{above:+.1f} µs, {share:+.1%}", met=above <= MAX_MICROSECONDS and share <= MAX_SHARE)
 
 
 def _contained(framework: str, ratio: Estimate) -> str:

@@ -290,7 +290,7 @@ _NUMBERS: Final = ("_ns", "_count", "_per_sec", "_per_query", "_seed")
 """Suffixes of the keys whose values are numbers."""
 _TRUTHS: Final = ("_met",)
 _GREATEST: Final = 2.0**63
-_MOST_PROBES: Final = 128
+_MAX_PROBES: Final = 128
 _NEXT: Final = "run the lock again"
 
 
@@ -327,9 +327,9 @@ def read_probe_logs(role: str, path: Path) -> list[Log]:
     Raises:
         InvalidInputError: The file has another format, or a log in it is malformed.
     """
-    first, *logs = path.read_bytes().split(SEPARATOR, _MOST_PROBES + 1)
-    if first or not logs or len(logs) > _MOST_PROBES:
-        raise InvalidInputError(f"{role} is not a list of 1 to {_MOST_PROBES} logs", where=role, next_step=_NEXT)
+    first, *logs = path.read_bytes().split(SEPARATOR, _MAX_PROBES + 1)
+    if first or not logs or len(logs) > _MAX_PROBES:
+        raise InvalidInputError(f"{role} is not a list of 1 to {_MAX_PROBES} logs", where=role, next_step=_NEXT)
     return [_parse_log(f"{role}, log {number}", content) for number, content in enumerate(logs, start=1)]
 
 

@@ -218,9 +218,9 @@ def check_requirements(lock: Lock, document: Mapping[str, Any], files: Mapping[s
         names = dict.fromkeys(name for row in required for name in row.columns.get(role, ()))
         missing += [f"{name} in the blob {role}" for name in names if name not in columns]
     if missing:
-        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+        more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
         raise InvalidInputError(
-            f"the evidence lacks {', '.join(missing[:_MOST_NAMED])}{more}, which harness "
+            f"the evidence lacks {', '.join(missing[:_MAX_NAMED])}{more}, which harness "
             f"{lock.harness.version} writes for every run of this lock",
             next_step="run the lock again",
         )
@@ -229,7 +229,7 @@ def check_requirements(lock: Lock, document: Mapping[str, Any], files: Mapping[s
     _check_names(lock, document, files)
 
 
-_MOST_NAMED: Final = 8
+_MAX_NAMED: Final = 8
 
 
 def _missing_fields(required: Requirement, document: Mapping[str, Any]) -> Iterator[str]:

@@ -347,10 +347,10 @@ def is_equal(value: object, other: object) -> bool:
 def shorten_value(value: object) -> str:
     """Format the value in the length that fits a message."""
     text = repr(value)
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
-_MOST_CHARACTERS: Final = 80
+_MAX_CHARACTERS: Final = 80
 
 
 def _is_number(value: object) -> bool:

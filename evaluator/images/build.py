@@ -75,7 +75,7 @@ def _package(wheel: Wheel, size: int) -> Package:
 LAYERS = "layers"
 """The folder of the layers, beside the lock of the wheels."""
 
-_MOST_LAYERS = 121
+_MAX_LAYERS = 121
 """Engines that stack layers with overlayfs support about 125."""
 _TREES = "benchlock-build"
 
@@ -109,10 +109,10 @@ def assemble(base: Base, wheels: Mapping[Digest, Path], workspace: Path, progres
         InvalidInputError: A wheel is invalid, there are too many, or two have different files at one path.
         UnavailableError: The base's Python does not run.
     """
-    if len(base.layers) + len(wheels) > _MOST_LAYERS:
+    if len(base.layers) + len(wheels) > _MAX_LAYERS:
         raise InvalidInputError(
             f"{len(base.layers)} layers of the base and {len(wheels)} of wheels exceed the limit of engines "
-            f"({_MOST_LAYERS})",
+            f"({_MAX_LAYERS})",
             next_step="use --no-layers, or a base with fewer layers",
         )
     (workspace / LAYERS).mkdir()

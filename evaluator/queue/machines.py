@@ -17,7 +17,7 @@ from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.auth.tokens import State, expiry
 from benchlock.registry.database.registry_schema import token_revocations, tokens
 
-MOST_OWNED: Final = 1000
+MAX_OWNED: Final = 1000
 """The maximum number of machines of a token without the scope admin."""
 
 
@@ -60,9 +60,9 @@ def owner_of(connection: Connection, machine: MachineId, before: str | None, at:
     if not _is_token(actor.id):
         return None
     mine = select(func.count()).select_from(machines).where(machines.c.owner == actor.id)
-    if not actor.scopes.allow("admin") and connection.execute(mine).scalar_one() >= MOST_OWNED:
+    if not actor.scopes.allow("admin") and connection.execute(mine).scalar_one() >= MAX_OWNED:
         raise RefusedError(
-            f"{actor.id} has enrolled {MOST_OWNED} machines already",
+            f"{actor.id} has enrolled {MAX_OWNED} machines already",
             where=machine,
             next_step="use another token, or names that it has enrolled",
         )
@@ -87,7 +87,7 @@ def _is_token(owner: str) -> bool:
     return owner.startswith("token/")
 
 
-_MOST_LACKS = LACKS // (WORD * 8)
+_MAX_LACKS = LACKS // (WORD * 8)
 """The number of stored reasons that always fits into their size limit."""
 
 
@@ -197,7 +197,7 @@ def _insert(connection: Connection, rows: Iterable[tuple[str, str, tuple[str, ..
             "machine": machine,
             "class": class_id,
             "fits": not lacking,
-            "lacks": [truncate(reason, WORD * 4) for reason in lacking[:_MOST_LACKS]],
+            "lacks": [truncate(reason, WORD * 4) for reason in lacking[:_MAX_LACKS]],
         }
         for machine, class_id, lacking in rows
     ]

@@ -90,7 +90,7 @@ def check_stored(lock: Lock, store: FileStore) -> None:
         )
 
 
-MOST_WAITING: Final = 10_000
+MAX_WAITING: Final = 10_000
 """The maximum number of queued jobs of a token without the scope admin."""
 
 
@@ -121,10 +121,10 @@ def check_waiting(connection: Connection) -> None:
     actor = get_actor()
     if actor.scopes.allow("admin"):
         return
-    own = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c.owner == actor.id).limit(MOST_WAITING)
-    if connection.execute(select(func.count()).select_from(own.subquery())).scalar_one() >= MOST_WAITING:
+    own = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c.owner == actor.id).limit(MAX_WAITING)
+    if connection.execute(select(func.count()).select_from(own.subquery())).scalar_one() >= MAX_WAITING:
         raise RefusedError(
-            f"{actor.id} has {MOST_WAITING} queued jobs already", next_step="wait until some have run, or cancel some"
+            f"{actor.id} has {MAX_WAITING} queued jobs already", next_step="wait until some have run, or cancel some"
         )
 
 

@@ -81,7 +81,7 @@ def _metric_document(metric: Metric) -> dict[str, Any]:
     return {name: part for name, part in msgspec.to_builtins(metric).items() if name not in left_out}
 
 
-_MOST_VALUES: Final = 200_000
+_MAX_VALUES: Final = 200_000
 """The maximum number of values of a record. A decoded value takes up to a hundred times its bytes."""
 
 
@@ -186,8 +186,8 @@ def check_recorded(run: Run, lock: Lock) -> None:
 
 
 def _check_values(content: bytes, where: str) -> None:
-    if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
-        raise _malformed(where, f"it has more than {_MOST_VALUES} values")
+    if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+        raise _malformed(where, f"it has more than {_MAX_VALUES} values")
 
 
 def _check_schema(document: object, where: str) -> None:

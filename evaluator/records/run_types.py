@@ -57,7 +57,7 @@ ROLE_PATTERN: Final = "^[a-z0-9]+(-[a-z0-9]+)*$"
 """The pattern of roles of blobs: words that are not a path on any system."""
 _ROLE: Final = re.compile(ROLE_PATTERN)
 Role = Annotated[str, limit_text(size_limits.ROLE, pattern=ROLE_PATTERN)]
-_MOST_PHASES = size_limits.TIMINGS // (size_limits.WORD + 64)
+_MAX_PHASES = size_limits.TIMINGS // (size_limits.WORD + 64)
 """The number of timings that always fits into their size limit, however long their names are."""
 
 
@@ -362,7 +362,7 @@ def fit_end(end: RunEnd) -> RunEnd:
         packages=dict(islice(_words(end.packages), size_limits.PACKAGES)),
         timings={
             size_limits.truncate(phase, size_limits.WORD): spent
-            for phase, spent in islice(end.timings.items(), _MOST_PHASES)
+            for phase, spent in islice(end.timings.items(), _MAX_PHASES)
         },
         details=_fit_details(end.details),
     )

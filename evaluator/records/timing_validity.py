@@ -139,7 +139,7 @@ def _seconds(value: object) -> float | None:
 
 Cause = Literal["latency bound", "early stopping", "other", "no reason given"]
 
-_MOST_CHARACTERS = 300
+_MAX_CHARACTERS = 300
 _NANOSECONDS = 1e-9
 
 
@@ -247,4 +247,4 @@ def _missed_bound(account: _Account) -> str:
 
 def _join_lines(text: object) -> str:
     """Return LoadGen's own text on one line, without the stars of its list."""
-    return " ".join(text.replace("*", " ").split())[:_MOST_CHARACTERS] if isinstance(text, str) else ""
+    return " ".join(text.replace("*", " ").split())[:_MAX_CHARACTERS] if isinstance(text, str) else ""

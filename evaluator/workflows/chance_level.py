@@ -28,7 +28,7 @@ from benchlock.registry.manifests import Model
 
 LARGEST = 64 << 20
 """The maximum size of predictions, and of files with labels, in bytes; they may have to come from a server."""
-_MOST_RIGHT = 0.6
+_MAX_RIGHT = 0.6
 """The share of correct predictions above which a model does not guess, even with two classes."""
 _ROUNDING = 1e-6
 """The maximum rounding error of the product of top1 and the number of samples."""
@@ -53,7 +53,7 @@ def find_guessing(lock: Lock, run: Run, store: BlobStore) -> str | None:
 def _find_chance(lock: Lock, run: Run, top1: Metric, store: BlobStore) -> str | None:
     assert run.end is not None
     blob = run.end.blobs.get("predictions")
-    if blob is None or top1.value > _MOST_RIGHT or blob.size > LARGEST:
+    if blob is None or top1.value > _MAX_RIGHT or blob.size > LARGEST:
         return None
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)

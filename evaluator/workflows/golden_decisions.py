@@ -29,7 +29,7 @@ NAME = "golden-samples"
 _UNLIKELY = 0.001
 """The minimum probability of predictions under a claim; less probable ones contradict the claim."""
 _BY_CHANCE = 0.01
-_DIGITS, _MOST_DIGITS = {"float16": 3}, 6
+_DIGITS, _MAX_DIGITS = {"float16": 3}, 6
 """The decimal places that a floating-point type resolves near 1, for coarse types; and the maximum."""
 
 
@@ -152,7 +152,7 @@ def suggest_tolerance(port: Input | Output, described: Mapping[str, Any]) -> dic
         return {"absolute": 0.0, "relative": 0.0}
     if not dtype.startswith("float"):
         return {"absolute": float(output), "relative": 0.0}
-    largest, digits = described["largest"], _DIGITS.get(dtype, _MOST_DIGITS)
+    largest, digits = described["largest"], _DIGITS.get(dtype, _MAX_DIGITS)
     power = math.ceil(math.log10(largest)) if largest > 0 else 0
     absolute, relative = min(digits, 5 if output else 6), min(digits - 1, 4)
     return {"absolute": float(f"1e{power - absolute}"), "relative": float(f"1e-{relative}") if output else 0.0}

@@ -33,11 +33,11 @@ _PAGE: Final = 100
 """The number of summaries that are read at once."""
 _FEW: Final = 8
 """The number of summaries that are read at once if one is usually enough."""
-_MOST_SUMMARIES: Final = 1_000
+_MAX_SUMMARIES: Final = 1_000
 """The maximum number of summaries that are searched, the newest first."""
-_MOST_EXAMINED: Final = 100
+_MAX_EXAMINED: Final = 100
 """The maximum number of runs that are examined for a side, the newest first; summaries do not name the host."""
-_MOST_COUNTED: Final = 40
+_MAX_COUNTED: Final = 40
 """The maximum number of further runs of a side; more would hardly narrow an interval."""
 
 
@@ -73,7 +73,7 @@ def find_latest_done(records: RecordedRuns, lock: Digest, before: Run | None = N
     """
     skipped = list[str]()
     cursor = None if before is None else before.id
-    for _ in range(0, _MOST_EXAMINED, _FEW):
+    for _ in range(0, _MAX_EXAMINED, _FEW):
         page = records.list_entries(lock=lock, outcome="done", before=cursor, limit=_FEW, examine=False)
         for entry in page:
             if isinstance(entry, DamagedRun):
@@ -187,7 +187,7 @@ def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Ru
     """Search summaries until enough earlier runs are found, past all runs of other reruns."""
     part, candidates = _part_of(again), _Candidates()
     before: RunId | None = None
-    for _ in range(0, _MOST_SUMMARIES, _PAGE):
+    for _ in range(0, _MAX_SUMMARIES, _PAGE):
         page = records.list_entries(lock=lock.id, outcome="done", before=before, limit=_PAGE, examine=False)
         for entry in page:
             if isinstance(entry, DamagedRun):
@@ -200,7 +200,7 @@ def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Ru
                 candidates.same.append(entry.order)
         first = min((again.order, *candidates.same))
         candidates.earlier = [order for order in candidates.earlier if order < first]
-        if len(page) < _PAGE or len(candidates.earlier) >= _MOST_EXAMINED:
+        if len(page) < _PAGE or len(candidates.earlier) >= _MAX_EXAMINED:
             break
         before = page[-1].id
     return candidates
@@ -210,8 +210,8 @@ def _examine(
     records: RecordedRuns, candidates: Iterable[tuple[int, RunId]], counts: Callable[[Run], bool]
 ) -> tuple[Run, ...]:
     """Return the candidates that count, examined, the last recorded first."""
-    examined = (records.get(run) for _, run in islice(sorted(candidates, reverse=True), _MOST_EXAMINED))
-    return tuple(islice(filter(counts, examined), _MOST_COUNTED))
+    examined = (records.get(run) for _, run in islice(sorted(candidates, reverse=True), _MAX_EXAMINED))
+    return tuple(islice(filter(counts, examined), _MAX_COUNTED))
 
 
 def _sort_runs(runs: tuple[Run, ...]) -> tuple[Run, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, Table, select
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.json_codec import MOST_EXACT, encode_canonical
+from benchlock.artifacts.json_codec import MAX_EXACT, encode_canonical
 
 BATCH: Final = 500
 """Records that one statement reads or inserts."""
@@ -117,7 +117,7 @@ def _restore_floats(value: Any) -> Any:  # noqa: ANN401 - any JSON value
         return {key: _restore_floats(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_restore_floats(item) for item in value]
-    return float(value) if type(value) is int and abs(value) > MOST_EXACT else value
+    return float(value) if type(value) is int and abs(value) > MAX_EXACT else value
 
 
 def _moment(time: datetime) -> str:

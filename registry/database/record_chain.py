@@ -20,7 +20,7 @@ from sqlalchemy import Connection, MetaData, Select, Table, bindparam, insert, l
 
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.json_codec import MOST_EXACT, encode_canonical
+from benchlock.artifacts.json_codec import MAX_EXACT, encode_canonical
 from benchlock.registry.database.engine import DamagedDatabaseError, damage_error
 from benchlock.registry.database.record_values import format_time
 from benchlock.registry.database.registry_schema import record_chain
@@ -30,7 +30,7 @@ Parts = Iterable[tuple[Table, Sequence[Values]]]
 
 BATCH: Final = 500
 """Number of records that one statement reads, compares or inserts."""
-_MOST_DIGITS: Final = 18
+_MAX_DIGITS: Final = 18
 _ORIGIN: Final = ""
 """The link that precedes the first entry."""
 
@@ -69,7 +69,7 @@ def parse_head(text: str) -> Head:
         InvalidInputError: The text has another form.
     """
     seq, _, link = text.partition(":")
-    if not (seq.isascii() and seq.isdecimal() and len(seq) <= _MOST_DIGITS):
+    if not (seq.isascii() and seq.isdecimal() and len(seq) <= _MAX_DIGITS):
         raise InvalidInputError(
             f"invalid head of the chain of records {text[:100]!r}", next_step="write it as `benchlock verify` prints it"
         )
@@ -329,7 +329,7 @@ def _restore_floats(value: Any) -> Any:  # noqa: ANN401 - any JSON value
         return {key: _restore_floats(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_restore_floats(item) for item in value]
-    return float(value) if type(value) is int and abs(value) > MOST_EXACT else value
+    return float(value) if type(value) is int and abs(value) > MAX_EXACT else value
 
 
 def _link(before: str, kind: str, key: str, digest: str) -> Digest:

@@ -37,7 +37,7 @@ LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, 
 """Resource limits of the child process that reads the files of one lock."""
 SMALL: Final = 64 << 10
 """Total size in bytes up to which files are read in this process: so little input needs few resources."""
-_MOST_SHOWN: Final = 1000
+_MAX_SHOWN: Final = 1000
 _LONGEST_NAME: Final = 200
 _GZIP: Final = b"\x1f\x8b"
 _WHAT: Final = "reading the files of the lock"
@@ -165,7 +165,7 @@ class _Files:
         shifts = {item.found - item.expected for item in disagreements}
         examples = (
             Disagreement(shorten(item.name, _LONGEST_NAME), item.expected, item.found)
-            for item in disagreements[:_MOST_SHOWN]
+            for item in disagreements[:_MAX_SHOWN]
         )
         return LabelComparison(len(disagreements), shifts.pop() if len(shifts) == 1 else None, tuple(examples))
 

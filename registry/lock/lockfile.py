@@ -21,7 +21,7 @@ from benchlock.registry.text import toml
 
 SCHEMA = (1, 1)
 """Major and minor version of the newest supported schema."""
-MOST_VALUES: Final = 300_000
+MAX_VALUES: Final = 300_000
 """Maximum number of values in a lock, as ``toml.loads`` counts them; enough for 40,000 files."""
 FINISHED_SCHEMA, PLAIN_SCHEMA = "1.1", "1.0"
 """The schemas to write: minor version 1 added finished images, and a lock without one keeps version 1.0."""
@@ -212,7 +212,7 @@ def load(text: str, where: str) -> Lock:
         IntegrityError: The ``id`` does not match the content.
     """
     try:
-        document = toml.loads(text, MOST_VALUES)
+        document = toml.loads(text, MAX_VALUES)
     except ValueError as error:
         raise InvalidInputError(
             f"{where} is not a lockfile: invalid TOML: {error}", where=where, next_step=_NAME_LOCKFILE

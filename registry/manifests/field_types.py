@@ -20,21 +20,21 @@ ConstraintText = Annotated[str, Meta(description="a set of versions, such as '>=
 PathText = Annotated[str, Meta(description="a path of `files`, or inside a tree of `files`; a tree ends in /")]
 HexText = Annotated[str, Meta(description="SHA-256 as 64 hex digits", extra_json_schema={"pattern": "^[0-9a-f]{64}$"})]
 DigestText = Annotated[str, Meta(extra_json_schema={"pattern": "^sha256:[0-9a-f]{64}$"})]
-MOST_FILES = 10_000
+MAX_FILES = 10_000
 """Maximum number of files and trees of a manifest."""
-MOST_PORTS = 256
+MAX_PORTS = 256
 """Maximum number of inputs, of outputs, and of claims of a model."""
-MOST_STEPS = 64
+MAX_STEPS = 64
 """Maximum number of steps of one input or output."""
-MOST_AXES = 32
+MAX_AXES = 32
 """Maximum number of axes of a tensor."""
-MOST_CHANNELS = 4096
+MAX_CHANNELS = 4096
 """Maximum number of values of one step, one per channel."""
-MOST_SPLITS = 64
+MAX_SPLITS = 64
 """Maximum number of splits of a dataset, and of fields of a split."""
-MOST_PLATFORMS = 64
+MAX_PLATFORMS = 64
 """Maximum number of platforms of an image, and of distributions of a framework."""
-MOST_LAYERS = 512
+MAX_LAYERS = 512
 """Maximum number of layers of an image for one platform."""
 
 Text = Annotated[str, Meta(min_length=1)]

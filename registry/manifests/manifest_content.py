@@ -20,7 +20,7 @@ from benchlock.registry.versions.semantic_version import parse_version
 _LAST: tuple[Manifest | None, bytes] = (None, b"")
 """The last manifest with its content: publishing needs the same content several times in a row."""
 
-MOST_VALUES = 400_000
+MAX_VALUES = 400_000
 """Maximum number of values in a stored manifest; the service accepts fewer from publishers."""
 
 _LONG = re.compile(rb"[0-9]{16}")
@@ -54,8 +54,8 @@ def content(manifest: Manifest) -> bytes:
 
 def _require_readable(text: bytes, where: str) -> None:
     """Raise unless the canonical JSON ``text`` can be parsed as a published manifest."""
-    if sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise InvalidInputError(f"the manifest has more than {MOST_VALUES} values", where=where)
+    if sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise InvalidInputError(f"the manifest has more than {MAX_VALUES} values", where=where)
     if _may_have_large_number(text):
         try:
             encode_canonical(decode_untyped(text))
@@ -112,8 +112,8 @@ def parse_published(text: bytes) -> Manifest:
         InvalidInputError: The text is not canonical JSON, or breaks a rule of manifests.
     """
     digest = digest_bytes(text)
-    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > MOST_VALUES:
-        raise InvalidInputError(f"the manifest has more than {MOST_VALUES} values", where=digest)
+    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES:
+        raise InvalidInputError(f"the manifest has more than {MAX_VALUES} values", where=digest)
     try:
         document = Document(decode_untyped(text), digest)
     except msgspec.DecodeError as error:

@@ -5,13 +5,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import UNSET, Meta, UnsetType, field
 
 from benchlock.registry.manifests.field_types import (
-    MOST_AXES,
-    MOST_FILES,
-    MOST_LAYERS,
-    MOST_PLATFORMS,
-    MOST_PORTS,
-    MOST_SPLITS,
-    MOST_STEPS,
+    MAX_AXES,
+    MAX_FILES,
+    MAX_LAYERS,
+    MAX_PLATFORMS,
+    MAX_PORTS,
+    MAX_SPLITS,
+    MAX_STEPS,
     ConstraintText,
     Count,
     DigestText,
@@ -49,10 +49,10 @@ Role = Literal["graph", "weights", "labels", "vocabulary", "code", "golden", "ca
 Shape = Annotated[
     tuple[int | str | None, ...],
     Meta(
-        max_length=MOST_AXES, description="a number, null (the batch axis) or a name (another free axis) for each axis"
+        max_length=MAX_AXES, description="a number, null (the batch axis) or a name (another free axis) for each axis"
     ),
 ]
-_STEPS = Meta(max_length=MOST_STEPS)
+_STEPS = Meta(max_length=MAX_STEPS)
 BatchAxis = Annotated[int | Literal["none"], Meta(description="the batch axis of a shape without null, or none")]
 
 
@@ -244,11 +244,11 @@ class Model(Part, frozen=True, kw_only=True, tag_field="kind", tag="model"):
     signature: Annotated[Text, Meta(description="of a SavedModel")] | UnsetType = UNSET
     code: Code | UnsetType = UNSET
     unsafe: Annotated[bool, Meta(description="the files execute code when they are read")] | UnsetType = UNSET
-    inputs: Annotated[tuple[AnyInput, ...], Meta(min_length=1, max_length=MOST_PORTS)]
-    outputs: Annotated[tuple[Output, ...], Meta(min_length=1, max_length=MOST_PORTS)]
+    inputs: Annotated[tuple[AnyInput, ...], Meta(min_length=1, max_length=MAX_PORTS)]
+    outputs: Annotated[tuple[Output, ...], Meta(min_length=1, max_length=MAX_PORTS)]
     predictions: Detections | UnsetType = UNSET
-    files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MOST_FILES)]
-    claims: Annotated[tuple[Claim, ...], Meta(max_length=MOST_PORTS)] | UnsetType = UNSET
+    files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MAX_FILES)]
+    claims: Annotated[tuple[Claim, ...], Meta(max_length=MAX_PORTS)] | UnsetType = UNSET
 
 
 DatasetFormat = Literal["image-index", "wav-index", "idx", "npz", "jsonl", "parquet", "coco"]
@@ -270,7 +270,7 @@ class Split(Part, frozen=True, kw_only=True):
     fields: (
         Annotated[
             dict[str, Text],
-            Meta(max_length=MOST_SPLITS, description="npz, jsonl, parquet: field to key; `label` the label"),
+            Meta(max_length=MAX_SPLITS, description="npz, jsonl, parquet: field to key; `label` the label"),
         ]
         | UnsetType
     ) = UNSET
@@ -289,10 +289,10 @@ class Dataset(Part, frozen=True, kw_only=True, tag_field="kind", tag="dataset"):
     description: str | UnsetType = UNSET
     attributes: dict[str, Any] | UnsetType = UNSET
     format: DatasetFormat
-    splits: Annotated[dict[str, Split], Meta(min_length=1, max_length=MOST_SPLITS)]
+    splits: Annotated[dict[str, Split], Meta(min_length=1, max_length=MAX_SPLITS)]
     labels: Annotated[PathText, Meta(description="UTF-8, line i is index i")] | UnsetType = UNSET
     ignore_label: Annotated[int, Meta(description="of masks: pixels that are not compared")] | UnsetType = UNSET
-    files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MOST_FILES)]
+    files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MAX_FILES)]
 
 
 class Framework(Part, frozen=True, kw_only=True, tag_field="kind", tag="framework"):
@@ -309,7 +309,7 @@ class Framework(Part, frozen=True, kw_only=True, tag_field="kind", tag="framewor
     predictor: PredictorName
     distributions: Annotated[
         tuple[Text, ...],
-        Meta(min_length=1, max_length=MOST_PLATFORMS, description="Python distributions that are this framework"),
+        Meta(min_length=1, max_length=MAX_PLATFORMS, description="Python distributions that are this framework"),
     ]
 
 
@@ -332,7 +332,7 @@ class Platform(Part, frozen=True, kw_only=True):
     layers: (
         Annotated[
             tuple[DigestText, ...],
-            Meta(min_length=1, max_length=MOST_LAYERS, description="uncompressed, the base first"),
+            Meta(min_length=1, max_length=MAX_LAYERS, description="uncompressed, the base first"),
         ]
         | UnsetType
     ) = UNSET
@@ -351,8 +351,8 @@ class Image(Part, frozen=True, kw_only=True, tag_field="kind", tag="image"):
     description: str | UnsetType = UNSET
     attributes: dict[str, Any] | UnsetType = UNSET
     provides: Provision
-    platforms: Annotated[tuple[Platform, ...], Meta(min_length=1, max_length=MOST_PLATFORMS)]
-    files: Annotated[tuple[File, ...], Meta(max_length=MOST_FILES)] | UnsetType = UNSET
+    platforms: Annotated[tuple[Platform, ...], Meta(min_length=1, max_length=MAX_PLATFORMS)]
+    files: Annotated[tuple[File, ...], Meta(max_length=MAX_FILES)] | UnsetType = UNSET
 
 
 Manifest = Model | Dataset | Framework | Image

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from benchlock.registry.manifests.field_types import (
-    MOST_AXES,
-    MOST_CHANNELS,
+    MAX_AXES,
+    MAX_CHANNELS,
     Count,
     DType,
     FloatType,
@@ -111,8 +111,8 @@ class Scale(Part, frozen=True, kw_only=True):
 class Normalize(Part, frozen=True, kw_only=True):
     """``(x - mean) / std`` with one value, or one per channel; integers become float32."""
 
-    mean: Annotated[tuple[float, ...], Meta(min_length=1, max_length=MOST_CHANNELS)]
-    std: Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=MOST_CHANNELS)]
+    mean: Annotated[tuple[float, ...], Meta(min_length=1, max_length=MAX_CHANNELS)]
+    std: Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=MAX_CHANNELS)]
 
 
 class Transpose(Part, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class Transpose(Part, frozen=True, kw_only=True):
 class Reshape(Part, frozen=True, kw_only=True):
     """Another shape for the elements, in row-major order; the layout is lost."""
 
-    shape: Annotated[tuple[Dimension, ...], Meta(max_length=MOST_AXES)]
+    shape: Annotated[tuple[Dimension, ...], Meta(max_length=MAX_AXES)]
 
 
 class Pad(Part, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from msgspec import inspect
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.names import find_close
 from benchlock.registry.text.document import Document, Place
-from benchlock.registry.text.problems import MOST_PROBLEMS, Problems
+from benchlock.registry.text.problems import MAX_PROBLEMS, Problems
 
 _SHOWN = 60
 _UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}
@@ -42,7 +42,7 @@ def convert(document: Document, target: Any) -> Any:  # noqa: ANN401 - a union i
     except msgspec.ValidationError as error:
         errors = Problems()
         problems = _problems(Place(document), document.value, inspect.type_info(target))
-        for problem in islice(problems, MOST_PROBLEMS):
+        for problem in islice(problems, MAX_PROBLEMS):
             errors.add(problem)
         errors.refuse()
         raise InvalidInputError(str(error), where=document.name) from error

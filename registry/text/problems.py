@@ -10,7 +10,7 @@ from typing import Final, Literal
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from benchlock.artifacts.user_text import escape_line
 
-MOST_PROBLEMS: Final = 1000
+MAX_PROBLEMS: Final = 1000
 """Problems that are kept of one check; further ones are dropped."""
 
 
@@ -42,7 +42,7 @@ class Problems:
     def add(self, error: BenchlockError) -> None:
         """Add an error and its ``problems``."""
         for problem in error.problems or (error,):
-            if (problem.what, problem.where) not in self._known and len(self.found) < MOST_PROBLEMS:
+            if (problem.what, problem.where) not in self._known and len(self.found) < MAX_PROBLEMS:
                 self.found.append(problem)
                 self._known.add((problem.what, problem.where))
 

@@ -64,7 +64,7 @@ DEEPEST = 64
 
 LARGEST = 4 << 20
 """Largest text, in characters."""
-MOST_SEPARATORS = 100_000
+MAX_SEPARATORS = 100_000
 """Largest number of lines and commas: the parser takes a tenth of a millisecond for each value."""
 
 _TODO = re.compile(r"\s*#\s*TODO\b[:\s]*(.*)")
@@ -138,8 +138,8 @@ def _check_size(text: bytes | str, name: str) -> None:
     lines, commas = (b"\n", b",") if isinstance(text, bytes) else ("\n", ",")
     if len(text) > LARGEST:
         what = f"the text has more than {LARGEST >> 20} MiB"
-    elif text.count(lines) + text.count(commas) > MOST_SEPARATORS:  # type: ignore[arg-type] # both of one type
-        what = f"the text has more than {MOST_SEPARATORS} lines and commas"
+    elif text.count(lines) + text.count(commas) > MAX_SEPARATORS:  # type: ignore[arg-type] # both of one type
+        what = f"the text has more than {MAX_SEPARATORS} lines and commas"
     else:
         return
     raise InvalidInputError(what, where=name, next_step="list the files of a folder as one tree, or shorten the text")

@@ -243,7 +243,7 @@ def test_nobody_there(registry_server: RegistryServer) -> None:
         client.stat_blob(BLOB.digest)
 
 
-@pytest.mark.parametrize(("tls", "step"), [(False, "write http:// (oci+http://"), (True, "with SSL_CERT_FILE")])
+@pytest.mark.parametrize(("tls", "step"), [(False, "write http:// (oci+http://"), (True, "set SSL_CERT_FILE")])
 def test_tls_that_fails_says_what_to_do(tls: bool, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     with serving_web(tls=tls) as server:

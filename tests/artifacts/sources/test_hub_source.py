@@ -181,7 +181,7 @@ def test_wrong_bytes_that_come_with_success(hub: HubServer, store: LocalStore) -
 
 def test_another_digest_than_the_hub_states_costs_no_download(hub: HubServer, store: LocalStore) -> None:
     other = Digest("sha256:" + "0" * 64)
-    with pytest.raises(IntegrityError, match=f"expected {other}, and hf://.* states {digest_bytes(WEIGHTS)}"):
+    with pytest.raises(IntegrityError, match=f"expected {other}, but hf://.* states {digest_bytes(WEIGHTS)}"):
         fetch_file(source(hub, "hf://org/net@main/net.onnx"), other, store, name="net.onnx")
     assert hub.storage.asked == []
 

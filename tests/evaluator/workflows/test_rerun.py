@@ -299,7 +299,7 @@ def test_reruns_never_hide_the_original_runs(
 def test_the_newest_runs_alone_are_examined(
     database: Engine, equivalent: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rerun, "_MOST_COUNTED", 2)
+    monkeypatch.setattr(rerun, "_MAX_COUNTED", 2)
     records = Counting(database)
     earlier = [timed(records, equivalent, minute) for minute in range(6)]
     again = timed(records, equivalent, 30)

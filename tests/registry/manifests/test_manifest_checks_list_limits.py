@@ -6,7 +6,7 @@ import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.publishing.remote_publication import parse_received_manifest
-from benchlock.registry.text.problems import MOST_PROBLEMS, Problems
+from benchlock.registry.text.problems import MAX_PROBLEMS, Problems
 
 FILE = {"path": "m.onnx", "role": "graph", "sha256": "0" * 64, "size": 1}
 
@@ -49,7 +49,7 @@ def test_axes_of_a_step_are_bounded() -> None:
 
 def test_problems_are_bounded() -> None:
     problems = Problems()
-    for number in range(3 * MOST_PROBLEMS):
+    for number in range(3 * MAX_PROBLEMS):
         problems.add(InvalidInputError(f"{number}"))
         problems.add(InvalidInputError(f"{number}"))
-    assert [error.what for error in problems.found] == [f"{number}" for number in range(MOST_PROBLEMS)]
+    assert [error.what for error in problems.found] == [f"{number}" for number in range(MAX_PROBLEMS)]

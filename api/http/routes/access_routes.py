@@ -1,17 +1,16 @@
 """Routes for tokens, the audit log and the current caller."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Response, Router, delete, get, post
-from litestar.handlers import BaseRouteHandler
+from litestar import Controller, Response, delete, get, post
 from litestar.params import Body, Parameter
 
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.admission_control import LIST, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ
-from benchlock.api.http.request_parsing import Cursor, Limit, bound_page_size, fit_page
+from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import now, open_log, open_tokens
 from benchlock.api.schemas.access_schemas import (
@@ -85,13 +84,13 @@ ActorIn = Annotated[
 ]
 
 
-def routes(service: Service) -> Router:
-    """Build the routes ``/v1/tokens`` and ``/v1/log``."""
-    return Router("", route_handlers=[*_tokens(service), _log(service)], tags=["access"])
+_CALLER = {"id": "token/01kam1v3mz4w0q3d5g7h9j2k4m", "scopes": ["read", "run"]}
 
 
-def _tokens(service: Service) -> list[Any]:
-    tokens, queue = open_tokens(service.registry), open_queue(service.registry)
+class AccessController(Controller):
+    """Routes ``/v1/tokens``, ``/v1/log`` and ``/v1/caller``."""
+
+    tags = ("access",)
 
     @post(
         "/tokens",
@@ -102,10 +101,10 @@ def _tokens(service: Service) -> list[Any]:
             body=True, success={201: describe_body(NewToken, "The token; its secret cannot be retrieved again.", _NEW)}
         ),
     )
-    async def create_token(data: TokenIn) -> Response[bytes]:
+    async def create_token(self, service: Injected[Service], data: TokenIn) -> Response[bytes]:
         """Create a token with these scopes. Only this response has its secret."""
         scopes, lifetime = Scopes.parse(data.scopes), parse_lifetime(data.expires)
-        return _new(*await service.work.do(tokens.create, data.name, scopes, lifetime))
+        return _new(*await service.work.do(open_tokens(service.registry).create, data.name, scopes, lifetime))
 
     @get(
         "/tokens",
@@ -115,11 +114,11 @@ def _tokens(service: Service) -> list[Any]:
             "invalid-input", success={200: describe_body(TokenPage, "A page of tokens.", {"tokens": [_TOKEN]})}
         ),
     )
-    async def list_tokens(cursor: Cursor = None, limit: Limit = None) -> TokenPage:
+    async def list_tokens(self, service: Injected[Service], cursor: Cursor = None, limit: Limit = None) -> TokenPage:
         """List all tokens that were ever created, oldest first, without their secrets."""
         page_size = bound_page_size(limit, service.settings)
         after = None if cursor is None else decode_cursor(cursor, 1)[0]
-        entries = await service.work.do(tokens.list, after=after, limit=page_size + 1)
+        entries = await service.work.do(open_tokens(service.registry).list, after=after, limit=page_size + 1)
         documents = [encode_token(entry, now()) for entry in entries]
         page, more = fit_page(documents, page_size, lambda entry: encode_cursor((entry.id,)))
         return TokenPage(tokens=page, next=more)
@@ -139,10 +138,12 @@ def _tokens(service: Service) -> list[Any]:
             },
         ),
     )
-    async def rotate_token(token: IdIn, data: RotationIn) -> Response[bytes]:
+    async def rotate_token(self, service: Injected[Service], token: IdIn, data: RotationIn) -> Response[bytes]:
         """Give a token a new secret; the old one expires after `grace`. Id, scopes, machines, jobs and runs stay."""
         lifetime, grace = parse_lifetime(data.expires), parse_grace(data.grace)
-        rotation = await service.work.do(tokens.rotate, parse_token_id(f"token/{token}"), lifetime, grace)
+        rotation = await service.work.do(
+            open_tokens(service.registry).rotate, parse_token_id(f"token/{token}"), lifetime, grace
+        )
         service.authority.forget()
         return _new(*rotation)
 
@@ -161,30 +162,17 @@ def _tokens(service: Service) -> list[Any]:
             },
         ),
     )
-    async def revoke_token(token: IdIn) -> Revoked:
+    async def revoke_token(self, service: Injected[Service], token: IdIn) -> Revoked:
         """Revoke a token permanently. Its queued jobs are cancelled, and the leases of its workers end.
 
         Other servers of this registry reject the token after at most two seconds.
         """
         id_ = parse_token_id(f"token/{token}")
-        changed = await service.work.do(tokens.revoke, id_)
+        changed = await service.work.do(open_tokens(service.registry).revoke, id_)
         service.authority.forget()
-        while await service.work.do(queue.cancel_token_work):
+        while await service.work.do(open_queue(service.registry).cancel_token_work):
             pass
         return Revoked(token=id_, changed=changed)
-
-    return [create_token, list_tokens, rotate_token, revoke_token]
-
-
-def _new(token: Token, secret: Secret) -> Response[bytes]:
-    """Build the response with a new secret, which no cache may store."""
-    answer = NewToken(token=encode_token(token, now()), secret=secret.text)
-    headers = {"cache-control": "no-store"}
-    return Response(msgspec.json.encode(answer), status_code=201, headers=headers, media_type="application/json")
-
-
-def _log(service: Service) -> BaseRouteHandler:
-    log = open_log(service.registry)
 
     @get(
         "/log",
@@ -194,24 +182,19 @@ def _log(service: Service) -> BaseRouteHandler:
             "invalid-input", success={200: describe_body(LogPage, "A page of entries.", {"log": [_ENTRY]})}
         ),
     )
-    async def read_audit_log(actor: ActorIn = None, cursor: Cursor = None, limit: Limit = None) -> LogPage:
+    async def read_audit_log(
+        self, service: Injected[Service], actor: ActorIn = None, cursor: Cursor = None, limit: Limit = None
+    ) -> LogPage:
         """List performed and refused actions, newest first, with their actors and request ids."""
         page_size = bound_page_size(limit, service.settings)
         before = None if cursor is None else decode_cursor(cursor, 1)[0]
-        records = await service.lists.do(log.list, limit=page_size + 1, before=before, actor=actor)
+        records = await service.lists.do(
+            open_log(service.registry).list, limit=page_size + 1, before=before, actor=actor
+        )
         entries, more = fit_page(
             [encode_log_entry(entry) for entry in records], page_size, lambda entry: encode_cursor((entry.id,))
         )
         return LogPage(log=entries, next=more)
-
-    return read_audit_log
-
-
-_CALLER = {"id": "token/01kam1v3mz4w0q3d5g7h9j2k4m", "scopes": ["read", "run"]}
-
-
-def caller_routes(_: Service) -> Router:
-    """Build the route ``/v1/caller``."""
 
     @get(
         "/caller",
@@ -219,9 +202,14 @@ def caller_routes(_: Service) -> Router:
         summary="Get the current caller",
         responses=describe_responses(success={200: describe_body(Caller, "The caller and its scopes.", _CALLER)}),
     )
-    async def read_caller() -> Caller:
+    async def read_caller(self) -> Caller:
         """Read the id and the scopes of the token that the request was sent with."""
         who = get_actor()
         return Caller(id=who.id, scopes=tuple(sorted(who.scopes.texts)))
 
-    return Router("", route_handlers=[read_caller], tags=["access"])
+
+def _new(token: Token, secret: Secret) -> Response[bytes]:
+    """Build the response with a new secret, which no cache may store."""
+    answer = NewToken(token=encode_token(token, now()), secret=secret.text)
+    headers = {"cache-control": "no-store"}
+    return Response(msgspec.json.encode(answer), status_code=201, headers=headers, media_type="application/json")

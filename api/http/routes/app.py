@@ -27,16 +27,16 @@ from benchlock.api.http.request_authorization import (
 from benchlock.api.http.request_parsing import MAX_BODY, JsonRequest
 from benchlock.api.http.responses import ON_ERRORS
 from benchlock.api.http.routes import (
-    access_routes,
-    blob_routes,
     client_run_routes,
-    health_routes,
     job_routes,
     run_routes,
     worker_routes,
 )
+from benchlock.api.http.routes.access_routes import AccessController
 from benchlock.api.http.routes.artifact_routes import ArtifactController, PublicationController
+from benchlock.api.http.routes.blob_routes import BlobController
 from benchlock.api.http.routes.client_run_routes import reap_abandoned_runs
+from benchlock.api.http.routes.health_routes import HealthController, Readiness
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
 from benchlock.api.http.service import CommitCache, GracefulShutdown, Service
@@ -118,21 +118,19 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
     ArtifactController,
     PublicationController,
     LockController,
+    BlobController,
     MaintenanceController,
+    AccessController,
+    HealthController,
 )
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
 
 
 ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
-    health_routes.routes,
-    health_routes.openapi_routes,
     run_routes.routes,
     client_run_routes.routes,
-    blob_routes.routes,
     job_routes.routes,
     worker_routes.routes,
-    access_routes.routes,
-    access_routes.caller_routes,
 )
 """Routers of the resources without a controller."""
 
@@ -193,6 +191,7 @@ def create_app(
     async def end() -> None:
         await asyncio.gather(*(pool.end(service.grace.left) for pool in service.pools))
 
+    readiness = Readiness(service)
     refusals = DenialLog(registry.database, now)
     schema = SchemaWatch(registry.database, service.prompt, settings.schema_seconds)
     check_request = make_request_check(authority, settings, service.prompt, schema, service.reserve)
@@ -201,7 +200,10 @@ def create_app(
         route_handlers=[
             complete_methods(Router(PREFIX, route_handlers=[*CONTROLLERS, *(make(service) for make in ROUTERS)]))
         ],
-        dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
+        dependencies={
+            "service": Provide(lambda: service, sync_to_thread=False),
+            "readiness": Provide(lambda: readiness, sync_to_thread=False),
+        },
         before_request=check_request,
         request_class=JsonRequest,
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key

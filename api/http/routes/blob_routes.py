@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from litestar import HttpMethod, Request, Response, Router, delete, get, patch, post, put, route
-from litestar.handlers import BaseRouteHandler
+from litestar import Controller, HttpMethod, Request, Response, delete, get, patch, post, put, route
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
 from litestar.params import HeaderParameter, Parameter
@@ -22,6 +21,7 @@ from benchlock.api.http.blob_transfer import (
 )
 from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, UPLOAD
+from benchlock.api.http.request_parsing import Injected, JsonRequest
 from benchlock.api.http.responses import CACHE_FOREVER, matches_etag, on_error
 from benchlock.api.http.service import Service
 from benchlock.artifacts.blob_store import FileStore
@@ -88,65 +88,6 @@ class BinaryBodyOperation(Operation):
         self.request_body = RequestBody(content={_BYTES: media_type}, description="Bytes of the blob.")
 
 
-def routes(service: Service) -> Router:
-    """Build the routes ``/v1/blobs``."""
-    error_handlers = {UploadOffsetError: _wrong_offset_response, NotInContentError: _range_error_response}
-    handlers = [_download_route(service), *_upload_start_routes(CallerUploads(service))]
-    return Router("", route_handlers=handlers, tags=["blobs"], exception_handlers=error_handlers)  # type: ignore[arg-type]
-
-
-def _download_route(service: Service) -> BaseRouteHandler:
-    work, store = service.work, service.registry.store
-
-    @route(
-        "/blobs/{digest:str}",
-        http_method=[HttpMethod.GET, HttpMethod.HEAD],
-        opt=READ | READ_BLOB,
-        summary="Read a blob",
-        responses=describe_responses(
-            "unknown-name",
-            "invalid-input",
-            "range-not-satisfiable",
-            success={
-                200: _bytes("The blob."),
-                206: _bytes("The requested range of the blob."),
-                304: describe_empty_body("Unchanged since the ETag in If-None-Match."),
-            },
-        ),
-    )
-    async def read_blob(
-        digest: DigestIn,
-        request: Request[Any, Any, Any],
-        part: RangeIn = None,
-        known: KnownIn = None,
-        same: SameIn = None,
-    ) -> ASGIResponse:
-        """Read a blob, or one range of its bytes.
-
-        Blobs never change, so clients may cache them without revalidation. Access depends on the caller, so shared
-        caches must not store them.
-        """
-        blob = _parse_digest(digest)
-        headers = {
-            "etag": f'"{blob}"',
-            "cache-control": CACHE_FOREVER,
-            "accept-ranges": "bytes",
-            "docker-content-digest": blob,
-        }
-        if matches_etag(blob, known):
-            await work.do(store.stat, blob)
-            return ASGIResponse(status_code=304, headers=headers)
-        if request.method == HttpMethod.HEAD:
-            headers["content-length"] = str((await work.do(store.stat, blob)).size)
-            headers["content-type"] = _BYTES  # Litestar omits it from responses without a body
-            return ASGIResponse(headers=headers, is_head_response=True)
-        source, size = await work.do(_find_blob, store, blob)
-        header = part if same in (None, headers["etag"]) else None
-        return BlobResponse(source, size, parse_range(header, size), headers, work=service.send, memory=service.windows)
-
-    return read_blob
-
-
 def _find_blob(store: FileStore, blob: Digest) -> tuple[Path | bytes, int]:
     """Return the file and size of a blob; of a blob without a file, its bytes."""
     with store.open(blob) as stream:
@@ -155,119 +96,6 @@ def _find_blob(store: FileStore, blob: Digest) -> tuple[Path | bytes, int]:
             return content, len(content)
     path = store.path(blob)
     return path, path.stat().st_size
-
-
-def _upload_start_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
-    @post(
-        "/blobs/uploads",
-        opt=UPLOAD | SEND | WHILE_FULL,
-        status_code=202,
-        operation_class=BinaryBodyOperation,
-        request_max_body_size=None,
-        summary="Start an upload",
-        responses=describe_responses(
-            "integrity",
-            body=True,
-            success={
-                201: describe_empty_body("The blob is stored.", _BLOB_HEADERS),
-                202: describe_empty_body(
-                    "Continue at Location: PATCH chunks in order, then PUT with the digest.", _UPLOAD_HEADERS
-                ),
-            },
-        ),
-    )
-    async def begin_upload(
-        request: Request[Any, Any, Any], digest: Finished = None, mount: Mounted = None
-    ) -> ASGIResponse:
-        """Start an upload in parts, or upload a blob in this one request, with `digest`."""
-        if mount is not None and await uploading.has(_parse_digest(mount)):
-            return _created_response(_parse_digest(mount))
-        if digest is None:
-            return _progress_response(await uploading.begin(), 0)
-        return _created_response(await uploading.take(request, _parse_digest(digest)))
-
-    return [begin_upload, *_upload_append_routes(uploading)]
-
-
-def _upload_append_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
-    @patch(
-        "/blobs/uploads/{upload:str}",
-        opt=UPLOAD | SEND | WHILE_FULL,
-        status_code=202,
-        operation_class=BinaryBodyOperation,
-        request_max_body_size=None,
-        summary="Upload a chunk",
-        responses=describe_responses(
-            "unknown-name",
-            "refused",
-            "range-not-satisfiable",
-            body=True,
-            success={202: describe_empty_body("The chunk is stored; Range is the uploaded part.", _UPLOAD_HEADERS)},
-        ),
-    )
-    async def append_to_upload(
-        upload: UploadIn, request: Request[Any, Any, Any], place: PlaceIn = None
-    ) -> ASGIResponse:
-        """Append the body to an upload. Content-Range, `START-END`, must start at the end of the upload."""
-        return _progress_response(upload, await uploading.append(request, upload, place))
-
-    @put(
-        "/blobs/uploads/{upload:str}",
-        opt=UPLOAD | SEND | WHILE_FULL,
-        status_code=201,
-        operation_class=BinaryBodyOperation,
-        request_max_body_size=None,
-        summary="Finish an upload",
-        responses=describe_responses(
-            "unknown-name",
-            "refused",
-            "range-not-satisfiable",
-            "integrity",
-            body=True,
-            success={201: describe_empty_body("The blob is stored.", _BLOB_HEADERS)},
-        ),
-    )
-    async def finish_upload(
-        upload: UploadIn, digest: DigestIn, request: Request[Any, Any, Any], place: PlaceIn = None
-    ) -> ASGIResponse:
-        """Append the body, if there is one, and store the upload as the blob with that digest.
-
-        If the digest differs, the upload is cancelled and no blob is stored.
-        """
-        return _created_response(await uploading.append_last(request, upload, _parse_digest(digest), place))
-
-    return [append_to_upload, finish_upload, *_upload_control_routes(uploading)]
-
-
-def _upload_control_routes(uploading: CallerUploads) -> list[BaseRouteHandler]:
-    """Build the routes that read and cancel uploads."""
-
-    @get(
-        "/blobs/uploads/{upload:str}",
-        opt=UPLOAD,
-        status_code=204,
-        summary="Read the state of an upload",
-        responses=describe_responses(
-            "unknown-name", success={204: describe_empty_body("Range is the uploaded part.", _UPLOAD_HEADERS)}
-        ),
-    )
-    async def read_upload(upload: UploadIn) -> Response[None]:
-        """Read how many bytes are stored: Range `0-0` is one byte, and an empty upload has no Range."""
-        return Response(None, headers=_progress_headers(upload, await uploading.offset(upload)))
-
-    @delete(
-        "/blobs/uploads/{upload:str}",
-        opt=UPLOAD,
-        summary="Cancel an upload",
-        responses=describe_responses(
-            "unknown-name", "refused", success={204: describe_empty_body("The upload is deleted.")}
-        ),
-    )
-    async def cancel_upload(upload: UploadIn) -> None:
-        """Cancel an upload and delete its bytes."""
-        await uploading.give_up(upload)
-
-    return [read_upload, cancel_upload]
 
 
 def _parse_digest(text: str) -> Digest:
@@ -316,3 +144,167 @@ def _range_error_response(request: Request[Any, Any, Any], error: NotInContentEr
     answer = on_error(request, error)
     answer.headers["content-range"] = f"bytes */{error.size}"
     return answer
+
+
+_ERROR_HANDLERS: Final = {UploadOffsetError: _wrong_offset_response, NotInContentError: _range_error_response}
+
+
+class BlobController(Controller):
+    """Routes ``/v1/blobs``."""
+
+    tags = ("blobs",)
+    exception_handlers = _ERROR_HANDLERS  # type: ignore[assignment] # each takes the errors of its key
+
+    @route(
+        "/blobs/{digest:str}",
+        http_method=[HttpMethod.GET, HttpMethod.HEAD],
+        opt=READ | READ_BLOB,
+        summary="Read a blob",
+        responses=describe_responses(
+            "unknown-name",
+            "invalid-input",
+            "range-not-satisfiable",
+            success={
+                200: _bytes("The blob."),
+                206: _bytes("The requested range of the blob."),
+                304: describe_empty_body("Unchanged since the ETag in If-None-Match."),
+            },
+        ),
+    )
+    async def read_blob(
+        self,
+        service: Injected[Service],
+        digest: DigestIn,
+        request: JsonRequest,
+        part: RangeIn = None,
+        known: KnownIn = None,
+        same: SameIn = None,
+    ) -> ASGIResponse:
+        """Read a blob, or one range of its bytes.
+
+        Blobs never change, so clients may cache them without revalidation. Access depends on the caller, so shared
+        caches must not store them.
+        """
+        work, store, blob = service.work, service.registry.store, _parse_digest(digest)
+        headers = {
+            "etag": f'"{blob}"',
+            "cache-control": CACHE_FOREVER,
+            "accept-ranges": "bytes",
+            "docker-content-digest": blob,
+        }
+        if matches_etag(blob, known):
+            await work.do(store.stat, blob)
+            return ASGIResponse(status_code=304, headers=headers)
+        if request.method == HttpMethod.HEAD:
+            headers["content-length"] = str((await work.do(store.stat, blob)).size)
+            headers["content-type"] = _BYTES  # Litestar omits it from responses without a body
+            return ASGIResponse(headers=headers, is_head_response=True)
+        source, size = await work.do(_find_blob, store, blob)
+        header = part if same in (None, headers["etag"]) else None
+        return BlobResponse(source, size, parse_range(header, size), headers, work=service.send, memory=service.windows)
+
+    @post(
+        "/blobs/uploads",
+        opt=UPLOAD | SEND | WHILE_FULL,
+        status_code=202,
+        operation_class=BinaryBodyOperation,
+        request_max_body_size=None,
+        summary="Start an upload",
+        responses=describe_responses(
+            "integrity",
+            body=True,
+            success={
+                201: describe_empty_body("The blob is stored.", _BLOB_HEADERS),
+                202: describe_empty_body(
+                    "Continue at Location: PATCH chunks in order, then PUT with the digest.", _UPLOAD_HEADERS
+                ),
+            },
+        ),
+    )
+    async def begin_upload(
+        self, service: Injected[Service], request: JsonRequest, digest: Finished = None, mount: Mounted = None
+    ) -> ASGIResponse:
+        """Start an upload in parts, or upload a blob in this one request, with `digest`."""
+        if mount is not None and await CallerUploads(service).has(_parse_digest(mount)):
+            return _created_response(_parse_digest(mount))
+        if digest is None:
+            return _progress_response(await CallerUploads(service).begin(), 0)
+        return _created_response(await CallerUploads(service).take(request, _parse_digest(digest)))
+
+    @patch(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD | SEND | WHILE_FULL,
+        status_code=202,
+        operation_class=BinaryBodyOperation,
+        request_max_body_size=None,
+        summary="Upload a chunk",
+        responses=describe_responses(
+            "unknown-name",
+            "refused",
+            "range-not-satisfiable",
+            body=True,
+            success={202: describe_empty_body("The chunk is stored; Range is the uploaded part.", _UPLOAD_HEADERS)},
+        ),
+    )
+    async def append_to_upload(
+        self, service: Injected[Service], upload: UploadIn, request: JsonRequest, place: PlaceIn = None
+    ) -> ASGIResponse:
+        """Append the body to an upload. Content-Range, `START-END`, must start at the end of the upload."""
+        return _progress_response(upload, await CallerUploads(service).append(request, upload, place))
+
+    @put(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD | SEND | WHILE_FULL,
+        status_code=201,
+        operation_class=BinaryBodyOperation,
+        request_max_body_size=None,
+        summary="Finish an upload",
+        responses=describe_responses(
+            "unknown-name",
+            "refused",
+            "range-not-satisfiable",
+            "integrity",
+            body=True,
+            success={201: describe_empty_body("The blob is stored.", _BLOB_HEADERS)},
+        ),
+    )
+    async def finish_upload(
+        self,
+        service: Injected[Service],
+        upload: UploadIn,
+        digest: DigestIn,
+        request: JsonRequest,
+        place: PlaceIn = None,
+    ) -> ASGIResponse:
+        """Append the body, if there is one, and store the upload as the blob with that digest.
+
+        If the digest differs, the upload is cancelled and no blob is stored.
+        """
+        return _created_response(
+            await CallerUploads(service).append_last(request, upload, _parse_digest(digest), place)
+        )
+
+    @get(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD,
+        status_code=204,
+        summary="Read the state of an upload",
+        responses=describe_responses(
+            "unknown-name", success={204: describe_empty_body("Range is the uploaded part.", _UPLOAD_HEADERS)}
+        ),
+    )
+    async def read_upload(self, service: Injected[Service], upload: UploadIn) -> Response[None]:
+        """Read how many bytes are stored: Range `0-0` is one byte, and an empty upload has no Range."""
+        return Response(None, headers=_progress_headers(upload, await CallerUploads(service).offset(upload)))
+
+    @delete(
+        "/blobs/uploads/{upload:str}",
+        opt=UPLOAD,
+        summary="Cancel an upload",
+        responses=describe_responses(
+            "unknown-name", "refused", success={204: describe_empty_body("The upload is deleted.")}
+        ),
+    )
+    async def cancel_upload(self, service: Injected[Service], upload: UploadIn) -> None:
+        """Cancel an upload and delete its bytes."""
+        await CallerUploads(service).give_up(upload)

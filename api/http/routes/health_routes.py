@@ -5,14 +5,15 @@ import time
 from typing import Any, Final
 
 import msgspec
-from litestar import Request, Response, Router, get
-from msgspec import Struct, structs
+from litestar import Controller, Response, get
+from msgspec import Struct
 from sqlalchemy import text
 
 from benchlock.api.build_info import this_build
 from benchlock.api.http.admission_control import ANY_SCHEMA
 from benchlock.api.http.openapi import build_document, describe_body, describe_empty_body, describe_responses
 from benchlock.api.http.request_authorization import PUBLIC, READ
+from benchlock.api.http.request_parsing import Injected, JsonRequest
 from benchlock.api.http.responses import BytesResponse, respond_with_etag
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry
@@ -21,39 +22,12 @@ from benchlock.artifacts.digest import digest_bytes, from_hex
 from benchlock.artifacts.errors import BenchlockError, BusyError, UnavailableError
 from benchlock.registry.database.engine import read_transaction
 
-
-def openapi_routes(_: Service) -> Router:
-    """Build the route ``/v1/openapi.json``."""
-    texts: list[bytes] = []  # the document, once somebody has requested it
-
-    @get(
-        "/openapi.json",
-        opt=PUBLIC,
-        security=[],
-        summary="Read the OpenAPI document",
-        responses=describe_responses(
-            public=True,
-            success={
-                200: describe_body(dict[str, Any], "The OpenAPI 3.1 document.", {"openapi": "3.1.0"}),
-                304: describe_empty_body("Unchanged since the ETag in If-None-Match."),
-            },
-        ),
-    )
-    async def read_openapi_document(request: Request[Any, Any, Any]) -> BytesResponse:
-        """Read the OpenAPI document: every route with its parameters, bodies, responses and examples."""
-        if not texts:
-            texts.append(msgspec.json.encode(build_document(request.app)))
-        text = texts[0]
-        return respond_with_etag(text, digest_bytes(text), request.headers.get("if-none-match"))
-
-    return Router("", route_handlers=[read_openapi_document], tags=["health"])
-
-
 _METRICS = "text/plain; version=0.0.4"
 _MISSING_BLOB: Final = from_hex("0" * 64)
 """The digest of no blob, so that a lookup reaches the last of the stacked stores."""
 
 
+_OK: Final = "ok"
 _LOW_SPACE: Final = "low-space"
 
 
@@ -118,12 +92,14 @@ class Readiness:
         self._is_low = space.is_low
 
 
-def routes(service: Service) -> Router:
-    """Build the routes ``/v1/health``, ``/v1/ready`` and ``/v1/metrics``."""
-    build = this_build()
-    health, readiness = Health("ok", build.version, build.commit, build.schema), Readiness(service)
-    low = structs.replace(health, status=_LOW_SPACE)
-    example = {"status": "ok", "version": build.version, "commit": "8ae00ce…", "schema": build.schema}
+_EXAMPLE = {"status": _OK, "version": this_build().version, "commit": "8ae00ce…", "schema": this_build().schema}
+
+
+class HealthController(Controller):
+    """Routes ``/v1/health``, ``/v1/ready``, ``/v1/metrics`` and ``/v1/openapi.json``."""
+
+    tags = ("health",)
+    _document: bytes | None = None
 
     @get(
         "/health",
@@ -131,12 +107,12 @@ def routes(service: Service) -> Router:
         security=[],
         summary="Liveness",
         responses=describe_responses(
-            public=True, success={200: describe_body(Health, "The process is alive.", example)}
+            public=True, success={200: describe_body(Health, "The process is alive.", _EXAMPLE)}
         ),
     )
-    async def read_health() -> Health:
+    async def read_health(self) -> Health:
         """Respond while the process is alive, without any check."""
-        return health
+        return _make_health(_OK)
 
     @get(
         "/ready",
@@ -144,16 +120,16 @@ def routes(service: Service) -> Router:
         security=[],
         summary="Readiness",
         responses=describe_responses(
-            public=True, success={200: describe_body(Health, "Database and store respond.", example)}
+            public=True, success={200: describe_body(Health, "Database and store respond.", _EXAMPLE)}
         ),
     )
-    async def read_readiness() -> Health:
+    async def read_readiness(self, readiness: Injected[Readiness]) -> Health:
         """Check the database and the store, with a cache of a few seconds; 503 names the one that does not work.
 
         It is also 503 while the database's schema has another revision than this build needs. `status` is `low-space`
         while the disk has no free space beyond its reserve: uploads and publications are refused (507), reads continue.
         """
-        return health if await readiness.check() else low
+        return _make_health(_OK if await readiness.check() else _LOW_SPACE)
 
     @get(
         "/metrics",
@@ -168,11 +144,33 @@ def routes(service: Service) -> Router:
             }
         ),
     )
-    async def read_metrics() -> Response[bytes]:
+    async def read_metrics(self, service: Injected[Service]) -> Response[bytes]:
         """Read metrics of the process and of requests by route and status, with their duration."""
         return Response(service.metrics.text(), media_type=_METRICS)
 
-    return Router("", route_handlers=[read_health, read_readiness, read_metrics], tags=["health"])
+    @get(
+        "/openapi.json",
+        opt=PUBLIC,
+        security=[],
+        summary="Read the OpenAPI document",
+        responses=describe_responses(
+            public=True,
+            success={
+                200: describe_body(dict[str, Any], "The OpenAPI 3.1 document.", {"openapi": "3.1.0"}),
+                304: describe_empty_body("Unchanged since the ETag in If-None-Match."),
+            },
+        ),
+    )
+    async def read_openapi_document(self, request: JsonRequest) -> BytesResponse:
+        """Read the OpenAPI document: every route with its parameters, bodies, responses and examples."""
+        if self._document is None:
+            self._document = msgspec.json.encode(build_document(request.app))
+        return respond_with_etag(self._document, digest_bytes(self._document), request.headers.get("if-none-match"))
+
+
+def _make_health(status: str) -> Health:
+    build = this_build()
+    return Health(status, build.version, build.commit, build.schema)
 
 
 def _ask_database(registry: LocalRegistry) -> None:

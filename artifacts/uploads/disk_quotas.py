@@ -110,7 +110,7 @@ class UnreferencedQuota:
 
 
 _SHARE, _SMALL_SHARE = 20, 10
-_LEAST, _MOST = 1 << 30, 8 << 30
+_MIN, _MAX = 1 << 30, 8 << 30
 
 
 class LowSpaceError(UnavailableError):
@@ -175,7 +175,7 @@ class DiskReserve:
 
 def default_reserve(size: int) -> int:
     """Return the default reserve of a file system of ``size`` bytes."""
-    return min(max(size // _SHARE, _LEAST), _MOST, size // _SMALL_SHARE)
+    return min(max(size // _SHARE, _MIN), _MAX, size // _SMALL_SHARE)
 
 
 def _find_existing(folder: Path) -> Path:

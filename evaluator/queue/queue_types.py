@@ -32,7 +32,7 @@ NEUTRAL: Final = ("cancelled", "returned", "crash", "invalid")
 TERMINAL: Final[frozenset[JobState]] = frozenset(("done", "failed", "quarantined", "cancelled"))
 LOST_MACHINES: Final = 3
 """The number of machines lost during a job after which the job is quarantined."""
-MOST: Final = {"engine": 4, "crash": 2}
+MAX_TRIES: Final = {"engine": 4, "crash": 2}
 """The maximum number of tries that end this way; a fault of the machine is retried on another one."""
 FACTOR: Final = 3.0
 LONGEST: Final = 360.0
@@ -99,10 +99,16 @@ def _decide(lease_end: LeaseEnd, tally: Tally) -> NextState:
         return NextState("quarantined", counted, failure="lost") if counted.lost >= LOST_MACHINES else _retry(counted)
     if lease_end in ("engine", "integrity"):
         counted = replace(tally, engine=tally.engine + 1)
-        return NextState("failed", counted, failure=lease_end) if counted.engine >= MOST["engine"] else _retry(counted)
+        return (
+            NextState("failed", counted, failure=lease_end)
+            if counted.engine >= MAX_TRIES["engine"]
+            else _retry(counted)
+        )
     if lease_end == "crash":
         counted = replace(tally, crash=tally.crash + 1)
-        return NextState("failed", counted, failure=lease_end) if counted.crash >= MOST["crash"] else _retry(counted)
+        return (
+            NextState("failed", counted, failure=lease_end) if counted.crash >= MAX_TRIES["crash"] else _retry(counted)
+        )
     assert lease_end == "invalid" or lease_end in get_args(FailureClass)
     return NextState("failed", tally, failure=lease_end)
 

@@ -219,7 +219,7 @@ class Engine:
             return _describe_image(self._client.images.get(reference))
 
     def start(self, confinement: Confinement, sink: Sink) -> Container:
-        """Start a container whose output goes to ``sink``; :meth:`remove` ends and removes it."""
+        """Start a container whose output goes to ``sink``; ``remove`` ends and removes it."""
         with _translate_errors("starting a container"), _explain_start_error(confinement):
             container = self._client.containers.create(**_options(confinement))
             stream = container.attach(stdout=True, stderr=True, stream=True, logs=False, demux=True)

@@ -39,7 +39,7 @@ A host drifts between them, and so few runs cannot show by how much. The value w
 """
 ROUND_DRIFT = 1.1
 """The inflation between neighbouring rounds of an interleaved comparison, which drift affects alike."""
-MOST = 1000
+MAX_RUNS = 1000
 """The greatest number of runs that is reported as deciding."""
 _LOOKED_AT = 0.968
 """The level of an interval that stops the runs.
@@ -154,7 +154,7 @@ def runs_to_decide(ratio: Ratio, margin: float | None) -> int | None:
     spread = math.log(ratio.ci.high / ratio.value) / _quantile(LEVEL, ratio.n - 1) * math.sqrt(ratio.n)
     difference, allowed = abs(math.log(ratio.value)), math.log1p(margin or 0.0)
     level, room = (LEVEL, difference - allowed) if difference > allowed else (2 * LEVEL - 1, allowed - difference)
-    enough = (n for n in range(FEWEST, MOST + 1) if _quantile(level, n - 1) * spread / math.sqrt(n) < room)
+    enough = (n for n in range(FEWEST, MAX_RUNS + 1) if _quantile(level, n - 1) * spread / math.sqrt(n) < room)
     return next(enough, None)
 
 
@@ -324,7 +324,7 @@ def describe_runs_to_decide(ratio: Ratio, margin: float | None) -> str:
     """Describe how many runs would decide."""
     number = runs_to_decide(ratio, margin)
     if number is None:
-        return f"at this spread, even {MOST} runs per side would not decide"
+        return f"at this spread, even {MAX_RUNS} runs per side would not decide"
     return f"at this spread, about {number} runs per side would decide"
 
 

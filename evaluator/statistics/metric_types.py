@@ -149,9 +149,9 @@ def format_change(share: float, digits: int = 1) -> str:
     return text if any(digit in text for digit in "123456789") else text[1:]
 
 
-_LEAST: Final = {"fraction": 0.0, "s": 0.0, "label": 0.0, "samples": 1.0}
+_MIN_VALUE: Final = {"fraction": 0.0, "s": 0.0, "label": 0.0, "samples": 1.0}
 """The least value of a unit; a rate is above 0."""
-_MOST: Final = {"fraction": 1.0}
+_MAX_VALUE: Final = {"fraction": 1.0}
 _CLOSE: Final = 1e-9
 """Relative tolerance: an interval may miss its value by the last bits of a sum."""
 
@@ -211,7 +211,7 @@ def _range_fault(value: float, unit: str) -> str | None:
     """Return why a value in ``unit`` is impossible; None where it is possible."""
     if not math.isfinite(value):
         return f"{value}, not finite"
-    least, most = _LEAST.get(unit), _MOST.get(unit)
+    least, most = _MIN_VALUE.get(unit), _MAX_VALUE.get(unit)
     if least is None and value <= 0:
         return f"{value}, must be greater than 0"
     if least is not None and value < least:

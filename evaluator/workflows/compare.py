@@ -180,7 +180,7 @@ def interleave(
     margins: Margins,
     pair: Pair | None = None,
 ) -> Comparison:
-    """Run every lock once a round, and the first one twice, by :func:`balanced_orders`.
+    """Run every lock once a round, and the first one twice, by ``balanced_orders``.
 
     The comparison ends at the first run that is not done.
 
@@ -189,7 +189,7 @@ def interleave(
         once: Runs a lock; its second argument goes into the run's record and contains ``margins``.
         rounds: The number of rounds.
         margins: The relative margins of equivalence by metric.
-        pair: As for :func:`compare_runs`.
+        pair: As for ``compare_runs``.
     """
     identity, pairs = secrets.token_hex(8), list[LockedRun]()
     arms = [*((arm, False) for arm in range(len(locks))), (0, True)]
@@ -216,7 +216,7 @@ def compare_recorded_runs(
         records: The runs of the registry.
         read_lock: Returns the lock with an id.
         ids: The runs, the reference first.
-        pair: As for :func:`compare_runs`.
+        pair: As for ``compare_runs``.
     """
     runs = [records.get(id_) for id_ in ids]
     locks = {id_: read_lock(id_) for id_ in dict.fromkeys(run.start.lock for run in runs)}

@@ -103,7 +103,7 @@ def find_original(records: RecordedRuns, lock: Digest, against: RunId | None, ag
     Args:
         records: The runs of the registry.
         lock: The lock's id.
-        against: The run; None for the latest one, as by :func:`find_latest_done`.
+        against: The run; None for the latest one, as by ``find_latest_done``.
         again: The run that is compared with it, if it is recorded already.
 
     Raises:
@@ -289,7 +289,7 @@ def judge_recorded_run(
         against: The earlier run; None for the latest one.
 
     Raises:
-        As :func:`find_original` and :func:`judge_rerun`.
+        As ``find_original`` and ``judge_rerun``.
     """
     again = records.get(id_)
     refuse_open(again)

@@ -20,7 +20,7 @@ from benchlock.registry.database.registry_schema import actions
 
 Outcome = Literal["done", "refused", "failed"]
 
-MOST: Final = 10_000
+MAX_ENTRIES: Final = 10_000
 """Maximum number of entries that one call returns."""
 
 
@@ -90,8 +90,8 @@ class AuditLog:
         Raises:
             InvalidInputError: ``before`` is not an id of an entry, or ``limit`` is out of range.
         """
-        if not 1 <= limit <= MOST:
-            raise InvalidInputError(f"the limit {limit} is not between 1 and {MOST}", where="limit")
+        if not 1 <= limit <= MAX_ENTRIES:
+            raise InvalidInputError(f"the limit {limit} is not between 1 and {MAX_ENTRIES}", where="limit")
         if before is not None and not is_id(before):
             raise InvalidInputError(
                 f"invalid entry id {before[:AUDIT_TEXT]!r}", where="before", next_step="write the id of an entry"
@@ -187,12 +187,12 @@ class DenialCounter:
 
 
 class DenialLog:
-    """Recorder of denials: at most ``MOST`` entries a minute for each actor, then the number of further ones.
+    """Recorder of denials: at most ``MAX_ENTRIES`` entries a minute for each actor, then the number of further ones.
 
     An entry waits for the disk. Without a limit, a client without a token could keep the disk busy.
     """
 
-    MOST = 30
+    MAX_ENTRIES = 30
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime]) -> None:
         """Create the recorder for the database ``engine``."""
@@ -216,7 +216,7 @@ class DenialLog:
         minute = at.replace(second=0, microsecond=0)
         since, count = self._counts.get(actor.id, (minute, 0))
         count = 0 if since != minute else count
-        if count >= self.MOST:
+        if count >= self.MAX_ENTRIES:
             self._suppressed[actor.id] = self._suppressed.get(actor.id, 0) + 1
             return False
         self._counts[actor.id] = (minute, count + 1)

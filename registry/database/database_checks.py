@@ -130,7 +130,7 @@ def _quoted(connection: Connection, identifier: str) -> str:
     return connection.dialect.identifier_preparer.quote(identifier)
 
 
-MOST: Final = 100
+MAX_FINDINGS: Final = 100
 """Maximum number of errors that one check reports: a damaged page may contain a thousand records."""
 
 Find = Callable[[Connection], Iterator[str]]
@@ -227,10 +227,10 @@ def _check_kind(kind: RecordKind) -> _Check:
 
 
 def _collect(engine: Engine, check: _Check) -> Iterator[IntegrityError]:
-    """Yield the findings of a check, at most ``MOST``; damage that stops the check is a finding, too."""
+    """Yield the findings of a check, at most ``MAX_FINDINGS``; damage that stops the check is a finding, too."""
     try:
         with read_transaction(engine) as connection:
-            yield from _first(check(connection), MOST)
+            yield from _first(check(connection), MAX_FINDINGS)
     except IntegrityError as error:
         yield error
 

@@ -64,7 +64,7 @@ def inspect_version(
 
     Raises:
         UnavailableError: No child process can be started, or the store failed.
-        InvalidInputError, IntegrityError: a tree is malformed, or a file has another size than declared.
+        InvalidInputError, IntegrityError: A tree is malformed, or a file has another size than declared.
     """
     manifest = version.manifest
     if not files_of(manifest):

@@ -29,7 +29,7 @@ FIELDS: tuple[Field, ...] = (
 )
 """The fields that a fix may change, the least drastic first."""
 
-_MOST = 3
+_MAX_CHANGES = 3
 """Maximum number of fields that one fix changes."""
 
 _TRIED = 5
@@ -39,7 +39,7 @@ _TRIED = 5
 def find_nearest_fixes(search: Search) -> tuple[Fix, ...]:
     """Find a few fixes that change the fewest fields of the request; none if three fields are not enough."""
     fields = [field for field in FIELDS if _is_open(search.question, field)]
-    for size in range(1, _MOST + 1):
+    for size in range(1, _MAX_CHANGES + 1):
         if size > 1 and search.with_question(_loosened(search.question, fields)).find() is None:
             return ()
         relevant = [field for field in fields if _is_relevant(search, field)] if size == 1 else fields

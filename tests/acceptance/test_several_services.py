@@ -30,7 +30,7 @@ from tests.support.servers.postgresql import EMPTY, PostgresServer
 from tests.support.servers.registry_server import free_port
 
 SERVICES, PUBLISHERS = 3, 4
-LEAST, MOST = 1_000, 300_000  # bytes of a file
+MIN, MAX = 1_000, 300_000  # bytes of a file
 AGAIN = {404, 408, 409, 416, 429, 503}
 """What a client is told who should begin the step again, or the upload."""
 OCTETS = {"content-type": "application/octet-stream"}
@@ -118,7 +118,7 @@ def publish(site: Site, client: httpx.Client, publisher: int) -> None:
     """Publish a version with a file of its own until it is acknowledged."""
     number = site.counts[f"publisher {publisher}"]
     site.counts[f"publisher {publisher}"] += 1
-    content = f"{publisher} {number}\n".encode() + random.randbytes(random.randint(LEAST, MOST)).hex().encode()
+    content = f"{publisher} {number}\n".encode() + random.randbytes(random.randint(MIN, MAX)).hex().encode()
     graph, card = GRAPH.read_bytes(), digest_bytes(content)
     files = [
         {"path": "digits.onnx", "role": "graph", "sha256": to_hex(digest_bytes(graph)), "size": len(graph)},

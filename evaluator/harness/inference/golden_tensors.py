@@ -27,7 +27,7 @@ from .pipeline import Pipeline, Prediction, PreparedSample
 NumericArray = NDArray[Any]
 
 _CHANNELS = 3
-_MOST_AXES = 4
+_MAX_AXES = 4
 _EXACT = 1e-3  # the largest difference that an explanation may leave, as a share of the range of values
 _ALIKE = 0.9  # the least correlation of two images of the same content
 
@@ -100,7 +100,7 @@ def explain_deviation(actual: NumericArray, expected: NumericArray) -> str:
 
 def _rearranged(reference: NumericArray, values: NumericArray) -> Iterator[tuple[str, NumericArray]]:
     """Yield the expected values in other orders, each with the fault that would cause it."""
-    if reference.size != values.size or reference.ndim > _MOST_AXES:
+    if reference.size != values.size or reference.ndim > _MAX_AXES:
         return
     yield from _other_axes(reference, values)
     if reference.shape == values.shape:
@@ -150,7 +150,7 @@ def _scaled(values: NumericArray, reference: NumericArray) -> str:
         added = "" if abs(offset) <= _EXACT * abs(factor) * float(np.abs(reference).max() or 1.0) else f" {offset:+.6g}"
         return f"found is expected times {factor:.6g}{added}: check scale, normalize, cast and quantize"
     for axis, size in enumerate(values.shape):
-        if 1 < size <= _MOST_AXES:
+        if 1 < size <= _MAX_AXES:
             pairs = zip(np.moveaxis(values, axis, 0), np.moveaxis(reference, axis, 0), strict=True)
             if all(_line(values_channel, reference_channel) is not None for values_channel, reference_channel in pairs):
                 return "each channel has a different scale: check mean and std of normalize"

@@ -24,8 +24,8 @@ from .predictions import split_samples
 
 # Each stored query is a sixteenth later than the one before: about 16 of the first queries, then fewer and fewer.
 _STRIDE = 16
-_MOST_KEPT_BYTES = 64 << 20
-_MOST_SAMPLES = 64
+_MAX_KEPT_BYTES = 64 << 20
+_MAX_SAMPLES = 64
 _GROUP = 8
 _WAKING = 2
 _SECONDS = 5.0
@@ -52,7 +52,7 @@ class UnkeptOutputs:
 
     def take(self, prediction: Mapping[str, NDArray[Any]]) -> None:
         """Store the outputs of the next sample, unless the memory is full."""
-        if self._names and self._bytes <= _MOST_KEPT_BYTES:
+        if self._names and self._bytes <= _MAX_KEPT_BYTES:
             self.predictions.append({name: prediction[name] for name in self._names})
             self._bytes += _bytes(self.predictions[-1])
 
@@ -67,7 +67,7 @@ class AnswerReservoir:
     def __init__(self, share: float = 1.0) -> None:
         """Start without any answer."""
         self.next = 1
-        self._most_bytes = _MOST_KEPT_BYTES * share
+        self._most_bytes = _MAX_KEPT_BYTES * share
         self.answers: list[tuple[tuple[int, ...], Any]] = []
         self._made = 0
         self._spread = 1
@@ -131,7 +131,7 @@ def check_caching(
     """
     rows: list[tuple[int, int, int]] = []
     end = time.perf_counter() + _SECONDS
-    for start in range(0, min(total, _MOST_SAMPLES), _GROUP):
+    for start in range(0, min(total, _MAX_SAMPLES), _GROUP):
         if rows and time.perf_counter() > end:
             break
         timers = map(prepared, range(start, min(total, start + _GROUP)))

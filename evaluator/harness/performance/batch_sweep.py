@@ -27,10 +27,10 @@ from .pipeline_timing import PipelineUnits
 # The least number of calls and seconds of a turn, and its greatest number of seconds, which takes precedence.
 _CALLS_A_TURN = 5
 _SECONDS_A_TURN = 0.1
-_MOST_SECONDS_A_TURN = 2.0
+_MAX_SECONDS_A_TURN = 2.0
 # Each batch size cycles through several units, so that consecutive units differ: as many as fit into the bytes.
-_MOST_UNITS = 8
-_MOST_BYTES = 256 << 20
+_MAX_UNITS = 8
+_MAX_BYTES = 256 << 20
 
 
 class BatchTurn(NamedTuple):
@@ -97,8 +97,8 @@ def _open(phase: str, job: Job, folder: Path) -> Stage:
 
 def _units(stage: Stage, batch: int, size: int) -> list[list[int]]:
     """Return the samples of each unit of a batch size, in the order of the split; ``size`` is the bytes of a unit."""
-    share = _MOST_BYTES // len(_batches(stage.job))
-    number = max(1, min(_MOST_UNITS, share // max(size, 1)))
+    share = _MAX_BYTES // len(_batches(stage.job))
+    number = max(1, min(_MAX_UNITS, share // max(size, 1)))
     total = len(stage.samples)
     return [[position % total for position in range(unit * batch, (unit + 1) * batch)] for unit in range(number)]
 
@@ -149,7 +149,7 @@ def _run_turn(read: Callable[[Sequence[int]], None], units: Iterator[Sequence[in
     """Run one turn of a batch size."""
     start = time.perf_counter()
     calls = 0
-    while calls < 1 or (elapsed := time.perf_counter() - start) < _MOST_SECONDS_A_TURN:
+    while calls < 1 or (elapsed := time.perf_counter() - start) < _MAX_SECONDS_A_TURN:
         if calls >= _CALLS_A_TURN and elapsed >= _SECONDS_A_TURN:
             break
         read(next(units))

@@ -39,9 +39,9 @@ DETAIL = "mlperf_log_detail.txt"
 _MILLISECOND = 1000
 # Measured: LoadGen generates twice as many queries as fit into the duration, and holds about 350 bytes of each.
 _GENERATED = 2
-_MOST_GENERATED = 5_000_000
+_MAX_GENERATED = 5_000_000
 # For each traced query it writes another kilobyte, to a disk that may be memory.
-_MOST_TRACED = 500_000
+_MAX_TRACED = 500_000
 
 _runs = 0
 
@@ -139,7 +139,7 @@ def read_account(folder: Path) -> Log:
 
 def _check_size(settings: Settings) -> None:
     generated = max(settings.min_queries, _GENERATED * settings.min_duration * settings.qps)
-    most = _MOST_TRACED if settings.traced else _MOST_GENERATED
+    most = _MAX_TRACED if settings.traced else _MAX_GENERATED
     if generated > most:
         raise Failure(
             "loadgen-invalid",

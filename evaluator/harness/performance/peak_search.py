@@ -21,7 +21,7 @@ RESOLUTION = 1.05
 LOGS = "peak-loadgen-detail.txt"
 """LoadGen's logs of all probes in order, each after a separator."""
 
-_MOST_RATES = 40
+_MAX_RATES = 40
 _TRIES = 2
 # Bounds of the search, as multiples of the start rate. Above the upper bound a few queries arrive at once at any rate,
 # so that the rate alone no longer decides, and LoadGen's log would contain infinities.
@@ -44,7 +44,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     timed = loadgen.read_account(output / "loadgen")
     probes = [{"phase": "performance", **describe_probe(start, timed)}]
     reports: list[dict[str, Any]] = []
-    progress = Progress("peak", _TRIES * _MOST_RATES)
+    progress = Progress("peak", _TRIES * _MAX_RATES)
 
     def probe(rate: float) -> bool:
         report, _ = run_phase("probe", folder, output, job.threads, rate)
@@ -95,7 +95,7 @@ def search(is_sustained: Callable[[float], bool], start: float) -> tuple[float, 
         Failure: ``loadgen-invalid``: no rate is sustained, or every rate is.
     """
     low, high, rate = 0.0, math.inf, start
-    for _ in range(_MOST_RATES):
+    for _ in range(_MAX_RATES):
         if is_sustained(rate):
             low = rate
         else:
@@ -111,7 +111,7 @@ def search(is_sustained: Callable[[float], bool], start: float) -> tuple[float, 
                 "min_duration so that queries queue up for longer than the bound",
             )
         rate = math.sqrt(low * high) if low and high < math.inf else (low * 2 if low else high / 2)
-    raise Failure("loadgen-invalid", f"after {_MOST_RATES} rates the peak is between {low:.3g} and {high:.3g}")
+    raise Failure("loadgen-invalid", f"after {_MAX_RATES} rates the peak is between {low:.3g} and {high:.3g}")
 
 
 def replace_rate(job: Job, rate: float) -> Job:

@@ -24,7 +24,7 @@ from ..predictors import Place, Predictor, Tensors
 # LoadGen needs an estimate of a call, and counts its first query: there is always some warm-up.
 _FEWEST_WARMUP_CALLS = 3
 # The estimate is the fastest of several calls: with a slow one LoadGen would run out of queries.
-_MOST_ESTIMATES = 50
+_MAX_ESTIMATES = 50
 _SECONDS_OF_ESTIMATES = 0.02
 _SPREAD = 8
 
@@ -89,7 +89,7 @@ def estimate(stage: Stage, asks: Sequence[Callable[[], object]]) -> float:
     call_cycle = cycle(asks)
     with stage.timings.of("estimate"), classify_errors("predict", "warm-up"):
         end = time.perf_counter() + _SECONDS_OF_ESTIMATES
-        while len(durations) < len(asks) or (len(durations) < _MOST_ESTIMATES and time.perf_counter() < end):
+        while len(durations) < len(asks) or (len(durations) < _MAX_ESTIMATES and time.perf_counter() < end):
             durations.append(time_call(next(call_cycle)))
     stage.session.restart()
     return max(1, min(durations)) / 1e9
@@ -106,8 +106,8 @@ def time_call(ask: Callable[[], object]) -> int:
 
 # The greatest number of prepared samples in memory, and of their bytes. The bound is the same on every host, because
 # LoadGen's traffic depends on it.
-_MOST_LOADED = 1024
-_MOST_BYTES = 256 << 20
+_MAX_LOADED = 1024
+_MAX_BYTES = 256 << 20
 
 Call = Mapping[str, NDArray[Any]]
 
@@ -145,7 +145,7 @@ class PreparedSamples:
         self.unit_bytes = size * per_unit
         # A unit of one sample is padded to a batch size that the graph fixes.
         copies = model.batch or 1 if per_unit == 1 and not self._joins else 1
-        self.most = min(len(samples), _MOST_LOADED, max(1, _MOST_BYTES // (size * copies)))
+        self.most = min(len(samples), _MAX_LOADED, max(1, _MAX_BYTES // (size * copies)))
         units = [self._unit([calls] * per_unit) for calls in examples]
         self.first = units[0]
         self.asks = [partial(self.ask, unit) for unit in units]

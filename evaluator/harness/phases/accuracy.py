@@ -38,7 +38,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     """Predict all samples, write the predictions, and return the report of the phase.
 
     Raises:
-        Failure: of class ``load``, ``step``, ``predict``, ``non-finite``, ``golden`` or ``out-of-memory``.
+        Failure: Of class ``load``, ``step``, ``predict``, ``non-finite``, ``golden`` or ``out-of-memory``.
     """
     timings = Timings()
     with timings.of("load"):

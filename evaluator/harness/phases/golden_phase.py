@@ -87,7 +87,7 @@ def _is_alike(model: Model, folder: Path, golden_samples: Sequence[GoldenSample]
 
 GOLDEN = "golden.npz"
 
-_MOST_LOOKED_AT = 4096
+_MAX_LOOKED_AT = 4096
 
 
 def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def choose_samples(samples: Samples, making: GoldenTask) -> list[int]:
                 raise Failure("load", f"dataset: no sample {number}; it has {len(samples)}")
         return list(dict.fromkeys(making.numbers))
     first_by_type: dict[tuple[str, int], int] = {}
-    for number in range(min(len(samples), _MOST_LOOKED_AT)):
+    for number in range(min(len(samples), _MAX_LOOKED_AT)):
         for source in samples.read(number).values():
             if isinstance(source, bytes):
                 first_by_type.setdefault(_sort(source), number)

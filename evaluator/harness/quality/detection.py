@@ -17,7 +17,7 @@ from ..steps.step_tensor import Geometry
 
 # The part of COCOeval's 10 IoU thresholds, 0.5 to 0.95, over which a metric is the mean.
 _THRESHOLDS = {"map": slice(None), "map_50": slice(0, 1)}
-_MOST = 100
+_MAX_DETECTIONS = 100
 _FALSE, _TRUE, _IGNORED = 0, 1, 2
 
 
@@ -101,7 +101,7 @@ def evaluate(detections: NDArray[np.float64], labels: Sequence[Boxes]) -> tuple[
             "bbox",
         )
         evaluation.params.areaRng, evaluation.params.areaRngLbl = [[0, 1e10]], ["all"]
-        evaluation.params.maxDets = [_MOST]
+        evaluation.params.maxDets = [_MAX_DETECTIONS]
         evaluation.evaluate()
         evaluation.accumulate()
     return evaluation.eval["precision"][..., 0, 0], _measures([entry for entry in evaluation.evalImgs if entry])

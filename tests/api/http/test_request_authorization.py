@@ -314,11 +314,11 @@ def test_who_has_no_valid_token_is_looked_up_so_often_and_who_has_one_is_not_in_
 def test_nobody_fills_the_disk_with_refusals(closed: Client, registry: LocalRegistry, tokens: Tokens) -> None:
     """Refusals for many reasons are bounded in number; those for the same reason are one line, and counted."""
     closed.headers.update(bearer(tokens.create("some", Scopes.parse(["publish:acme"]))[1]))
-    for number in range(DenialLog.MOST + 20):
+    for number in range(DenialLog.MAX_ENTRIES + 20):
         assert closed.post(f"/v1/artifacts/model/other{number}/versions/1.0.0/yank", json={}).status_code >= 400
         assert closed.get(f"/v1/log?limit={number + 1}").status_code == 403
     entries = open_log(registry).list(limit=1000)
-    assert len(entries) <= 2 * DenialLog.MOST + 2  # a minute may have ended meanwhile
+    assert len(entries) <= 2 * DenialLog.MAX_ENTRIES + 2  # a minute may have ended meanwhile
     assert [one.action for one in entries].count("GET /v1/log") == 1
 
 

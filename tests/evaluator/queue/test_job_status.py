@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from benchlock.evaluator.queue.queue_types import (
     LONGEST,
     LOST_MACHINES,
-    MOST,
+    MAX_TRIES,
     TERMINAL,
     LeaseEnd,
     Tally,
@@ -40,7 +40,7 @@ def test_a_job_is_waiting_or_over_and_never_counts_backwards(ended: LeaseEnd, ta
 
 @given(st.lists(st.sampled_from([one for one in ENDS if one not in ("cancelled", "returned")]), max_size=40))
 def test_a_job_that_keeps_failing_ends(ends: list[LeaseEnd]) -> None:
-    tally, most = Tally(), LOST_MACHINES + MOST["engine"] + MOST["crash"] - 2
+    tally, most = Tally(), LOST_MACHINES + MAX_TRIES["engine"] + MAX_TRIES["crash"] - 2
     for tries, ended in enumerate(ends, start=1):
         found = decide_next_state(ended, tally, cancel_asked=False)
         if found.state in TERMINAL:

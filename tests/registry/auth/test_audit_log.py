@@ -90,11 +90,11 @@ def test_a_change_that_fails_leaves_no_entry(
 
 def test_refusals_are_written_so_often_a_minute_and_then_counted(database: Engine, standing: Standing) -> None:
     refusals = DenialLog(database, standing)
-    for _ in range(DenialLog.MOST + 70):
+    for _ in range(DenialLog.MAX_ENTRIES + 70):
         refusals.note(ANONYMOUS, "POST /v1/artifacts", "", "refused", "unauthorized")
     assert refusals.note(STRANGER, "POST /v1/artifacts", "", "refused", "forbidden")
     with read_transaction(database) as connection:
-        assert connection.execute(select(func.count()).select_from(actions)).scalar() == DenialLog.MOST + 1
+        assert connection.execute(select(func.count()).select_from(actions)).scalar() == DenialLog.MAX_ENTRIES + 1
     standing.go_on(minutes=1)
     assert refusals.note(ANONYMOUS, "POST /v1/artifacts", "", "refused", "unauthorized")
     (last,) = AuditLog(database).list(limit=1)

@@ -15,7 +15,7 @@ from benchlock.registry.versions.version_ranges import Range
 from tests.support.resolution.universe import Universe, candidates, question
 
 SMALL, LARGE = 250, 2000
-MOST = 1.5 * LARGE / SMALL
+MAX_GROWTH = 1.5 * LARGE / SMALL
 """What eight times as many may cost, as n log n does; n² would be 64 times as much."""
 
 
@@ -75,7 +75,7 @@ def test_versions_with_requirements_of_their_own(
         steps(catalogue(count, requirement), {"model": "m0 *", "dataset": "digits *"} | asked)
         for count in (SMALL, LARGE)
     )
-    assert large < MOST * small, (small, large)
+    assert large < MAX_GROWTH * small, (small, large)
     assert large < most * LARGE, large / LARGE
 
 
@@ -132,4 +132,4 @@ def test_models_with_requirements_of_their_own() -> None:
         steps(catalogue(1, lambda _: ">=2.0.0,<3.0.0", models=count), {"model": "m0 *", "dataset": "digits *"})
         for count in (SMALL, LARGE)
     )
-    assert large < MOST * small, (small, large)
+    assert large < MAX_GROWTH * small, (small, large)

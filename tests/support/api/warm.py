@@ -22,7 +22,7 @@ from typing import NoReturn
 from tests.support.api.commands import SECONDS, Commands
 
 ROOT = Path(__file__).resolve().parents[3]
-_MOST_USE = (
+_MAX_USE = (
     "benchlock.api.local.local_registry",
     "benchlock.evaluator.workflows.bundles",
     "benchlock.evaluator.workflows.run",
@@ -76,7 +76,7 @@ def serve(place: str) -> None:
     """Answer until killed; returns in the processes that are to be commands, as if they had just been started."""
     for path in sorted((ROOT / "api" / "cli").glob("*.py")):
         import_module(f"benchlock.api.cli.{path.stem}")
-    for name in _MOST_USE:
+    for name in _MAX_USE:
         import_module(name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(place)

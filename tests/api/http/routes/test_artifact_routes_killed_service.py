@@ -22,7 +22,7 @@ from tests.support.registry.frameworks import framework
 from tests.support.servers.postgresql import EMPTY, PostgresServer
 
 PUBLISHERS, ROUNDS = 8, 4
-LEAST, MOST = 1, 60  # answers after which a service is killed
+MIN, MAX = 1, 60  # answers after which a service is killed
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -90,7 +90,7 @@ def test_what_was_answered_is_kept_and_the_rest_is_whole_or_not_there(
     unanswered: set[str] = set()
     for round_ in range(ROUNDS):
         with service(registry, variables=variables) as served:
-            name, enough = f"acme/round-{round_}", random.randint(LEAST, MOST)
+            name, enough = f"acme/round-{round_}", random.randint(MIN, MAX)
             some, others = published_until_killed(served, name, enough)
             assert len(some) >= enough
             answered |= some

@@ -1,7 +1,7 @@
 """The Litestar application: all routers under ``/v1``, guards, error handlers and background tasks."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from copy import copy
 from typing import Any, Final
@@ -26,19 +26,16 @@ from benchlock.api.http.request_authorization import (
 )
 from benchlock.api.http.request_parsing import MAX_BODY, JsonRequest
 from benchlock.api.http.responses import ON_ERRORS
-from benchlock.api.http.routes import (
-    client_run_routes,
-    job_routes,
-    run_routes,
-    worker_routes,
-)
 from benchlock.api.http.routes.access_routes import AccessController
 from benchlock.api.http.routes.artifact_routes import ArtifactController, PublicationController
 from benchlock.api.http.routes.blob_routes import BlobController
-from benchlock.api.http.routes.client_run_routes import reap_abandoned_runs
+from benchlock.api.http.routes.client_run_routes import ClientRunController, RunRecorder, reap_abandoned_runs
 from benchlock.api.http.routes.health_routes import HealthController, Readiness
+from benchlock.api.http.routes.job_routes import JobController, QueueService
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
+from benchlock.api.http.routes.run_routes import RunController
+from benchlock.api.http.routes.worker_routes import WorkerController
 from benchlock.api.http.service import CommitCache, GracefulShutdown, Service
 from benchlock.api.http.service_settings import VERSION, Settings
 from benchlock.api.http.slow_clients import SendMemory
@@ -122,17 +119,12 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
     MaintenanceController,
     AccessController,
     HealthController,
+    RunController,
+    ClientRunController,
+    JobController,
+    WorkerController,
 )
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
-
-
-ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
-    run_routes.routes,
-    client_run_routes.routes,
-    job_routes.routes,
-    worker_routes.routes,
-)
-"""Routers of the resources without a controller."""
 
 
 PREFIX: Final = "/v1"
@@ -144,6 +136,11 @@ class _NoPagesRouter(Router):
     def register(self, value: object) -> list[object]:  # type: ignore[override] # nothing is registered
         del value
         return []
+
+
+def _provide(value: object) -> Provide:
+    """Provide one value to all handlers that name it."""
+    return Provide(lambda: value, sync_to_thread=False)
 
 
 def create_app(
@@ -197,12 +194,12 @@ def create_app(
     check_request = make_request_check(authority, settings, service.prompt, schema, service.reserve)
 
     app = Litestar(
-        route_handlers=[
-            complete_methods(Router(PREFIX, route_handlers=[*CONTROLLERS, *(make(service) for make in ROUTERS)]))
-        ],
+        route_handlers=[complete_methods(Router(PREFIX, route_handlers=CONTROLLERS))],
         dependencies={
-            "service": Provide(lambda: service, sync_to_thread=False),
-            "readiness": Provide(lambda: readiness, sync_to_thread=False),
+            "service": _provide(service),
+            "readiness": _provide(readiness),
+            "queues": _provide(QueueService(service)),
+            "recorder": _provide(RunRecorder(service)),
         },
         before_request=check_request,
         request_class=JsonRequest,

@@ -97,22 +97,21 @@ def test_its_log_is_lines_of_json_and_it_ends_when_it_is_told_to(tmp_path: Path)
 # Serves a registry with a route that takes an hour.
 STAYS = """
 import sys, time
-from litestar import Router, get
+from litestar import get
 from benchlock.api.http.routes import app
 from benchlock.api.http.request_authorization import PUBLIC
+from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.server_process import serve
+from benchlock.api.http.service import Service
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import open_registry
 
-def stuck(service):
-    @get("/stuck", opt=PUBLIC)
-    async def stay() -> None:
-        print("stuck", flush=True)
-        await service.work.do(time.sleep, 3600)
+@get("/stuck", opt=PUBLIC)
+async def stay(service: Injected[Service]) -> None:
+    print("stuck", flush=True)
+    await service.work.do(time.sleep, 3600)
 
-    return Router("", route_handlers=[stay])
-
-app.ROUTERS = (*app.ROUTERS, stuck)
+app.CONTROLLERS = (*app.CONTROLLERS, stay)
 made = app.create_app(open_registry(sys.argv[1], print), Settings(last_seconds=0.1))
 serve(made, "127.0.0.1", int(sys.argv[2]), lambda: print("listens", flush=True))
 """

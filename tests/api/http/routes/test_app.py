@@ -14,8 +14,7 @@ from litestar.testing import TestClient
 
 from benchlock.api.http.request_authorization import READ
 from benchlock.api.http.routes import app as application
-from benchlock.api.http.routes.app import ROUTERS, create_app
-from benchlock.api.http.service import Service
+from benchlock.api.http.routes.app import CONTROLLERS, create_app
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.problem_details import Problem
@@ -54,7 +53,7 @@ class OneToken:
     def forget(self) -> None: ...
 
 
-def odd_routes(_: Service) -> Router:
+def odd_routes() -> Router:
     @get("/broken", opt=READ)
     async def broken() -> None:
         raise KeyError("a secret of the house")
@@ -80,16 +79,13 @@ def test_a_stranger_who_cannot_be_looked_up_does_not_hear_where_the_database_is(
     assert "a.secret.host" in caplog.text
 
 
-def forgotten(_: Service) -> Router:
-    @get("/forgotten")
-    async def undeclared() -> None: ...
-
-    return Router("", route_handlers=[undeclared])
+@get("/forgotten")
+async def forgotten() -> None: ...
 
 
 @pytest.fixture
 def odd(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> Client:
-    monkeypatch.setattr(application, "ROUTERS", (*ROUTERS, odd_routes))
+    monkeypatch.setattr(application, "CONTROLLERS", (*CONTROLLERS, odd_routes()))
     return TestClient(create_app(registry, authority=OneToken()), raise_server_exceptions=False)
 
 
@@ -111,7 +107,7 @@ def test_what_only_public_routes_may_be_asked_without_a_token(odd: Client) -> No
 def test_an_application_with_an_undeclared_route_does_not_start(
     registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "ROUTERS", (*ROUTERS, forgotten))
+    monkeypatch.setattr(application, "CONTROLLERS", (*CONTROLLERS, forgotten))
     with pytest.raises(ValueError, match="/v1/forgotten needs None"):
         create_app(registry)
 

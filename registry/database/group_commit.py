@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from benchlock.registry.database.engine import hold_write_turn, transaction, translate_errors, write_transaction
+from benchlock.registry.database.engine import transaction, translate_errors, write_transaction
+from benchlock.registry.database.sqlite import hold_thread_turn
 
 T = TypeVar("T")
 _SAVEPOINT: Final = "one_of_several"
@@ -47,7 +48,7 @@ class GroupCommit:
         with self._own:
             self._waiting |= change
         try:
-            with hold_write_turn(self._engine):
+            with hold_thread_turn(self._engine):
                 if not result.done():
                     self._write(change)
         finally:

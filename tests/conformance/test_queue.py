@@ -168,7 +168,7 @@ def test_jobs_come_by_pages_newest_first(bench: Bench) -> None:
 
 
 def test_a_lock_that_is_not_stored_is_refused(bench: Bench) -> None:
-    with pytest.raises(UnknownNameError, match="unknown lock"):
+    with pytest.raises(UnknownNameError, match="has no lock"):
         bench.queue.submit(JobRequest(new_job_id(NOON), digest_bytes(b"another lock"), ANY))
 
 

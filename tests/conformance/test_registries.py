@@ -109,7 +109,7 @@ def test_an_unknown_name_is_told_what_is_near(registry: Registry) -> None:
             ask(parse_reference("model/digits@9.0.0"))
     with pytest.raises(UnknownNameError, match="no version of model/digits satisfies \\^9") as refused:
         registry.catalogue.newest("model", parse_name("digits"), Constraint.parse("^9"))
-    assert "there are: 1.0.0" in str(refused.value.next_step)
+    assert "available: 1.0.0" in str(refused.value.next_step)
 
 
 def test_a_yank_is_seen_by_the_next_question_and_undone(registry: Registry, asked: Request) -> None:
@@ -234,7 +234,7 @@ def test_a_run_is_recorded_once_and_read_as_it_was(registry: Registry, asked: Re
 
 
 def test_a_run_of_no_lock_is_refused(registry: Registry) -> None:
-    with pytest.raises(UnknownNameError, match="unknown lock"):
+    with pytest.raises(UnknownNameError, match="has no lock"):
         registry.records.start(_start(digest_bytes(b"no lock")))
 
 

@@ -194,7 +194,7 @@ def test_what_does_not_fit_is_refused(held: ClientRuns, begun: RunStart, lock: L
     with use_actor(Actor("ours", RUNNER)):
         with pytest.raises(InvalidInputError, match="another run has the id"):
             held.start(replace(begun, attempt=2))
-        with pytest.raises(UnknownNameError, match="unknown lock"):
+        with pytest.raises(UnknownNameError, match="has no lock"):
             held.start(replace(begun, id=new_run_id(NOON), lock=digest_bytes(b"none")))
         future = datetime.now(UTC) + timedelta(days=9999)
         with pytest.raises(InvalidInputError, match="the clock here says"):

@@ -145,7 +145,7 @@ def test_a_run_that_never_started_does_not_end(records: Records) -> None:
 
 @both
 def test_a_run_of_an_unknown_lock_is_refused(records: Records) -> None:
-    with pytest.raises(UnknownNameError, match="unknown lock sha256:00"):
+    with pytest.raises(UnknownNameError, match="has no lock sha256:00"):
         records.start(start(lock=Digest("sha256:" + "0" * 64)))
 
 

@@ -54,7 +54,7 @@ class Reached(RemoteQueue):
 def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench(database)
     behind = made.queue
-    for routes in ("job_routes", "worker_routes", "client_run_routes"):
+    for routes in ("job_routes", "client_run_routes"):
         monkeypatch.setattr(f"benchlock.api.http.routes.{routes}.open_queue", lambda _: behind)
     for check in ("check_run_start", "check_run_end"):
         monkeypatch.setattr(f"benchlock.api.http.routes.worker_routes.{check}", lambda *_: None)

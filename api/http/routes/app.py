@@ -29,16 +29,15 @@ from benchlock.api.http.responses import ON_ERRORS
 from benchlock.api.http.routes import (
     access_routes,
     blob_routes,
-    client_run_routes,
     health_routes,
-    job_routes,
-    run_routes,
-    worker_routes,
 )
 from benchlock.api.http.routes.artifact_routes import ArtifactController, PublicationController
-from benchlock.api.http.routes.client_run_routes import reap_abandoned_runs
+from benchlock.api.http.routes.client_run_routes import ClientRunController, RunRecorder, reap_abandoned_runs
+from benchlock.api.http.routes.job_routes import JobController, QueueService
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
+from benchlock.api.http.routes.run_routes import RunController
+from benchlock.api.http.routes.worker_routes import WorkerController
 from benchlock.api.http.service import CommitCache, GracefulShutdown, Service
 from benchlock.api.http.service_settings import VERSION, Settings
 from benchlock.api.http.slow_clients import SendMemory
@@ -119,6 +118,10 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
     PublicationController,
     LockController,
     MaintenanceController,
+    RunController,
+    ClientRunController,
+    JobController,
+    WorkerController,
 )
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
 
@@ -126,11 +129,7 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
 ROUTERS: Final[tuple[Callable[[Service], Router], ...]] = (
     health_routes.routes,
     health_routes.openapi_routes,
-    run_routes.routes,
-    client_run_routes.routes,
     blob_routes.routes,
-    job_routes.routes,
-    worker_routes.routes,
     access_routes.routes,
     access_routes.caller_routes,
 )
@@ -146,6 +145,11 @@ class _NoPagesRouter(Router):
     def register(self, value: object) -> list[object]:  # type: ignore[override] # nothing is registered
         del value
         return []
+
+
+def _provide(value: object) -> Provide:
+    """Provide one value to all handlers that name it."""
+    return Provide(lambda: value, sync_to_thread=False)
 
 
 def create_app(
@@ -201,7 +205,11 @@ def create_app(
         route_handlers=[
             complete_methods(Router(PREFIX, route_handlers=[*CONTROLLERS, *(make(service) for make in ROUTERS)]))
         ],
-        dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
+        dependencies={
+            "service": _provide(service),
+            "queues": _provide(QueueService(service)),
+            "recorder": _provide(RunRecorder(service)),
+        },
         before_request=check_request,
         request_class=JsonRequest,
         exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key

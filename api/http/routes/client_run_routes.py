@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Annotated, Any
 
-from litestar import Litestar, Router, post, put
+from litestar import Controller, Litestar, post, put
 from litestar.params import Body
 
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.admission_control import END, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import RUN
-from benchlock.api.http.request_parsing import MAX_RECORD, MAX_RUN_VALUES
+from benchlock.api.http.request_parsing import MAX_RECORD, MAX_RUN_VALUES, Injected
 from benchlock.api.http.routes.run_routes import (
     RUN_END_EXAMPLE,
     RUN_EXAMPLE,
@@ -23,13 +23,13 @@ from benchlock.api.http.routes.run_routes import (
     check_run_start,
 )
 from benchlock.api.http.service import Service
-from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.api.local.local_registry import now
 from benchlock.api.schemas import run_schemas as wire
 from benchlock.api.service_log import log
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.queue.client_runs import ClientRuns
 from benchlock.evaluator.queue.lease_times import Times
-from benchlock.evaluator.records.run_types import Run, RunEnd, RunStart, fit_run, parse_run_id
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunId, RunStart, fit_run, parse_run_id
 from benchlock.registry.auth.permissions import SERVER, act_as
 from benchlock.registry.publishing.remote_publication import require_blobs
 
@@ -39,10 +39,44 @@ BegunIn = Annotated[RunStart, Body(examples=[encode_example(RUN_START_EXAMPLE)])
 OverIn = Annotated[RunEnd, Body(examples=[encode_example(RUN_END_EXAMPLE)])]
 
 
-def routes(service: Service) -> Router:
-    """Build the routes ``POST /v1/runs``, ``PUT /v1/runs/{id}/hold`` and ``PUT /v1/runs/{id}/end``."""
-    registry = service.registry
-    client_runs = ClientRuns(registry.database, now, Times(service.settings.lease_seconds))
+class RunRecorder:
+    """The runs that clients execute, started, held and ended in the threads of a service."""
+
+    def __init__(self, service: Service) -> None:
+        """Record the runs of the service's registry."""
+        self._service, self._registry = service, service.registry
+        self.runs = ClientRuns(service.registry.database, now, Times(service.settings.lease_seconds))
+
+    async def start(self, start: RunStart) -> wire.Hold:
+        """Record a start that matches its lock."""
+        await self._service.prompt.do(self._check_and_start, start)
+        return wire.Hold(run=start.id, seconds=self.runs.times.lease)
+
+    async def renew(self, run: RunId) -> wire.Hold:
+        """Renew the hold of a run."""
+        await self._service.prompt.do(self.runs.renew, run)
+        return wire.Hold(run=run, seconds=self.runs.times.lease)
+
+    async def end(self, run: RunId, end: RunEnd) -> Run:
+        """Record an end that agrees with its evidence, and return the run."""
+        return await self._service.ends.do(self._check_and_end, run, end)
+
+    def _check_and_start(self, start: RunStart) -> None:
+        check_run_start(self._registry, start)
+        self.runs.start(start)
+
+    def _check_and_end(self, run: RunId, end: RunEnd) -> Run:
+        with self._registry.store.writing():
+            require_blobs({blob.digest: f"{run} {role}" for role, blob in end.blobs.items()}, self._registry.store)
+            recorded = self.runs.finish(run, end, partial(check_run_end, self._registry))
+            return fit_run(self._registry.examiner.examine(recorded))
+
+
+class ClientRunController(Controller):
+    """Routes ``POST /v1/runs``, ``PUT /v1/runs/{id}/hold`` and ``PUT /v1/runs/{id}/end``."""
+
+    tags = ("runs",)
+    request_max_body_size = MAX_RECORD
 
     @post(
         "/runs",
@@ -57,10 +91,9 @@ def routes(service: Service) -> Router:
             success={201: describe_body(wire.Hold, "The run is recorded and held.", _HOLD)},
         ),
     )
-    async def begin_run(data: BegunIn) -> wire.Hold:
+    async def begin_run(self, recorder: Injected[RunRecorder], data: BegunIn) -> wire.Hold:
         """Record the start of a run on the client's machine, of a stored lock. Repeating the request has no effect."""
-        await service.prompt.do(_check_and_start, registry, client_runs, data)
-        return wire.Hold(run=data.id, seconds=client_runs.times.lease)
+        return await recorder.start(data)
 
     @put(
         "/runs/{run_id:str}/hold",
@@ -73,11 +106,9 @@ def routes(service: Service) -> Router:
             success={200: describe_body(wire.Hold, "The hold is renewed.", _HOLD)},
         ),
     )
-    async def renew_run(run_id: RunIn) -> wire.Hold:
+    async def renew_run(self, recorder: Injected[RunRecorder], run_id: RunIn) -> wire.Hold:
         """Renew the hold of a run. If it had expired, the run is recorded as abandoned and the response is 409."""
-        id_ = parse_run_id(f"run/{run_id}")
-        await service.prompt.do(client_runs.renew, id_)
-        return wire.Hold(run=id_, seconds=client_runs.times.lease)
+        return await recorder.renew(parse_run_id(f"run/{run_id}"))
 
     @put(
         "/runs/{run_id:str}/end",
@@ -92,29 +123,9 @@ def routes(service: Service) -> Router:
             success={200: describe_body(Run, "The run as recorded.", RUN_EXAMPLE)},
         ),
     )
-    async def end_run(run_id: RunIn, data: OverIn) -> Run:
+    async def end_run(self, recorder: Injected[RunRecorder], run_id: RunIn, data: OverIn) -> Run:
         """Record the final end of a run; its blobs are uploaded before. Repeating the request has no effect."""
-        return await service.ends.do(_check_and_end, registry, client_runs, run_id, data)
-
-    return Router(
-        "",
-        route_handlers=[begin_run, renew_run, end_run],
-        tags=["runs"],
-        request_max_body_size=MAX_RECORD,
-    )
-
-
-def _check_and_start(registry: LocalRegistry, client_runs: ClientRuns, start: RunStart) -> None:
-    check_run_start(registry, start)
-    client_runs.start(start)
-
-
-def _check_and_end(registry: LocalRegistry, client_runs: ClientRuns, run_id: str, data: RunEnd) -> Run:
-    id_ = parse_run_id(f"run/{run_id}")
-    with registry.store.writing():
-        require_blobs({blob.digest: f"{id_} {role}" for role, blob in data.blobs.items()}, registry.store)
-        recorded = client_runs.finish(id_, data, partial(check_run_end, registry))
-        return fit_run(registry.examiner.examine(recorded))
+        return await recorder.end(parse_run_id(f"run/{run_id}"), data)
 
 
 def reap_abandoned_runs(service: Service) -> Any:  # noqa: ANN401 - Litestar's own type of a lifespan

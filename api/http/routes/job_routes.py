@@ -6,8 +6,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import msgspec
-from litestar import HttpMethod, Request, Router, delete, get, post
-from litestar.handlers import BaseRouteHandler
+from litestar import Controller, HttpMethod, Request, delete, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Body, HeaderParameter, Parameter, QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
@@ -18,7 +17,7 @@ from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.admission_control import ASK, LIST, WATCH
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, RUN
-from benchlock.api.http.request_parsing import Cursor, Limit, bound_page_size, fit_page
+from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
 from benchlock.api.http.routes.lock_routes import REQUEST
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry, now
@@ -100,14 +99,23 @@ LastIn = Annotated[
 StateIs = Annotated[JobState | None, QueryParameter(name="state", description="Only in this state.", required=False)]
 
 
-def routes(service: Service) -> Router:
-    """Build the routes ``/v1/jobs``."""
-    queue = open_queue(service.registry)
-    return Router("", route_handlers=[*_change_routes(service, queue), *_read_routes(service, queue)], tags=["jobs"])
+def _job(status: int) -> dict[int, ResponseSpec]:
+    return {status: describe_body(Job, "The job.", JOB)}
 
 
-def _change_routes(service: Service, queue: Queue) -> list[Any]:
-    registry, work = service.registry, service.work
+class QueueService:
+    """The queue of a service's registry."""
+
+    def __init__(self, service: Service) -> None:
+        """Open the queue."""
+        self.service, self.registry = service, service.registry
+        self.queue = open_queue(service.registry)
+
+
+class JobController(Controller):
+    """Routes ``/v1/jobs``."""
+
+    tags = ("jobs",)
 
     @post(
         "/jobs",
@@ -125,12 +133,12 @@ def _change_routes(service: Service, queue: Queue) -> list[Any]:
             success=_job(201),
         ),
     )
-    async def submit_job(data: AskedIn) -> Job:
+    async def submit_job(self, queues: Injected[QueueService], data: AskedIn) -> Job:
         """Queue one run of a stored `lock`, or of a `request`, which is locked first as by `POST /v1/locks`.
 
         409 with `conflict` explains why no versions satisfy the request; `explanation` lists machines for the job.
         """
-        return await service.ask.do(_submit_job, registry, queue, data)
+        return await queues.service.ask.do(_submit_job, queues.registry, queues.queue, data)
 
     @delete(
         "/jobs/{job_id:str}",
@@ -139,15 +147,9 @@ def _change_routes(service: Service, queue: Queue) -> list[Any]:
         summary="Cancel a job",
         responses=describe_responses("unknown-name", "invalid-input", success=_job(200)),
     )
-    async def cancel_job(job_id: JobIn) -> Job:
+    async def cancel_job(self, queues: Injected[QueueService], job_id: JobIn) -> Job:
         """Cancel a queued job immediately, a leased one at its worker's next heartbeat; an ended one stays as it is."""
-        return await work.do(queue.cancel, _id(job_id))
-
-    return [submit_job, cancel_job]
-
-
-def _read_routes(service: Service, queue: Queue) -> list[Any]:
-    work = service.work
+        return await queues.service.work.do(queues.queue.cancel, _id(job_id))
 
     @get(
         "/jobs",
@@ -157,11 +159,13 @@ def _read_routes(service: Service, queue: Queue) -> list[Any]:
             "invalid-input", success={200: describe_body(wire.JobPage, "A page of jobs.", {"jobs": [JOB]})}
         ),
     )
-    async def list_jobs(in_state: StateIs = None, cursor: Cursor = None, limit: Limit = None) -> wire.JobPage:
+    async def list_jobs(
+        self, queues: Injected[QueueService], in_state: StateIs = None, cursor: Cursor = None, limit: Limit = None
+    ) -> wire.JobPage:
         """List jobs, newest first, each with a short reason. `GET /v1/jobs/{job_id}` has the full reason."""
-        page_size = bound_page_size(limit, service.settings)
+        page_size = bound_page_size(limit, queues.service.settings)
         before = None if cursor is None else parse_job_id(decode_cursor(cursor, 1)[0])
-        entries = await service.lists.do(queue.jobs, state=in_state, before=before, limit=page_size + 1)
+        entries = await queues.service.lists.do(queues.queue.jobs, state=in_state, before=before, limit=page_size + 1)
         jobs, more = fit_page(list(map(summarize_job, entries)), page_size, lambda job: encode_cursor((job.id,)))
         return wire.JobPage(jobs=jobs, next=more)
 
@@ -171,9 +175,9 @@ def _read_routes(service: Service, queue: Queue) -> list[Any]:
         summary="Read a job",
         responses=describe_responses("unknown-name", "invalid-input", success=_job(200)),
     )
-    async def read_job(job_id: JobIn) -> Job:
+    async def read_job(self, queues: Injected[QueueService], job_id: JobIn) -> Job:
         """Read the state or the result of a job."""
-        return await work.do(queue.job, _id(job_id))
+        return await queues.service.work.do(queues.queue.job, _id(job_id))
 
     @get(
         "/jobs/{job_id:str}/explanation",
@@ -183,14 +187,10 @@ def _read_routes(service: Service, queue: Queue) -> list[Any]:
             "unknown-name", "invalid-input", success={200: describe_body(Explanation, "The explanation.", _WHY)}
         ),
     )
-    async def explain_job(job_id: JobIn) -> Explanation:
+    async def explain_job(self, queues: Injected[QueueService], job_id: JobIn) -> Explanation:
         """List what each machine lacks for the job, the closest match first."""
-        return await work.do(queue.explain, _id(job_id))
+        return await queues.service.work.do(queues.queue.explain, _id(job_id))
 
-    return [list_jobs, read_job, explain_job, _watch_route(service, queue)]
-
-
-def _watch_route(service: Service, queue: Queue) -> BaseRouteHandler:
     @get(
         "/jobs/{job_id:str}/events",
         opt=READ | WATCH,
@@ -206,18 +206,18 @@ def _watch_route(service: Service, queue: Queue) -> BaseRouteHandler:
             },
         ),
     )
-    async def watch_job(job_id: JobIn, request: Request[Any, Any, Any], last: LastIn = None) -> ServerSentEvent:
+    async def watch_job(
+        self, queues: Injected[QueueService], job_id: JobIn, request: Request[Any, Any, Any], last: LastIn = None
+    ) -> ServerSentEvent:
         """Stream the job as server-sent events: its current state, then each change, until it ends.
 
         Each event has an `id`: a client that reconnects with the last one as `Last-Event-ID` gets later changes only.
         """
         id_ = _id(job_id)
-        await service.work.do(queue.job, id_)
+        await queues.service.work.do(queues.queue.job, id_)
         if request.method == HttpMethod.HEAD:
             return ServerSentEvent(iter(()))
-        return ServerSentEvent(_events(service, queue, id_, last))
-
-    return watch_job
+        return ServerSentEvent(_events(queues.service, queues.queue, id_, last))
 
 
 async def _events(
@@ -266,7 +266,3 @@ def _load_lock(registry: LocalRegistry, queue: Queue, data: wire.JobSubmission, 
 
 def _id(text: str) -> JobId:
     return parse_job_id(f"job/{text}")
-
-
-def _job(status: int) -> dict[int, ResponseSpec]:
-    return {status: describe_body(Job, "The job.", JOB)}

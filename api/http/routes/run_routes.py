@@ -3,15 +3,14 @@
 from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar import Request, Router, get, post
-from litestar.handlers import BaseRouteHandler
+from litestar import Controller, Request, get, post
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
 from benchlock.api.http.admission_control import COMPARE, LIST, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ
-from benchlock.api.http.request_parsing import Cursor, Limit, bound_page_size, fit_page
+from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
 from benchlock.api.http.responses import BytesResponse, respond_with_etag
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry
@@ -124,9 +123,10 @@ HideIn = Annotated[
 VerdictIn = Annotated[wire.VerdictRequest, Body(examples=[encode_example({"run": _ID, "against": _ID})])]
 
 
-def routes(service: Service) -> Router:
-    """Build the routes ``/v1/runs``, ``/v1/comparisons`` and ``/v1/verdicts``."""
-    registry = service.registry
+class RunController(Controller):
+    """Routes ``/v1/runs``, ``/v1/hidings``, ``/v1/comparisons`` and ``/v1/verdicts``."""
+
+    tags = ("runs",)
 
     @get(
         "/runs",
@@ -138,12 +138,17 @@ def routes(service: Service) -> Router:
         ),
     )
     async def list_runs(
-        lock: LockOf = None, outcome: OutcomeIs = None, cursor: Cursor = None, limit: Limit = None
+        self,
+        service: Injected[Service],
+        lock: LockOf = None,
+        outcome: OutcomeIs = None,
+        cursor: Cursor = None,
+        limit: Limit = None,
     ) -> wire.RunPage:
         """List runs without details, newest first, including active ones. `GET /v1/runs/{run_id}` has all details."""
         page_size = min(bound_page_size(limit, service.settings), service.settings.largest_run_page)
         before = None if cursor is None else parse_run_id(decode_cursor(cursor, 1)[0])
-        return await service.lists.do(_page, registry, (lock, outcome, before), page_size)
+        return await service.lists.do(_page, service.registry, (lock, outcome, before), page_size)
 
     @get(
         "/runs/count",
@@ -153,9 +158,13 @@ def routes(service: Service) -> Router:
             "invalid-input", success={200: describe_body(wire.RunCount, "The number of runs.", {"count": 3})}
         ),
     )
-    async def count_runs(lock: Annotated[str, Parameter(description="The lock's id.", max_length=71)]) -> wire.RunCount:
+    async def count_runs(
+        self,
+        service: Injected[Service],
+        lock: Annotated[str, Parameter(description="The lock's id.", max_length=71)],
+    ) -> wire.RunCount:
         """Count the runs of a lock, whatever their outcome, including active ones."""
-        return wire.RunCount(count=await service.work.do(registry.records.count, parse_digest(lock)))
+        return wire.RunCount(count=await service.work.do(service.registry.records.count, parse_digest(lock)))
 
     @get(
         "/runs/{run_id:str}",
@@ -170,26 +179,16 @@ def routes(service: Service) -> Router:
             },
         ),
     )
-    async def read_run(run_id: RunIn, request: Request[Any, Any, Any]) -> BytesResponse:
+    async def read_run(
+        self, service: Injected[Service], run_id: RunIn, request: Request[Any, Any, Any]
+    ) -> BytesResponse:
         """Read a run; its predictions, samples and other files are blobs under their digests."""
         id_ = parse_run_id(f"run/{run_id}")
-        run = await service.work.do(registry.records.recall, id_)
+        run = await service.work.do(service.registry.records.recall, id_)
         if run is None:  # its metrics have to be recomputed
-            run = await service.compare.do(registry.records.get, id_)
+            run = await service.compare.do(service.registry.records.get, id_)
         text = msgspec.json.encode(fit_run(run))
         return respond_with_etag(text, digest_bytes(text), request.headers.get("if-none-match"))
-
-    handlers = [list_runs, count_runs, read_run, _hide_route(service), *_comparison_routes(service)]
-    return Router("", route_handlers=handlers, tags=["runs"])
-
-
-def _hide_route(service: Service) -> BaseRouteHandler:
-    records = service.registry.records
-
-    def mark(data: wire.HideRequest) -> wire.HideResult:
-        run = parse_run_id(data.target)
-        changed = records.unhide(run) if data.undo else records.hide(run, data.reason)
-        return wire.HideResult(target=run, hidden=not data.undo, changed=changed)
 
     @post(
         "/hidings",
@@ -200,19 +199,12 @@ def _hide_route(service: Service) -> BaseRouteHandler:
             "unknown-name", body=True, success={200: describe_body(wire.HideResult, "The state of the run.", _HIDDEN)}
         ),
     )
-    async def hide_run(data: HideIn) -> wire.HideResult:
+    async def hide_run(self, service: Injected[Service], data: HideIn) -> wire.HideResult:
         """Hide a run from lists, comparisons and verdicts, and from everybody but administrators.
 
         Its record and its blobs stay as they are.
         """
-        return await service.work.do(mark, data)
-
-    return hide_run
-
-
-def _comparison_routes(service: Service) -> list[Any]:
-    """Build the routes that compare runs."""
-    registry = service.registry
+        return await service.work.do(_hide_run, service.registry, data)
 
     @post(
         "/comparisons",
@@ -225,12 +217,12 @@ def _comparison_routes(service: Service) -> list[Any]:
             success={200: describe_body(ComparisonReport, "The comparison.", _COMPARISON)},
         ),
     )
-    async def compare_runs(data: RunsIn) -> ComparisonReport:
+    async def compare_runs(self, service: Injected[Service], data: RunsIn) -> ComparisonReport:
         """Compare each further lock with the first, metric by metric; `reasons` are why runs are not comparable.
 
         Quality is compared sample by sample (`test`), from the stored predictions and the labels.
         """
-        return await service.compare.do(_compare_runs, registry, data)
+        return await service.compare.do(_compare_runs, service.registry, data)
 
     @post(
         "/verdicts",
@@ -244,11 +236,9 @@ def _comparison_routes(service: Service) -> list[Any]:
             success={200: describe_body(Verdict, "The verdict.", _VERDICT)},
         ),
     )
-    async def judge_run(data: VerdictIn) -> Verdict:
+    async def judge_run(self, service: Injected[Service], data: VerdictIn) -> Verdict:
         """Compare a run with an earlier run of the same lock, including the predictions."""
-        return await service.compare.do(_judge_run, registry, data)
-
-    return [compare_runs, judge_run]
+        return await service.compare.do(_judge_run, service.registry, data)
 
 
 def check_run_start(registry: LocalRegistry, start: RunStart) -> None:
@@ -297,3 +287,9 @@ def _judge_run(registry: LocalRegistry, data: wire.VerdictRequest) -> Verdict:
 
     against = None if data.against is UNSET else data.against
     return judge_recorded_run(registry.records, registry.store, registry.read_lock, data.run, against)
+
+
+def _hide_run(registry: LocalRegistry, data: wire.HideRequest) -> wire.HideResult:
+    records, run = registry.records, parse_run_id(data.target)
+    changed = records.unhide(run) if data.undo else records.hide(run, data.reason)
+    return wire.HideResult(target=run, hidden=not data.undo, changed=changed)

@@ -4,26 +4,31 @@ import asyncio
 from functools import partial
 from typing import Annotated, Any, Final
 
-from litestar import Router, get, patch, post, put
+from litestar import Controller, get, patch, post, put
 from litestar.params import Body, Parameter
 
-from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.admission_control import END, LIST, WAIT, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ, RUN
-from benchlock.api.http.request_parsing import MAX_RECORD, MAX_RUN_VALUES, Cursor, Limit, bound_page_size, fit_page
-from benchlock.api.http.routes.job_routes import JOB
+from benchlock.api.http.request_parsing import (
+    MAX_RECORD,
+    MAX_RUN_VALUES,
+    Cursor,
+    Injected,
+    Limit,
+    bound_page_size,
+    fit_page,
+)
+from benchlock.api.http.routes.job_routes import JOB, QueueService
 from benchlock.api.http.routes.run_routes import RUN_START_EXAMPLE, check_run_end, check_run_start
-from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.matching import MachineFacts
-from benchlock.evaluator.queue.queue_types import Fence, Job, Lease, MachineId, Queue
-from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.records.run_types import RunEnd, RunId, RunStart
+from benchlock.evaluator.queue.queue_types import Fence, Job, Lease, MachineId
+from benchlock.evaluator.records.run_types import RunStart
 
 _POLL_SECONDS: Final = 1.0
 """Seconds between two attempts to find a job for a machine that waits."""
@@ -93,15 +98,10 @@ ReleaseIn = Annotated[
 ]
 
 
-def routes(service: Service) -> Router:
-    """Build the routes ``/v1/machines``, ``/v1/leases`` and ``/v1/queue``."""
-    queue = open_queue(service.registry)
-    handlers = [*_machines(service, queue), *_leases(service, queue), *_runs(service, queue)]
-    return Router("", route_handlers=handlers, tags=["workers"])
+class WorkerController(Controller):
+    """Routes ``/v1/queue``, ``/v1/machines`` and ``/v1/leases``."""
 
-
-def _machines(service: Service, queue: Queue) -> list[Any]:
-    work = service.work
+    tags = ("workers",)
 
     @get(
         "/queue",
@@ -111,9 +111,9 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
             success={200: describe_body(wire.QueueName, "The name of the queue.", {"name": _LEASE["queue"]})}
         ),
     )
-    async def read_queue() -> wire.QueueName:
+    async def read_queue(self, queues: Injected[QueueService]) -> wire.QueueName:
         """Read the queue's name, with which its workers label their containers."""
-        return wire.QueueName(name=await work.do(queue.name))
+        return wire.QueueName(name=await queues.service.work.do(queues.queue.name))
 
     @get(
         "/machines",
@@ -124,11 +124,13 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
             success={200: describe_body(wire.MachinePage, "A page of machines.", {"machines": [_MACHINE_EXAMPLE]})},
         ),
     )
-    async def list_machines(cursor: Cursor = None, limit: Limit = None) -> wire.MachinePage:
+    async def list_machines(
+        self, queues: Injected[QueueService], cursor: Cursor = None, limit: Limit = None
+    ) -> wire.MachinePage:
         """List all machines that were ever registered, by name."""
-        page_size = bound_page_size(limit, service.settings)
+        page_size = bound_page_size(limit, queues.service.settings)
         after = None if cursor is None else MachineId(decode_cursor(cursor, 1)[0])
-        machines = await service.lists.do(queue.machines, after=after, limit=page_size + 1)
+        machines = await queues.service.lists.do(queues.queue.machines, after=after, limit=page_size + 1)
         page, more = fit_page(machines, page_size, lambda machine: encode_cursor((machine.id,)))
         return wire.MachinePage(machines=page, next=more)
 
@@ -139,9 +141,11 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         summary="Register a machine",
         responses=describe_responses("invalid-input", "refused", body=True),
     )
-    async def enroll_machine(name: NameIn, data: EnrolIn) -> None:
+    async def enroll_machine(self, queues: Injected[QueueService], name: NameIn, data: EnrolIn) -> None:
         """Register a machine, or update its facts. The machine belongs to this token from then on."""
-        await work.do(queue.enrol, MachineId(name), data.boot, MachineFacts.read(data.facts), data.clock)
+        await queues.service.work.do(
+            queues.queue.enrol, MachineId(name), data.boot, MachineFacts.read(data.facts), data.clock
+        )
 
     @post(
         "/machines/{name:str}/departure",
@@ -150,9 +154,9 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         summary="Mark a machine as gone",
         responses=describe_responses("invalid-input"),
     )
-    async def sign_off_machine(name: NameIn) -> None:
+    async def sign_off_machine(self, queues: Injected[QueueService], name: NameIn) -> None:
         """Mark a machine as gone until its next request; an unknown or leased machine stays as it is."""
-        await work.do(queue.depart, MachineId(name))
+        await queues.service.work.do(queues.queue.depart, MachineId(name))
 
     @patch(
         "/machines/{name:str}",
@@ -161,24 +165,9 @@ def _machines(service: Service, queue: Queue) -> list[Any]:
         summary="Drain or resume a machine",
         responses=describe_responses("unknown-name", "invalid-input", body=True),
     )
-    async def drain_machine(name: NameIn, data: DrainIn) -> None:
+    async def drain_machine(self, queues: Injected[QueueService], name: NameIn, data: DrainIn) -> None:
         """Stop giving jobs to a machine, or resume."""
-        await work.do(queue.drain, MachineId(name), data.draining)
-
-    return [read_queue, list_machines, enroll_machine, sign_off_machine, drain_machine]
-
-
-def _leases(service: Service, queue: Queue) -> list[Any]:
-    work = service.work
-
-    async def wait(request: wire.LeaseRequest) -> Lease | None:
-        left = request.wait
-        while True:
-            lease = await work.do(queue.lease, MachineId(request.machine), request.boot, request.nonce)
-            if lease is not None or left <= 0 or service.ending.is_set():
-                return lease
-            await asyncio.sleep(min(left, _POLL_SECONDS))
-            left -= _POLL_SECONDS
+        await queues.service.work.do(queues.queue.drain, MachineId(name), data.draining)
 
     @post(
         "/leases",
@@ -191,9 +180,9 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
             success={200: describe_body(wire.LeaseResponse, "A lease, or null.", {"lease": _LEASE})},
         ),
     )
-    async def request_lease(data: LeaseIn) -> wire.LeaseResponse:
+    async def request_lease(self, queues: Injected[QueueService], data: LeaseIn) -> wire.LeaseResponse:
         """Request a lease of a job that the machine may take, and wait for one up to `wait` seconds."""
-        return wire.LeaseResponse(lease=await wait(data))
+        return wire.LeaseResponse(lease=await _wait_for_lease(queues, data))
 
     @get(
         "/leases/{fence:str}",
@@ -204,9 +193,9 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
             success={200: describe_body(wire.LeaseStatus, "Whether the lease is held.", {"holds": True})},
         ),
     )
-    async def read_lease(fence: FenceIn) -> wire.LeaseStatus:
+    async def read_lease(self, queues: Injected[QueueService], fence: FenceIn) -> wire.LeaseStatus:
         """Check whether a lease is held, for example that of a container with its fence as a label."""
-        return wire.LeaseStatus(holds=await service.prompt.do(queue.holds, _fence(fence)))
+        return wire.LeaseStatus(holds=await queues.service.prompt.do(queues.queue.holds, _fence(fence)))
 
     @patch(
         "/leases/{fence:str}",
@@ -218,9 +207,11 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
             success={200: describe_body(wire.HeartbeatResponse, "Whether the worker continues.", {"answer": "keep"})},
         ),
     )
-    async def renew_lease(fence: FenceIn, data: BeatIn) -> wire.HeartbeatResponse:
+    async def renew_lease(self, queues: Injected[QueueService], fence: FenceIn, data: BeatIn) -> wire.HeartbeatResponse:
         """Renew a lease for its duration; the answers `cancel` and `lost` mean that the job must stop."""
-        return wire.HeartbeatResponse(answer=await service.prompt.do(queue.beat, _fence(fence), data.phase))
+        return wire.HeartbeatResponse(
+            answer=await queues.service.prompt.do(queues.queue.beat, _fence(fence), data.phase)
+        )
 
     @post(
         "/leases/{fence:str}/release",
@@ -229,14 +220,10 @@ def _leases(service: Service, queue: Queue) -> list[Any]:
         summary="Return a lease",
         responses=describe_responses("invalid-input", body=True),
     )
-    async def release_lease(fence: FenceIn, data: ReleaseIn) -> None:
+    async def release_lease(self, queues: Injected[QueueService], fence: FenceIn, data: ReleaseIn) -> None:
         """Give a lease back without a result; a lease that is no longer held stays as it is."""
-        await service.prompt.do(queue.release, _fence(fence), data.ended, data.reason)
+        await queues.service.prompt.do(queues.queue.release, _fence(fence), data.ended, data.reason)
 
-    return [request_lease, read_lease, renew_lease, release_lease]
-
-
-def _runs(service: Service, queue: SqlQueue) -> list[Any]:
     @post(
         "/leases/{fence:str}/run",
         opt=RUN,
@@ -257,9 +244,11 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
             },
         ),
     )
-    async def begin_lease_run(fence: FenceIn, data: BeginIn) -> wire.StartResponse:
+    async def begin_lease_run(
+        self, queues: Injected[QueueService], fence: FenceIn, data: BeginIn
+    ) -> wire.StartResponse:
         """Record the start of the run; its `attempt` is counted here. Repeating the request has no effect."""
-        start = await service.prompt.do(_start_run, service.registry, queue, _fence(fence), data)
+        start = await queues.service.prompt.do(_start_run, queues, _fence(fence), data)
         return wire.StartResponse(start=start)
 
     @put(
@@ -275,30 +264,38 @@ def _runs(service: Service, queue: SqlQueue) -> list[Any]:
             success={200: describe_body(Job, "The job after the run.", JOB)},
         ),
     )
-    async def commit_lease_run(fence: FenceIn, data: CommitIn) -> Job:
+    async def commit_lease_run(self, queues: Injected[QueueService], fence: FenceIn, data: CommitIn) -> Job:
         """Record the end of the run and the job's next state together; 409 if it already ended differently.
 
         Blobs are uploaded before (`/v1/blobs`). A repeated request has the same response.
         """
-        arguments = (service.registry, queue, _fence(fence), data.run, data.end)
-        return await service.ends.do(_commit_run, *arguments)
+        return await queues.service.ends.do(_commit_run, queues, _fence(fence), data)
 
-    return [begin_lease_run, commit_lease_run]
+
+async def _wait_for_lease(queues: QueueService, request: wire.LeaseRequest) -> Lease | None:
+    left = request.wait
+    lease = partial(queues.queue.lease, request.machine, request.boot, request.nonce)
+    while True:
+        leased = await queues.service.work.do(lease)
+        if leased is not None or left <= 0 or queues.service.ending.is_set():
+            return leased
+        await asyncio.sleep(min(left, _POLL_SECONDS))
+        left -= _POLL_SECONDS
 
 
 def _fence(text: str) -> Fence:
     return Fence(int(text))
 
 
-def _start_run(registry: LocalRegistry, queue: SqlQueue, fence: Fence, start: RunStart) -> RunStart | None:
-    check_run_start(registry, start)
-    return queue.begin(fence, start)
+def _start_run(queues: QueueService, fence: Fence, start: RunStart) -> RunStart | None:
+    check_run_start(queues.registry, start)
+    return queues.queue.begin(fence, start)
 
 
-def _commit_run(registry: LocalRegistry, queue: SqlQueue, fence: Fence, run: RunId, end: RunEnd) -> Job:
-    with registry.store.writing():
-        _check_blobs(registry, tuple(end.blobs.values()))
-        return queue.commit_checked(fence, run, end, partial(check_run_end, registry))
+def _commit_run(queues: QueueService, fence: Fence, data: wire.EndRequest) -> Job:
+    with queues.registry.store.writing():
+        _check_blobs(queues.registry, tuple(data.end.blobs.values()))
+        return queues.queue.commit_checked(fence, data.run, data.end, partial(check_run_end, queues.registry))
 
 
 def _check_blobs(registry: LocalRegistry, blobs: tuple[Descriptor, ...]) -> None:

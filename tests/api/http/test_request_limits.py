@@ -536,7 +536,7 @@ def test_one_caller_never_has_all_places_of_those_who_wait() -> None:
             "PUT",
             f"/v1/runs/{RUN[4:]}/end",
             {"outcome": "cancelled", "ended_at": "2026-11-21T12:01:00Z"},
-            "client_run_routes._check_and_end",
+            "client_run_routes.RunRecorder._check_and_end",
         ),
         ("POST", "/v1/verdicts", {"run": RUN}, "run_routes._judge_run"),
         ("POST", "/v1/comparisons", {"runs": [RUN, RUN]}, "run_routes._compare_runs"),

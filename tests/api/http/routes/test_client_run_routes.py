@@ -96,7 +96,7 @@ def test_a_start_with_a_gap_is_a_problem(client: Client, lock: Lock, changed: di
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"image_id": "sha256:" + "0" * 64, "isolation": "container"}, "it says the image sha256:0000"),
+        ({"image_id": "sha256:" + "0" * 64, "isolation": "container"}, "it has the image sha256:0000"),
         ({"platform": {"os": "linux", "arch": "arm64", "device": "cpu", "python": "3.11"}}, "linux/arm64/cpu"),
     ],
 )

@@ -124,4 +124,4 @@ def test_a_run_of_such_a_lock_is_refused_and_its_figures_are_withheld(
     assert found.evidence is not None
     assert found.end is not None
     assert (found.evidence.state, found.end.metrics) == ("contradicted", ())
-    assert "disagree" in found.evidence.reasons[0]
+    assert "contradicts the manifest" in found.evidence.reasons[0]

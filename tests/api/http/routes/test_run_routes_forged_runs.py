@@ -97,7 +97,7 @@ def test_a_run_that_is_posted_again_under_another_id_is_refused(
     send = by_client(client, again) if sender == "client" else by_worker(client, again, registry)
     refused = send(end_of(document))
     assert refused.status_code == 422, refused.text
-    assert f"{again.id} has the same timing samples as {run.id}" in refused.json()["detail"]
+    assert f"{again.id} has the samples of {run.id}" in refused.json()["detail"]
     assert registry.records.get(again.id).end is None
 
 

@@ -193,16 +193,16 @@ def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any)
     for reason in comparison.reasons:
         say(f"warning: not comparable: {reason}")
     for run in (run for arm in comparison.arms for run in arm.runs):
-        _warn(run)
+        warn_about_comparison(run)
     if invocation.as_json:
         output.print_json(comparison_document(comparison))
     else:
         print_comparison(comparison)
-    if settings.interleave and (comparison.reasons or not _all_equivalent(comparison, margins)):
+    if settings.interleave and (comparison.reasons or not all_equivalent(comparison, margins)):
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
-def _all_equivalent(comparison: "Comparison", margins: Mapping[str, float]) -> bool:
+def all_equivalent(comparison: "Comparison", margins: Mapping[str, float]) -> bool:
     """Check whether every metric with a margin is equivalent for each lock; a missing metric is not."""
     several = [[finding for finding in findings if finding.margin is not None] for _, findings in comparison.findings]
     missing = {
@@ -277,8 +277,8 @@ def _open_prediction_pairs(invocation: Invocation) -> "PredictionPairs":
     return PredictionPairs(invocation.opened.store, invocation.opened.home / SCRATCH)
 
 
-def _warn(run: "Run") -> None:
-
+def warn_about_comparison(run: "Run") -> None:
+    """Print why the times of ``run`` decide nothing, and whether LoadGen calls its result invalid."""
     if reason := explain_unusable_times(run):
         say(f"warning: {reason}")
     validity = validity_of(run)

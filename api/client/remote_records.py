@@ -22,6 +22,7 @@ from benchlock.api.schemas.artifact_schemas import (
     decode_version_entry,
 )
 from benchlock.api.schemas.lock_schemas import LockRequest, LockResponse
+from benchlock.api.schemas.pagination_cursors import encode_cursor
 from benchlock.api.schemas.run_schemas import (
     HideRequest,
     HideResult,
@@ -29,7 +30,6 @@ from benchlock.api.schemas.run_schemas import (
     RunCount,
     RunPage,
 )
-from benchlock.api.schemas.shared_fields import encode_cursor
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, UnavailableError, UnknownNameError
 from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart, fit_end
@@ -174,7 +174,7 @@ def _version_path(reference: Reference) -> str:
     return f"artifacts/{reference.kind}/{quote(reference.name)}@{quote(str(reference.version), safe='')}"
 
 
-_RUN_PAGE: Final = 1000
+RUN_PAGE: Final = 1000
 _BEATS: Final = 4  # renewals per hold
 _BETWEEN_TRIES: Final = 2.0  # seconds
 
@@ -243,7 +243,7 @@ class RemoteRuns:
         entries: list[Run | DamagedRun] = []
         cursor = None if before is None else encode_cursor((before,))
         while len(entries) < limit:
-            page_size = min(limit - len(entries), _RUN_PAGE)
+            page_size = min(limit - len(entries), RUN_PAGE)
             page = self._client.get("runs", RunPage, lock=lock, outcome=outcome, limit=page_size, cursor=cursor)
             entries += sorted((*page.runs, *page.damaged), key=lambda entry: entry.id, reverse=True)
             if isinstance(page.next, msgspec.UnsetType):

@@ -31,7 +31,7 @@ from benchlock.registry.database.engine import database_location, translate_erro
 KEY: Final = 0x73657276
 """The first number of the advisory locks of services; the second is the service's own."""
 _FOLDER: Final = "services"
-_SECONDS: Final = 5.0
+LOCK_SECONDS: Final = 5.0
 """Interval between two checks that the lock is still held."""
 _OLD_SECONDS: Final = 3600.0
 _RUNNING: Final = text(
@@ -167,7 +167,7 @@ class _Service:
         """
         from benchlock.api.service_log import log  # noqa: PLC0415 - used by services only
 
-        while not ended.wait(_SECONDS):
+        while not ended.wait(LOCK_SECONDS):
             try:
                 with translate_errors(self._database):
                     assert self._session is not None

@@ -36,7 +36,7 @@ LARGEST_MANIFEST: Final = 4 << 20
 LAYOUT_FILE: Final = "oci-layout"
 LAYOUT_VERSION: Final = "1.0.0"
 _SCHEMA_VERSION = 2
-_LARGEST_BATCH = LARGEST_MANIFEST * 3 // 4  # bytes; the rest of a manifest is small
+LARGEST_BATCH = LARGEST_MANIFEST * 3 // 4  # bytes; the rest of a manifest is small
 
 
 class OciPlatform(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ def split_layers(layers: Iterable[OciDescriptor]) -> Iterator[tuple[OciDescripto
     size = 0
     for layer in layers:
         length = len(encode(layer)) + 1
-        if batch and size + length > _LARGEST_BATCH:
+        if batch and size + length > LARGEST_BATCH:
             yield tuple(batch)
             batch, size = [], 0
         batch.append(layer)

@@ -63,7 +63,7 @@ from benchlock.registry.manifests import Dataset, Framework, Manifest
 from benchlock.registry.manifests.metric_definitions import is_quality
 from benchlock.registry.names import Kind
 
-_LARGEST: Final = {
+LARGEST_BLOB: Final = {
     "result": LARGEST_RESULT,
     "predictions": LARGEST_PREDICTIONS,
     "samples": LARGEST_SAMPLES,
@@ -173,7 +173,7 @@ def recompute(
 
 
 def _check_size(role: str, blob: Descriptor) -> None:
-    limit = _LARGEST.get(role)
+    limit = LARGEST_BLOB.get(role)
     if limit is not None and blob.size > limit:
         raise LimitExceededError(
             f"the blob {role} has {blob.size} bytes; the maximum is {limit}",
@@ -236,7 +236,7 @@ def _recompute(
     assert isinstance(framework, Framework)
     if (failure := find_mismatch(result, subject.platform, framework)) is not None:
         return replace(facts, failure=failure)
-    evidence = _Evidence(subject, result, document, files)
+    evidence = Evidence(subject, result, document, files)
     try:
         check_requirements(subject.lock, document, files)
         phases = evidence.phases()
@@ -257,11 +257,11 @@ def _recompute(
         calls=calls,
         claimed=sum(phase.duration for phase in timed),
         claimed_cpu=sum_cpu(subject.lock.scenario, timed),
-        measurement=_digest_latencies(phases.performance),
+        measurement=digest_latencies(phases.performance),
     )
 
 
-def _digest_latencies(phase: Performance | None) -> Digest | None:
+def digest_latencies(phase: Performance | None) -> Digest | None:
     """Return the digest of the latencies of a phase; None if they are so few that two runs may be equal."""
     if phase is None or len(phase.samples.latency) < _FEWEST_LATENCIES:
         return None
@@ -296,7 +296,7 @@ def _copy_details(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Evidence:
+class Evidence:
     """The evidence of a result with the outcome ``done``, with the files of the blobs by role."""
 
     subject: Subject

@@ -274,7 +274,7 @@ def _log(blob: Descriptor | None, store: BlobStore) -> bytes:
 
 
 _Key = tuple[str, str, tuple[tuple[str, Descriptor], ...]]
-_memory: "OrderedDict[_Key, Recomputation]" = OrderedDict()
+recent_recomputations: "OrderedDict[_Key, Recomputation]" = OrderedDict()
 _mutex = Mutex()
 
 
@@ -290,14 +290,14 @@ def recompute_once(
 
     key = (subject.lock.id, str(subject.platform), tuple(sorted(blobs.items())))
     with _mutex:
-        recomputed = _memory.pop(key, None)  # it is inserted again below, unless its blobs are damaged by now
+        recomputed = recent_recomputations.pop(key, None)  # inserted again below unless its blobs are damaged
     if recomputed is None or again:
         recomputed = recompute(subject, blobs, store, scratch)
     with _mutex:
-        _memory[key] = recomputed
-        _memory.move_to_end(key)
-        while len(_memory) > _REMEMBERED:
-            _memory.popitem(last=False)
+        recent_recomputations[key] = recomputed
+        recent_recomputations.move_to_end(key)
+        while len(recent_recomputations) > _REMEMBERED:
+            recent_recomputations.popitem(last=False)
     return recomputed
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from benchlock.evaluator.records.verdict_types import Agreement
 
 TOP = (1, 5)
-_CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 16 << 20
 _OVERLAP = 0.99
 _STRONGEST_FIRST: tuple[Agreement | None, ...] = ("bit-equal", "within tolerance", "same decisions", None, "different")
 
@@ -214,7 +214,7 @@ def _differences(left: _Slice, right: _Slice, terms: Terms) -> _Difference:
 def _read_chunks(left: _Slice, right: _Slice) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the same rows of both tensors, some megabytes at a time."""
     count, *rest = left.get_shape()
-    rows = max(1, _CHUNK_BYTES // max(1, 8 * math.prod(rest)))
+    rows = max(1, CHUNK_BYTES // max(1, 8 * math.prod(rest)))
     for start in range(0, count, rows):
         end = min(start + rows, count)
         yield left[start:end], right[start:end]

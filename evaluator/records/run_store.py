@@ -252,7 +252,7 @@ def record_start(connection: Connection, start: RunStart, fence: int | None = No
     check_start(start)
     if connection.execute(select(locks.c.id).where(locks.c.id == start.lock)).first() is None:
         raise UnknownNameError(f"the registry has no lock {start.lock}", next_step="store the lock first")
-    _insert_start(connection, start)
+    insert_start(connection, start)
     connection.execute(insert(open_runs), {"run": start.id, "fence": fence})
     record_action(connection, "run.start", f"{start.id} {start.lock}", now())
 
@@ -268,7 +268,7 @@ def record_end(connection: Connection, run: RunId, end: RunEnd) -> None:
         end = replace(end, ended_at=recorded.start.started_at)
     check_end(recorded.start, end)
     refuse_replay(connection, run, recorded.start.lock, end)
-    _insert_end(connection, run, end)
+    insert_end(connection, run, end)
     connection.execute(delete(open_runs).where(open_runs.c.run == run))
     record_action(connection, "run.end", f"{run} {end.outcome}", now())
 
@@ -298,18 +298,20 @@ def keep_imported(connection: Connection, run: Run, at: datetime) -> bool:
         return False
     assert run.end is not None
     refuse_replay(connection, run.id, run.start.lock, run.end)
-    _insert_start(connection, run.start)
-    _insert_end(connection, run.id, run.end)
+    insert_start(connection, run.start)
+    insert_end(connection, run.id, run.end)
     insert_record(connection, imported_runs, {"run": run.id, "at": at})
     record_action(connection, "run.import", run.id, at)
     return True
 
 
-def _insert_start(connection: Connection, start: RunStart) -> None:
+def insert_start(connection: Connection, start: RunStart) -> None:
+    """Insert the row of a start as it is, without a check."""
     insert_record(connection, runs, {column.name: getattr(start, column.name) for column in runs.columns})
 
 
-def _insert_end(connection: Connection, run: RunId, end: RunEnd) -> None:
+def insert_end(connection: Connection, run: RunId, end: RunEnd) -> None:
+    """Insert the rows of an end as it is, without a check."""
     names = ("outcome", "failure_class", "failure_message", "timings", "details", "ended_at")
     row = {"run": run} | {name: getattr(end, name) for name in names}
     insert_record(connection, run_ends, row, _rows_of(run, end))

@@ -195,7 +195,7 @@ _WITH_LAYERS = "build the image without --no-layers and lock the request again"
 SUPPORTED_DEVICES = frozenset((CPU, "cuda12"))
 """The devices on which the harness's predictors run a model, or report that they cannot."""
 
-_EXPORTED = "torch-export"
+EXPORTED = "torch-export"
 """A format that contains code: ``torch.export.load`` evaluates the guards and sizes of a program as Python."""
 
 
@@ -359,7 +359,7 @@ def is_confined(model: Model, *, allow_code: bool) -> bool:
 
 def _code(model: Model) -> str | None:
     """Return where the model's code is referenced; None if it has none."""
-    return _attached_code(model) or (f"format: {_EXPORTED}" if model.format == _EXPORTED else None)
+    return _attached_code(model) or (f"format: {EXPORTED}" if model.format == EXPORTED else None)
 
 
 def is_code_by_format(model: Model) -> bool:

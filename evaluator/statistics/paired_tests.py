@@ -34,7 +34,7 @@ SEED: Final = 7
 GROUPS: Final = 64
 """The most groups of images for recomputing average precision: each further one costs time and memory."""
 
-_AT_ONCE: Final = 2_000_000
+AT_ONCE: Final = 2_000_000
 """The number of weights in memory at a time."""
 _TIE: Final = 1e-9
 """Relative difference of values that are equal except for the last bits of a sum."""
@@ -144,11 +144,11 @@ def _resample(units: int, evaluate: Evaluate, draws: int) -> PairedTest:
     difference = second - first
     random = np.random.RandomState(SEED)  # its numbers never change; those of a newer generator may
     exchanged, bootstrapped = list[Floats](), list[Floats]()
-    for start in range(0, draws, block := max(1, _AT_ONCE // (2 * units))):
+    for start in range(0, draws, block := max(1, AT_ONCE // (2 * units))):
         count = min(block, draws - start)
         swaps = random.randint(0, 2, (count, units)).astype(np.float64)
         exchanged.append(evaluate(np.hstack([swaps, 1 - swaps])) - evaluate(np.hstack([1 - swaps, swaps])))
-        weights = _draw(random, count, units)
+        weights = draw(random, count, units)
         zeros = np.zeros_like(weights)
         bootstrapped.append(evaluate(np.hstack([zeros, weights])) - evaluate(np.hstack([weights, zeros])))
     rounding = _TIE * max(abs(first), abs(second))
@@ -159,7 +159,7 @@ def _resample(units: int, evaluate: Evaluate, draws: int) -> PairedTest:
     return PairedTest("resampling", units, difference, ci, p, adjusted=p)
 
 
-def _draw(random: np.random.RandomState, count: int, units: int) -> Floats:
+def draw(random: np.random.RandomState, count: int, units: int) -> Floats:
     """Return how often each unit is drawn [count, units], in as many draws with replacement as there are units."""
     indices = random.randint(0, units, (count, units)) + units * np.arange(count)[:, np.newaxis]
     weights: Floats = np.bincount(indices.ravel(), minlength=count * units).reshape(count, units).astype(np.float64)
@@ -188,7 +188,7 @@ def _evaluator(metric: str, first: Measures, second: Measures, n: int) -> _Metri
     if metric == "miou":
         return _Metric(n, _mean_iou(series(first["miou"], (None, 4), "i"), series(second["miou"], (None, 4), "i"), n))
     if metric in THRESHOLDS:
-        return _average_precision(metric, first, second, n)
+        return average_precision(metric, first, second, n)
     return _Metric(n, _share(*(series(measures[metric], (n, 2), "i") for measures in (first, second))))
 
 
@@ -237,7 +237,7 @@ def _mean_iou(first: Tensor, second: Tensor, n: int) -> Evaluate:
     return evaluate
 
 
-def _average_precision(metric: str, first: Measures, second: Measures, n: int) -> _Metric:
+def average_precision(metric: str, first: Measures, second: Measures, n: int) -> _Metric:
     """Return average precision over images, or over random groups of images, from the matches of both models."""
     units = min(n, GROUPS)
     merged = {

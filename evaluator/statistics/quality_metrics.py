@@ -298,7 +298,7 @@ def bootstrap(statistic: Statistic, samples: int, draws: int = DRAWS) -> Interva
 
 def bootstrap_mean_iou(rows: Tensor, samples: int) -> Interval:
     """Return the interval of ``miou`` by version 1 of its definition."""
-    return bootstrap(_mean_iou(rows, samples), samples)
+    return bootstrap(mean_iou(rows, samples), samples)
 
 
 def bootstrap_share(counts: Tensor) -> Interval:
@@ -313,7 +313,7 @@ def _compute(metric: str, n: int, measures: Mapping[str, Tensor], version: int) 
         return average_precision(measures, n, THRESHOLDS[metric])
     if metric == "miou":
         rows = series(measures["miou"], (None, 4), "i")
-        value = _mean_iou(rows, n)(np.ones(n, np.int64))
+        value = mean_iou(rows, n)(np.ones(n, np.int64))
         return value, bootstrap_mean_iou(rows, n) if version == _BOOTSTRAPPED else mean_iou_interval(rows, n)
     counts = series(measures[metric], (None, 2), "i")
     value = _fraction(counts)(np.ones(len(counts), np.int64))
@@ -339,7 +339,7 @@ def _fraction(counts: Tensor) -> Statistic:
     return statistic
 
 
-def _mean_iou(rows: Tensor, samples: int) -> Statistic:
+def mean_iou(rows: Tensor, samples: int) -> Statistic:
     """Return the mean over classes of summed intersections over summed unions, as a function of weights.
 
     The rows are [sample, class, intersection, union].

@@ -87,18 +87,19 @@ def repeat(once: Callable[[Mapping[str, Any]], Run], wanted: Widths, most: int) 
         if not _is_done(runs[-1]):
             reason = f"{runs[-1].id} did not complete"
             break
-        if wanted and number >= FEWEST and all(metric.narrow for metric in _summarize_metrics(runs, wanted)):
+        if wanted and number >= FEWEST and all(metric.narrow for metric in summarize_metrics(runs, wanted)):
             reason = f"all intervals are within the requested widths after {number} runs"
             break
     done = [run for run in runs if _is_done(run)]
-    metrics = tuple(_summarize_metrics(done, wanted)) if done else ()
+    metrics = tuple(summarize_metrics(done, wanted)) if done else ()
     wide = [metric for metric in metrics if not metric.narrow]
     if wide and len(done) == most:
         reason = f"intervals still too wide after {most} runs: {', '.join(map(_describe_shortfall, wide))}"
     return Repetition(tuple(runs), metrics, reason)
 
 
-def _summarize_metrics(runs: list[Run], wanted: Widths) -> Iterator[RepeatedMetric]:
+def summarize_metrics(runs: list[Run], wanted: Widths) -> Iterator[RepeatedMetric]:
+    """Yield each metric of ``runs`` with its interval over them; ``wanted`` has the widths to reach."""
     values: dict[str, list[float]] = {}
     reported: set[str] = set()
     for run in runs:

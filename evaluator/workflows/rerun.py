@@ -29,7 +29,7 @@ from benchlock.registry.manifests import Model
 PREDICTIONS = "predictions"
 REPEATS = 12
 """The default number of new runs if the request states an ``equivalence``."""
-_PAGE: Final = 100
+RUNS_PER_PAGE: Final = 100
 """The number of summaries that are read at once."""
 _FEW: Final = 8
 """The number of summaries that are read at once if one is usually enough."""
@@ -37,7 +37,7 @@ _MAX_SUMMARIES: Final = 1_000
 """The maximum number of summaries that are searched, the newest first."""
 _MAX_EXAMINED: Final = 100
 """The maximum number of runs that are examined for a side, the newest first; summaries do not name the host."""
-_MAX_COUNTED: Final = 40
+MAX_COUNTED: Final = 40
 """The maximum number of further runs of a side; more would hardly narrow an interval."""
 
 
@@ -187,8 +187,8 @@ def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Ru
     """Search summaries until enough earlier runs are found, past all runs of other reruns."""
     part, candidates = _part_of(again), _Candidates()
     before: RunId | None = None
-    for _ in range(0, _MAX_SUMMARIES, _PAGE):
-        page = records.list_entries(lock=lock.id, outcome="done", before=before, limit=_PAGE, examine=False)
+    for _ in range(0, _MAX_SUMMARIES, RUNS_PER_PAGE):
+        page = records.list_entries(lock=lock.id, outcome="done", before=before, limit=RUNS_PER_PAGE, examine=False)
         for entry in page:
             if isinstance(entry, DamagedRun):
                 candidates.damaged.append(entry.id)
@@ -200,7 +200,7 @@ def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Ru
                 candidates.same.append(entry.order)
         first = min((again.order, *candidates.same))
         candidates.earlier = [order for order in candidates.earlier if order < first]
-        if len(page) < _PAGE or len(candidates.earlier) >= _MAX_EXAMINED:
+        if len(page) < RUNS_PER_PAGE or len(candidates.earlier) >= _MAX_EXAMINED:
             break
         before = page[-1].id
     return candidates
@@ -211,7 +211,7 @@ def _examine(
 ) -> tuple[Run, ...]:
     """Return the candidates that count, examined, the last recorded first."""
     examined = (records.get(run) for _, run in islice(sorted(candidates, reverse=True), _MAX_EXAMINED))
-    return tuple(islice(filter(counts, examined), _MAX_COUNTED))
+    return tuple(islice(filter(counts, examined), MAX_COUNTED))
 
 
 def _sort_runs(runs: tuple[Run, ...]) -> tuple[Run, ...]:

@@ -52,7 +52,7 @@ def make_interrupted_end(
             failure_class=failure.kind if failure else None,
             failure_message=failure.message if failure else None,
             timings=dict(timings),
-            details=_details(attempt),
+            details=describe_attempt(attempt),
             ended_at=at,
         )
     )
@@ -115,7 +115,7 @@ def make_run_end(
             blobs=blobs,
             timings={**timings, **recomputed.timings},
             details={
-                **_details(attempt),
+                **describe_attempt(attempt),
                 "exit_code": ending.code,
                 **recomputed.details,
                 **(recomputed.calls if done else {}),
@@ -175,7 +175,8 @@ def _store_files(outcome: StageOutcome, document: Mapping[str, Any], store: Blob
     return blobs
 
 
-def _details(attempt: Attempt) -> dict[str, Any]:
+def describe_attempt(attempt: Attempt) -> dict[str, Any]:
+    """Return the details of a run that its attempt determines: CPUs, verified bytes and self-reported values."""
     details: dict[str, Any] = {
         "cpus": list(attempt.cpus),
         "verified": {"files": attempt.verified.files, "bytes": attempt.verified.size},

@@ -117,7 +117,7 @@ FIRST_SUMMARY: Final = timedelta(minutes=1)
 """Time from the first denial of a kind to the entry that counts the following ones."""
 NEXT_SUMMARY: Final = timedelta(hours=1)
 """Time between two such entries. After this time without a denial, the next one counts as a first one again."""
-_MAX_KINDS: Final = 4096
+MAX_KINDS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class DenialCounter:
                 self._kinds[key] = RepeatedDenial(actor, action, target, reason, at)
             elif previous is not None:
                 self._kinds[key] = replace(previous, action=action, target=target, count=previous.count + 1)
-            while len(self._kinds) > _MAX_KINDS:
+            while len(self._kinds) > MAX_KINDS:
                 self._kinds.popitem(last=False)
             return is_first
 

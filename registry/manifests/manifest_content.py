@@ -25,7 +25,7 @@ MAX_VALUES = 400_000
 
 _LONG = re.compile(rb"[0-9]{16}")
 """Matches where a number may be beyond 2**53 - 1; digests match too."""
-_SLICE = 1 << 16
+SLICE = 1 << 16
 """Number of bytes per search: no other thread runs during a search."""
 
 
@@ -56,7 +56,7 @@ def _require_readable(text: bytes, where: str) -> None:
     """Raise unless the canonical JSON ``text`` can be parsed as a published manifest."""
     if sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise InvalidInputError(f"the manifest has more than {MAX_VALUES} values", where=where)
-    if _may_have_large_number(text):
+    if may_have_large_number(text):
         try:
             encode_canonical(decode_untyped(text))
         except InvalidInputError as error:  # RFC 8785 writes 1e16 as an integer, but allows none that large
@@ -67,9 +67,9 @@ def _require_readable(text: bytes, where: str) -> None:
             ) from error
 
 
-def _may_have_large_number(text: bytes) -> bool:
+def may_have_large_number(text: bytes) -> bool:
     """Return whether a number of 16 digits or more may be in the text."""
-    return any(_LONG.search(text, start, start + _SLICE + 15) for start in range(0, len(text), _SLICE))
+    return any(_LONG.search(text, start, start + SLICE + 15) for start in range(0, len(text), SLICE))
 
 
 def manifest_digest(manifest: Manifest) -> Digest:

@@ -99,7 +99,7 @@ def read_yaml(text: bytes | str, name: str) -> Document:
     """
     _check_size(text, name)
     with _convert_errors(name):
-        return _Reader(_events(text), name).document()
+        return _Reader(read_events(text), name).document()
 
 
 def read_yaml_tolerantly(text: bytes | str, name: str) -> tuple[Document, tuple[Oddity, ...]]:
@@ -114,7 +114,7 @@ def read_yaml_tolerantly(text: bytes | str, name: str) -> tuple[Document, tuple[
     """
     _check_size(text, name)
     with _convert_errors(name):
-        reader = _TolerantReader(_events(text), name)
+        reader = _TolerantReader(read_events(text), name)
         return reader.document(), tuple(reader.oddities)
 
 
@@ -125,7 +125,7 @@ def list_todos(text: str) -> tuple[Todo, ...]:
     }
     if not candidates:
         return ()
-    for event in _events(text):
+    for event in read_events(text):
         if isinstance(event, ScalarEvent):
             end = event.end_mark.line + (event.end_mark.column > 0)
             for number in range(event.start_mark.line + 1, end):
@@ -145,7 +145,8 @@ def _check_size(text: bytes | str, name: str) -> None:
     raise InvalidInputError(what, where=name, next_step="list the files of a folder as one tree, or shorten the text")
 
 
-def _events(text: bytes | str) -> Iterator[Event]:
+def read_events(text: bytes | str) -> Iterator[Event]:
+    """Yield the parser events of a YAML text."""
     characters = text if isinstance(text, str) else text.decode("utf-8-sig")
     events: Iterator[Event] = YAML(typ="safe", pure=True).parse(characters)
     return events

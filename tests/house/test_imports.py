@@ -201,3 +201,27 @@ def test_a_revision_is_made_of_frozen_modules_alone(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "migrations/frozen").glob("*.py")), ids=lambda path: path.stem)
 def test_a_frozen_module_depends_on_nothing_that_changes(path: Path) -> None:
     assert {name.rpartition(".")[0] for name in imports_of(path)} <= RFC_8785
+
+
+def private_names(path: Path) -> set[str]:
+    """The private names of benchlock's modules that a test imports, reads or replaces."""
+    modules: set[str] = set()
+    names = set()
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("benchlock"):
+            modules |= {alias.asname or alias.name for alias in node.names if alias.name.islower()}
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("benchlock."):
+            names.add(node.value.rpartition(".")[2])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            names.add(node.attr)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+            names |= {str(argument.value) for argument in node.args[1:2] if isinstance(argument, ast.Constant)}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def test_no_test_uses_a_private_name_of_a_module() -> None:
+    used = {str(path.relative_to(ROOT)): private_names(path) for path in (ROOT / "tests").rglob("*.py")}
+    assert {path: names for path, names in used.items() if names} == {}

@@ -24,7 +24,7 @@ from benchlock.api.schemas.access_schemas import (
     encode_log_entry,
     encode_token,
 )
-from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
+from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.registry.auth.permissions import Scopes, get_actor
 from benchlock.registry.auth.token_format import Secret
 from benchlock.registry.auth.tokens import Token, parse_grace, parse_lifetime, parse_token_id

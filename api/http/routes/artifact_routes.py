@@ -33,7 +33,7 @@ from benchlock.api.schemas.artifact_schemas import (
     encode_version_page_entry,
     version_document,
 )
-from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
+from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import TARGET

@@ -22,7 +22,7 @@ from benchlock.api.http.routes.lock_routes import REQUEST
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.schemas import job_schemas as wire
-from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
+from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.evaluator.queue.queue_types import (
@@ -39,9 +39,9 @@ from benchlock.evaluator.queue.submission_checks import make_job_request
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.requests.evaluation_request import parse_request
 
-_POLL_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 """Seconds between two reads of a job that is watched."""
-_KEEPALIVE_SECONDS: Final = 15.0
+KEEPALIVE_SECONDS: Final = 15.0
 """Seconds after which a comment is sent without any change, to notice a disconnect."""
 
 _ID = "job/01kam1v3mz4w0q3d5g7h9j2k4m"
@@ -217,10 +217,10 @@ class JobController(Controller):
         await queues.service.work.do(queues.queue.job, id_)
         if request.method == HttpMethod.HEAD:
             return ServerSentEvent(iter(()))
-        return ServerSentEvent(_events(queues.service, queues.queue, id_, last))
+        return ServerSentEvent(stream_events(queues.service, queues.queue, id_, last))
 
 
-async def _events(
+async def stream_events(
     service: Service, queue: Queue, job: JobId, last: str | None = None
 ) -> AsyncGenerator[ServerSentEventMessage]:
     """Yield the job whenever its state differs from the ``last`` event."""
@@ -234,11 +234,11 @@ async def _events(
             yield ServerSentEventMessage(event="job", id=digest, data=msgspec.json.encode(current).decode())
         if current.state in TERMINAL:
             return
-        if silent >= _KEEPALIVE_SECONDS:
+        if silent >= KEEPALIVE_SECONDS:
             silent = 0.0
             yield ServerSentEventMessage(data=None, comment="still watching")
-        await asyncio.sleep(_POLL_SECONDS)
-        silent += _POLL_SECONDS
+        await asyncio.sleep(POLL_SECONDS)
+        silent += POLL_SECONDS
 
 
 def _submit_job(registry: LocalRegistry, queue: Queue, data: wire.JobSubmission) -> Job:

@@ -15,7 +15,7 @@ from benchlock.api.http.responses import BytesResponse, respond_with_etag
 from benchlock.api.http.service import Service
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas import run_schemas as wire
-from benchlock.api.schemas.shared_fields import decode_cursor, encode_cursor
+from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.size_limits import PAGE
 from benchlock.evaluator.records.evidence_status import SCRATCH
@@ -32,7 +32,7 @@ from benchlock.evaluator.records.run_types import (
 )
 from benchlock.evaluator.records.verdict_types import ComparisonReport, Verdict
 
-_AT_ONCE = 101
+AT_ONCE = 101
 """Number of runs that are read together."""
 _PAIRING_SECONDS = 60.0
 """Maximum seconds of the sample-by-sample comparison in one request."""
@@ -262,9 +262,9 @@ def _page(
     entries: list[Run | DamagedRun] = []
     size = 0
     while len(entries) <= limit and size <= PAGE:  # in batches, so that little beyond the page is read
-        batch = registry.records.list_entries(lock=id_, outcome=outcome, before=before, limit=min(_AT_ONCE, limit + 1))
+        batch = registry.records.list_entries(lock=id_, outcome=outcome, before=before, limit=min(AT_ONCE, limit + 1))
         entries += (fit_run(entry) if isinstance(entry, Run) else entry for entry in batch)
-        if len(batch) < min(_AT_ONCE, limit + 1):
+        if len(batch) < min(AT_ONCE, limit + 1):
             break
         size = len(msgspec.json.encode(entries))
         before = batch[-1].id

@@ -9,7 +9,12 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
-from benchlock.api.cli.compare_command import _all_equivalent, _warn, comparison_document, print_comparison
+from benchlock.api.cli.compare_command import (
+    all_equivalent,
+    comparison_document,
+    print_comparison,
+    warn_about_comparison,
+)
 from benchlock.api.cli.run_documents import claim_document, repetition_document, run_document
 from benchlock.api.cli.run_history_commands import runs
 from benchlock.api.cli.run_tables import (
@@ -140,7 +145,7 @@ def test_loadgens_verdict_stands_wherever_the_run_is_shown(capsys: pytest.Captur
     lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     rows = {cells[0]: [cell.strip() for cell in cells[1:] if cell.strip()] for cells in lines}
     assert (rows["LoadGen"], rows["flagged"]) == (["VALID", "INVALID (latency bound)"], ["yes", "yes"])
-    _warn(found.arms[1].runs[0])
+    warn_about_comparison(found.arms[1].runs[0])
     warned = capsys.readouterr().err
     assert f"INVALID: {WHY}" in warned
     assert "off-CPU for 83.0% of call time" in warned
@@ -474,8 +479,8 @@ def test_a_comparison_says_how_the_models_differ_sample_by_sample(capsys: pytest
 
 def test_a_margin_of_what_cannot_be_compared_is_not_met(capsys: pytest.CaptureFixture[str]) -> None:
     found = compare_runs([(LOCK, recorded(lock=LOCK.id)), (LOCK, recorded(lock=LOCK.id))])
-    assert _all_equivalent(found, {})
-    assert not _all_equivalent(found, {"throughput": 0.1})
+    assert all_equivalent(found, {})
+    assert not all_equivalent(found, {"throughput": 0.1})
     assert "cannot compare throughput: not every run has it" in capsys.readouterr().err
 
 

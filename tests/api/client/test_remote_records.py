@@ -19,7 +19,7 @@ from tests.support.resolution.variants import variant
 
 def test_entries_before_a_run_are_those_of_the_registry_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(client_records, "_RUN_PAGE", 2)  # so that a list takes several pages
+    monkeypatch.setattr(client_records, "RUN_PAGE", 2)  # so that a list takes several pages
     registry = open_registry(str(tmp_path / "registry"), print)
     lock = variant({}).lock
     registry.catalogue.put_lock(lock)

@@ -108,7 +108,7 @@ def test_two_that_start_at_once_from_two_folders_do_not_both_serve(on_server: Co
 def test_a_service_registers_again_where_the_server_ended_its_session(
     on_server: Commands, postgresql: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(running_services, "_SECONDS", 0.05)
+    monkeypatch.setattr(running_services, "LOCK_SECONDS", 0.05)
     engine = open_server(on_server.variables["BENCHLOCK_DATABASE"])
     with running_service(on_server.registry, engine):
         postgresql.run(
@@ -129,7 +129,7 @@ def test_a_service_registers_again_where_the_server_ended_its_session(
 def test_a_service_ends_where_another_folder_s_has_the_database_by_then(
     on_server: Commands, postgresql: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(running_services, "_SECONDS", 1.0)
+    monkeypatch.setattr(running_services, "LOCK_SECONDS", 1.0)
     engine, told = open_server(on_server.variables["BENCHLOCK_DATABASE"]), threading.Event()
     other = tmp_path / "other"
     other.mkdir()

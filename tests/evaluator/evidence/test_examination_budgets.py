@@ -75,8 +75,8 @@ def test_labels_that_unpack_to_more_than_the_limit_leave_the_record_unverified(
 def test_a_blob_that_is_too_large_is_not_read(
     run: Run, lock: Lock, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_examination, "_memory", OrderedDict())
-    monkeypatch.setattr(recomputation, "_LARGEST", {"samples": 1000})
+    monkeypatch.setattr(run_examination, "recent_recomputations", OrderedDict())
+    monkeypatch.setattr(recomputation, "LARGEST_BLOB", {"samples": 1000})
     status = examiner_of(lock, store, tmp_path).compare(run)
     assert status.state == "unverified"
     assert "at most 1000 are read" in status.reasons[0]
@@ -85,7 +85,7 @@ def test_a_blob_that_is_too_large_is_not_read(
 def test_a_run_whose_evidence_is_too_large_is_recorded_as_failed_and_verified_as_such(
     run: Run, lock: Lock, store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_examination, "_memory", OrderedDict())
+    monkeypatch.setattr(run_examination, "recent_recomputations", OrderedDict())
     monkeypatch.setattr(recomputation, "LIMITS", NONE)
     with pytest.raises(AssertionError, match="needs more than its limit of 1 MiB of memory"):
         make_run(lock, store)  # it asserts that the run is done

@@ -24,7 +24,7 @@ from benchlock.evaluator.evidence import run_examination
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords, Examiner
 from benchlock.evaluator.records.evidence_status import HOST_FAILURES, REPORTED_FIELDS
 from benchlock.evaluator.records.run_document import decode_run, encode_run
-from benchlock.evaluator.records.run_store import _insert_end, _insert_start
+from benchlock.evaluator.records.run_store import insert_end, insert_start
 from benchlock.evaluator.records.run_types import Run, RunEnd, RunStart
 from benchlock.evaluator.records.runs_schema import (
     run_batch_metrics,
@@ -161,7 +161,7 @@ def test_a_missing_blob_is_said_and_nothing_is_shown(
 ) -> None:
     assert run.end is not None
     store.delete(run.end.blobs[role].digest)
-    monkeypatch.setattr(run_examination, "_memory", OrderedDict())  # as another process
+    monkeypatch.setattr(run_examination, "recent_recomputations", OrderedDict())  # as another process
     examined = examiner.examine(run)
     assert examined.evidence is not None
     assert examined.evidence.state == "unverified"
@@ -231,9 +231,9 @@ def test_every_forged_row_of_the_database_is_withheld(
                     connection.execute(delete(table))
                 connection.execute(delete(runs))
                 connection.execute(sqlalchemy.text("DELETE FROM record_chain WHERE kind NOT LIKE 'lock%'"))
-                _insert_start(connection, run.start)
+                insert_start(connection, run.start)
                 assert run.end is not None
-                _insert_end(connection, run.id, run.end)
+                insert_end(connection, run.id, run.end)
         except (BenchlockError, ValueError, KeyError, TypeError, sqlalchemy.exc.SQLAlchemyError):
             return True
         (listed,) = records.list()

@@ -9,7 +9,7 @@ import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence.recomputation import Subject, _Evidence, recompute
+from benchlock.evaluator.evidence.recomputation import Evidence, Subject, recompute
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.outcome import ReportedPeak
 from benchlock.registry.manifests.manifest_content import content
@@ -46,7 +46,7 @@ def test_a_peak_follows_from_the_log_of_its_first_probe(
     lock: Any = type("Locked", (), {"scenario": {"name": "server", "target_qps": 100.0, "min_queries": 1}})()
     platform: Any = None
     result: Any = type("Result", (), {"peak": ReportedPeak(peak[0], peak[1], tuple(probes))})()
-    evidence, reader = _Evidence(Subject(lock, platform, {}), result, {}, {}), Reader()
+    evidence, reader = Evidence(Subject(lock, platform, {}), result, {}, {}), Reader()
     if word is None:
         found = evidence._peak(reader)  # type: ignore[arg-type]
         assert found is not None

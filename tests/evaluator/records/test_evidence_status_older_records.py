@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence.recomputation import _Evidence
+from benchlock.evaluator.evidence.recomputation import Evidence
 from benchlock.evaluator.evidence.run_examination import Examiner
 from benchlock.evaluator.records.evidence_status import EvidenceStatus, UnverifiedError, refuse_unverified
 from benchlock.evaluator.records.run_types import SELF_REPORTED, Run, RunEnd
@@ -85,7 +85,7 @@ def test_quality_is_recomputed_by_the_definition_of_the_lock(metric: str, versio
     scores = {"miou": {"value": float(rows[:, 2].mean() / 10), "n": 20}, "top1": {"value": 0.5, "n": 60}}
     subject: Any = SimpleNamespace(lock=SimpleNamespace(metrics={metric: version}))
     result: Any = None
-    evidence = _Evidence(subject, result, {"quality": {metric: scores[metric]}}, {})
+    evidence = Evidence(subject, result, {"quality": {metric: scores[metric]}}, {})
     found = evidence.quality({metric: scores[metric]}, measures)[metric]
     assert isinstance(found, QualityEstimate)
     assert found.ci == ends[metric, version]
@@ -101,7 +101,7 @@ def test_no_latency_without_the_hosts_delay_is_expected_of_an_older_harness(
     result: Any = None
     more = {name: np.array([7], np.int64) for name in ("start_ns", "end_ns", "issue_delay_ns", "service_ns")}
     samples = Samples(np.ones(1), np.ones(1), np.zeros(1, np.bool_), more)
-    evidence = _Evidence(subject, result, {"performance": {"cpu_scope": "thread"}}, {})
+    evidence = Evidence(subject, result, {"performance": {"cpu_scope": "thread"}}, {})
     calls = evidence.calls(Phases(Performance(samples, 1, 1.0)))["calls"]
     found = [one["name"] for one in calls["undelayed"]] if "undelayed" in calls else None
     assert found == undelayed
@@ -150,7 +150,7 @@ def test_an_exported_program_that_was_run_before_it_counted_as_code_is_marked_on
     assert run.end is not None
     assert SELF_REPORTED not in run.end.details
     monkeypatch.setattr(
-        "benchlock.evaluator.runner.host_platform._EXPORTED", "onnx"
+        "benchlock.evaluator.runner.host_platform.EXPORTED", "onnx"
     )  # the format of the model of this run
     for _ in range(2):  # compared, and remembered
         examined = examiner.examine(run)

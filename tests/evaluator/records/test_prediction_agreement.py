@@ -217,7 +217,7 @@ def test_pieces_add_up(compare: Callable[..., PredictionAgreement], monkeypatch:
     b = a.copy()
     b[[3, 500, 999], [1, 2, 3]] += 0.5
     whole = compare({"p": a}, {"p": b}, other=True)
-    monkeypatch.setattr(prediction_agreement, "_CHUNK_BYTES", 7 * 8 * 13)
+    monkeypatch.setattr(prediction_agreement, "CHUNK_BYTES", 7 * 8 * 13)
     assert compare({"p": a}, {"p": b}, other=True) == whole
     assert "3 of 7000 values differ, by 0.5 at most" in whole.reasons[0]
 

@@ -55,7 +55,7 @@ def test_what_fits_stays_as_it_is() -> None:
 
 
 def test_the_runner_fits_the_message_of_a_run_that_fell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchlock.evaluator.workflows.run_record._details", lambda _: {})
+    monkeypatch.setattr("benchlock.evaluator.workflows.run_record.describe_attempt", lambda _: {})
     attempt: Any = SimpleNamespace()
     found = make_interrupted_end(attempt, Failure("crash", LONG), {}, NOON)
     assert len(str(found.failure_message).encode()) <= size_limits.FAILURE_MESSAGE

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, insert
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.evidence.recomputation import _digest_latencies
+from benchlock.evaluator.evidence.recomputation import digest_latencies
 from benchlock.evaluator.evidence.run_examination import Examiner
 from benchlock.evaluator.records.run_store import Records, keep_imported
 from benchlock.evaluator.records.run_types import Run, RunEnd, new_run_id
@@ -169,7 +169,7 @@ def test_equal_latencies_count_once_whatever_else_differs_in_the_samples(tmp_pat
 def test_few_latencies_are_no_measurement_that_is_known_again(count: int, *, is_known: bool) -> None:
     """Two runs of one query have the same nanoseconds once in some thousand times."""
     phase: Any = SimpleNamespace(samples=SimpleNamespace(latency=np.arange(count)))
-    assert (_digest_latencies(phase) is not None) == is_known
+    assert (digest_latencies(phase) is not None) == is_known
 
 
 def test_a_replay_that_is_recorded_counts_once_in_a_rerun(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:

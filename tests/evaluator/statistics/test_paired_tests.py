@@ -116,7 +116,7 @@ def value_of(metric: str, measures: dict[str, Any]) -> float:
         return float(measures["top1"][:, 0].sum() / measures["top1"][:, 1].sum())
     if metric == "map":
         return float(
-            paired_tests._average_precision("map", measures, measures, 30)[1](np.repeat(np.eye(2), 30, axis=1))[0]
+            paired_tests.average_precision("map", measures, measures, 30)[1](np.repeat(np.eye(2), 30, axis=1))[0]
         )
     mean = float(measures[metric].mean())
     return mean if metric == "mae" else mean**0.5
@@ -191,7 +191,7 @@ def test_equal_models_are_seldom_called_different(
 
 def test_large_sets_are_resampled_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights of all draws at once would need 800 MB of 50,000 samples."""
-    monkeypatch.setattr(paired_tests, "_AT_ONCE", 1000)
+    monkeypatch.setattr(paired_tests, "AT_ONCE", 1000)
     largest = 0
 
     def watched(random: np.random.RandomState, count: int, units: int) -> Any:  # noqa: ANN401 - as the original
@@ -199,8 +199,8 @@ def test_large_sets_are_resampled_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
         largest = max(largest, count * units)
         return draw(random, count, units)
 
-    draw = paired_tests._draw
-    monkeypatch.setattr(paired_tests, "_draw", watched)
+    draw = paired_tests.draw
+    monkeypatch.setattr(paired_tests, "draw", watched)
     errors = np.random.default_rng(1).exponential(size=(2, 100))
     compare_measures("mae", {"mae": errors[0]}, {"mae": errors[1]}, 100)
     assert largest <= 500

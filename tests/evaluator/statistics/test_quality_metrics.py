@@ -19,12 +19,12 @@ from benchlock.evaluator.harness.quality.detection import evaluate
 from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED, mean_iou_interval, share_interval
 from benchlock.evaluator.statistics.metric_types import Interval
 from benchlock.evaluator.statistics.quality_metrics import (
-    _mean_iou,
     balanced_halves,
     bootstrap,
     estimate_quality,
     half_sample_interval,
     mean_interval,
+    mean_iou,
     precisions,
     ranks,
     read_measures,
@@ -199,7 +199,7 @@ def test_the_version_of_the_definition_says_how_the_interval_is_made() -> None:
     value = judged_value(rows)
     today, earlier = (estimate_quality("miou", value, 60, {"miou": rows}, version).ci for version in (2, 1))
     assert today == estimate_quality("miou", value, 60, {"miou": rows}).ci == mean_iou_interval(rows, 60)
-    assert earlier == bootstrap(_mean_iou(rows, 60), 60)
+    assert earlier == bootstrap(mean_iou(rows, 60), 60)
     counts = np.array([[2, 3], [1, 3], [3, 3], [0, 3]] * 5)
     today, earlier = (estimate_quality("top1", 0.5, 60, {"top1": counts}, version).ci for version in (2, 1))
     assert today == share_interval(counts)

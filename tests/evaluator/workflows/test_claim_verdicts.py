@@ -10,7 +10,7 @@ from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.evaluator.records.timing_validity import KEY, QUIET_HOST, calls_document
 from benchlock.evaluator.statistics.metric_types import Calls, Interval, Metric
 from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict, Conditions, claims_of, judge_claims
-from benchlock.evaluator.workflows.repeat import _summarize_metrics
+from benchlock.evaluator.workflows.repeat import summarize_metrics
 from benchlock.registry.lock.lockfile import LockedDataset
 from benchlock.registry.manifests.manifest_content import content
 from benchlock.registry.manifests.manifest_types import Claim, ClaimDataset, Model
@@ -239,7 +239,7 @@ def test_quality_on_which_repeated_runs_disagree_is_known_as_well_as_their_inter
         recorded(replace(DONE, metrics=(replace(TOP1, value=one, ci=Interval(one - 0.05, one + 0.05)),)))
         for one in values
     ]
-    (over_runs,) = _summarize_metrics(runs, {})
+    (over_runs,) = summarize_metrics(runs, {})
     (found,) = claims_of(claimed.lock, runs[-1], store, (over_runs.metric,), runs)
     assert found.answer == answer
     assert reason in found.reason

@@ -284,7 +284,7 @@ def test_a_damaged_record_is_left_out_and_named(database: Engine, equivalent: Lo
 def test_reruns_never_hide_the_original_runs(
     database: Engine, equivalent: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rerun, "_PAGE", 4)
+    monkeypatch.setattr(rerun, "RUNS_PER_PAGE", 4)
     records = Counting(database)
     earlier = [timed(records, equivalent, minute) for minute in range(3)]
     for number in range(1, 10):
@@ -299,7 +299,7 @@ def test_reruns_never_hide_the_original_runs(
 def test_the_newest_runs_alone_are_examined(
     database: Engine, equivalent: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rerun, "_MAX_COUNTED", 2)
+    monkeypatch.setattr(rerun, "MAX_COUNTED", 2)
     records = Counting(database)
     earlier = [timed(records, equivalent, minute) for minute in range(6)]
     again = timed(records, equivalent, 30)

@@ -130,7 +130,7 @@ def test_a_refusal_that_repeats_is_counted_in_a_line_a_minute_later_and_then_eve
 def test_the_kinds_of_refusals_that_are_counted_are_bounded(
     standing: Standing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchlock.registry.auth.audit_log._MAX_KINDS", 10)
+    monkeypatch.setattr("benchlock.registry.auth.audit_log.MAX_KINDS", 10)
     repeats = DenialCounter(standing)
     for number in range(100):
         assert repeats.is_first(STRANGER, "GET /", "/", f"reason {number}")

@@ -9,7 +9,7 @@ import pytest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.registry.manifests import parse_published, plain
-from benchlock.registry.manifests.manifest_content import _SLICE, _may_have_large_number, content, parse_content
+from benchlock.registry.manifests.manifest_content import SLICE, content, may_have_large_number, parse_content
 
 DIGEST = "0" * 64
 DATASET = {
@@ -81,7 +81,7 @@ def test_a_number_that_could_not_be_read_again_is_refused(number: float) -> None
         content(manifest)
 
 
-@pytest.mark.parametrize("before", range(_SLICE - 20, _SLICE + 4))
+@pytest.mark.parametrize("before", range(SLICE - 20, SLICE + 4))
 def test_a_long_number_is_found_wherever_it_stands(before: int) -> None:
-    assert _may_have_large_number(b"x" * before + b"1234567890123456")
-    assert not _may_have_large_number(b"x" * before + b"123456789012345")
+    assert may_have_large_number(b"x" * before + b"1234567890123456")
+    assert not may_have_large_number(b"x" * before + b"123456789012345")

@@ -96,7 +96,7 @@ def test_a_model_is_a_model_pack(published: RegistryClient) -> None:
 
 
 def test_a_model_of_many_files_has_a_configuration_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oci_documents, "_LARGEST_BATCH", 1200)
+    monkeypatch.setattr(oci_documents, "LARGEST_BATCH", 1200)
     files = [
         {"path": f"{number:02}.bin", "role": "weights", "sha256": f"{number:064x}", "size": 1} for number in range(9)
     ]
@@ -190,7 +190,7 @@ def test_what_is_too_large_for_one_manifest_is_an_index_of_several(
     tree, _ = put_tree(store, folder)
     manifest = _dataset(tree.digest.removeprefix("sha256:"), tree.size)
     store.put(io.BytesIO(content(manifest)))
-    monkeypatch.setattr(oci_documents, "_LARGEST_BATCH", 2000)
+    monkeypatch.setattr(oci_documents, "LARGEST_BATCH", 2000)
 
     artifact_export.name_version(store, manifest)
 

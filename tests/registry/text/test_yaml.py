@@ -198,7 +198,7 @@ def test_todos_can_be_deleted_without_changing_the_value(lines: list[str]) -> No
     ],
 )
 def test_a_text_that_would_take_long_is_not_parsed(text: bytes | str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchlock.registry.text.yaml._events", None)
+    monkeypatch.setattr("benchlock.registry.text.yaml.read_events", None)
     for reader in (read_yaml, read_yaml_tolerantly):
         with pytest.raises(InvalidInputError, match="the text has more than") as raised:
             reader(text, "m.yaml")

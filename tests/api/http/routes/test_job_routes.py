@@ -58,11 +58,11 @@ class Looks:
 def test_who_watches_a_job_that_waits_hears_nothing_until_something_changes(
     registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_routes, "_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(job_routes, "POLL_SECONDS", 0.0)
     service: Service = create_app(registry).state.service
 
     async def watched() -> list[dict[str, object]]:
-        events = job_routes._events(service, cast("Queue", Looks()), ID)
+        events = job_routes.stream_events(service, cast("Queue", Looks()), ID)
         found = [msgspec.json.decode(str(event.data)) async for event in events]
         await service.work.end(60)
         return found
@@ -73,12 +73,12 @@ def test_who_watches_a_job_that_waits_hears_nothing_until_something_changes(
 
 
 def test_a_sign_of_life_is_a_comment_and_no_event(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_routes, "_POLL_SECONDS", 0.0)
-    monkeypatch.setattr(job_routes, "_KEEPALIVE_SECONDS", 0.0)
+    monkeypatch.setattr(job_routes, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(job_routes, "KEEPALIVE_SECONDS", 0.0)
     service: Service = create_app(registry).state.service
 
     async def first() -> list[bytes]:
-        events = job_routes._events(service, cast("Queue", Looks()), ID)
+        events = job_routes.stream_events(service, cast("Queue", Looks()), ID)
         found = [(await anext(events)).encode() for _ in range(2)]
         await events.aclose()
         await service.work.end(60)

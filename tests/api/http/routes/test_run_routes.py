@@ -170,7 +170,7 @@ def test_a_page_has_two_hundred_runs_at_most(client: Client, monkeypatch: pytest
         return ()
 
     monkeypatch.setattr(Records, "list_entries", listed)
-    monkeypatch.setattr("benchlock.api.http.routes.run_routes._AT_ONCE", 10_000)
+    monkeypatch.setattr("benchlock.api.http.routes.run_routes.AT_ONCE", 10_000)
     assert client.get("/v1/runs?limit=1000").json() == {"runs": [], "damaged": []}
     assert asked == [201]
 

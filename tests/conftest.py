@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine
 from xdist.scheduler import LoadScopeScheduling
 
-from benchlock.evaluator.images.subprocesses import workspace
+from benchlock.evaluator.images.external_tools import workspace
 from benchlock.migrations import upgrade
 from benchlock.registry.database.engine import open_engine, open_server
 from tests.support.api.commands import Commands, copied

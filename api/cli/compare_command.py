@@ -15,7 +15,7 @@ from benchlock.api.cli.artifacts_commands import RUN_PREFIX
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import lock_document, read_lock
 from benchlock.api.cli.output import say
-from benchlock.api.cli.run_documents import run_document
+from benchlock.api.cli.run_json import run_document
 from benchlock.api.cli.run_options import (
     ALLOW_CODE,
     ISOLATION,

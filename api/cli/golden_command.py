@@ -18,7 +18,7 @@ from benchlock.artifacts.user_text import format_count
 
 if TYPE_CHECKING:
     from benchlock.api.local.golden_runs import GoldenRequest
-    from benchlock.evaluator.runner.stages import Trial
+    from benchlock.evaluator.runner.run_stages import Trial
     from benchlock.evaluator.workflows.golden_decisions import AnswerCount
     from benchlock.registry.manifests import Model
 
@@ -152,7 +152,7 @@ def _check(invocation: Invocation, request: "GoldenRequest", source: str | None)
 
 def _make(invocation: Invocation, request: "GoldenRequest", out: Path | None, options: Mapping[str, Any]) -> None:
     from benchlock.api.local.golden_runs import find_split, golden_source, remove_golden, require_model, try_golden  # noqa: PLC0415
-    from benchlock.evaluator.runner.stages import GoldenTask  # noqa: PLC0415
+    from benchlock.evaluator.runner.run_stages import GoldenTask  # noqa: PLC0415
     from benchlock.evaluator.workflows.golden_decisions import count_answers, explain_doubt, list_claimed_top1  # noqa: PLC0415
     from benchlock.registry.lock.lock_creation import is_labelled  # noqa: PLC0415
 

@@ -50,7 +50,7 @@ def build(  # noqa: PLR0913 - the options of a command
     from benchlock.api.local.image_lookup import connect_repository  # noqa: PLC0415
     from benchlock.evaluator.images.base_image import parse_base  # noqa: PLC0415
     from benchlock.evaluator.images.build import Builder, BuildOptions  # noqa: PLC0415
-    from benchlock.evaluator.images.subprocesses import workspace  # noqa: PLC0415
+    from benchlock.evaluator.images.external_tools import workspace  # noqa: PLC0415
     from benchlock.evaluator.images.wheels import IndexOptions  # noqa: PLC0415
     from benchlock.registry.publishing.publication import publish_if_missing, publish_successor  # noqa: PLC0415
 

@@ -11,8 +11,8 @@ from benchlock.api.cli.artifacts_commands import RUN_PREFIX
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import read_lock
 from benchlock.api.cli.output import say
-from benchlock.api.cli.run_documents import claim_document, repetition_document, validity_document, wall_document
 from benchlock.api.cli.run_history_commands import answer_document, find_warnings, judge_claims, print_answer
+from benchlock.api.cli.run_json import claim_document, repetition_document, validity_document, wall_document
 from benchlock.api.cli.run_options import (
     ALLOW_CODE,
     ISOLATION,
@@ -29,8 +29,8 @@ from benchlock.evaluator.records.run_types import parse_run_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from benchlock.evaluator.records.comparison_types import Verdict
     from benchlock.evaluator.records.run_types import Run
-    from benchlock.evaluator.records.verdict_types import Verdict
     from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
     from benchlock.registry.lock.lockfile import Lock
 

@@ -8,7 +8,7 @@ from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import lock_document, read_lock
 from benchlock.api.cli.output import say
-from benchlock.api.cli.run_documents import claim_document, run_document
+from benchlock.api.cli.run_json import claim_document, run_document
 from benchlock.api.cli.run_options import complete_run_id
 from benchlock.api.cli.run_tables import print_claims, print_outcome, print_run, print_runs
 from benchlock.api.error_codes import EXIT_INTEGRITY

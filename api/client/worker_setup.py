@@ -14,10 +14,10 @@ from benchlock.api.local.local_registry import LocalRegistry, connect_engine, no
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import Progress
-from benchlock.evaluator.queue.agent import Agent, WorkerEnvironment
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.queue_types import MachineId, Queue
 from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.queue.worker_agent import Agent, WorkerEnvironment
 from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.workflows.run import HostTurn, Runner

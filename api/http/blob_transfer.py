@@ -15,7 +15,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Message, Receive, Scope, Send
 
 from benchlock.api.http.admission_control import reserve_share
-from benchlock.api.http.service import Service
+from benchlock.api.http.service_state import Service
 from benchlock.api.http.slow_clients import (
     CHUNKS_IN_MEMORY,
     MIN_CHUNK,

@@ -26,7 +26,7 @@ from benchlock.registry.requests.evaluation_request import parse_request
 
 if TYPE_CHECKING:
     from benchlock.evaluator.records.run_types import Isolation
-    from benchlock.evaluator.runner.stages import GoldenTask, Trial
+    from benchlock.evaluator.runner.run_stages import GoldenTask, Trial
     from benchlock.registry.publishing.drafts import Draft
 
 

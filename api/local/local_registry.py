@@ -126,7 +126,7 @@ def open_registry(
         Examiner,
     )
     from benchlock.registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
-    from benchlock.registry.database.blob_protection import DatabaseStoreLock  # noqa: PLC0415
+    from benchlock.registry.database.postgresql_gc_holds import DatabaseStoreLock  # noqa: PLC0415
 
     def text_of(digest: "Digest") -> str | None:
         return catalogue.text_of(digest)
@@ -213,7 +213,7 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
         InvalidInputError: BENCHLOCK_UNNAMED_BYTES or BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
     from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads  # noqa: PLC0415
-    from benchlock.registry.database.blob_protection import DatabaseHolds  # noqa: PLC0415
+    from benchlock.registry.database.postgresql_gc_holds import DatabaseHolds  # noqa: PLC0415
     from benchlock.registry.publishing.garbage_collection import find_referenced  # noqa: PLC0415
 
     def find_references(digests: "Collection[Digest]") -> "Collection[Digest]":

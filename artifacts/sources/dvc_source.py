@@ -17,10 +17,10 @@ from urllib.parse import quote, unquote
 
 from benchlock.artifacts.digest import CHUNK, Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
+from benchlock.artifacts.file_trees import check_path
 from benchlock.artifacts.net.network_policy import LARGEST_DOWNLOAD
 from benchlock.artifacts.net.urls import check_url, split_url
 from benchlock.artifacts.sources.file_source import parse_file_url
-from benchlock.artifacts.trees import check_path
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -16,11 +16,11 @@ from urllib.parse import quote, unquote
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.file_trees import check_path
 from benchlock.artifacts.net.http_session import Session
 from benchlock.artifacts.net.network_policy import LARGEST_DOWNLOAD, NetworkPolicy, find_addresses, is_public
 from benchlock.artifacts.net.urls import check_url, find_origin, redact_password, redact_url
 from benchlock.artifacts.sources.https_source import SOURCE_ERROR_POLICY, open_download
-from benchlock.artifacts.trees import check_path
 
 Repository = Literal["model", "dataset", "space"]
 

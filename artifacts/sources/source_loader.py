@@ -11,14 +11,7 @@ from typing import BinaryIO
 from benchlock.artifacts.blob_store import BlobStore, check_digest, read
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
-from benchlock.artifacts.net.network_policy import LARGEST_DOWNLOAD, NetworkPolicy
-from benchlock.artifacts.net.urls import check_url, redact_url
-from benchlock.artifacts.resumable_fetch import fetch
-from benchlock.artifacts.sources.dvc_source import CommitCache, DvcSource, NoRepositoryError, parse_dvc_source
-from benchlock.artifacts.sources.file_source import FileSource, FolderSource, parse_file_url, parse_local_source
-from benchlock.artifacts.sources.https_source import HttpsSource
-from benchlock.artifacts.sources.hub_source import Hub, HubSource, parse_hub_source
-from benchlock.artifacts.trees import (
+from benchlock.artifacts.file_trees import (
     LARGEST_LISTING,
     TreeEntry,
     check_collisions,
@@ -26,6 +19,13 @@ from benchlock.artifacts.trees import (
     parse_listing,
     verify_tree,
 )
+from benchlock.artifacts.net.network_policy import LARGEST_DOWNLOAD, NetworkPolicy
+from benchlock.artifacts.net.urls import check_url, redact_url
+from benchlock.artifacts.resumable_fetch import fetch
+from benchlock.artifacts.sources.dvc_source import CommitCache, DvcSource, NoRepositoryError, parse_dvc_source
+from benchlock.artifacts.sources.file_source import FileSource, FolderSource, parse_file_url, parse_local_source
+from benchlock.artifacts.sources.https_source import HttpsSource
+from benchlock.artifacts.sources.hub_source import Hub, HubSource, parse_hub_source
 from benchlock.artifacts.user_text import SILENT, Progress
 
 RemoteSource = HttpsSource | HubSource | DvcSource

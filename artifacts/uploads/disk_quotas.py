@@ -11,7 +11,7 @@ from typing import Final
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import RefusedError, UnavailableError
-from benchlock.artifacts.uploads.blob_holds import Holds
+from benchlock.artifacts.uploads.gc_holds import Holds
 from benchlock.artifacts.uploads.upload_file import convert_disk_errors
 
 _COUNT_SECONDS: Final = 2.0

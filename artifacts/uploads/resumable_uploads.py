@@ -30,8 +30,8 @@ from benchlock.artifacts.errors import (
     UnavailableError,
     UnknownNameError,
 )
-from benchlock.artifacts.uploads.blob_holds import BLOCK_BYTES, FolderHolds, Holds, make_owner_tag
 from benchlock.artifacts.uploads.disk_quotas import NO_RESERVE, DiskReserve, FindReferenced, UnreferencedQuota
+from benchlock.artifacts.uploads.gc_holds import BLOCK_BYTES, FolderHolds, Holds, make_owner_tag
 from benchlock.artifacts.uploads.upload_file import DigestState, UploadFile, convert_disk_errors, list_file_stats
 
 HOLDS_FOLDER: Final = "held"

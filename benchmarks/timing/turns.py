@@ -22,7 +22,7 @@ import numpy as np
 
 from benchlock.evaluator.harness import predictors
 from benchlock.evaluator.harness.core.job import Axes, File, Input, Model, Output, Seeds
-from benchlock.evaluator.harness.core.reports import Progress
+from benchlock.evaluator.harness.core.phase_reports import Progress
 from benchlock.evaluator.harness.performance import loadgen
 from benchlock.evaluator.harness.performance.call_meter import Meter
 from benchlock.evaluator.harness.performance.phase_setup import time_call

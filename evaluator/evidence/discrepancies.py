@@ -22,10 +22,10 @@ from benchlock.evaluator.records.run_types import (
     replace_nul,
 )
 from benchlock.evaluator.runner.host_platform import is_code_by_format
-from benchlock.evaluator.runner.outcome import Ending, Failure, failure_of
 from benchlock.evaluator.runner.process_run import NOT_ENFORCED
+from benchlock.evaluator.runner.run_outcome import Ending, Failure, failure_of
+from benchlock.evaluator.runner.run_stages import has_stages
 from benchlock.evaluator.runner.self_reported_times import find_overrun, list_reported_by_model
-from benchlock.evaluator.runner.stages import has_stages
 from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.database.record_values import as_json
 from benchlock.registry.manifests import Model

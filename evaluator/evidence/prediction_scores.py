@@ -15,10 +15,10 @@ from msgspec import UNSET
 from benchlock.artifacts.blob_store import BlobStore, copy_blob, prefetch, verify
 from benchlock.artifacts.digest import Descriptor, from_hex
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.file_trees import iterate_tree
 from benchlock.artifacts.isolation.child_process import CallerBlobs
 from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
-from benchlock.artifacts.trees import iterate_tree
 from benchlock.evaluator.harness.core.failures import Failure
 from benchlock.evaluator.harness.core.job import Job
 from benchlock.evaluator.harness.core.job_parser import parse_job
@@ -26,7 +26,7 @@ from benchlock.evaluator.harness.phases.scoring import Score, score
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.runner.job_folder import job_document
 from benchlock.evaluator.runner.lock_verification import read_manifests
-from benchlock.evaluator.runner.stages import harness_version
+from benchlock.evaluator.runner.run_stages import harness_version
 from benchlock.evaluator.statistics.metric_types import PairedTest
 from benchlock.evaluator.statistics.paired_tests import PairedTests, compare_measures
 from benchlock.registry.lock.lockfile import Lock, dump, load

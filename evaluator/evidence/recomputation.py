@@ -38,7 +38,7 @@ from benchlock.evaluator.records.evidence_status import PEAK_LOGS
 from benchlock.evaluator.records.run_types import CALLS
 from benchlock.evaluator.records.timing_validity import calls_document
 from benchlock.evaluator.runner.lock_verification import read_manifests
-from benchlock.evaluator.runner.outcome import (
+from benchlock.evaluator.runner.run_outcome import (
     LARGEST_RESULT,
     Failure,
     FailureClass,
@@ -46,6 +46,7 @@ from benchlock.evaluator.runner.outcome import (
     find_mismatch,
     parse_result,
 )
+from benchlock.evaluator.runner.run_stages import harness_version
 from benchlock.evaluator.runner.self_reported_times import (
     InvalidLoadError,
     check_audits,
@@ -53,7 +54,6 @@ from benchlock.evaluator.runner.self_reported_times import (
     check_times,
     sum_cpu,
 )
-from benchlock.evaluator.runner.stages import harness_version
 from benchlock.evaluator.statistics.metric_types import Metric, find_definitions
 from benchlock.evaluator.statistics.quality_metrics import QualityEstimate, estimate_quality
 from benchlock.evaluator.statistics.run_metrics import CorrectCount, describe_calls, find_undelayed, summarise

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.core.job import COLD_PHASES, PEAK, PIPELINE_METRICS
 from benchlock.evaluator.runner.job_folder import fingerprint_lock
-from benchlock.evaluator.runner.stages import harness_version
+from benchlock.evaluator.runner.run_stages import harness_version
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
 

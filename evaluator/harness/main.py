@@ -13,7 +13,7 @@ from .core.failures import Failure
 from .core.job import Job
 from .core.job_parser import read_job
 from .core.phase_environment import describe_environment, find_missing_library, find_missing_packages
-from .core.reports import write_json
+from .core.phase_reports import write_json
 from .core.scenarios import JobError
 from .core.supervisor import fork_phase, phase_report, run_phase
 

@@ -18,12 +18,12 @@ from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, describe, digest_bytes, parse_digest, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.oci.image_pull import Connect, decompress_layer, find_image, find_tag, parse_image
 from benchlock.artifacts.oci.oci_documents import OciDescriptor
-from benchlock.artifacts.oci.oci_images import Connect, decompress_layer, find_image, find_tag, parse_image
 from benchlock.artifacts.user_text import Progress
-from benchlock.evaluator.images.subprocesses import run_tool
+from benchlock.evaluator.images.external_tools import run_tool
 from benchlock.evaluator.images.wheels import Target, check_file, copy, host_target, read_target, running_python
-from benchlock.registry.inspection.formats.image_documents import Configuration, parse_configuration
+from benchlock.registry.inspection.formats.container_documents import Configuration, parse_configuration
 
 _SUITES = {"3.11": "bookworm", "3.13": "trixie"}
 """The Debian release whose Python has that minor version."""

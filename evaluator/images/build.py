@@ -22,6 +22,7 @@ from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.images.base_image import Base, RemoteBase, debian_tarball, open_base
+from benchlock.evaluator.images.external_tools import disk_errors
 from benchlock.evaluator.images.frameworks import (
     HARNESS_REQUIREMENTS,
     FrameworkChoice,
@@ -30,7 +31,6 @@ from benchlock.evaluator.images.frameworks import (
     parse_requirement,
 )
 from benchlock.evaluator.images.image_format import PACKAGES, PREFIX, encode_config, list_files, write_layer
-from benchlock.evaluator.images.subprocesses import disk_errors
 from benchlock.evaluator.images.wheel_install import Layout, Sources, compile_all, install_wheel, run_parallel
 from benchlock.evaluator.images.wheels import IndexOptions, Target, Wheel, copy, fetch, host_target, resolve
 from benchlock.registry.manifests.manifest_types import File, Framework, Image, Platform, Provision, Role

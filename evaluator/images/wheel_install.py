@@ -20,8 +20,8 @@ from installer.sources import WheelContentElement, WheelFile
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_text import Progress
+from benchlock.evaluator.images.external_tools import run_tool
 from benchlock.evaluator.images.image_format import list_files
-from benchlock.evaluator.images.subprocesses import run_tool
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")

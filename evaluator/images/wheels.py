@@ -17,7 +17,7 @@ from packaging.utils import InvalidWheelFilename, NormalizedName, canonicalize_n
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Digest, describe, from_hex, read_chunks, to_hex
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
-from benchlock.evaluator.images.subprocesses import last_lines, run_group
+from benchlock.evaluator.images.external_tools import last_lines, run_group
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LEGACY_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}

@@ -39,12 +39,12 @@ from sqlalchemy.exc import OperationalError
 from benchlock.artifacts.size_limits import REASON, truncate
 from benchlock.evaluator.queue.job_status import select_held, tally_of
 from benchlock.evaluator.queue.lease_times import Moment
-from benchlock.evaluator.queue.machines import count_fault, discount_job, is_free_probe, token_states
 from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_results, jobs, lease_slots, leases, machines
 from benchlock.evaluator.queue.queue_types import OWN_FAULTS, LeaseEnd, MachineId, NextState, decide_next_state
+from benchlock.evaluator.queue.worker_machines import count_fault, discount_job, is_free_probe, token_states
 from benchlock.evaluator.records.run_store import record_end
 from benchlock.evaluator.records.run_types import RunEnd, RunId
-from benchlock.evaluator.runner.outcome import FailureClass
+from benchlock.evaluator.runner.run_outcome import FailureClass
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.auth.tokens import State, expiry

@@ -9,7 +9,6 @@ from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.queue.lease_times import Moment, Times
-from benchlock.evaluator.queue.machines import token_states
 from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_results, jobs, lease_slots, leases, machines
 from benchlock.evaluator.queue.queue_types import (
@@ -24,6 +23,7 @@ from benchlock.evaluator.queue.queue_types import (
     MachineMatch,
     Tally,
 )
+from benchlock.evaluator.queue.worker_machines import token_states
 from benchlock.evaluator.records.run_types import RunId
 from benchlock.evaluator.records.runs_schema import HIDDEN_RUNS
 from benchlock.registry.auth.permissions import get_actor

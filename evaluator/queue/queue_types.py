@@ -13,7 +13,7 @@ from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts
 from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart, RunText
-from benchlock.evaluator.runner.outcome import FailureClass
+from benchlock.evaluator.runner.run_outcome import FailureClass
 from benchlock.registry.database.record_values import is_id, new_id
 
 JobState = Literal["queued", "delayed", "leased", "done", "failed", "quarantined", "cancelled"]

@@ -26,15 +26,6 @@ from benchlock.evaluator.queue.job_status import (
     select_jobs,
 )
 from benchlock.evaluator.queue.lease_times import Clock, Moment, Times, queue_id
-from benchlock.evaluator.queue.machines import (
-    check_own,
-    mark_departed,
-    release_machine,
-    remove_unused_matches,
-    store_class,
-    store_machine,
-    token_states,
-)
 from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_schema import jobs, leases, machines
 from benchlock.evaluator.queue.queue_types import (
@@ -59,6 +50,15 @@ from benchlock.evaluator.queue.submission_checks import (
     check_over,
     check_same,
     check_waiting,
+)
+from benchlock.evaluator.queue.worker_machines import (
+    check_own,
+    mark_departed,
+    release_machine,
+    remove_unused_matches,
+    store_class,
+    store_machine,
+    token_states,
 )
 from benchlock.evaluator.records.run_store import load_run, record_start, runs_of
 from benchlock.evaluator.records.run_types import Run, RunEnd, RunId, RunStart, clean_message, replace_nul

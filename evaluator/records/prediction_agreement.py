@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from benchlock.evaluator.records.verdict_types import Agreement
+from benchlock.evaluator.records.comparison_types import Agreement
 
 TOP = (1, 5)
 CHUNK_BYTES = 16 << 20

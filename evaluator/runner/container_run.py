@@ -26,9 +26,9 @@ from benchlock.evaluator.images.image_format import docker_archive
 from benchlock.evaluator.runner import container_init
 from benchlock.evaluator.runner.container_engine import Confinement, Container, Engine, LoadedImage, Mount
 from benchlock.evaluator.runner.job_folder import HARNESS, INTERPRETER, RunFolders, make_unwritable_error
-from benchlock.evaluator.runner.outcome import FILES, Ending
 from benchlock.evaluator.runner.output_limits import ConsoleOutput, OutputWatch, Quota, choose_quota
-from benchlock.evaluator.runner.stages import GOLDEN
+from benchlock.evaluator.runner.run_outcome import FILES, Ending
+from benchlock.evaluator.runner.run_stages import GOLDEN
 from benchlock.registry.lock.lockfile import LockedLimits, LockedPlatform
 from benchlock.registry.text.quantities import spell_bytes
 

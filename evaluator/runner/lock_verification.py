@@ -14,7 +14,7 @@ from msgspec import UNSET
 from benchlock.artifacts.blob_store import BlobReader, BlobStore, read, verify
 from benchlock.artifacts.digest import Descriptor, Digest, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
-from benchlock.artifacts.trees import TreeEntry, read_tree
+from benchlock.artifacts.file_trees import TreeEntry, read_tree
 from benchlock.artifacts.user_text import Advance, Progress
 from benchlock.evaluator.harness_releases import check_version
 from benchlock.registry.lock.lockfile import (

@@ -16,8 +16,8 @@ from typing import IO
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.runner.job_folder import HARNESS, INTERPRETER, RunFolders
-from benchlock.evaluator.runner.outcome import Ending
 from benchlock.evaluator.runner.output_limits import ConsoleOutput, OutputWatch, Quota, choose_quota
+from benchlock.evaluator.runner.run_outcome import Ending
 from benchlock.registry.lock.lockfile import LockedLimits
 
 NOT_ENFORCED = ("memory", "processes", "network")

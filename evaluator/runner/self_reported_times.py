@@ -12,8 +12,8 @@ from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.run_types import Isolation, Run
 from benchlock.evaluator.runner.host_platform import carries_code
 from benchlock.evaluator.runner.lock_verification import read_manifests
-from benchlock.evaluator.runner.outcome import Failure
-from benchlock.evaluator.runner.stages import has_stages
+from benchlock.evaluator.runner.run_outcome import Failure
+from benchlock.evaluator.runner.run_stages import has_stages
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Model
 from benchlock.registry.manifests.metric_definitions import is_quality

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.artifacts.json_codec import prepare_decoder
+from benchlock.evaluator.records.comparison_types import ArmFinding, ArmReport, ComparisonReport
 from benchlock.evaluator.records.evidence_status import refuse_unverified
+from benchlock.evaluator.records.run_comparison import describe_offered, list_incomparabilities, question_differences
 from benchlock.evaluator.records.run_types import RecordedRuns, Run, RunId
 from benchlock.evaluator.records.runs_schema import drop_replays
 from benchlock.evaluator.records.timing_validity import QUIET_HOST, describe_unusable_times, explain_unusable_times
-from benchlock.evaluator.records.verdict_types import ArmFinding, ArmReport, ComparisonReport
-from benchlock.evaluator.records.verdicts import describe_offered, list_incomparabilities, question_differences
 from benchlock.evaluator.statistics.equivalence import (
     ROUND_DRIFT,
     describe_runs_to_decide,

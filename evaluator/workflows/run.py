@@ -41,10 +41,10 @@ from benchlock.evaluator.runner.host_platform import (
 from benchlock.evaluator.runner.job_folder import RunFolders, job_document, write_job
 from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests, verify_lock
 from benchlock.evaluator.runner.orphans import claim_folder
-from benchlock.evaluator.runner.outcome import Ending, Failure
 from benchlock.evaluator.runner.output_limits import choose_quota
 from benchlock.evaluator.runner.process_run import ProcessRun, birth, run_process
-from benchlock.evaluator.runner.stages import (
+from benchlock.evaluator.runner.run_outcome import Ending, Failure
+from benchlock.evaluator.runner.run_stages import (
     PREDICT,
     SCORE,
     UNLABEL,

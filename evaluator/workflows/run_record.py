@@ -15,10 +15,10 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError
 from benchlock.evaluator.records.run_types import SELF_REPORTED, Isolation, RunEnd, RunId, fit_end
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles
-from benchlock.evaluator.runner.outcome import FILES, RESULT, Failure, Result, failure_of, open_output, read_result
 from benchlock.evaluator.runner.process_run import NOT_ENFORCED
+from benchlock.evaluator.runner.run_outcome import FILES, RESULT, Failure, Result, failure_of, open_output, read_result
+from benchlock.evaluator.runner.run_stages import StageOutcome
 from benchlock.evaluator.runner.self_reported_times import find_overrun, list_self_reported
-from benchlock.evaluator.runner.stages import StageOutcome
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform
 from benchlock.registry.manifests import Model
 

@@ -13,11 +13,11 @@ from benchlock.registry.inspection.draft_content import DraftContent, Unavailabl
 from benchlock.registry.inspection.executable_code import GRAPH_FORMS, list_model_code_reasons
 from benchlock.registry.inspection.formats.foreign_files import describe_mismatch
 from benchlock.registry.inspection.formats.protobuf import MalformedError
-from benchlock.registry.inspection.image_files import Ask, check_finished, check_image
+from benchlock.registry.inspection.image_inspection import Ask, check_finished, check_image
 from benchlock.registry.inspection.model_files import check_model, is_graph
 from benchlock.registry.manifests import Dataset, Image, Manifest, Model
 from benchlock.registry.text.decoder import convert
-from benchlock.registry.text.document import Document
+from benchlock.registry.text.parsed_text import Document
 from benchlock.registry.text.problems import Problems
 
 OTHERS = ("various", "proprietary")

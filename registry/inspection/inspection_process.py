@@ -12,7 +12,7 @@ from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
 from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.file_inspection import inspect_manifest
-from benchlock.registry.inspection.image_files import Ask, check_finished
+from benchlock.registry.inspection.image_inspection import Ask, check_finished
 from benchlock.registry.manifests import Image, Manifest, files_of
 from benchlock.registry.manifests.manifest_content import plain
 from benchlock.registry.text.problems import Problems

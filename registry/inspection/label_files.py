@@ -12,8 +12,8 @@ from typing import BinaryIO
 import msgspec
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.file_trees import check_path
 from benchlock.artifacts.json_codec import prepare_decoder
-from benchlock.artifacts.trees import check_path
 from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.file_facts import Disagreement
 from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_buffer

@@ -9,7 +9,7 @@ from functools import partial
 from typing import BinaryIO, TypeVar
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.trees import check_collisions, check_path
+from benchlock.artifacts.file_trees import check_collisions, check_path
 from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.executable_code import GRAPH_FORMS, ZIPPED, list_model_code_reasons
 from benchlock.registry.inspection.formats import model_graphs

@@ -16,7 +16,7 @@ from benchlock.registry.manifests.manifest_types import ConstantInput, StateInpu
 from benchlock.registry.manifests.step_shapes import apply_steps
 from benchlock.registry.manifests.tensor_shapes import Sizes, Tensor, batch_axis, declare_tensor, format_sizes
 from benchlock.registry.names import find_close
-from benchlock.registry.text.document import Document, Place
+from benchlock.registry.text.parsed_text import Document, Place
 from benchlock.registry.text.problems import Problems
 
 _RESIZED = ("tflite",)

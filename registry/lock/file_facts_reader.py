@@ -10,10 +10,10 @@ import msgspec
 from benchlock.artifacts.blob_store import BlobNotFoundError, BlobReader, verify
 from benchlock.artifacts.digest import Descriptor, Digest, from_hex
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.file_trees import iterate_tree
 from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
 from benchlock.artifacts.size_limits import shorten
-from benchlock.artifacts.trees import iterate_tree
 from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.file_facts import (
     ComparedLabels,
@@ -23,8 +23,8 @@ from benchlock.registry.inspection.file_facts import (
     LabelComparison,
     ResampledField,
 )
+from benchlock.registry.inspection.formats.container_documents import ListedWheel, read_wheels
 from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_whole
-from benchlock.registry.inspection.formats.image_documents import ListedWheel, read_wheels
 from benchlock.registry.inspection.formats.parquet import read_footer
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.formats.tensor_files import read_arrays

@@ -14,8 +14,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from benchlock.artifacts.digest import Digest, digest_bytes, from_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.file_trees import check_path
 from benchlock.artifacts.json_codec import decode_untyped, encode_canonical, prepare_decoder
-from benchlock.artifacts.trees import check_path
 from benchlock.registry.names import Kind
 from benchlock.registry.text import toml
 

@@ -10,8 +10,8 @@ from benchlock.registry.manifests.manifest_checks import check
 from benchlock.registry.manifests.manifest_types import File, Manifest
 from benchlock.registry.manifests.steps import TensorStep
 from benchlock.registry.text.decoder import convert
-from benchlock.registry.text.document import Document
 from benchlock.registry.text.incomplete_objects import convert_known
+from benchlock.registry.text.parsed_text import Document
 from benchlock.registry.text.problems import Problems, UnknownValueError
 from benchlock.registry.text.yaml import Todo, list_todos, read_yaml
 

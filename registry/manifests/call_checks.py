@@ -19,7 +19,7 @@ from benchlock.registry.manifests.manifest_types import (
 )
 from benchlock.registry.manifests.steps import Frame
 from benchlock.registry.manifests.tensor_shapes import Sizes, batch_axis, declare_tensor, fixed_batch, format_sizes
-from benchlock.registry.text.document import Place
+from benchlock.registry.text.parsed_text import Place
 from benchlock.registry.text.problems import Problems
 
 _ANSWERS = ("class-scores", "class-index", "mask", "value")

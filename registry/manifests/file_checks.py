@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import UNSET, UnsetType
 
 from benchlock.artifacts.digest import from_hex
-from benchlock.artifacts.trees import check_collisions, check_path
+from benchlock.artifacts.file_trees import check_collisions, check_path
 from benchlock.registry.manifests.manifest_types import File
 from benchlock.registry.names import Kind
-from benchlock.registry.text.document import Place
+from benchlock.registry.text.parsed_text import Place
 from benchlock.registry.text.problems import Problems
 
 ROLES: dict[Kind, tuple[str, ...]] = {

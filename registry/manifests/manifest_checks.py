@@ -22,7 +22,7 @@ from benchlock.registry.manifests.model_checks import check_geometry, check_mode
 from benchlock.registry.manifests.step_shapes import check_rates
 from benchlock.registry.names import parse_name
 from benchlock.registry.text.decoder import describe_key
-from benchlock.registry.text.document import Document, Place
+from benchlock.registry.text.parsed_text import Document, Place
 from benchlock.registry.text.problems import Problems
 from benchlock.registry.versions.semantic_version import parse_version
 

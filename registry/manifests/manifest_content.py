@@ -14,7 +14,7 @@ from benchlock.registry.manifests.manifest_checks import check
 from benchlock.registry.manifests.manifest_types import Framework, Manifest, files_of
 from benchlock.registry.names import Reference, parse_name
 from benchlock.registry.text.decoder import convert
-from benchlock.registry.text.document import Document
+from benchlock.registry.text.parsed_text import Document
 from benchlock.registry.versions.semantic_version import parse_version
 
 _LAST: tuple[Manifest | None, bytes] = (None, b"")

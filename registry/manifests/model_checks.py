@@ -29,7 +29,7 @@ from benchlock.registry.manifests.steps import Frame, Pad, Python, Step, Tokeniz
 from benchlock.registry.manifests.tensor_shapes import Tensor, check_result, declare_tensor, fixed_batch, format_sizes
 from benchlock.registry.names import parse_name
 from benchlock.registry.text.decoder import describe_key
-from benchlock.registry.text.document import Place
+from benchlock.registry.text.parsed_text import Place
 from benchlock.registry.text.problems import Problems
 from benchlock.registry.versions.version_ranges import Constraint
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from benchlock.registry.manifests import steps as vocabulary
 from benchlock.registry.manifests.steps import Step
 from benchlock.registry.manifests.tensor_shapes import TEXT, Sizes, Tensor, format_sizes
-from benchlock.registry.text.document import Place
+from benchlock.registry.text.parsed_text import Place
 
 _SPECTROGRAM_AXES = 2
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from msgspec import UNSET
 
 from benchlock.registry.manifests.manifest_types import Input, Output
-from benchlock.registry.text.document import Place
+from benchlock.registry.text.parsed_text import Place
 
 Sizes = tuple[int | str | None, ...]
 TEXT = "text"

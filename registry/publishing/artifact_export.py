@@ -19,6 +19,7 @@ from msgspec import UNSET
 from benchlock.artifacts.blob_store import BlobStore, copy_blob, prefetch
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.file_trees import iterate_tree, read_tree
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.oci.oci_documents import (
     MANIFEST,
@@ -31,7 +32,6 @@ from benchlock.artifacts.oci.oci_documents import (
     encode,
     split_layers,
 )
-from benchlock.artifacts.trees import iterate_tree, read_tree
 from benchlock.artifacts.user_text import Progress
 from benchlock.registry.manifests import File, Manifest, Model, files_of, plain
 from benchlock.registry.manifests.manifest_content import content, reference_of

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from benchlock.artifacts.blob_store import BlobStore, check_digest
 from benchlock.artifacts.digest import Descriptor, from_hex
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.file_trees import TreeEntry, put_tree
 from benchlock.artifacts.sources import (
     DvcSource,
     FileSource,
@@ -22,9 +23,8 @@ from benchlock.artifacts.sources import (
     open_source,
     pin_revision,
 )
-from benchlock.artifacts.trees import TreeEntry, put_tree
 from benchlock.artifacts.user_text import Progress
-from benchlock.registry.inspection.image_files import Ask
+from benchlock.registry.inspection.image_inspection import Ask
 from benchlock.registry.manifests import File, Manifest, files_of
 from benchlock.registry.manifests.authored_manifests import examine, files_in
 from benchlock.registry.text.problems import Problems, UnknownValueError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from benchlock.artifacts.atomic_files import RemovedFiles
 from benchlock.artifacts.blob_store import BlobNotFoundError, BlobStore
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.trees import iterate_listing
+from benchlock.artifacts.file_trees import iterate_listing
 from benchlock.registry.catalogue.catalogue import Catalogue
 
 

@@ -11,7 +11,7 @@ from benchlock.artifacts.blob_store import BlobStore, verify
 from benchlock.artifacts.bundles.bundle_format import BundleError, BundlePart
 from benchlock.artifacts.digest import Descriptor, Digest, from_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
-from benchlock.artifacts.trees import LARGEST_LISTING, iterate_tree
+from benchlock.artifacts.file_trees import LARGEST_LISTING, iterate_tree
 from benchlock.registry.catalogue.catalogue_protocol import Provenance, PublishResult, VersionTakenError
 from benchlock.registry.catalogue.version_rows import insert_version, is_published
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, list_blob_references

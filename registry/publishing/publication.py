@@ -25,7 +25,7 @@ from benchlock.registry.manifests.manifest_content import reference_of, with_fil
 from benchlock.registry.names import Reference, parse_name
 from benchlock.registry.publishing.artifact_export import name_version
 from benchlock.registry.publishing.drafts import Draft, StoredFiles, store_draft_files
-from benchlock.registry.text.document import Document
+from benchlock.registry.text.parsed_text import Document
 from benchlock.registry.text.problems import EchoError, Problems
 from benchlock.registry.versions.semantic_version import parse_version
 

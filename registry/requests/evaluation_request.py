@@ -31,8 +31,8 @@ from benchlock.registry.requests.request_types import (
     RequestedLimits,
 )
 from benchlock.registry.text.decoder import convert
-from benchlock.registry.text.document import Document, Place
 from benchlock.registry.text.incomplete_objects import convert_known
+from benchlock.registry.text.parsed_text import Document, Place
 from benchlock.registry.text.problems import Problems
 from benchlock.registry.text.quantities import Amount, parse_bytes, parse_seconds
 from benchlock.registry.text.yaml import read_yaml

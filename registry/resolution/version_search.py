@@ -31,7 +31,7 @@ from itertools import chain
 from typing import Literal
 
 from benchlock.registry.names import Kind
-from benchlock.registry.resolution.availability import Availability, Preferences
+from benchlock.registry.resolution.admitted_versions import Availability, Preferences
 from benchlock.registry.resolution.pubgrub import Incompatibility, Solver, UnsolvableError
 from benchlock.registry.resolution.resolver_types import (
     EVERY,

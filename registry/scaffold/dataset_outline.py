@@ -13,7 +13,7 @@ import msgspec
 
 from benchlock.artifacts.atomic_files import open_regular
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.trees import walk_tree
+from benchlock.artifacts.file_trees import walk_tree
 from benchlock.registry.inspection.dataset_files import idx_sizes
 from benchlock.registry.inspection.formats.parquet import read_footer
 from benchlock.registry.inspection.formats.protobuf import MalformedError

@@ -9,7 +9,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from benchlock.artifacts.atomic_files import open_regular
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.inspection.formats.image_documents import read_wheels
+from benchlock.registry.inspection.formats.container_documents import read_wheels
 from benchlock.registry.names import Kind
 from benchlock.registry.scaffold.dataset_outline import dataset_lines
 from benchlock.registry.scaffold.model_outline import model_lines

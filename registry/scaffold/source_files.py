@@ -8,7 +8,7 @@ from typing import BinaryIO, TypeVar
 
 from benchlock.artifacts.atomic_files import open_regular
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.trees import check_path
+from benchlock.artifacts.file_trees import check_path
 from benchlock.registry.inspection.formats.foreign_files import OverBudgetError, describe_mismatch
 from benchlock.registry.inspection.formats.model_graphs import FILE
 from benchlock.registry.inspection.formats.protobuf import MalformedError

@@ -17,7 +17,7 @@ from msgspec import inspect
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.names import find_close
-from benchlock.registry.text.document import Document, Place
+from benchlock.registry.text.parsed_text import Document, Place
 from benchlock.registry.text.problems import MAX_PROBLEMS, Problems
 
 _SHOWN = 60

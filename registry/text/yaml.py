@@ -29,7 +29,7 @@ from ruamel.yaml.events import (
 )
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.text.document import Document, Mark, child_path
+from benchlock.registry.text.parsed_text import Document, Mark, child_path
 from benchlock.registry.text.problems import Problems
 
 GREATEST = 2**53 - 1

@@ -784,7 +784,7 @@ def test_a_rotated_token_keeps_its_machine_its_lease_and_its_jobs(bench: Bench) 
 
 
 def test_a_token_enrols_so_many_machines_and_no_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchlock.evaluator.queue.machines.MAX_OWNED", 2)
+    monkeypatch.setattr("benchlock.evaluator.queue.worker_machines.MAX_OWNED", 2)
     with use_actor(MINE):
         bench.enrol(1, 2, 1)
         with pytest.raises(RefusedError, match="2 machines already"):

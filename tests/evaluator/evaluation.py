@@ -14,9 +14,9 @@ import numpy as np
 from msgspec import UNSET
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
+from benchlock.artifacts.file_trees import put_tree
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.trees import put_tree
 from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
 from benchlock.registry.lock.lockfile import (
     Lock,

@@ -15,9 +15,9 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.run_examination import Examiner
 from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
 from benchlock.evaluator.harness_releases import RELEASES, check_version, find_version, is_released
+from benchlock.evaluator.records.run_comparison import Sides
 from benchlock.evaluator.records.run_document import encode_run, remove_marks_of_reading
 from benchlock.evaluator.records.run_types import SELF_REPORTED, Run, mark_calls
-from benchlock.evaluator.records.verdicts import Sides
 from benchlock.evaluator.runner.self_reported_times import mark_run
 from benchlock.evaluator.workflows.claim_verdicts import claims_of
 from benchlock.evaluator.workflows.compare import compare_runs

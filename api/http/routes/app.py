@@ -36,8 +36,8 @@ from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
 from benchlock.api.http.routes.run_routes import RunController
 from benchlock.api.http.routes.worker_routes import WorkerController
-from benchlock.api.http.service import CommitCache, GracefulShutdown, Service
 from benchlock.api.http.service_settings import VERSION, Settings
+from benchlock.api.http.service_state import CommitCache, GracefulShutdown, Service
 from benchlock.api.http.slow_clients import SendMemory
 from benchlock.api.http.thread_pools import FairThreadPool
 from benchlock.api.local.local_registry import LocalRegistry, now, open_reserve, open_uploads

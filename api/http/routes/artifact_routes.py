@@ -21,7 +21,7 @@ from benchlock.api.http.request_parsing import (
     fit_page,
 )
 from benchlock.api.http.responses import JSON, BytesResponse, respond_with_etag
-from benchlock.api.http.service import Document, Service
+from benchlock.api.http.service_state import Document, Service
 from benchlock.api.schemas.artifact_schemas import (
     Publication,
     PublishedVersion,

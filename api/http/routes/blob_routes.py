@@ -23,7 +23,7 @@ from benchlock.api.http.openapi import describe_body, describe_empty_body, descr
 from benchlock.api.http.request_authorization import READ, UPLOAD
 from benchlock.api.http.request_parsing import Injected, JsonRequest
 from benchlock.api.http.responses import CACHE_FOREVER, matches_etag, on_error
-from benchlock.api.http.service import Service
+from benchlock.api.http.service_state import Service
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError

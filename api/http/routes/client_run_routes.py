@@ -22,7 +22,7 @@ from benchlock.api.http.routes.run_routes import (
     check_run_end,
     check_run_start,
 )
-from benchlock.api.http.service import Service
+from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now
 from benchlock.api.schemas import run_schemas as wire
 from benchlock.api.service_log import log

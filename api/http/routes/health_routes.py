@@ -15,7 +15,7 @@ from benchlock.api.http.openapi import build_document, describe_body, describe_e
 from benchlock.api.http.request_authorization import PUBLIC, READ
 from benchlock.api.http.request_parsing import Injected, JsonRequest
 from benchlock.api.http.responses import BytesResponse, respond_with_etag
-from benchlock.api.http.service import Service
+from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.service_log import log
 from benchlock.artifacts.digest import digest_bytes, from_hex

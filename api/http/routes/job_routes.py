@@ -19,7 +19,7 @@ from benchlock.api.http.openapi import describe_body, describe_responses, encode
 from benchlock.api.http.request_authorization import READ, RUN
 from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
 from benchlock.api.http.routes.lock_routes import REQUEST
-from benchlock.api.http.service import Service
+from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor

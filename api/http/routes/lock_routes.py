@@ -13,7 +13,7 @@ from benchlock.api.http.openapi import describe_body, describe_empty_body, descr
 from benchlock.api.http.request_authorization import READ, RUN
 from benchlock.api.http.request_parsing import MAX_LOCK_VALUES, MAX_RECORD, Injected, JsonRequest
 from benchlock.api.http.responses import CACHE_AND_REVALIDATE, CACHE_FOREVER, JSON, BytesResponse, respond_with_etag
-from benchlock.api.http.service import Document, Service
+from benchlock.api.http.service_state import Document, Service
 from benchlock.api.schemas import lock_schemas as wire
 from benchlock.api.schemas.registry_protocol import ChoiceExplanation
 from benchlock.artifacts.errors import InvalidInputError

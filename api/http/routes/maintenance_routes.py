@@ -11,7 +11,7 @@ from benchlock.api.http.admission_control import WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, PUBLISH
 from benchlock.api.http.request_parsing import Injected
-from benchlock.api.http.service import Service
+from benchlock.api.http.service_state import Service
 from benchlock.api.schemas import maintenance_schemas as wire
 from benchlock.artifacts.digest import parse_digest
 from benchlock.artifacts.user_text import SILENT

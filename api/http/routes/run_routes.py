@@ -12,12 +12,13 @@ from benchlock.api.http.openapi import describe_body, describe_empty_body, descr
 from benchlock.api.http.request_authorization import ADMIN, READ
 from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
 from benchlock.api.http.responses import BytesResponse, respond_with_etag
-from benchlock.api.http.service import Service
+from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas import run_schemas as wire
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.size_limits import PAGE
+from benchlock.evaluator.records.comparison_types import ComparisonReport, Verdict
 from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_document import check_fit, check_recorded
 from benchlock.evaluator.records.run_types import (
@@ -30,7 +31,6 @@ from benchlock.evaluator.records.run_types import (
     fit_run,
     parse_run_id,
 )
-from benchlock.evaluator.records.verdict_types import ComparisonReport, Verdict
 
 AT_ONCE = 101
 """Number of runs that are read together."""

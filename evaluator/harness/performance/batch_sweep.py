@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.failures import Failure, classify_errors
 from ..core.job import Job
-from ..core.reports import Progress
+from ..core.phase_reports import Progress
 from ..core.scenarios import ROUNDS, BatchSweep
 from ..inference.mlperf_audits import check_answers
 from ..inference.pipeline import Prediction

@@ -10,7 +10,7 @@ import numpy as np
 from .. import STARTED_NS, predictors
 from ..core.failures import classify_errors
 from ..core.job import COLD_PHASES, Job
-from ..core.reports import Progress
+from ..core.phase_reports import Progress
 from ..core.scenarios import ColdStart
 from ..core.supervisor import run_phase
 from ..datasets import open_samples

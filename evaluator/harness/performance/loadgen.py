@@ -29,7 +29,7 @@ import mlperf_loadgen as lg
 
 from ..core.failures import Failure, classify_errors
 from ..core.job import Seeds
-from ..core.reports import Progress
+from ..core.phase_reports import Progress
 from ..core.scenarios import LoadGenScenario, MultiStream, Offline, Server, SingleStream
 from .call_meter import Meter
 from .loadgen_traces import Log, read_log

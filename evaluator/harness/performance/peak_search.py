@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.failures import Failure
 from ..core.job import Job
-from ..core.reports import Progress
+from ..core.phase_reports import Progress
 from ..core.scenarios import Server
 from ..core.supervisor import run_phase
 from ..inference.mlperf_audits import sum_audits

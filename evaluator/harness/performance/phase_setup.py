@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .. import predictors
 from ..core.failures import classify_errors
 from ..core.job import Job, Model
-from ..core.reports import Progress, Timings
+from ..core.phase_reports import Progress, Timings
 from ..datasets import Samples, open_samples
 from ..inference.model_session import Session, query
 from ..inference.pipeline import Pipeline, Prediction

@@ -12,7 +12,7 @@ from typing import Any
 from .. import predictors
 from ..core.failures import Failure
 from ..core.job import Job
-from ..core.reports import Progress, Timings
+from ..core.phase_reports import Progress, Timings
 from ..core.scenarios import accuracy_batch
 from ..datasets import Samples, open_samples
 from ..inference.finite_checks import FiniteCheck

@@ -13,7 +13,7 @@ from PIL import ExifTags, Image
 from .. import predictors
 from ..core.failures import Failure
 from ..core.job import GoldenTask, Job, Model, Step
-from ..core.reports import Progress, Timings
+from ..core.phase_reports import Progress, Timings
 from ..datasets import Samples, open_samples
 from ..datasets.samples import choose_spread
 from ..inference.finite_checks import FiniteCheck

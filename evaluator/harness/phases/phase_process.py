@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.failures import Failure, make_failure
 from ..core.job import Job
-from ..core.reports import write_json
+from ..core.phase_reports import write_json
 from ..core.scenarios import BatchSweep, ColdStart
 from ..core.supervisor import phase_report
 
@@ -50,9 +50,9 @@ def _report(phase: str, job: Job, folder: Path, output: Path, arguments: PhaseAr
 
         return accuracy.run(job, folder, output)
     if phase == "unlabel":
-        from . import unlabelling
+        from . import label_removal
 
-        return unlabelling.run(job, folder, output)
+        return label_removal.run(job, folder, output)
     if phase == "score":
         from . import scoring
 

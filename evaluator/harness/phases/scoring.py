@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..core.failures import Failure
 from ..core.job import GoldenTask, Job, Model
-from ..core.reports import Progress, Timings
+from ..core.phase_reports import Progress, Timings
 from ..datasets import Samples, open_samples
 from ..datasets.samples import choose_spread
 from ..inference.finite_checks import FiniteCheck
@@ -19,7 +19,7 @@ from ..predictors import Tensors
 from ..quality.classification import ClassificationTally
 from ..quality.tally import Tally, open_tally
 from ..steps.step_tensor import Geometry
-from .unlabelling import ORDER, read_order
+from .label_removal import ORDER, read_order
 
 MEASURES = "quality.safetensors"
 

@@ -26,7 +26,7 @@ from benchlock.registry.scaffold.mlmodelscope.model_metadata import (
 )
 from benchlock.registry.scaffold.mlmodelscope.model_outputs import read_outputs
 from benchlock.registry.scaffold.mlmodelscope.original_manifest import Network, OriginalMapping
-from benchlock.registry.text.document import Document, Place, child_path
+from benchlock.registry.text.parsed_text import Document, Place, child_path
 from benchlock.registry.text.problems import Finding, ImportNotes, format_original, printable
 from benchlock.registry.text.yaml import Lines, Oddity, entry_lines, read_yaml_tolerantly
 

@@ -9,7 +9,7 @@ from typing import Any
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.trees import check_path
+from benchlock.artifacts.file_trees import check_path
 from benchlock.registry.names import LONGEST, parse_name
 from benchlock.registry.scaffold.mlmodelscope.original_manifest import OriginalMapping
 from benchlock.registry.text.problems import Code, ImportNotes, format_original, printable

@@ -15,8 +15,8 @@ from benchlock.api.cli.compare_command import (
     print_comparison,
     warn_about_comparison,
 )
-from benchlock.api.cli.run_documents import claim_document, repetition_document, run_document
 from benchlock.api.cli.run_history_commands import runs
+from benchlock.api.cli.run_json import claim_document, repetition_document, run_document
 from benchlock.api.cli.run_tables import (
     format_interval,
     print_claims,

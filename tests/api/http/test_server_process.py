@@ -102,7 +102,7 @@ from benchlock.api.http.routes import app
 from benchlock.api.http.request_authorization import PUBLIC
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.server_process import serve
-from benchlock.api.http.service import Service
+from benchlock.api.http.service_state import Service
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import open_registry
 

@@ -12,9 +12,9 @@ import pytest
 from benchlock.artifacts.blob_store import verify
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.file_trees import TreeEntry, encode_listing
 from benchlock.artifacts.sources import DvcSource, SourceAccess, fetch_file, fetch_tree, open_source, pin_revision
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.trees import TreeEntry, encode_listing
 from tests.support.artifacts.repository import DvcRepository
 
 WEIGHTS = random.Random(8).randbytes(2_500_000)

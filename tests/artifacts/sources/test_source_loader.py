@@ -121,7 +121,7 @@ def test_files_of_dvc_repositories(source: str, repository: str, revision: str, 
 
 def test_libraries_are_loaded_by_remote_sources_alone() -> None:
     script = (
-        "import sys, benchlock.artifacts.sources.source_loader, benchlock.artifacts.trees\n"
+        "import sys, benchlock.artifacts.sources.source_loader, benchlock.artifacts.file_trees\n"
         "sys.exit(bool({'httpx', 'huggingface_hub', 'dvc', 'urllib.request'} & set(sys.modules)))"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

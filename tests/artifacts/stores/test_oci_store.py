@@ -15,12 +15,12 @@ from sqlalchemy import Engine
 from benchlock.artifacts.blob_store import BlobNotFoundError, prefetch, verify
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import IntegrityError, RefusedError, UnavailableError
+from benchlock.artifacts.file_trees import put_tree, verify_tree
 from benchlock.artifacts.oci.oci_client import RegistryClient
 from benchlock.artifacts.oci.oci_documents import MANIFEST, OciManifest, decode, encode
 from benchlock.artifacts.stores.cached_store import CachedRepository
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.oci_store import OWNER_TAG, OciStore
-from benchlock.artifacts.trees import put_tree, verify_tree
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.publishing.garbage_collection import collect_garbage
 from tests.support.servers.faulty_proxy import FaultyProxy, proxy_to

@@ -12,10 +12,10 @@ import pytest
 from benchlock.artifacts.blob_store import BlobNotFoundError, read
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.file_trees import put_tree, verify_tree
 from benchlock.artifacts.resumable_fetch import fetch
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.temporary_stores import open_dry_run
-from benchlock.artifacts.trees import put_tree, verify_tree
 
 REMOTE = b"from elsewhere"
 

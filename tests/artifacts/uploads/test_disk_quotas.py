@@ -9,7 +9,6 @@ import pytest
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.uploads import disk_quotas
-from benchlock.artifacts.uploads.blob_holds import BLOCK_BYTES, FolderHolds
 from benchlock.artifacts.uploads.disk_quotas import (
     DiskReserve,
     DiskSpace,
@@ -18,6 +17,7 @@ from benchlock.artifacts.uploads.disk_quotas import (
     UnreferencedQuota,
     default_reserve,
 )
+from benchlock.artifacts.uploads.gc_holds import BLOCK_BYTES, FolderHolds
 from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads
 
 ME, YOU = "token/me", "token/you"

@@ -17,7 +17,7 @@ from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
-from benchlock.artifacts.uploads.blob_holds import HOLD_SECONDS, FolderHolds
+from benchlock.artifacts.uploads.gc_holds import HOLD_SECONDS, FolderHolds
 from benchlock.artifacts.uploads.resumable_uploads import (
     TooManyUploadsError,
     UploadBusyError,

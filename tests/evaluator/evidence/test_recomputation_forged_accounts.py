@@ -11,7 +11,7 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.recomputation import Evidence, Subject, recompute
 from benchlock.evaluator.runner.lock_verification import read_manifests
-from benchlock.evaluator.runner.outcome import ReportedPeak
+from benchlock.evaluator.runner.run_outcome import ReportedPeak
 from benchlock.registry.manifests.manifest_content import content
 from tests.support.evaluator.evidence import IDX, make_run
 from tests.support.resolution.variants import variant

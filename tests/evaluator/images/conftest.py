@@ -14,7 +14,7 @@ import pytest
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
-from benchlock.evaluator.images.subprocesses import workspace
+from benchlock.evaluator.images.external_tools import workspace
 
 
 def write_wheel(

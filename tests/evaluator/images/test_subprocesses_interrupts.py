@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.evaluator.images.subprocesses import run_tool
+from benchlock.evaluator.images.external_tools import run_tool
 
 TOOL = """
 trap 'echo cleaned > cleaned; exit 1' TERM

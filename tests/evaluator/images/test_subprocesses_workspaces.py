@@ -4,11 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchlock.evaluator.images.subprocesses import workspace
+from benchlock.evaluator.images.external_tools import workspace
 
 HOLD = """
 import sys, time, pathlib
-from benchlock.evaluator.images.subprocesses import workspace
+from benchlock.evaluator.images.external_tools import workspace
 with workspace(pathlib.Path(sys.argv[1])) as folder:
     (folder / "half").write_text("half")
     print(folder, flush=True)

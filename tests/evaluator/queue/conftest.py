@@ -11,11 +11,11 @@ from sqlalchemy import Engine as Database
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import SILENT
-from benchlock.evaluator.queue.agent import Agent, WorkerEnvironment
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.queue_types import Job, JobId, MachineId, Queue
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import make_job_request
+from benchlock.evaluator.queue.worker_agent import Agent, WorkerEnvironment
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine

@@ -15,7 +15,7 @@ from benchlock.evaluator.queue.queue_types import (
     Tally,
     decide_next_state,
 )
-from benchlock.evaluator.runner.outcome import FailureClass
+from benchlock.evaluator.runner.run_outcome import FailureClass
 
 ENDS: list[LeaseEnd] = [
     *("done", "cancelled", "returned", "lost", "integrity", "invalid"),

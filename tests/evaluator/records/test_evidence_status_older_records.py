@@ -125,7 +125,7 @@ def test_figures_without_a_mark_are_marked_on_reading_where_the_harness_is_older
     assert run.end is not None
     assert SELF_REPORTED not in run.end.details
     monkeypatch.setattr("benchlock.evaluator.runner.self_reported_times.carries_code", lambda _: True)
-    for module in ("runner.self_reported_times", "runner.stages", "evidence.discrepancies"):
+    for module in ("runner.self_reported_times", "runner.run_stages", "evidence.discrepancies"):
         monkeypatch.setattr(f"benchlock.evaluator.{module}.has_stages", lambda _: has_stages)
     for _ in range(2):  # compared, and remembered
         examined = examiner.examine(run)

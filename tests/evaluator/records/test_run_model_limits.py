@@ -11,7 +11,7 @@ from benchlock.artifacts import size_limits
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import RunEnd, check_end, fit_end
-from benchlock.evaluator.runner.outcome import Failure
+from benchlock.evaluator.runner.run_outcome import Failure
 from benchlock.evaluator.workflows.run_record import make_interrupted_end
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.database.registry_schema import locks

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.runner.outcome import Failure, Package, Result, Surroundings, find_mismatch
+from benchlock.evaluator.runner.run_outcome import Failure, Package, Result, Surroundings, find_mismatch
 from benchlock.registry.lock.lockfile import LockedPlatform
 from benchlock.registry.manifests import Framework
 from tests.evaluator.evaluation import NOTHING

@@ -15,8 +15,8 @@ import pytest
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.runner.job_folder import HARNESS, RunFolders
-from benchlock.evaluator.runner.outcome import Ending
 from benchlock.evaluator.runner.process_run import MARK, ProcessRun, birth, end_abandoned, run_process
+from benchlock.evaluator.runner.run_outcome import Ending
 from benchlock.registry.lock.lockfile import LockedLimits
 
 CPUS = (min(os.sched_getaffinity(0)),)

@@ -9,16 +9,16 @@ import pytest
 from msgspec import structs
 
 from benchlock.api.cli.compare_command import comparison_document, print_comparison
-from benchlock.api.cli.run_documents import claim_document, run_document
+from benchlock.api.cli.run_json import claim_document, run_document
 from benchlock.api.cli.run_tables import print_outcome, print_runs
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.evidence_status import EvidenceStatus
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement
+from benchlock.evaluator.records.run_comparison import Sides, judge
 from benchlock.evaluator.records.run_document import decode_run, encode_run
 from benchlock.evaluator.records.run_types import CALLS, SELF_REPORTED, Isolation, Run
 from benchlock.evaluator.records.timing_validity import calls_document
-from benchlock.evaluator.records.verdicts import Sides, judge
 from benchlock.evaluator.runner.self_reported_times import check_probes, check_times, find_overrun, list_self_reported
 from benchlock.evaluator.statistics.metric_types import Calls, Interval, Metric
 from benchlock.evaluator.statistics.time_metrics import Performance, Phases, Samples

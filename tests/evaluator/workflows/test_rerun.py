@@ -16,9 +16,9 @@ from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.records.evidence_status import EvidenceStatus
+from benchlock.evaluator.records.run_comparison import Sides
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunEnd, RunId, new_run_id
-from benchlock.evaluator.records.verdicts import Sides
 from benchlock.evaluator.workflows import rerun
 from benchlock.evaluator.workflows.rerun import (
     PREDICTIONS,

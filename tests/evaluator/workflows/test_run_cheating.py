@@ -13,7 +13,7 @@ from benchlock.evaluator.records.run_types import Run, RunEnd
 from benchlock.evaluator.records.timing_validity import find_observed_times
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.container_init import MARK
-from benchlock.evaluator.runner.stages import GoldenTask
+from benchlock.evaluator.runner.run_stages import GoldenTask
 from tests.evaluator.evaluation import LIMITS, Evaluation
 from tests.evaluator.harness.conftest import CELLS, SAMPLES, WRONG
 from tests.evaluator.workflows.test_run import Bench, bench, layered  # noqa: F401 - fixtures

@@ -16,7 +16,7 @@ from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import Run
-from benchlock.evaluator.runner.outcome import FailureClass
+from benchlock.evaluator.runner.run_outcome import FailureClass
 from benchlock.registry.database.engine import open_engine
 from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedPlatform
 from tests.evaluator.evaluation import NOTHING, Evaluation

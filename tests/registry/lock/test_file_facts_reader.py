@@ -15,10 +15,10 @@ from pyarrow import parquet
 
 from benchlock.artifacts.digest import digest_bytes, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.file_trees import TreeEntry, encode_listing
 from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import LimitExceededError
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
-from benchlock.artifacts.trees import TreeEntry, encode_listing
 from benchlock.registry.inspection.file_facts import ComparedLabels, FileFacts, FileQuestions, ResampledField
 from benchlock.registry.lock import file_facts_reader
 from benchlock.registry.lock.file_facts_reader import SMALL, read_file_facts

@@ -12,7 +12,7 @@ from benchlock.registry.manifests.authored_manifests import find_certain_problem
 from benchlock.registry.manifests.manifest_checks import check
 from benchlock.registry.manifests.manifest_types import Manifest
 from benchlock.registry.text.decoder import convert
-from benchlock.registry.text.document import Document, Place
+from benchlock.registry.text.parsed_text import Document, Place
 from benchlock.registry.text.problems import Problems
 from benchlock.registry.text.yaml import read_yaml
 

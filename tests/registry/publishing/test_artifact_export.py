@@ -14,13 +14,13 @@ from sqlalchemy import Engine
 from benchlock.api.cli.artifacts_commands import read_draft
 from benchlock.api.local.local_registry import now
 from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.file_trees import put_tree
 from benchlock.artifacts.oci import oci_documents
 from benchlock.artifacts.oci.oci_client import RegistryClient
 from benchlock.artifacts.oci.oci_documents import OciDescriptor, OciIndex, OciManifest, decode
 from benchlock.artifacts.oci.oci_reference import Repository
 from benchlock.artifacts.stores.oci_store import OciStore
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
-from benchlock.artifacts.trees import put_tree
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
 from benchlock.registry.manifests import Manifest

@@ -15,7 +15,7 @@ from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import IntegrityError, UnavailableError
 from benchlock.artifacts.resumable_fetch import fetch
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.uploads.blob_holds import HOLD_SECONDS
+from benchlock.artifacts.uploads.gc_holds import HOLD_SECONDS
 from benchlock.artifacts.uploads.resumable_uploads import Uploads
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.publishing.garbage_collection import collect_garbage

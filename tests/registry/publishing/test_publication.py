@@ -17,10 +17,10 @@ import pytest
 from benchlock.artifacts.blob_store import verify
 from benchlock.artifacts.digest import Descriptor, digest_bytes, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.artifacts.file_trees import read_tree
 from benchlock.artifacts.sources import NetworkPolicy, SourceAccess
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
-from benchlock.artifacts.trees import read_tree
 from benchlock.artifacts.user_text import SILENT
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import VersionTakenError

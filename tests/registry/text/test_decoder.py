@@ -8,7 +8,7 @@ import pytest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.text.decoder import convert
-from benchlock.registry.text.document import Document
+from benchlock.registry.text.parsed_text import Document
 
 _LONG: Final = "x" * 1_000_000
 

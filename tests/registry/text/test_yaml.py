@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.text.document import Place
+from benchlock.registry.text.parsed_text import Place
 from benchlock.registry.text.yaml import DEEPEST, GREATEST, list_todos, read_yaml, read_yaml_tolerantly
 
 

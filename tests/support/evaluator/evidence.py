@@ -28,8 +28,8 @@ from benchlock.evaluator.records.run_document import decode_run, encode_run
 from benchlock.evaluator.records.run_types import Isolation, Run, RunId, RunStart, new_run_id
 from benchlock.evaluator.runner.job_folder import job_document
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles, read_manifests
-from benchlock.evaluator.runner.outcome import Ending
-from benchlock.evaluator.runner.stages import StageOutcome, harness_version
+from benchlock.evaluator.runner.run_outcome import Ending
+from benchlock.evaluator.runner.run_stages import StageOutcome, harness_version
 from benchlock.evaluator.workflows.run_record import Attempt, make_run_end
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from benchlock.evaluator.queue.job_leases import classify_lease_end
 from benchlock.evaluator.queue.lease_times import Times
-from benchlock.evaluator.queue.machines import MAX_FAULTS, MAX_FREE_PROBES
 from benchlock.evaluator.queue.matching import MachineFacts, list_lacks
 from benchlock.evaluator.queue.queue_types import (
     NEUTRAL,
@@ -21,6 +20,7 @@ from benchlock.evaluator.queue.queue_types import (
     Tally,
     decide_next_state,
 )
+from benchlock.evaluator.queue.worker_machines import MAX_FAULTS, MAX_FREE_PROBES
 from benchlock.evaluator.records.run_types import RunEnd, RunId
 
 

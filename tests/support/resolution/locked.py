@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchlock.artifacts.digest import Digest, from_hex
+from benchlock.artifacts.file_trees import parse_listing
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.trees import parse_listing
 from tests.support.api.commands import Commands
 
 SORTS = (

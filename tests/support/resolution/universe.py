@@ -7,7 +7,7 @@ from typing import Any
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.registry.names import Kind, parse_target
 from benchlock.registry.requests.hardware_requirements import Hardware
-from benchlock.registry.resolution.availability import Preferences
+from benchlock.registry.resolution.admitted_versions import Preferences
 from benchlock.registry.resolution.resolver_types import (
     COUNTED,
     Candidate,

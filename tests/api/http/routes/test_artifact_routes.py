@@ -6,7 +6,7 @@ from itertools import chain, repeat
 import msgspec
 import pytest
 
-from benchlock.api.http.service import CommitCache
+from benchlock.api.http.service_state import CommitCache
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.artifact_schemas import VersionDocument, VersionPage, decode_version_entry
 from benchlock.artifacts.digest import digest_bytes

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from benchlock.api.http.routes import job_routes
 from benchlock.api.http.routes.app import create_app
-from benchlock.api.http.service import Service
+from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.evaluator.queue.queue_types import Job, Queue, parse_job_id

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.routes.app import create_app
-from benchlock.api.http.service import Service
+from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.evaluator.queue.matching import JobRequirements
 from benchlock.evaluator.queue.queue_types import JobRequest, Lease, new_job_id

@@ -12,7 +12,7 @@ from benchlock.evaluator.harness.core.job_parser import parse_job, read_job
 from benchlock.evaluator.harness.core.scenarios import Accuracy, JobError, SingleStream
 from benchlock.registry.manifests import Output
 from benchlock.registry.manifests.tensor_shapes import batch_axis as axis_of_manifest
-from benchlock.registry.text.document import Document, Place
+from benchlock.registry.text.parsed_text import Document, Place
 
 
 def test_a_job_is_read_in_full(job: dict[str, Any], tmp_path: Path) -> None:

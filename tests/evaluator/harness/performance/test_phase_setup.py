@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from benchlock.evaluator.harness.core.job_parser import parse_job
-from benchlock.evaluator.harness.core.reports import Timings
+from benchlock.evaluator.harness.core.phase_reports import Timings
 from benchlock.evaluator.harness.datasets import open_samples
 from benchlock.evaluator.harness.inference.model_session import Session
 from benchlock.evaluator.harness.inference.pipeline import Pipeline

@@ -24,7 +24,7 @@ from benchlock.registry.manifests.steps import (
     TokenizerJson,
     Words,
 )
-from benchlock.registry.text.document import Place
+from benchlock.registry.text.parsed_text import Place
 from benchlock.registry.text.yaml import read_yaml
 from tests.support.evaluator.sounds import wav
 

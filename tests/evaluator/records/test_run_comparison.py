@@ -7,17 +7,17 @@ import pytest
 from msgspec import structs
 
 from benchlock.artifacts.digest import digest_bytes
+from benchlock.evaluator.records.comparison_types import Agreement, Verdict
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement
-from benchlock.evaluator.records.run_types import Outcome, Run, RunEnd
-from benchlock.evaluator.records.timing_validity import KEY, QUIET_HOST, calls_document
-from benchlock.evaluator.records.verdict_types import Agreement, Verdict
-from benchlock.evaluator.records.verdicts import (
+from benchlock.evaluator.records.run_comparison import (
     Sides,
     differing_processors,
     host_differences,
     judge,
     list_incomparabilities,
 )
+from benchlock.evaluator.records.run_types import Outcome, Run, RunEnd
+from benchlock.evaluator.records.timing_validity import KEY, QUIET_HOST, calls_document
 from benchlock.evaluator.statistics.metric_types import Calls, Metric
 from benchlock.registry.lock.lockfile import (
     Lock,

@@ -32,7 +32,7 @@ from benchlock.evaluator.runner.job_folder import (
     write_job,
 )
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles
-from benchlock.evaluator.runner.outcome import Ending, Failure, failure_of, open_output, read_result
+from benchlock.evaluator.runner.run_outcome import Ending, Failure, failure_of, open_output, read_result
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
 

@@ -22,7 +22,7 @@ from safetensors import safe_open
 
 from ..core.failures import Failure, classify_errors
 from ..core.job import Dataset, Job, Model, sample_path
-from ..core.reports import Timings, write_json
+from ..core.phase_reports import Timings, write_json
 from ..datasets import Samples, array_files, open_samples, table_files
 from ..datasets.samples import read_unpacked, resolve_inside
 from ..inference.predictions import save_tensors

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
-from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.trees import (
+from benchlock.artifacts.file_trees import (
     TreeEntry,
     check_collisions,
     check_path,
@@ -32,6 +31,7 @@ from benchlock.artifacts.trees import (
     verify_tree,
     walk_tree,
 )
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import Advance
 
 CASES = Path(__file__).parents[1] / "cases" / "trees"
@@ -409,8 +409,8 @@ def test_a_small_listing_costs_little_memory() -> None:
 
 def test_a_listing_of_any_size_is_not_read(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     blob = store.put(io.BytesIO(b"[" + b" " * 200 + b"]"))
-    monkeypatch.setattr("benchlock.artifacts.trees.LARGEST_LISTING", 100)
-    monkeypatch.setattr("benchlock.artifacts.trees.read", None)
+    monkeypatch.setattr("benchlock.artifacts.file_trees.LARGEST_LISTING", 100)
+    monkeypatch.setattr("benchlock.artifacts.file_trees.read", None)
     with pytest.raises(InvalidInputError, match="it has 202 bytes, more than 100"):
         read_tree(store, Descriptor(blob.digest, 0), name="tree/")
 

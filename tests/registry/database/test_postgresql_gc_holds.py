@@ -19,13 +19,13 @@ from benchlock.artifacts.blob_store import verify
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.uploads.blob_holds import BLOCK_BYTES
+from benchlock.artifacts.uploads.gc_holds import BLOCK_BYTES
 from benchlock.artifacts.uploads.resumable_uploads import Uploads
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Provenance, PublishResult
-from benchlock.registry.database.blob_protection import DatabaseHolds, DatabaseStoreLock
 from benchlock.registry.database.engine import open_server, write_transaction
 from benchlock.registry.database.postgresql import STORE_KEY
+from benchlock.registry.database.postgresql_gc_holds import DatabaseHolds, DatabaseStoreLock
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.publishing.garbage_collection import collect_garbage
 from benchlock.registry.publishing.publication import publish
@@ -36,7 +36,7 @@ from tests.support.servers.postgresql import PostgresServer
 HOLDS = """
 import sys, time
 from benchlock.registry.database.engine import open_server
-from benchlock.registry.database.blob_protection import DatabaseStoreLock
+from benchlock.registry.database.postgresql_gc_holds import DatabaseStoreLock
 lock = DatabaseStoreLock(lambda: open_server(sys.argv[1]))
 with lock.held(alone=sys.argv[2] == "alone"):
     print("held", flush=True)

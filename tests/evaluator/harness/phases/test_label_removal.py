@@ -14,7 +14,7 @@ from benchlock.evaluator.harness.core.job import Dataset, sample_path
 from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.datasets import open_samples
 from benchlock.evaluator.harness.inference.predictions import PREDICTIONS, restore_order, save_tensors
-from benchlock.evaluator.harness.phases.unlabelling import FILES, ORDER, UNLABELLED, read_order, run, shuffle
+from benchlock.evaluator.harness.phases.label_removal import FILES, ORDER, UNLABELLED, read_order, run, shuffle
 from benchlock.evaluator.harness.steps.step_tensor import Source
 from tests.evaluator.harness.conftest import write_job
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.harness.core.reports import write_json
-from benchlock.evaluator.runner.outcome import (
+from benchlock.evaluator.harness.core.phase_reports import write_json
+from benchlock.evaluator.runner.run_outcome import (
     RESULT,
     Ending,
     Failure,

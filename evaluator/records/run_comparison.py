@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import Struct
 
 from benchlock.artifacts.user_text import format_count
+from benchlock.evaluator.records.comparison_types import Conclusion, Verdict
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement
 from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.evaluator.records.timing_validity import QUIET_HOST, explain_unusable_times, validity_of
-from benchlock.evaluator.records.verdict_types import Conclusion, Verdict
 from benchlock.evaluator.statistics.equivalence import DRIFT, FEWEST, ratio, runs_to_decide
 from benchlock.evaluator.statistics.equivalence import judge as judge_ratio
 from benchlock.evaluator.statistics.metric_types import Finding, Metric, format_change, format_value

@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import insert
 from benchlock.artifacts.atomic_files import LOCK_TIMEOUT
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.uploads.blob_holds import BLOCK_BYTES, HOLD_SECONDS, make_owner_tag
+from benchlock.artifacts.uploads.gc_holds import BLOCK_BYTES, HOLD_SECONDS, make_owner_tag
 from benchlock.registry.database.engine import (
     database_location,
     read_transaction,

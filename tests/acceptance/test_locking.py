@@ -328,7 +328,7 @@ def test_why_is_told_in_a_few_lines(desk: Desk) -> None:
     [
         ("model/digts", "did you mean model/digits?"),
         ("framework/pytorch", "did you mean framework/onnxruntime?"),
-        ("model/digits@^1", "name model/digits"),
+        ("model/digits@^1", "use model/digits"),
         ("digits", "KIND/NAME"),
     ],
 )

@@ -139,7 +139,7 @@ def test_a_page_in_place_of_a_model_is_called_a_page(tmp_path: Path, name: str, 
     digits = shutil.copytree(DIGITS, tmp_path / "digits")
     (digits / "models" / file).write_bytes(b"<!DOCTYPE html><title>404</title>")
     error = Warm(tmp_path / "registry").error(2, "publish", digits / "models" / f"{name}.yaml")
-    assert error["message"] == f"{file} is no {form}: it is an HTML or XML page"
+    assert error["message"] == f"{file} is not a valid {form}: it is an HTML or XML page"
     assert "problems" not in error
 
 

@@ -43,7 +43,7 @@ def test_fraction_solves_its_defining_equations(successes: int, n: int) -> None:
 
 @pytest.mark.parametrize(("successes", "n"), [(1, 0), (0, 0), (5, 4), (-1, 4)])
 def test_what_is_no_fraction_is_refused(successes: int, n: int) -> None:
-    with pytest.raises(ValueError, match="no fraction"):
+    with pytest.raises(ValueError, match="not a fraction"):
         fraction(successes, n)
 
 
@@ -76,7 +76,7 @@ def test_one_sample_is_every_quantile_and_bounds_none() -> None:
 
 
 def test_no_samples_have_no_quantile() -> None:
-    with pytest.raises(ValueError, match="no samples"):
+    with pytest.raises(ValueError, match="zero samples"):
         quantile([], 0.5)
 
 

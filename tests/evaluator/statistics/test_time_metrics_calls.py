@@ -151,10 +151,10 @@ def test_without_the_counts_nothing_is_said() -> None:
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        ({"cpu_ns": np.ones(2, np.int64)}, "cpu_ns has another length"),
-        ({"cpu_ns": np.ones(3, np.float64)}, "cpu_ns is no series"),
-        ({"preempted": np.ones(4, np.uint8)}, "preempted has another length"),
-        ({"preempted": np.ones(3, np.float32)}, "preempted is no series"),
+        ({"cpu_ns": np.ones(2, np.int64)}, "cpu_ns and latency_ns differ in length"),
+        ({"cpu_ns": np.ones(3, np.float64)}, "cpu_ns is not a series"),
+        ({"preempted": np.ones(4, np.uint8)}, "preempted and latency_ns differ in length"),
+        ({"preempted": np.ones(3, np.float32)}, "preempted is not a series"),
     ],
 )
 def test_columns_that_contradict_each_other_are_refused(

@@ -477,8 +477,8 @@ DISHONEST: dict[str, tuple[Change, str]] = {
     "a lock that was edited": (edited_lock, "was changed after it was locked"),
     "a size of the lock": (relocked(lambda lock: lock["harness"].update(size=1)), "but the lock states 1"),
     "a size of a tree": (relocked(lambda lock: lock["dataset"]["files"][-1].update(size=1)), "1 are stated"),
-    "another name": (relocked(lambda lock: lock["model"].update(name="other")), "disagree"),
-    "files under each other's names": (relocked(swapped_files), "disagree"),
+    "another name": (relocked(lambda lock: lock["model"].update(name="other")), "contradicts the manifest"),
+    "files under each other's names": (relocked(swapped_files), "contradicts the manifest"),
     "another Python": (
         relocked(lambda lock: lock["image"]["platforms"][0].update(python="/../../../tmp/python")),
         "no such platform",
@@ -515,8 +515,8 @@ MALFORMED: dict[str, tuple[Change, str]] = {
     "a lock that is too large": (lambda files: with_root(files, 0, bytes(65 << 20)), "; the limit is"),
     "a blob that the lock does not name": (extra(0), "which nothing in it references"),
     "a blob that the run does not name": (extra(1), "which nothing in it references"),
-    "two locks": (two_locks, "does not bring one lock"),
-    "no lock": (no_lock, "does not bring one lock"),
+    "two locks": (two_locks, "must contain exactly one lock"),
+    "no lock": (no_lock, "must contain exactly one lock"),
     "a record that is no JSON": (lambda files: with_root(files, 1, b"record"), "no record of a run"),
     "a record that is not canonical": (
         lambda files: with_root(files, 1, root_of(files, 1) + b"\n"),
@@ -543,11 +543,11 @@ MALFORMED: dict[str, tuple[Change, str]] = {
         rerun(lambda run: run["end"]["blobs"].update({"../out": run["end"]["blobs"]["samples"]})),
         "no record of a run",
     ),
-    "an id that is none": (rerun(lambda run: run.update(id="run/../../etc")), "is no run"),
+    "an id that is none": (rerun(lambda run: run.update(id="run/../../etc")), "is no record of a run"),
     "an id of a later time": (rerun(lambda run: run.update(id="run/7" + "z" * 25)), "before the time of the id"),
     "a record of the future": (
         rerun(lambda run: (run.update(started_at=FUTURE), run["end"].update(ended_at=FUTURE))),
-        "the clock here says 2026-11-22T12:00:00.000000Z",
+        "the clock here is at 2026-11-22T12:00:00.000000Z",
     ),
     "a record that ends in the future": (
         rerun(lambda run: run["end"].update(ended_at=FUTURE)),
@@ -558,7 +558,7 @@ MALFORMED: dict[str, tuple[Change, str]] = {
         lambda files: with_root(
             files, 1, root_of(files, 1).replace(b'"errors":[]', b'"errors":' + b"[" * 5000 + b"]" * 5000)
         ),
-        "nested without end",
+        "nested too deeply",
     ),
 }
 

@@ -14,7 +14,8 @@ from benchlock.artifacts.user_text import Advance, ignore_progress
 
 Digest = NewType("Digest", str)
 DIGEST_PATTERN: Final = "^sha256:[0-9a-f]{64}$"
-DigestText = Annotated[Digest, Meta(pattern=DIGEST_PATTERN)]
+DigestText = Annotated[Digest, Meta(pattern=DIGEST_PATTERN, max_length=len("sha256:") + 64)]
+"""A digest in a document. The length refuses a newline at the end, which ``$`` admits in Python."""
 
 CHUNK = 1 << 20
 _MAX_WAITING = 4  # chunks that may wait for the hash thread: bounds the memory

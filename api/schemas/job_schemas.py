@@ -12,7 +12,6 @@ from benchlock.evaluator.records.run_types import Isolation, Moment, RunEnd, Run
 Boot = Annotated[str, Meta(min_length=1), size_limits.limit_text(size_limits.MACHINE)]
 Nonce = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
 Reason = Annotated[str, size_limits.limit_text(size_limits.REASON)]
-FenceNumber = Annotated[int, Meta(ge=1, lt=1 << 62)]
 Released = Literal["cancelled", "returned", "engine", "integrity", "invalid"]
 """Why an agent gives back a lease without a run. Only the queue decides that an agent is lost."""
 LONGEST_WAIT = 25.0

@@ -18,8 +18,8 @@ from benchlock.artifacts.errors import (
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE: Final = "urn:benchlock:problem:"
-NOTHING_SERVED: Final = "unknown path"
-"""The detail of the response for an unknown path, which another version may know."""
+NOTHING_SERVED: Final = "nothing is served under this path"
+"""The detail of the response for an unknown path. Clients of all versions compare it, so it must not change."""
 _STAND_IN: Final = "ToldError"
 _REASONS: Final = (UnknownNameError, InvalidInputError, RefusedError, IntegrityError, UnavailableError)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from benchlock.artifacts.digest import Digest, digest_bytes, from_hex
+from benchlock.artifacts.digest import Digest, DigestText, digest_bytes, from_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.file_trees import check_path
 from benchlock.artifacts.json_codec import decode_untyped, encode_canonical, prepare_decoder
@@ -37,7 +37,6 @@ _NAME_LOCKFILE = "choose a lockfile: `benchlock lock REQUEST` writes NAME.lock b
 _LOCK_AGAIN = "restore it, or delete it and create it again with `benchlock lock`"
 
 
-DigestText = Annotated[Digest, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
 HexText = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Whole = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]

@@ -3,6 +3,7 @@
 import io
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchlock.artifacts.digest import CHUNK, Descriptor, describe, digest_bytes, from_hex, parse_digest, to_hex
@@ -24,6 +25,8 @@ def test_digest_of_bytes() -> None:
 def test_what_is_no_digest(text: str) -> None:
     with pytest.raises(InvalidInputError, match="invalid digest"):
         parse_digest(text)
+    with pytest.raises(msgspec.ValidationError, match="digest"):
+        msgspec.convert({"digest": text, "size": 3}, Descriptor)
 
 
 @pytest.mark.parametrize("text", ["", ABC[1:], ABC.upper(), f"{ABC}\n", f"sha256:{ABC}"])

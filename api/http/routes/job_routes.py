@@ -20,7 +20,7 @@ from benchlock.api.http.request_authorization import READ, RUN
 from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
 from benchlock.api.http.routes.lock_routes import REQUEST
 from benchlock.api.http.service_state import Service
-from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.api.local.local_registry import now
 from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
@@ -138,7 +138,7 @@ class JobController(Controller):
 
         409 with `conflict` explains why no versions satisfy the request; `explanation` lists machines for the job.
         """
-        return await queues.service.ask.do(_submit_job, queues.registry, queues.queue, data)
+        return await queues.service.ask.do(_submit_job, queues.service.embedded, queues.queue, data)
 
     @delete(
         "/jobs/{job_id:str}",
@@ -241,27 +241,27 @@ async def stream_events(
         silent += POLL_SECONDS
 
 
-def _submit_job(registry: LocalRegistry, queue: Queue, data: wire.JobSubmission) -> Job:
+def _submit_job(registry: EmbeddedRegistry, queue: Queue, data: wire.JobSubmission) -> Job:
     job = None if data.job is UNSET else parse_job_id(data.job)
     lock = _load_lock(registry, queue, data, job)
     job_request = make_job_request(lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job)
     return queue.submit(job_request)
 
 
-def _load_lock(registry: LocalRegistry, queue: Queue, data: wire.JobSubmission, job: JobId | None) -> Lock:
+def _load_lock(registry: EmbeddedRegistry, queue: Queue, data: wire.JobSubmission, job: JobId | None) -> Lock:
     """Return the lock to run; for a request that was submitted before with the same job id, the lock made then."""
     if (data.lock is UNSET) == (data.request is UNSET):
         raise InvalidInputError("exactly one of lock and request is required", next_step="send one of the two")
     if data.lock is not UNSET:
-        return registry.read_lock(parse_digest(data.lock))
+        return registry.opened.read_lock(parse_digest(data.lock))
     assert data.request is not UNSET
     request = parse_request(data.request, "request")
     if job is not None:
         with suppress(UnknownNameError):
-            before = registry.read_lock(queue.job(job).lock)
+            before = registry.opened.read_lock(queue.job(job).lock)
             if before.request == request.document:
                 return before
-    return EmbeddedRegistry(registry, public_images=True).lock(request, {}).lock
+    return registry.lock(request, {}).lock
 
 
 def _id(text: str) -> JobId:

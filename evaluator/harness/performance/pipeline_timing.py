@@ -53,7 +53,8 @@ class PipelineUnits:
         self._overlapped = overlapped
         self._coming: Iterator[Unit] = iter(())
         self._stages = array("q")
-        self.workers = count_prefetch_threads(stage.pipeline, stage.job) if overlapped or size > 1 else 0
+        workers = count_prefetch_threads(stage.pipeline, stage.job) if overlapped or size > 1 else 0
+        self.workers = workers if overlapped else min(workers, stage.job.threads)
         self._pool = ThreadPoolExecutor(self.workers) if self.workers and not overlapped else None
         self.most = len(stage.samples)
         self.ask = self._answer if overlapped else self._prepare_and_answer

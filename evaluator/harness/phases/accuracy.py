@@ -1,6 +1,6 @@
 """The accuracy phase: predict every sample once, in the order of the index.
 
-Samples are prepared ahead in threads of their own, while the model predicts those before them.
+Other threads prepare samples ahead while the model predicts; the thread that predicts helps while it would wait.
 """
 
 from collections.abc import Iterator, Sequence

@@ -221,4 +221,4 @@ def test_a_returned_identifier_is_accepted_in_a_path(client: Client, method: str
 
 def test_an_identifier_of_another_kind_is_not_accepted_in_a_path(client: Client) -> None:
     answer = client.get("/v1/jobs/run/01kam1v3mz4w0q3d5g7h9j2k4m")
-    assert (answer.status_code, answer.json()["detail"]) == (404, "unknown path")
+    assert (answer.status_code, answer.json()["detail"]) == (404, "nothing is served under this path")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from benchlock.evaluator.harness.inference.pipeline import Prefetcher, count_prefetch_threads
+from benchlock.evaluator.harness.performance.pipeline_timing import PipelineUnits
 
 WAIT = 30
 
@@ -115,5 +116,9 @@ def test_the_caller_counts_as_a_thread_that_prepares_unless_it_waits_for_an_acce
     job: Any = SimpleNamespace(threads=cpus, device=device)
     pipeline: Any = SimpleNamespace(runs_code=False)
     assert count_prefetch_threads(pipeline, job) == threads
+    pipeline.batch_size = lambda size: size
+    stage: Any = SimpleNamespace(pipeline=pipeline, job=job, samples=())
+    assert PipelineUnits(stage, 4, overlapped=True).workers == threads
+    assert PipelineUnits(stage, 4, overlapped=False).workers == min(threads, cpus), "the caller only waits for them"
     pipeline.runs_code = True
     assert count_prefetch_threads(pipeline, job) == 0

@@ -171,7 +171,7 @@ def test_a_lock_alone_has_nothing_to_compare_with(tiny: Commands, lock: Path, fr
     tiny.done("bundle", "create", lock, "-o", tmp_path / "lock.tar")
     found = fresh.done("bundle", "import", tmp_path / "lock.tar")
     assert found["runs"] == []
-    assert "nothing to compare" in fresh.error(2, "rerun", found["lock"])["message"]
+    assert "no completed run of" in fresh.error(2, "rerun", found["lock"])["message"]
 
 
 def test_options_that_name_nothing(tiny: Commands, lock: Path, tmp_path: Path) -> None:

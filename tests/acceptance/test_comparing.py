@@ -118,14 +118,14 @@ def test_locks_are_compared_by_turns(registry: Commands, locks: tuple[Path, Path
     again = registry.done("compare", *(run for arm in found["arms"][::-1] for run in arm["runs"]))
     assert next(one for one in again["findings"] if one["metric"] == "latency_p50") == p50
     shown = text(registry, "compare", *(run for arm in found["arms"] for run in arm["runs"]))
-    assert "second 1.0.0 against first 1.0.0, in 3 rounds" in shown
+    assert "second 1.0.0 against first 1.0.0, 3 interleaved rounds" in shown
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--margin", "latency_p50=5%"), "for runs that are yet to be made"),
-        (("--interleave", "--margin", "latency_p50=5"), "no metric and a share below 1"),
+        (("--margin", "latency_p50=5%"), "need --interleave"),
+        (("--interleave", "--margin", "latency_p50=5"), "expected METRIC=SHARE with a share below 100%"),
         (("--interleave", "--margin", "miou=5%"), "not every lock measures miou"),
     ],
 )
@@ -146,4 +146,4 @@ def test_another_question_is_refused_before_anything_runs(
 
 def test_more_runs_must_be_allowed_than_a_first_look_needs(registry: Commands, locks: tuple[Path, Path]) -> None:
     assert "too few" in registry.error(2, "run", locks[0], "--repeat", "4", "--until", "latency_p50=2%")["message"]
-    assert "needs a most" in registry.error(2, "run", locks[0], "--until", "latency_p50=2%")["message"]
+    assert "--until needs --repeat" in registry.error(2, "run", locks[0], "--until", "latency_p50=2%")["message"]

@@ -57,7 +57,7 @@ def test_a_forged_figure_is_found_by_every_command(commands: Commands, run: RunI
         assert error["code"] == "damaged-database", words
         assert run in f"{error['message']} {error['where']}", words
     listed = commands.call("runs")
-    assert (listed.code, [one["run"] for one in listed.document["damaged"]]) == (4, [run])
+    assert (listed.code, [one["id"] for one in listed.document["damaged"]]) == (4, [run])
     assert (tmp_path / "backup" / "database.sqlite").read_bytes() == before
     answer = commands.call("verify", "--head", whole["head"])
     assert answer.code == 4

@@ -116,40 +116,40 @@ BOTH = pytest.mark.parametrize("isolation", ["container", "process"])
 @BOTH
 def test_a_graph_of_what_the_framework_does_not_know(registry: Commands, folder: Path, isolation: str) -> None:
     failure = failed(registry, locked(registry, folder, request("nonsense")), isolation)
-    assert failure["class"] == "load"
-    assert "digits.onnx" in failure["message"]
+    assert failure["failure_class"] == "load"
+    assert "digits.onnx" in failure["failure_message"]
 
 
 def test_tensors_that_the_graph_does_not_take(registry: Commands, folder: Path) -> None:
     failure = failed(registry, locked(registry, folder, request("misshapen")), "container")
-    assert failure["class"] == "predict"
-    assert "MatMul" in failure["message"]
+    assert failure["failure_class"] == "predict"
+    assert "MatMul" in failure["failure_message"]
 
 
 def test_a_picture_that_breaks_off(registry: Commands, folder: Path) -> None:
     failure = failed(registry, locked(registry, folder, request("well", "broken")), "container")
-    assert failure["class"] == "step"
-    assert "second.png" in failure["message"]
+    assert failure["failure_class"] == "step"
+    assert "second.png" in failure["failure_message"]
 
 
 @BOTH
 def test_more_time_than_the_limit(registry: Commands, folder: Path, isolation: str) -> None:
     failure = failed(registry, locked(registry, folder, request("well", time="3s", duration="10s")), isolation)
-    assert failure["class"] == "timeout"
-    assert "3 s" in failure["message"]
+    assert failure["failure_class"] == "timeout"
+    assert "3 s" in failure["failure_message"]
 
 
 def test_more_memory_than_the_limit(registry: Commands, folder: Path) -> None:
     """The harness and ONNX Runtime have room in the limit, and the tensor that the model's steps make has not."""
     failure = failed(registry, locked(registry, folder, request("huge", memory="256MiB")), "container")
-    assert failure["class"] == "out-of-memory"
-    assert "limit" in failure["message"]
+    assert failure["failure_class"] == "out-of-memory"
+    assert "limit" in failure["failure_message"]
 
 
 def test_more_queries_than_loadgen_can_keep(registry: Commands, folder: Path) -> None:
     failure = failed(registry, locked(registry, folder, request("well", duration="10h")), "container")
-    assert failure["class"] == "loadgen-invalid"
-    assert "lower min_duration (36000 s)" in failure["message"]
+    assert failure["failure_class"] == "loadgen-invalid"
+    assert "lower min_duration (36000 s)" in failure["failure_message"]
 
 
 def test_an_engine_that_is_lost_while_a_run_lasts(registry: Commands, folder: Path) -> None:

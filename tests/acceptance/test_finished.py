@@ -141,7 +141,7 @@ def test_one_of_another_architecture_is_refused_at_publish(
     commands: Commands, references: dict[str, str], tmp_path: Path
 ) -> None:
     error = commands.error(2, "publish", written(tmp_path / "x.yaml", manifest(references["bare"], arch=OTHER)))
-    assert f"is made for {ARCH}, not {OTHER}" in error["message"]
+    assert f"is built for {ARCH}, not {OTHER}" in error["message"]
     assert error["where"].startswith("platforms[0].arch")
 
 

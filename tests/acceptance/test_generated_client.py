@@ -137,7 +137,7 @@ def test_a_generated_client_walks_through_the_api(api: Api, registry: Commands) 
     lock = ask(api, digest, published.digest)
     first, second = measure(api, registry, lock)
     check_run(api, first)
-    verdict = api.call("runs.judge_run", body=api.body("VerdictAsked", {"run": second, "against": first})).parsed
+    verdict = api.call("runs.judge_run", body=api.body("VerdictRequest", {"run": second, "against": first})).parsed
     assert (verdict.verdict, verdict.predictions) == ("reproduced", "bit-equal")
 
 

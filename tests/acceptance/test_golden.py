@@ -132,7 +132,7 @@ def test_what_cannot_be_asked_is_told(registry: Commands, folder: Path, tmp_path
     listed = written(tmp_path / "listed.yaml", with_golden(model("plain")))
     assert registry.error(2, "golden", listed)["message"] == "the golden file ./golden.npz does not exist"
     assert "only models have" in registry.error(2, "golden", DIGITS / "dataset.yaml")["message"]
-    assert registry.error(2, "golden", plain, "--from", "digits", "--split", "tset")["next"].startswith("name one of")
+    assert registry.error(2, "golden", plain, "--from", "digits", "--split", "tset")["next"].startswith("choose one of")
     assert registry.error(1, "golden", plain, "--from", "digits", "--split", "test", "--index", "9999")["message"] == (
         "load: dataset: no sample 9999; it has 359"
     )

@@ -150,7 +150,7 @@ def test_a_figure_of_a_cpu_is_never_called_one_of_an_accelerator(registry: Comma
     assert (answer.code, answer.document["end"]["outcome"], answer.document["end"]["metrics"]) == (1, "failed", [])
     assert answer.document["end"]["failure_class"] == "load"
     assert (
-        "cuda12 was asked for, and this framework is built for CPUs alone" in answer.document["end"]["failure_message"]
+        "cuda12 was requested, but this framework is built only for CPUs" in answer.document["end"]["failure_message"]
     )
     shown = fast.done("show", answer.document["run"])
     assert shown["start"]["platform"]["device"] == "cuda12"

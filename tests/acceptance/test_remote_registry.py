@@ -186,7 +186,7 @@ HEALTH = b'{"status": "ok", "version": "9.9.9"}'
     [
         ({"/": status(200, b"<html>")}, 2, "is not a benchlock registry: it answers 404"),
         ({"/v1/artifacts": status(200, b"<html>")}, 2, "is not a benchlock registry"),
-        ({"/v1/health": status(200, HEALTH)}, 5, "is benchlock 9.9.9, and this is"),
+        ({"/v1/health": status(200, HEALTH)}, 5, "is benchlock 9.9.9, which is not compatible"),
         (
             {"/v1/artifacts": status(200, b'{"versions": 1}'), "/v1/health": status(200, HEALTH)},
             5,

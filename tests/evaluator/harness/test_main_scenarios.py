@@ -236,7 +236,7 @@ def test_too_few_queries_for_a_verdict_end_the_search(run: Run, job: dict[str, A
     settings = {"min_queries": 100, "min_duration": 0, "target_qps": 1000, "target_latency": 5}
     failure = run(asked(job, "server", ["peak_qps"], **settings)).result["failure"]
     assert (failure["class"], failure["phase"]) == ("loadgen-invalid", "peak")
-    assert "raise min_queries (459 is the least)" in failure["message"]
+    assert "increase min_queries (at least 459)" in failure["message"]
 
 
 @pytest.mark.parametrize("how", ["cache", "last"])

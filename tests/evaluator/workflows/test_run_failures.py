@@ -126,13 +126,13 @@ FAILURES: dict[FailureClass, tuple[Callable[[Author], Lock], str, str]] = {
         "Fatal Python error: Segmentation fault",
     ),
     "load": (unreadable, "not a graph: bad magic", ""),
-    "step": (misshapen, "the manifest says float32 [1, 8, 12]", ""),
+    "step": (misshapen, "the manifest states float32 [1, 8, 12]", ""),
     "predict": (
         lambda author: breaking(author, 3, "error").lock(metrics=("top1",)),
         "RuntimeError: node Conv_3: no kernel for it",
         "last words before error",
     ),
-    "golden": (divided, "found is expected times 0.00392157: look at scale", ""),
+    "golden": (divided, "found is expected times 0.00392157: check scale", ""),
     "loadgen-invalid": (hasty, "Ran out of generated queries", "last words before haste"),
 }
 

@@ -90,4 +90,4 @@ def test_doctor_says_what_is_not_checked(postgresql: PostgresServer, tmp_path: P
         commands.done("db", "create")
         integrity = commands.done("doctor")["integrity"]
     assert integrity.startswith("no errors in pages and indexes; page checksums are off: ")
-    assert f"; {NOT_INSTALLED}; records and blobs are not checked here" in integrity
+    assert f"; {NOT_INSTALLED}; records and blobs not checked (run `benchlock verify`)" in integrity

@@ -128,7 +128,7 @@ def test_what_cannot_be_asked_is_told(registry: Commands, folder: Path, tmp_path
     plain = written(tmp_path / "plain.yaml", model("plain"))
     error = registry.error(2, "golden", plain)
     assert (error["message"], "--from DATASET" in error["next"]) == (f"{plain} lists no golden file", True)
-    assert "published are digits" in error["next"]
+    assert "(published: digits" in error["next"]
     listed = written(tmp_path / "listed.yaml", with_golden(model("plain")))
     assert registry.error(2, "golden", listed)["message"] == "the golden file ./golden.npz does not exist"
     assert "only models have" in registry.error(2, "golden", DIGITS / "dataset.yaml")["message"]

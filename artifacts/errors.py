@@ -1,6 +1,6 @@
 """The base classes of all errors: what went wrong, where, and the next step.
 
-A class is a reason that a caller can act on. The command line and the HTTP service map the five reasons below to their
+A class is a reason that a caller can act on. The command line and the HTTP service map the six reasons below to their
 own codes; higher packages add subclasses that carry data.
 """
 

@@ -109,7 +109,7 @@ def import_(invocation: Invocation, file: Path) -> None:
         output.print_json(_import_document(report))
         return
     runs = [entry.run for entry in report.runs]
-    output.echo(f"{'imported' if report.changed else 'already there:'} {report.lock}")
+    output.echo(f"{'imported' if report.changed else 'already imported:'} {report.lock}")
     output.print_fields(
         {
             "artifacts": ", ".join(map(_reference, report.artifacts)) or "none",

@@ -1,1 +1,1 @@
-"""Simulations that show how often intervals hold the truth and how often decisions are wrong."""
+"""Simulations that show how often intervals contain the true value and how often decisions are wrong."""

@@ -1,4 +1,4 @@
-"""How often intervals of quality hold the truth, and how often pairwise tests are wrong and find a difference."""
+"""How often intervals of quality contain the true value, and how often paired tests err or find a difference."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -147,7 +147,7 @@ DECISIONS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Of simulated sets: the shares with an interval, and of these those that hold the truth; the mean width."""
+    """Of simulated sets: the share with an interval, of these the share with the true value inside; the mean width."""
 
     given: float
     held: float
@@ -272,10 +272,10 @@ def share_different(metric: str, samples: int, change: float, times: int) -> flo
 def tables() -> Iterator[str]:
     """Yield the tables of this module."""
     sizes = tuple(f"{size} samples" for size in SIZES)
-    yield "`miou`: how often the interval holds the truth (its mean width):"
+    yield "`miou`: how often the interval contains the true value (its mean width):"
     header = ("masks", *sizes, "version 1, 30 samples")
     yield markdown(header, (_coverage_row(one, coverage_of_masks, 30) for one in MASKS))
-    yield "`top1` of decisions that are kept apart: how often the interval holds the truth (its mean width):"
+    yield "`top1` of decisions that are kept apart: how often the interval contains the true value (its mean width):"
     header = ("decisions", *sizes, "version 1, 20 samples")
     yield markdown(header, (_coverage_row(one, coverage_of_decisions, 20) for one in DECISIONS))
     yield "`top1` of two models on the same samples, called different:"

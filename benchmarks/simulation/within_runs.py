@@ -13,11 +13,11 @@ from benchmarks.simulation.tables import markdown, percent
 HEADER = (
     "calls",
     "n",
-    "taken for independent",
+    "treated as independent",
     "interval given",
-    "holds the truth",
+    "contains the true value",
     "both ends given",
-    "hold the truth",
+    "contain the true value",
 )
 CORRELATIONS = (0.0, 0.5, 0.9, 0.95, 0.99)
 LOADS = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -32,11 +32,11 @@ class Coverage:
     """Of simulated runs of one process, all as long.
 
     Attributes:
-        naive: The share whose interval for independent calls holds the truth.
+        naive: The share whose interval for independent calls contains the true value.
         given: The share with an interval, of one end at least.
-        held: Of these the share that hold the truth; an end that is not given excludes nothing.
+        held: Of these the share that contain the true value; an end that is not given excludes nothing.
         whole: The share with both ends.
-        held_whole: Of these the share that hold the truth.
+        held_whole: Of these the share that contain the true value.
     """
 
     naive: float

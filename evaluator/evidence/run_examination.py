@@ -24,6 +24,7 @@ from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.evidence_status import (
     FAILURE_FIELDS,
     FOLDER,
+    OUTCOME_FIELD,
     PEAK_FIELDS,
     PEAK_LOGS,
     REPORTED_FIELDS,
@@ -336,7 +337,7 @@ def reported_fields(run: Run) -> tuple[str, ...]:
     """Return the fields of an ended run that nothing can recompute."""
     assert run.end is not None
     if run.end.outcome in ("abandoned", "cancelled"):
-        return (*REPORTED_FIELDS, "outcome")
+        return (*REPORTED_FIELDS, OUTCOME_FIELD)
     if run.end.outcome == "failed":
         return (*REPORTED_FIELDS, *FAILURE_FIELDS)
     has_peak = any(metric.name == PEAK for metric in run.end.metrics)

@@ -212,11 +212,11 @@ def _explain_waiting(
     if ready:
         free = [match for match in ready if by_id[match.machine].job is None]
         wait = (
-            f"is tried again in {job.due:.0f} s{_reason(job)}"
+            f"delayed, next try in {job.due:.0f} s{_reason(job)}"
             if job.due
-            else f"waits, {_count_count_jobs_ahead(ahead)} before it"
+            else f"queued, {_describe_jobs_ahead(ahead)}"
         )
-        return f"it {wait}; {len(ready)} of {len(by_id)} machines may take it, {len(free)} of them free"
+        return f"{wait}; {len(ready)} of {len(by_id)} machines can run it, {len(free)} of them idle"
     if not matches:
         return "no machine can take it: none is known; start `benchlock worker` on one"
     fitting = [match for match in matches if not match.lacks]
@@ -236,7 +236,6 @@ def _reason(job: Job) -> str:
     return f" ({job.reason})" if job.reason else ""
 
 
-def _count_count_jobs_ahead(ahead: int) -> str:
-    if ahead >= COUNTED_AHEAD:
-        return f"{COUNTED_AHEAD} jobs or more like it"
-    return "no job like it" if not ahead else f"{ahead} job{'s' * (ahead > 1)} like it"
+def _describe_jobs_ahead(ahead: int) -> str:
+    number = f"{COUNTED_AHEAD} or more" if ahead >= COUNTED_AHEAD else str(ahead or "no")
+    return f"{number} similar job{'s' * (ahead != 1)} ahead"

@@ -43,7 +43,7 @@ from benchlock.registry.lock.lockfile import Lock
 
 _POLL: Final = 1.0
 """Seconds between two requests for work."""
-_ABLE: Final = "{} takes jobs; SIGTERM ends it, and gives its job back"
+_ABLE: Final = "{} accepts jobs; SIGTERM stops it and returns its job to the queue"
 _UNABLE: Final = (
     "warning: {} can take no job: no container engine answers, and it runs no processes. It goes on looking: start "
     "Docker, or start the worker again with DOCKER_HOST set, or with --processes if you trust who submits"

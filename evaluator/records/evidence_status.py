@@ -16,42 +16,46 @@ FOLDER: Final = "evidence"
 SCRATCH: Final = f"{FOLDER}/labels"
 
 REPORTED_FIELDS = (
-    "attempt",
-    "details.accelerators",
-    "details.accuracy",
-    "details.audits",
-    "details.cpus",
-    "details.golden",
-    "details.harness",
-    "details.loadgen.trace_cost",
-    "details.part_of",
-    "details.performance.batch",
-    "details.performance.cpu_scope",
-    "details.performance.loaded_samples",
-    "details.performance.overhead",
-    "details.performance.timed",
-    "details.pipeline.batch",
-    "details.pipeline.cpu_scope",
-    "details.pipeline.preparing_threads",
-    "details.pipeline.timed",
-    "details.python",
-    "details.threads",
-    "details.verified",
-    "ended_at",
-    "host",
-    "packages",
-    "process",
-    "run",
-    "started_at",
-    "timings",
+    "end.details.accelerators",
+    "end.details.accuracy",
+    "end.details.audits",
+    "end.details.cpus",
+    "end.details.golden",
+    "end.details.harness",
+    "end.details.loadgen.trace_cost",
+    "end.details.part_of",
+    "end.details.performance.batch",
+    "end.details.performance.cpu_scope",
+    "end.details.performance.loaded_samples",
+    "end.details.performance.overhead",
+    "end.details.performance.timed",
+    "end.details.pipeline.batch",
+    "end.details.pipeline.cpu_scope",
+    "end.details.pipeline.preparing_threads",
+    "end.details.pipeline.timed",
+    "end.details.python",
+    "end.details.threads",
+    "end.details.verified",
+    "end.ended_at",
+    "end.packages",
+    "end.timings",
+    "start.attempt",
+    "start.host",
+    "start.id",
+    "start.process",
+    "start.started_at",
 )
-"""The fields of a record that nothing can recompute: facts of the host and of the process, and times of day.
+"""The fields of a run that nothing can recompute: facts of the host and of the process, and times of day.
+
+They are paths in the run's JSON document. A metric has its name as the last word.
 
 The fields that the harness reports (packages, its timings, the audits) are still compared with its ``result.json``.
 """
-PEAK_FIELDS = ("details.peak", "metrics.peak_qps")
+PEAK_FIELDS = ("end.details.peak", "end.metrics.peak_qps")
 """Further reported fields of a run whose harness left no logs of the probes of its peak search."""
-FAILURE_FIELDS = ("details.exit_code", "failure.class", "failure.message", "outcome")
+OUTCOME_FIELD = "end.outcome"
+"""The further reported field of a cancelled or abandoned run."""
+FAILURE_FIELDS = ("end.details.exit_code", "end.failure_class", "end.failure_message", OUTCOME_FIELD)
 """Further reported fields of a failed run: only the host knows that the engine, a limit or the kernel ended it."""
 
 HOST_FAILURES = ("timeout", "out-of-memory", "engine", "output")

@@ -58,7 +58,7 @@ def test_a_run_that_agrees_is_shown_with_what_is_reported(commands: Warm, origin
     assert "reported, not recomputed" in shown.stdout
     (listed,) = commands.done("runs")["runs"]
     assert listed["evidence"]["state"] == "verified"
-    assert {"host", "timings", "packages"} <= set(listed["evidence"]["reported"])
+    assert {"start.host", "end.timings", "end.packages"} <= set(listed["evidence"]["reported"])
     verified = commands.done("verify", original.run.id)
     assert (verified["runs"], verified["contradictions"]) == (1, [])
 

@@ -1,4 +1,4 @@
-"""The Litestar application: all routers under ``/v1``, guards, error handlers and background tasks."""
+"""The Litestar application: all controllers under ``/v1``, the request check, error handlers and background tasks."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

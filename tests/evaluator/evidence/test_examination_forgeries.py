@@ -46,30 +46,30 @@ from tests.support.evaluator.releases import release
 from tests.support.resolution.variants import variant
 
 REPORTED = {
-    "attempt",
-    "details.cpus.0",
-    "details.verified.bytes",
-    "details.verified.files",
-    "ended_at",
-    "host.accelerator",
-    "host.cores",
-    "host.cpu_flags.0",
-    "host.cpu_flags.1",
-    "host.cpu_model",
-    "host.driver",
-    "host.engine",
-    "host.governor",
-    "host.kernel",
-    "host.memory",
-    "process.born",
-    "process.pid",
-    "run",
-    "started_at",
-    "timings.job",
-    "timings.run",
-    "timings.start",
-    "timings.verification",
-    "timings.watching_cpu",
+    "end.details.cpus.0",
+    "end.details.verified.bytes",
+    "end.details.verified.files",
+    "end.ended_at",
+    "end.timings.job",
+    "end.timings.run",
+    "end.timings.start",
+    "end.timings.verification",
+    "end.timings.watching_cpu",
+    "start.attempt",
+    "start.host.accelerator",
+    "start.host.cores",
+    "start.host.cpu_flags.0",
+    "start.host.cpu_flags.1",
+    "start.host.cpu_model",
+    "start.host.driver",
+    "start.host.engine",
+    "start.host.governor",
+    "start.host.kernel",
+    "start.host.memory",
+    "start.id",
+    "start.process.born",
+    "start.process.pid",
+    "start.started_at",
 }
 """The leaves of the record below that nothing tells but the record itself."""
 
@@ -255,7 +255,7 @@ def test_a_failed_run_says_what_its_evidence_says(document: Document, examiner: 
         document["end"]["failure_class"] = kind
         status = examiner.compare(run_from(document))
         assert (status.state, status.reasons) == ("verified", ())
-        assert {"outcome", "failure.class", "failure.message"} <= set(status.reported)
+        assert {"end.outcome", "end.failure_class", "end.failure_message"} <= set(status.reported)
     document["end"]["metrics"] = metrics
     status = examiner.compare(run_from(document))
     assert status.state == "contradicted"

@@ -375,7 +375,7 @@ def test_a_lease_that_cannot_be_used_nor_given_back_yet_is_given_again_and_costs
     ]
 
 
-@pytest.mark.parametrize(("processes", "says"), [(True, "m1 takes jobs; "), (False, "warning: m1 can take no job: ")])
+@pytest.mark.parametrize(("processes", "says"), [(True, "m1 accepts jobs; "), (False, "warning: m1 can take no job: ")])
 def test_an_agent_says_whether_it_can_take_any_job(site: Site, processes: bool, says: str) -> None:
     agent = site.agent()
     agent.processes = processes

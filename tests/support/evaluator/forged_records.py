@@ -42,13 +42,11 @@ def forge(document: Document, path: Path) -> Document:
 
 
 def name_of(path: Path, document: Document) -> str:
-    """Return the name under which the product speaks of a leaf: ``metrics.top1.value``, ``details.cpus``."""
-    words = [str(part) for part in path if part != "end"]
-    if words[0] == "metrics":
-        words[1] = document["end"]["metrics"][int(words[1])]["name"]
-    return {"id": "run", "failure_class": "failure.class", "failure_message": "failure.message"}.get(
-        words[0], ".".join(words)
-    )
+    """Return the path of a leaf in the JSON of a run: ``start.id``, ``end.metrics.top1.value``."""
+    words = [str(part) for part in path]
+    if words[:2] == ["end", "metrics"]:
+        words[2] = document["end"]["metrics"][int(words[2])]["name"]
+    return ".".join(words if words[0] == "end" else ["start", *words])
 
 
 def is_reported(name: str, reported: tuple[str, ...]) -> bool:

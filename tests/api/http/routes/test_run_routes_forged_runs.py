@@ -156,7 +156,7 @@ def test_a_start_that_does_not_fit_is_refused_at_the_latest_with_its_end(
 def test_a_verified_run_says_so_and_what_is_reported(client: Client, run: Run, document: Document) -> None:
     told = by_client(client, run)(end_of(document)).json()["evidence"]
     assert (told["state"], told["reasons"]) == ("verified", [])
-    assert {"host", "timings", "packages", "ended_at"} <= set(told["reported"])
+    assert {"start.host", "end.timings", "end.packages", "end.ended_at"} <= set(told["reported"])
 
 
 def end_of(document: Document) -> dict[str, Any]:

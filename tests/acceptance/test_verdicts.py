@@ -138,7 +138,7 @@ def test_two_runs_that_fail_alike_are_reproduced(registry: Commands, failed: tup
     assert (found["outcome"], found["predictions"]) == ("failed", None)
     assert [one for one in found["reasons"] if " ended as failed (predict: " in one] == found["reasons"]
     assert len(found["reasons"]) == 2
-    assert registry.error(2, "rerun", lock)["message"].startswith("no run of ")  # none is done
+    assert registry.error(2, "rerun", lock)["message"].startswith("no completed run of ")  # none is done
     code, out, _ = told(registry, "rerun", original)
     assert code == 0
     assert f"reproduced, compared with {original}" in out.splitlines()

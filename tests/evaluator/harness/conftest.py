@@ -8,12 +8,13 @@ import time
 import zipfile
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from PIL import Image
 
 from benchlock.evaluator.harness_archive import build_harness

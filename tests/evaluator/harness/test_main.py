@@ -276,7 +276,7 @@ def test_an_answer_that_cannot_be_judged_names_its_sample(run: Run, job: dict[st
     job["model"]["outputs"][0] |= {"type": "value", "steps": []}
     failure = run(job | {"task": "regression", "metrics": ["mae"]}).result["failure"]
     assert failure["class"] == "predict"
-    said = "sample 0 (pictures/0.png): output scores: 6 values per sample, but label has 1"
+    said = "sample 0 (pictures/0.png): output scores: 6 values per sample, but the label has 1"
     assert failure["message"] == said
 
 

@@ -165,7 +165,7 @@ def test_an_interpreter_that_is_not_there_is_a_failure_of_the_engines_class(benc
     old = LockedPlatform(
         os="linux", arch="amd64", device="cpu", python="3.2", wheels_lock=made.platform.wheels_lock, wheels=()
     )
-    with pytest.raises(UnavailableError, match=r"Python 3\.2, which runs"):
+    with pytest.raises(UnavailableError, match=r"needs Python 3\.2 to run"):
         bench.runner(None).run(bench.stored(made.lock(metrics=("top1",), platforms=(old,))))
     kind, said = failure(bench.records.list(limit=1)[0])
     assert (kind, "Python 3.2" in said, bench.leftovers()) == ("engine", True, [])

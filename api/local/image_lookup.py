@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.net.network_policy import NetworkPolicy
 from benchlock.artifacts.net.urls import split_url
 from benchlock.artifacts.oci.oci_client import Credentials, RegistryClient
 from benchlock.artifacts.oci.oci_reference import Repository
 
 if TYPE_CHECKING:
     from benchlock.artifacts.blob_store import BlobStore
-    from benchlock.artifacts.net.network_policy import NetworkPolicy
-    from benchlock.artifacts.oci.oci_client import RegistryClient
-    from benchlock.artifacts.oci.oci_reference import Repository
 
 
 class _DockerLogin(msgspec.Struct, frozen=True):
@@ -60,14 +58,12 @@ def credentials_for(repository: Repository) -> Credentials | None:
     return Credentials(username, password)
 
 
-def read_network_policy() -> "NetworkPolicy":
+def read_network_policy() -> NetworkPolicy:
     """Return the network policy of the environment.
 
     BENCHLOCK_REDIRECT_HOSTS lists the hosts to which redirects may lead whatever their addresses. HTTPS_PROXY,
     NO_PROXY and the like have their usual meaning.
     """
-    from benchlock.artifacts.net.network_policy import NetworkPolicy  # noqa: PLC0415
-
     hosts = os.environ.get("BENCHLOCK_REDIRECT_HOSTS", "").replace(",", " ").lower().split()
     return NetworkPolicy(
         redirect_hosts=frozenset(hosts), host_advice="add the host to BENCHLOCK_REDIRECT_HOSTS, if you know it"
@@ -77,7 +73,7 @@ def read_network_policy() -> "NetworkPolicy":
 ImageLookup = Callable[[str, str, str], bytes]
 
 
-def connect_repository(repository: "Repository") -> "RegistryClient":
+def connect_repository(repository: Repository) -> RegistryClient:
     """Return a client for a repository, with the user's credentials for it."""
     return RegistryClient(repository, credentials_for(repository), read_network_policy())
 
@@ -122,7 +118,7 @@ def make_public_lookup(store: "BlobStore") -> ImageLookup:
     return look_up
 
 
-def _connect_in_public(repository: "Repository") -> "RegistryClient":
+def _connect_in_public(repository: Repository) -> RegistryClient:
     policy = read_network_policy()
     if (split_url(repository.url).hostname or "") in policy.redirect_hosts:
         return connect_repository(repository)

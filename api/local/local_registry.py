@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from benchlock.api.schemas.registry_protocol import Registry as AnyRegistry
     from benchlock.artifacts.digest import Digest
     from benchlock.artifacts.sources import SourceAccess
-    from benchlock.artifacts.stores.local_store import LocalStore
     from benchlock.artifacts.uploads.disk_quotas import DiskReserve
     from benchlock.artifacts.uploads.resumable_uploads import Uploads
     from benchlock.evaluator.evidence.run_examination import Examiner

@@ -9,7 +9,7 @@ from benchlock.artifacts.blob_store import BlobNotFoundError, make_mismatch_erro
 from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, parse_digest
 from benchlock.artifacts.errors import BenchlockError, IntegrityError
 from benchlock.artifacts.net.blob_upload import UPLOAD_CHUNK, BlobUpload, UploadBookmarks
-from benchlock.artifacts.net.download import Download
+from benchlock.artifacts.net.download import RESUME_ADVICE, RETRY_ADVICE, Download
 from benchlock.artifacts.net.http_session import NOT_FOUND, OK, ErrorPolicy, ServerResponse, Session
 from benchlock.artifacts.net.urls import redact_url
 from benchlock.artifacts.user_text import Advance, ignore_progress
@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-def _open_download(session: Session, digest: Digest, start: int = 0) -> Download:
-    """Start the unverified download of a blob from the offset ``start`` on."""
+class _BlobDownload(Download):
+    """The bytes of a blob; its digest shows a change, and mirrors may send different ETags for it."""
+
+    compares_etags = False
+
+
+def _open_download(session: Session, digest: Digest, start: int = 0, advice: str = RETRY_ADVICE) -> Download:
+    """Start the unverified download of a blob from the offset ``start`` on; the reader compares the digest."""
     name, url = f"blob {digest} of {session.name}", session.url(f"blobs/{parse_digest(digest)}")
 
     def reject(response: ServerResponse) -> BenchlockError:
@@ -27,7 +33,7 @@ def _open_download(session: Session, digest: Digest, start: int = 0) -> Download
             return BlobNotFoundError(f"{session.name} has no blob {digest}", where=redact_url(url))
         return response.make_error(f"{name} cannot be read")
 
-    return Download(session, url, name, reject, start=start)
+    return _BlobDownload(session, url, name, reject, start=start, advice=advice)
 
 
 class BlobStream(io.RawIOBase):
@@ -163,8 +169,8 @@ class BlobClient:
         return _buffer(BlobStream(self._session, parse_digest(digest), None))
 
     def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open an unverified stream of a blob from the offset ``start`` on; the reader verifies the bytes."""
-        return _buffer(_open_download(self._session, digest, start))
+        """Open an unverified stream of a blob from the offset ``start`` on; the reader keeps and verifies the bytes."""
+        return _buffer(_open_download(self._session, digest, start, RESUME_ADVICE))
 
     def stat_blob(self, digest: Digest) -> Descriptor | None:
         """Return the digest and size that the server reports, ``None`` if it does not have the blob.

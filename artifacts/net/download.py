@@ -4,7 +4,7 @@ import io
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.net.http_session import (
@@ -17,13 +17,18 @@ from benchlock.artifacts.net.http_session import (
     convert_network_errors,
 )
 from benchlock.artifacts.net.network_policy import LARGEST_DOWNLOAD
+from benchlock.artifacts.net.urls import redact_url
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from benchlock.artifacts.net.http_session import Response
 
+RETRY_ADVICE: Final = "try again"
+RESUME_ADVICE: Final = "try again: the download resumes"
+"""The next step if the caller keeps the received bytes, and starts the next download after them."""
 _RANGE: Final = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+_PROGRESS: Final = 4 << 20  # bytes of one response; 1% of the file if that is less
 
 
 class Download(io.RawIOBase):
@@ -32,6 +37,9 @@ class Download(io.RawIOBase):
     After a broken connection the next request asks for the missing bytes, if the file has not changed. A server without
     support of ranges sends all bytes again, and the first ones are skipped.
     """
+
+    compares_etags: ClassVar = True
+    """Whether another ETag means that the file has changed."""
 
     def __init__(
         self,
@@ -42,6 +50,7 @@ class Download(io.RawIOBase):
         *,
         start: int = 0,
         limit: int = LARGEST_DOWNLOAD,
+        advice: str = RETRY_ADVICE,
     ) -> None:
         """Start the download; reading raises the same errors.
 
@@ -52,6 +61,7 @@ class Download(io.RawIOBase):
             reject: Makes the error of a response without the file.
             start: The offset of the first byte.
             limit: The largest size of the whole file, in bytes.
+            advice: The next step if there are too many broken connections, or too much time.
 
         Raises:
             InvalidInputError: The file has more than ``limit`` bytes, or a URL or redirect is forbidden.
@@ -59,13 +69,15 @@ class Download(io.RawIOBase):
             BenchlockError: The error that ``reject`` makes.
         """
         self._session, self._url, self._name, self._reject, self._limit = session, url, name, reject, limit
+        self._advice = advice
         self._position = start  # offset of the next byte from the server
         self._skip = 0  # bytes of this response that were received before
         self.size: int | None = None
         """The size of the whole file, if the server reports it."""
         self._etag = ""
         self._failures = 0  # in a row, without any bytes between them
-        self._attempts = 0
+        self._attempts = 0  # in a row, with little progress
+        self._start = start  # offset of the first byte of the last request
         self._deadline = time.monotonic() + session.policy.longest
         self._response: Response | None = None
         self._chunks: Iterator[bytes] = iter(())
@@ -106,7 +118,7 @@ class Download(io.RawIOBase):
         headers = {"Range": f"bytes={self._position}-"} if self._position else {}
         if self._position and self._etag and not self._etag.startswith("W/"):
             headers["If-Range"] = self._etag
-        self._attempts += 1
+        self._start = self._position
         self._response = self._session.open("GET", self._url, headers=headers)
         try:
             self._accept(self._response)
@@ -116,7 +128,7 @@ class Download(io.RawIOBase):
 
     def _accept(self, response: "Response") -> None:
         """Start to read a response, if it has the same file at the current position or before it."""
-        status, etag = response.status_code, response.headers.get("ETag", "")
+        status, etag = response.status_code, response.headers.get("ETag", "") if self.compares_etags else ""
         ranged = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if status == PARTIAL and self._position and ranged and int(ranged[1]) == self._position:
             self._skip, size = 0, ranged[2]
@@ -153,18 +165,21 @@ class Download(io.RawIOBase):
         """Wait before the next attempt, or give up."""
         self._check_deadline()
         policy = self._session.policy
+        progress = _PROGRESS if self.size is None else min(_PROGRESS, self.size // 100)
+        self._attempts = 0 if self._position - self._start > progress else self._attempts + 1
+        reason = error.reason if error.where == redact_url(self._url) else error.what  # which names a redirect's URL
         if self._attempts >= policy.attempts:
-            what = f"fails repeatedly ({self._attempts} attempts): {error.what}"
-            raise self._make_error(what, "check the server and try again: the download resumes") from error
+            what = f"fails repeatedly ({self._attempts} attempts with little progress): {reason}"
+            raise self._make_error(what, f"check the server and {self._advice}") from error
         if self._failures >= len(policy.pauses):
-            raise self._make_error(f"cannot be read: {error.what}", error.next_step) from error
+            raise self._make_error(f"cannot be read: {reason}", error.next_step) from error
         time.sleep(policy.pauses[self._failures])
         self._failures += 1
 
     def _check_deadline(self) -> None:
         if time.monotonic() > self._deadline:
             took = f"{self._session.policy.longest:g} seconds"
-            raise self._make_error(f"takes more than {took}", "try again: the download resumes")
+            raise self._make_error(f"takes more than {took}", self._advice)
 
     def _check_size(self, size: int) -> None:
         if size > self._limit:

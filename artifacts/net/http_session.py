@@ -41,10 +41,11 @@ _PERMANENT_ERRORS = {
 class TransientError(UnavailableError):
     """An error that another try may avoid: no connection, a timeout, a broken connection, a busy server.
 
-    ``content`` is the body of a busy server's response, if there was one.
+    ``content`` is the body of a busy server's response, if there was one. ``reason`` is the cause without the URL.
     """
 
     content: bytes = b""
+    reason: str = ""
 
 
 def make_timeout(seconds: float) -> tuple[float, float, float, float]:
@@ -64,7 +65,7 @@ def convert_network_errors(url: str) -> Iterator[None]:
 
     try:
         yield
-    except httpx.InvalidURL as error:
+    except (httpx.InvalidURL, UnicodeError) as error:  # UnicodeError: a host name with an invalid label
         shown = redact_url(url)
         raise InvalidInputError(f"invalid URL {shown}: {error}", where=shown, next_step="correct it") from error
     except (httpx.HTTPError, OSError) as error:
@@ -73,11 +74,13 @@ def convert_network_errors(url: str) -> Iterator[None]:
         for sign, step in _PERMANENT_ERRORS.items():
             if sign in reason:
                 raise UnavailableError(f"{shown} cannot be reached: {reason}", where=shown, next_step=step) from error
-        raise TransientError(
-            f"{shown} cannot be reached: {reason}",
-            where=shown,
-            next_step=_CONNECTION_ADVICE if _is_refused(reason) else _RETRY_ADVICE,
-        ) from error
+        unconnected = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+        is_broken = isinstance(error, httpx.TransportError) and not isinstance(error, unconnected)
+        what = f"the connection to {shown} broke" if is_broken else f"{shown} cannot be reached"
+        advice = _CONNECTION_ADVICE if _is_refused(reason) else _RETRY_ADVICE
+        transient = TransientError(f"{what}: {reason}", where=shown, next_step=advice)
+        transient.reason = reason
+        raise transient from error
 
 
 Content = bytes | Callable[[], Iterator[bytes]]
@@ -197,7 +200,9 @@ class _Connections:
 
     def close(self) -> None:
         """Close all connections."""
-        for client in self._clients.values():
+        with self._lock:
+            clients = list(self._clients.values())
+        for client in clients:
             client.close()
 
     @staticmethod
@@ -402,6 +407,7 @@ def _make_busy_error(response: "Response", url: str) -> TransientError:
     """Make the error of a server that asks to try later, with its body if that arrives."""
     shown = redact_url(url)
     error = TransientError(f"{shown} answers {response.status_code}", where=shown, next_step="try again later")
+    error.reason = f"it answers {response.status_code}"
     try:
         with suppress(UnavailableError), convert_network_errors(url):
             error.content = _read_body(response)

@@ -31,7 +31,7 @@ class NetworkPolicy:
         proxies: Proxies by scheme, and exceptions under ``no``; ``None`` for those of the environment.
         silence: Seconds between two chunks of a response at most.
         pauses: Seconds before each further attempt without any new bytes.
-        attempts: Requests of one download at most, successful ones included.
+        attempts: Requests of one download in a row that make little progress, at most.
         longest: Seconds of one download at most.
     """
 
@@ -39,7 +39,7 @@ class NetworkPolicy:
     public_only: bool = False
     private_redirects: bool = False
     redirect_hosts: frozenset[str] = frozenset()
-    host_advice: str = "allow the host, if you know it"
+    host_advice: str = "fix the server's redirect: it must lead to public addresses"
     proxies: Mapping[str, str] | None = None
     silence: float = SILENCE_SECONDS
     pauses: tuple[float, ...] = PAUSES
@@ -68,12 +68,13 @@ class NetworkPolicy:
             port: Its port.
             server: The name of the server in error messages.
             is_home: Whether the host is the server itself or its token service, not that of a redirect.
-            is_proxied: Whether a proxy connects to the host; addresses are checked as far as they are known here.
+            is_proxied: Whether a proxy connects to the host. A redirect to a host that is known to the proxy only is
+                permitted, except with ``public_only``.
 
         Raises:
             InvalidInputError: An address is not public. The client could otherwise be sent to addresses that the
                 server itself cannot reach.
-            OSError: The host has no address.
+            OSError: The host has no address here.
         """
         is_exempt = not self.public_only if is_home else self.private_redirects
         if is_exempt or host.lower() in self.redirect_hosts:
@@ -81,7 +82,7 @@ class NetworkPolicy:
         try:
             addresses = find_addresses(host, port)
         except OSError:
-            if not is_proxied:
+            if not is_proxied or self.public_only:
                 raise
             return ()  # a name that is known to the proxy only
         for address in addresses:

@@ -8,7 +8,7 @@ from typing import BinaryIO, Final, cast
 
 from benchlock.artifacts.digest import CHUNK, Digest
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.net.download import Download
+from benchlock.artifacts.net.download import RESUME_ADVICE, Download
 from benchlock.artifacts.net.http_session import ErrorPolicy, ServerResponse, Session
 from benchlock.artifacts.net.network_policy import LARGEST_DOWNLOAD, NetworkPolicy
 from benchlock.artifacts.net.urls import redact_url
@@ -37,7 +37,7 @@ def open_download(session: Session, url: str, offset: int, limit: int) -> Iterat
         return UnavailableError(f"{session.name} answers {response.status}", where=session.name, next_step=_ADVICE)
 
     with closing(session):
-        download = Download(session, url, session.name, reject, start=offset, limit=limit)
+        download = Download(session, url, session.name, reject, start=offset, limit=limit, advice=RESUME_ADVICE)
         with io.BufferedReader(download, CHUNK) as stream:
             yield cast("BinaryIO", stream)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchlock.api.local.image_lookup import make_public_lookup
-from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.manifests import plain
 from tests.api.http.conftest import Client
@@ -52,6 +52,23 @@ def test_an_image_is_looked_up_in_no_registry_of_ones_own_network(
     reference = f"registry.example.org:{port}/some/image@sha256:{'0' * 64}"
     with pytest.raises(InvalidInputError, match="not public"):
         make_public_lookup(MemoryStore())(reference, "linux", "amd64")
+    assert asked == []
+
+
+def test_a_name_that_only_a_proxy_knows_is_not_looked_up(
+    monkeypatch: pytest.MonkeyPatch, inside: tuple[int, list[str]]
+) -> None:
+    def resolve_proxy_alone(host: str, port: int, *_: object, **__: object) -> list[Any]:
+        if host == PRIVATE:
+            return resolve(host, port)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    port, asked = inside
+    monkeypatch.setenv("HTTPS_PROXY", f"http://{PRIVATE}:{port}")
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_proxy_alone)
+    monkeypatch.setattr("benchlock.artifacts.net.http_session.PAUSES", (0.0,) * 4)
+    with pytest.raises(UnavailableError, match=r"registry\.internal/.* cannot be reached: .*not known"):
+        make_public_lookup(MemoryStore())(f"registry.internal/some/image@sha256:{'0' * 64}", "linux", "amd64")
     assert asked == []
 
 

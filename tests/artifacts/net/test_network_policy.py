@@ -2,10 +2,11 @@
 
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
@@ -35,7 +36,10 @@ TABLE = [
     (HUB_INSIDE, False, False, (PRIVATE,), ANY),
     (PUBLIC_ONLY, True, False, (PUBLIC,), (PUBLIC,)),
     (PUBLIC_ONLY, True, False, (PRIVATE,), REFUSED),
+    (PUBLIC_ONLY, True, True, (PUBLIC,), ANY),
     (PUBLIC_ONLY, True, True, (PRIVATE,), REFUSED),
+    (PUBLIC_ONLY, True, True, (), OSError),
+    (PUBLIC_ONLY, False, True, (), OSError),
     (PUBLIC_ONLY, False, False, (PRIVATE,), REFUSED),
     (replace(LISTED, public_only=True), True, False, (PRIVATE,), ANY),
 ]
@@ -194,3 +198,36 @@ def test_an_address_is_asked_by_the_name_that_it_was_looked_up_for(
     web.pages["/a"] = redirect(web.origin.replace("localhost", "other.test") + "/file")
     with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
         get(f"{web.origin}/a", PUBLIC_ONLY)
+
+
+def test_a_host_name_with_an_invalid_label() -> None:
+    for policy in (POLICY, PUBLIC_ONLY):
+        with pytest.raises(InvalidInputError, match=r"invalid URL https://a\.\.b/file: .*label"):
+            get("https://a..b/file", policy)
+
+
+def test_a_redirect_of_a_server_says_who_can_fix_it(servers: tuple[Web, Web]) -> None:
+    servers[0].pages["/a"] = redirect("https://10.0.0.1/file")
+    with pytest.raises(InvalidInputError) as caught:
+        get(f"{servers[0].origin}/a")
+    assert caught.value.next_step == "fix the server's redirect: it must lead to public addresses"
+
+
+def test_connections_that_are_opened_while_others_are_closed(
+    servers: tuple[Web, Web], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = httpx.Client.close
+
+    def open_another(client: httpx.Client) -> None:
+        with suppress(UnavailableError):  # the certificate is that of another name
+            session.ask_once("GET", servers[0].origin.replace("localhost", "other.test"))
+        close(client)
+
+    monkeypatch.setattr("benchlock.artifacts.net.network_policy.is_public", lambda _: True)
+    monkeypatch.setattr(socket, "getaddrinfo", resolving(("127.0.0.1",)))
+    session = Session(servers[0].origin, "the server", ErrorPolicy("", ""), PUBLIC_ONLY)
+    assert session.ask_once("GET", f"{servers[0].origin}/file").status == 200
+    monkeypatch.setattr(httpx.Client, "close", open_another)
+    session.close()
+    monkeypatch.undo()
+    session.close()

@@ -101,7 +101,7 @@ def test_a_download_of_unknown_size_goes_on_too() -> None:
 def test_a_download_that_breaks_again_and_again_is_given_up(client: RegistryClient, proxy: FaultyProxy) -> None:
     put(client)
     proxy.faults += [Fault("down", at=0)] * 5
-    with pytest.raises(UnavailableError, match="cannot be reached"):
+    with pytest.raises(UnavailableError, match=r"^blob .* cannot be read: Server disconnected"):
         client.open_blob(BLOB)
     assert not proxy.faults
 
@@ -173,7 +173,7 @@ def test_an_upload_of_which_the_last_answer_is_lost_has_arrived(client: Registry
 
 def test_an_upload_that_never_comes_through_is_given_up(client: RegistryClient, proxy: FaultyProxy) -> None:
     proxy.faults += [Fault("up", at=100_000)] * 5
-    with pytest.raises(UnavailableError, match="cannot be reached"):
+    with pytest.raises(UnavailableError, match=r"^the connection to http.*/blobs/uploads/.* broke: "):
         put(client)
     assert client.stat_blob(BLOB.digest) is None
 
@@ -316,7 +316,7 @@ def test_a_registry_sends_nobody_to_this_machine_unless_admitted() -> None:
         elsewhere.pages["/blob"] = File(CONTENT)
         with pytest.raises(InvalidInputError, match=r"redirects to localhost, at the address .* not public") as caught:
             content_of(RegistryClient(repository), BLOB)
-        assert "allow the host" in str(caught.value)
+        assert "fix the server's redirect" in str(caught.value)
         assert elsewhere.asked == []
         assert (
             content_of(RegistryClient(repository, None, NetworkPolicy(redirect_hosts=frozenset({"localhost"}))), BLOB)

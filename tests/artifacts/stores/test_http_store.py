@@ -7,7 +7,7 @@ import pytest
 
 from benchlock.artifacts.blob_store import BlobNotFoundError
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.http_store import HttpStore, Server, make_blob_client, open_session, parse_server
 from tests.support.servers import web
 
@@ -86,3 +86,26 @@ def test_what_is_not_there_is_said_of_the_server() -> None:
         server.otherwise = web.status(404)
         with pytest.raises(BlobNotFoundError, match=f"{server.origin} has no blob {DIGEST}"):
             store_of(server).stat(DIGEST)
+
+
+def test_a_blob_is_resumed_whatever_its_etag() -> None:
+    with web.serving(tls=False) as server:
+        server.pages[BLOB] = web.in_turn(web.File(CONTENT, breaks=[3]), web.File(CONTENT, etag='"two"'))
+        with store_of(server).open(DIGEST) as stream:
+            assert stream.read() == CONTENT
+    assert [(one.headers["Range"], one.headers["If-Range"]) for one in server.asked] == [
+        (None, None),
+        ("bytes=3-", None),
+    ]
+
+
+def test_a_blob_says_that_its_download_resumes_only_if_its_reader_keeps_the_bytes() -> None:
+    content = bytes(1_000_000)
+    digest = digest_bytes(content)
+    with web.serving(tls=False) as server:
+        store = store_of(server)
+        for read, advice in ((store.open, "try again"), (store.receive, "try again: the download resumes")):
+            server.pages[f"/v1/blobs/{digest}"] = web.File(content, breaks=[1] * 20)
+            with pytest.raises(UnavailableError, match="20 attempts") as caught, read(digest) as stream:
+                stream.read()
+            assert caught.value.next_step == f"check the server and {advice}"

@@ -151,7 +151,7 @@ def test_what_cannot_be_is_said_in_the_same_words(registry: Registry) -> None:
     assert refused.value.code == "conflict"
     with pytest.raises(InvalidInputError, match="invalid lock id"):
         registry.catalogue.find_lock("sha256:12")
-    with pytest.raises(UnknownNameError, match="(has no|unknown) lock"):
+    with pytest.raises(UnknownNameError, match=r"(has no|unknown) lock"):
         registry.catalogue.find_lock(f"sha256:{'0' * 64}")
 
 
@@ -234,7 +234,7 @@ def test_a_run_is_recorded_once_and_read_as_it_was(registry: Registry, asked: Re
 
 
 def test_a_run_of_no_lock_is_refused(registry: Registry) -> None:
-    with pytest.raises(UnknownNameError, match="(has no|unknown) lock"):
+    with pytest.raises(UnknownNameError, match=r"(has no|unknown) lock"):
         registry.records.start(_start(digest_bytes(b"no lock")))
 
 

@@ -32,7 +32,7 @@ LEASE = Lease(
 
 @pytest.mark.parametrize("url", ["http://registry.example", "ftp://registry.example"])
 def test_no_token_is_sent_where_others_could_read_it(url: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"not encrypted|no URL"):
+    with pytest.raises(InvalidInputError, match=r"not encrypted|neither a server URL"):
         connect_queue(url)
 
 

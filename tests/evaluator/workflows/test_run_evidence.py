@@ -125,4 +125,4 @@ def test_a_peak_follows_from_the_logs_of_all_its_probes(bench: Bench, bare: Eval
     for name in ("completed_qps", "queries"):
         forged = json.loads(json.dumps(result))
         forged["peak"]["probes"][-1][name] += 1
-        assert f"a probe's {name}" in reasons("result", json.dumps(forged).encode())
+        assert f"the harness reports {name} " in reasons("result", json.dumps(forged).encode())

@@ -40,7 +40,9 @@ def find_machine_trouble(machine: Machine) -> str:
     """Return the reason why a machine gets no jobs, empty if it gets some."""
     hold = None
     if machine.held is not None:
-        when = f"for {describe_seconds(machine.held_for)} more" if machine.held_for else "until a job ends well there"
+        when = (
+            f"for another {describe_seconds(machine.held_for)}" if machine.held_for else "until a job ends well there"
+        )
         hold = f"held back {when}: {machine.held}"
     return machine.gone_because or machine.draining or hold or ""
 

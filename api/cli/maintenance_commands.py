@@ -101,7 +101,9 @@ def check(invocation: Invocation) -> None:
 @click.option("--backup-made", is_flag=True, help=_BACKUP_MADE)
 @click.pass_obj
 def upgrade(invocation: Invocation, *, dry_run: bool, backup_made: bool) -> None:
-    """Upgrade the schema to this build; back up SQLite first.
+    """Upgrade the schema to this build.
+
+    A SQLite database is backed up first.
 
     Example: benchlock --registry /srv/registry db upgrade
     """
@@ -125,9 +127,9 @@ def upgrade(invocation: Invocation, *, dry_run: bool, backup_made: bool) -> None
 @click.option("--backup-made", is_flag=True, help=_BACKUP_MADE)
 @click.pass_obj
 def downgrade(invocation: Invocation, target: str, *, backup_made: bool) -> None:
-    """Downgrade the schema for an older build; back up SQLite.
+    """Downgrade the schema for an older build.
 
-    Rows and columns that the older schema has no place for are lost.
+    A SQLite database is backed up first. Rows and columns that the older schema has no place for are lost.
 
     Example: benchlock --registry /srv/registry db downgrade --to 0012
     """
@@ -156,8 +158,8 @@ def _print_change(invocation: Invocation, change: "SchemaChange") -> None:
 def backup(invocation: Invocation, folder: Path) -> None:
     """Back up the database and all blobs that it references.
 
-    Blobs that the folder already has are not copied again. The registry stays usable meanwhile. Dump a database on a
-    server with pg_dump before.
+    Blobs that the folder already has are not copied again. The registry stays usable meanwhile. A PostgreSQL
+    database is not copied: dump it with pg_dump first.
 
     Example: benchlock backup /backup/registry
     """

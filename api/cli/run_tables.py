@@ -127,7 +127,7 @@ def _print_observed(observed: ObservedTimes | None) -> None:
 def print_evidence(run: Run) -> None:
     """Print why metrics are withheld, if the record differs from its evidence."""
     if (evidence := run.evidence) is not None and evidence.state != "verified":
-        output.echo_wrapped(f"  metrics withheld: the record {evidence.words}")
+        output.echo_wrapped(f"  metrics withheld: the record {evidence.predicate}")
         for reason in evidence.reasons:
             output.echo_wrapped(f"    {reason}")
 

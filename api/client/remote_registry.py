@@ -305,7 +305,7 @@ def _parse_server_url(url: str) -> Server:
         )
     if split.scheme == "http" and not is_loopback(split.hostname or ""):
         raise InvalidInputError(
-            f"{redact_url(url)} is not encrypted: the token could be read and runs be changed on the way",
+            f"{redact_url(url)} is not encrypted: the token could be read, and runs could be changed in transit",
             where=redact_url(url),
             next_step="write https://, or create a tunnel (ssh -L) and write http://127.0.0.1:PORT",
         )

@@ -72,7 +72,9 @@ class ClientRuns:
             else:
                 recorded = self._load(connection, start.id).start
                 if replace(recorded, started_at=start.started_at) != start:
-                    raise InvalidInputError(f"another run has the id {start.id}", where=start.id, next_step="make one")
+                    raise InvalidInputError(
+                        f"another run has the id {start.id}", where=start.id, next_step="create a new id"
+                    )
                 self._renew(connection, start.id)
 
     def renew(self, run: RunId) -> None:
@@ -162,7 +164,9 @@ class ClientRuns:
     def _check_own(self, connection: Connection, run: RunId) -> None:
         owner = connection.execute(select(held_runs.c.owner).where(held_runs.c.run == run)).scalar()
         if owner is None:
-            raise RefusedError(f"{run} is in other hands: of this machine, or of a worker", where=run)
+            raise RefusedError(
+                f"{run} was started on the registry's machine or by a worker, not by a client", where=run
+            )
         get_actor().require_own(owner, run)
 
     def _until(self, connection: Connection) -> float:

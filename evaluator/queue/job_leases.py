@@ -255,7 +255,7 @@ def expire(connection: Connection, moment: Moment) -> int:
     expired = connection.execute(query.with_for_update(of=jobs, skip_locked=True)).all()
     for job in expired:
         heard = moment.now - job.lease_until + moment.times.lease
-        reason = f"nothing was heard of {job.machine} for {heard:.0f} s"
+        reason = f"no heartbeat from {job.machine} for {heard:.0f} s"
         try:
             with connection.begin_nested():
                 end_lease(connection, job, "lost", reason, moment)

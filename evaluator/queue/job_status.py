@@ -95,7 +95,7 @@ def load_job(connection: Connection, job: JobId, now: float) -> Job:
     """Load the job. Raises as ``Queue.job``."""
     row = connection.execute(select_jobs().where(jobs.c.id == job)).first()
     if row is None:
-        raise UnknownNameError(f"the queue has no {job}", where=job, next_step="`benchlock jobs` lists what it has")
+        raise UnknownNameError(f"the queue has no {job}", where=job, next_step="list its jobs with `benchlock jobs`")
     return job_of(row, now)
 
 
@@ -177,14 +177,14 @@ def explain(connection: Connection, job: JobId, moment: Moment) -> Explanation:
 
 def _obstacle(machine: Machine, avoids: bool) -> str | None:
     if machine.draining is not None:
-        return f"gets no more jobs: {machine.draining}"
+        return f"is draining: {machine.draining}"
     if machine.gone_because is not None:
         return machine.gone_because
     if machine.gone:
-        return f"its worker ended, or nothing was heard of it for {machine.unseen:.0f} s"
+        return f"its worker stopped, or has sent nothing for {machine.unseen:.0f} s"
     if machine.held_for:
-        return f"is held back for {machine.held_for:.0f} s more: {machine.held}"
-    return "the job failed there, and another one may do better" if avoids else None
+        return f"is held back for another {machine.held_for:.0f} s: {machine.held}"
+    return "the job failed on this machine and is left to others" if avoids else None
 
 
 def _count_jobs_ahead(connection: Connection, class_id: str, since: float, seq: int) -> int:
@@ -195,15 +195,15 @@ def _count_jobs_ahead(connection: Connection, class_id: str, since: float, seq: 
 
 def _describe_state(job: Job) -> str:
     if job.state == "leased":
-        cancelling = ", and is asked to end it" if job.cancel_asked else ""
-        return f"{job.machine} has it ({job.phase}){cancelling}"
+        cancelling = ", cancellation requested" if job.cancel_asked else ""
+        return f"leased to {job.machine} ({job.phase}){cancelling}"
     if job.state == "done":
-        return f"{job.run} is its result" if job.run else "it is done"
+        return f"done, result {job.run}" if job.run else "done"
     if job.state == "cancelled":
-        return f"it was cancelled: {job.reason}" if job.failure else "it was cancelled"
+        return f"cancelled: {job.reason}" if job.failure else "cancelled"
     if job.state == "quarantined":
-        return f"it is set aside: {job.tally.lost} machines were lost with it{_reason(job)}"
-    return f"it failed ({job.failure}): {job.reason or 'see its run'}" if job.failure else "it failed"
+        return f"quarantined: {job.tally.lost} machines were lost while they ran it{_reason(job)}"
+    return f"failed ({job.failure}): {job.reason or 'see its run'}" if job.failure else "failed"
 
 
 def _explain_waiting(
@@ -225,10 +225,10 @@ def _explain_waiting(
         return f"no machine can take it now: {len(fitting)} of {len(by_id)} would fit, but {obstacles}"
     nearest = matches[0]
     common_lack = Counter(reason for match in matches for reason in match.lacks).most_common(1)[0]
-    common = "" if len(matches) == 1 or common_lack[0] in nearest.lacks else f" (most often: {common_lack[0]})"
+    common = "" if len(matches) == 1 or common_lack[0] in nearest.lacks else f" (most common reason: {common_lack[0]})"
     return (
-        f"no machine can take it: 0 of {len(by_id)} fit{common}; the nearest is {nearest.machine}, "
-        f"and it lacks: {'; '.join(nearest.lacks)}"
+        f"no machine can take it: 0 of {len(by_id)} fit{common}; closest match {nearest.machine}: "
+        f"{'; '.join(nearest.lacks)}"
     )
 
 

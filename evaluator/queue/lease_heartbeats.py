@@ -183,7 +183,7 @@ class LeasedJournal:
                 raise
             except InvalidInputError as error:
                 raise UnavailableError(
-                    f"the queue does not take the record of this machine: {error.what}", where=error.where
+                    f"the queue rejected the record of this machine: {error.what}", where=error.where
                 ) from error
             time.sleep(self._lease.times.beat / 4)
 
@@ -208,9 +208,9 @@ def host_lock(path: Path) -> Iterator[int | None]:
         descriptor = _open_lock_file(path)
     except OSError as error:
         raise UnavailableError(
-            f"the host's lock cannot be opened: {error.strerror or error}",
+            f"cannot open the host lock: {error.strerror or error}",
             where=str(path),
-            next_step="name another file with BENCHLOCK_HOST_LOCK, the same one for every agent of this host",
+            next_step="set BENCHLOCK_HOST_LOCK to another file, the same one for all workers of this host",
         ) from error
     try:
         try:
@@ -253,11 +253,11 @@ def remove_stale_container(engine: Engine, queue: Queue) -> str | None:
     if container is None:
         return None
     fence = container.labels.get(FENCE_LABEL, "")
-    run = container.labels.get(LABEL, "somebody's")
+    run = container.labels.get(LABEL, "an unknown run")
     if container.lives:
         if container.labels.get(QUEUE_LABEL) != queue.name() or not fence.isdecimal():
-            return f"this host is measuring {run}, which is none of this queue's"
+            return f"this host is measuring {run}, which belongs to another queue"
         if queue.holds(Fence(int(fence))):
-            return f"this host is measuring {run}, whose lease holds"
+            return f"this host is measuring {run}, whose lease is still valid"
     engine.end(container.id)
     return None

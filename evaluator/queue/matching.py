@@ -54,7 +54,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(document, cls)
         except msgspec.ValidationError as error:
-            raise InvalidInputError(f"these are no facts of a machine: {error}") from error
+            raise InvalidInputError(f"invalid machine facts: {error}") from error
 
     @property
     def digest(self) -> Digest:
@@ -170,16 +170,16 @@ def _lacks_for(
 ) -> tuple[str, ...]:
     reasons = explain_unfit_platform((platform.os, platform.arch, platform.device), conditions, facts.host)
     if reasons and (platform.os, platform.arch) != (facts.host.os, facts.host.arch):
-        return (f"needs {platform.os}/{platform.arch}, {reasons[0]}",)
+        return (f"requires {platform.os}/{platform.arch}; {reasons[0]}",)
     return (*reasons, *_list_run_obstacles(platform, wants, facts))
 
 
 def _list_run_obstacles(platform: RequiredPlatform, wants: JobRequirements, facts: MachineFacts) -> tuple[str, ...]:
     lacking = []
     if platform.device not in SUPPORTED_DEVICES:
-        lacking.append(f"running on the device {platform.device} is not built yet")
+        lacking.append(f"the device {platform.device} is not supported yet")
     if wants.cpus > facts.host.cpus:
-        lacking.append(f"asks for {wants.cpus} CPUs (limits.cpus), this host has {facts.host.cpus}")
+        lacking.append(f"requires {wants.cpus} CPUs (limits.cpus); this host has {facts.host.cpus}")
     forbidden = _explain_no_process(wants, facts)
     if wants.confined or wants.isolation == "container" or platform.finished:
         lacking += _list_container_obstacles(platform, facts, "")
@@ -188,16 +188,16 @@ def _list_run_obstacles(platform: RequiredPlatform, wants: JobRequirements, fact
     elif forbidden is not None:
         lacking += _list_container_obstacles(platform, facts, f", and {forbidden}")
     if platform.finished and wants.isolation == "process":
-        lacking.append("asks for a process, and the image is a finished one, which runs in a container alone")
+        lacking.append("the job requires a process, but a finished image runs only in a container")
     return tuple(lacking)
 
 
 def _explain_no_process(wants: JobRequirements, facts: MachineFacts) -> str | None:
     """Return why the machine runs no process of such a job; None if it does."""
     if not facts.processes:
-        return "its worker runs containers alone (worker --processes)"
+        return "its worker runs only containers (no --processes)"
     if wants.code and not facts.code:
-        return "its worker runs no model's code as a process (worker --allow-code)"
+        return "its worker does not run model code as a process (no --allow-code)"
     return None
 
 
@@ -205,9 +205,9 @@ def _list_container_obstacles(platform: RequiredPlatform, facts: MachineFacts, s
     """List what is missing for a container."""
     lacking = []
     if facts.engine is None:
-        lacking.append(f"needs a container engine, none answers there{suffix}")
+        lacking.append(f"requires a container engine; none responds on this host{suffix}")
     if not platform.layered and not platform.finished:
-        lacking.append(f"needs a container, and the image has no layers{suffix}")
+        lacking.append(f"requires a container, but the image has no layers{suffix}")
     return lacking
 
 

@@ -395,6 +395,6 @@ def parse_job_id(text: str) -> JobId:
     """
     if not text.startswith(_PREFIX) or not is_id(text.removeprefix(_PREFIX)):
         raise InvalidInputError(
-            f"{text!r} is no job", next_step="write job/ and its 26 characters, as `jobs` lists them"
+            f"invalid job id {text!r}", next_step="use an id as listed by `jobs`: job/ and 26 characters"
         )
     return JobId(text)

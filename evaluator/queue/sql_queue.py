@@ -419,7 +419,7 @@ def _lease_of(connection: Connection, fence: Fence, run: RunId) -> Row[Any]:
     """
     lease = connection.execute(select(leases).where(*_own(fence))).first()
     if lease is None or lease.run != run:
-        raise FencedError(f"lease {fence} has no {run}", where=run)
+        raise FencedError(f"{run} does not belong to lease {fence}", where=run)
     return lease
 
 
@@ -428,4 +428,4 @@ def _is_due(connection: Connection, now: float) -> bool:
 
 
 def _unknown(machine: MachineId) -> UnknownNameError:
-    return UnknownNameError(f"the queue knows no machine {machine}", next_step="`benchlock worker` enrols it")
+    return UnknownNameError(f"unknown machine {machine}", next_step="enrol it with `benchlock worker`")

@@ -103,12 +103,12 @@ def check_facts(facts: MachineFacts, machine: MachineId) -> None:
     size = len(encode_canonical(facts.document()))
     if size > MACHINE_FACTS:
         raise InvalidInputError(
-            f"the facts of {machine} have {size} bytes, and at most {MACHINE_FACTS} are kept", where=machine
+            f"the facts of {machine} have {size} bytes; the maximum is {MACHINE_FACTS}", where=machine
         )
     for name, value in _texts(facts.document()):
         if not value.isprintable():
             raise InvalidInputError(
-                f"{name} of {machine} has control characters", where=f"facts.{name}", next_step="send plain text"
+                f"{name} of {machine} contains control characters", where=f"facts.{name}", next_step="send plain text"
             )
 
 
@@ -150,7 +150,7 @@ def check_same(job: Row[Any], request: JobRequest) -> None:
     get_actor().require_own(job.owner, request.id)
     wanted = (request.lock, request.wants.digest, request.allow_code)
     if (job.lock, job._mapping["class"], job.allow_code) != wanted:  # noqa: SLF001 - SQLAlchemy's public name for it
-        raise InvalidInputError(f"another job has the id {request.id}", where=request.id, next_step="make one")
+        raise InvalidInputError(f"another job has the id {request.id}", where=request.id, next_step="create a new id")
 
 
 def check_begun(connection: Connection, start: RunStart, now: datetime) -> RunStart:
@@ -166,7 +166,7 @@ def check_begun(connection: Connection, start: RunStart, now: datetime) -> RunSt
     check_start(start)
     bounded = bound_start(start, now, SKEW)
     if connection.execute(select(runs.c.id).where(runs.c.id == start.id)).first() is not None:
-        raise InvalidInputError(f"another run has the id {start.id}", where=start.id, next_step="make one")
+        raise InvalidInputError(f"another run has the id {start.id}", where=start.id, next_step="create a new id")
     return bounded
 
 
@@ -182,9 +182,9 @@ def check_over(start: RunStart, end: RunEnd, now: datetime) -> RunEnd:
     """
     if end.outcome == "abandoned":
         raise InvalidInputError(
-            f"{start.id} cannot end as abandoned: that is the end of a run whose lease was lost",
+            f"{start.id} cannot end as abandoned: only the queue records this, when a lease is lost",
             where=start.id,
-            next_step="say that it was cancelled, or that it failed",
+            next_step="report the run as cancelled or failed",
         )
     if end.ended_at.tzinfo is None:
         check_end(start, end)  # raises

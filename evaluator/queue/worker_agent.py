@@ -45,8 +45,9 @@ _POLL: Final = 1.0
 """Seconds between two requests for work."""
 _ABLE: Final = "{} accepts jobs; SIGTERM stops it and returns its job to the queue"
 _UNABLE: Final = (
-    "warning: {} can take no job: no container engine answers, and it runs no processes. It goes on looking: start "
-    "Docker, or start the worker again with DOCKER_HOST set, or with --processes if you trust who submits"
+    "warning: {} cannot run jobs: no container engine responds, and --processes is not given. The worker keeps looking "
+    "for an engine: start Docker, or restart the worker with DOCKER_HOST set, or with --processes if you trust all "
+    "submitters"
 )
 _CLOCK_SET: Final = 1.0
 """The smallest change of the host's clock, in seconds, that is reported to the queue."""
@@ -149,7 +150,7 @@ class Agent:
             try:
                 clear(engine, self.environment.home)
                 if descriptor is None:
-                    self._tell("something else is measuring on this host")
+                    self._tell("another process is measuring on this host")
                     return False
                 if self._facts is None:
                     self._changes(engine)
@@ -194,7 +195,7 @@ class Agent:
         changes = self._changes(engine)
         if self._stopping or changes:
             try:
-                self._give_back(lease, "returned", "; ".join(changes) or "its agent was asked to end")
+                self._give_back(lease, "returned", "; ".join(changes) or "its worker was stopped")
             except BaseException:
                 self._facts = before
                 raise
@@ -238,7 +239,7 @@ class Agent:
             return lease.isolation, lease.allow_code and self.code
         if lease.isolation == "process":
             raise UnavailableError(
-                "this worker runs containers alone", next_step="start it with --processes if you trust who submits"
+                "this worker runs only containers", next_step="start it with --processes if you trust all submitters"
             )
         return "container", False
 
@@ -252,14 +253,14 @@ class Agent:
             self.environment.say(f"{job.id}: {job.state}, {journal.began}" + (f": {job.reason}" if job.reason else ""))
             return
         if heartbeat.refusal is not None or isinstance(error, UnauthorizedError):
-            self.environment.say(f"{lease.job}: ended: the queue refuses this worker's token")
+            self.environment.say(f"{lease.job}: stopped: the queue rejected this worker's token")
             return
         if heartbeat.verdict == "lost" or isinstance(error, FencedError):
-            self.environment.say(f"{lease.job}: the lease was lost, and what was done does not count")
+            self.environment.say(f"{lease.job}: the lease was lost, so this run does not count")
             return
         if isinstance(error, KeyboardInterrupt):
-            reason = "it was cancelled" if heartbeat.verdict == "cancel" else "its agent was asked to end"
-        self.environment.say(f"{lease.job}: given back: {reason}")
+            reason = "cancelled" if heartbeat.verdict == "cancel" else "its worker was stopped"
+        self.environment.say(f"{lease.job}: returned to the queue: {reason}")
         with suppress(BenchlockError):  # otherwise the lease expires
             self._give_back(lease, _classify_error(error), reason)
 
@@ -387,15 +388,15 @@ def _is_able(facts: MachineFacts) -> bool:
 
 def _token_refused(error: BenchlockError) -> TokenRefusedError:
     return TokenRefusedError(
-        f"the worker ends, because its token is refused: {error.what}",
+        f"the worker stops because its token was rejected: {error.what}",
         where=error.where,
-        next_step="give the worker a valid token with the scope run, and start it again",
+        next_step="restart the worker with a valid token that has the scope run",
     )
 
 
 def _machine_refused(machine: MachineId, error: ForbiddenError) -> MachineRefusedError:
     return MachineRefusedError(
-        f"the worker ends, because its token may not speak for the machine {machine}: {error.what}",
+        f"the worker stops because its token may not act for the machine {machine}: {error.what}",
         where=error.where,
         next_step="use the token that enrolled the machine, a token with the scope run, or another name (--machine)",
     )

@@ -64,7 +64,7 @@ def owner_of(connection: Connection, machine: MachineId, before: str | None, at:
         raise RefusedError(
             f"{actor.id} has enrolled {MAX_OWNED} machines already",
             where=machine,
-            next_step="use another token, or names that it has enrolled",
+            next_step="use another token, or the name of a machine that this token has enrolled",
         )
     return actor.id
 
@@ -217,9 +217,9 @@ _MAX_BACKOFF: Final = 8
 _MAX_REASON: Final = 300
 """The maximum number of characters of the last reason that is shown with a machine."""
 _CAUSES: Final = {
-    "lost": "it sent no heartbeat while it had a job",
-    "engine": "its engine failed",
-    "integrity": "its bytes were not those that were locked",
+    "lost": "no heartbeat during a job",
+    "engine": "its container engine failed",
+    "integrity": "checksum mismatch",
 }
 
 
@@ -264,7 +264,7 @@ def count_fault(
         seconds = moment.times.unseen * min(2**row.holds, _MAX_BACKOFF)
         detail = " ".join((reason or "").split())[:_MAX_REASON]
         values |= {
-            "held": f"{MAX_FAULTS} jobs in a row ended because of this machine; the last one: {_CAUSES[lease_end]}"
+            "held": f"{MAX_FAULTS} jobs in a row failed because of this machine; last cause: {_CAUSES[lease_end]}"
             + (f" ({detail})" if detail else ""),
             "held_until": moment.now + seconds,
             "holds": row.holds + 1,

@@ -93,10 +93,15 @@ class EvidenceStatus(Struct, frozen=True):
         }[self.state]
 
     @property
+    def predicate(self) -> str:
+        """The state as the predicate of a sentence about a record."""
+        return f"{'' if self.state == 'contradicted' else 'is '}{self.words}"
+
+    @property
     def sentence(self) -> str:
         """The state with its reasons, as one sentence about a record."""
         reasons = f": {'; '.join(self.reasons)}" if self.reasons else ""
-        return f"{'' if self.state == 'contradicted' else 'is '}{self.words}{reasons}"
+        return f"{self.predicate}{reasons}"
 
 
 RUN_AGAIN: Final = (
@@ -133,5 +138,5 @@ def refuse_unverified(run: str, status: EvidenceStatus | None) -> None:
     raise IntegrityError(
         f"the record of {run} {status.sentence}",
         where=run,
-        next_step="run the lock again, or ask the one who made the run for it again",
+        next_step="run the lock again, or request the run again from its author",
     )

@@ -101,7 +101,7 @@ class _Difference:
 
     def __str__(self) -> str:
         """Describe the number and the size of the differences."""
-        largest = f"by {self.largest:.3g} at most" if math.isfinite(self.largest) else "some by no finite amount"
+        largest = f"by {self.largest:.3g} at most" if math.isfinite(self.largest) else "some by a non-finite amount"
         return f"{self.differing} of {self.values} values differ, {largest}"
 
 
@@ -126,7 +126,7 @@ def compare_predictions(
     try:
         return _compare(original, again, terms, other_processor=other_processor)
     except SafetensorError as error:  # the file of an imported run is not trusted
-        return PredictionAgreement("different", (f"what is kept as predictions cannot be read: {error}",), 0, {})
+        return PredictionAgreement("different", (f"cannot read the predictions: {error}",), 0, {})
 
 
 def _compare(original: Path, again: Path, terms: Mapping[str, Terms], *, other_processor: bool) -> PredictionAgreement:
@@ -184,7 +184,7 @@ def _judge(
             difference.changed,
         )
     return *_by_decisions(
-        difference, "the processors differ" if other_processor else "its outputs may"
+        difference, "the processors differ" if other_processor else "the model's outputs may differ"
     ), difference.changed
 
 

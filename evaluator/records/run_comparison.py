@@ -47,7 +47,7 @@ def list_incomparabilities(a: tuple[Lock, Run], b: tuple[Lock, Run]) -> tuple[st
 def describe_offered(metric: str, *scenarios: str) -> str | None:
     """Return why a throughput is not a property of a model; None if it is one."""
     is_throughput = metric in ("throughput", "pipeline_throughput")
-    return f"{metric} of `server` is the rate of arrival" if is_throughput and "server" in scenarios else None
+    return f"{metric} of `server` is the arrival rate" if is_throughput and "server" in scenarios else None
 
 
 def _results(*runs: Run) -> Iterator[str]:
@@ -190,7 +190,7 @@ def _of_failures(original: Run, rerun: Run) -> Verdict:
 
 def _supporting(original: Run, prediction_agreement: PredictionAgreement | None) -> Iterator[str]:
     if prediction_agreement is None:
-        yield "no predictions were asked for, so the outcome and the metrics decide"
+        yield "no predictions were requested, so the outcome and the metrics decide"
     elif prediction_agreement.agreement == "bit-equal":
         every = "the" if prediction_agreement.samples == 1 else "all"
         whose = (
@@ -204,7 +204,7 @@ def _supporting(original: Run, prediction_agreement: PredictionAgreement | None)
     if (prediction_agreement is None or prediction_agreement.agreement is None) and not any(
         map(is_quality, _metrics(original))
     ):
-        yield "no metric of quality was asked for, so the outcome alone decides"
+        yield "no quality metric was requested, so the outcome alone decides"
 
 
 def _quality(
@@ -212,7 +212,7 @@ def _quality(
 ) -> tuple[list[str], list[str]]:
     """Return the quality metrics that differ, and those that moved only as far as the predictions allow."""
     left, right = _metrics(original), _metrics(rerun)
-    against = [f"{name} was measured in one of the runs only" for name in sorted(left.keys() ^ right.keys())]
+    against = [f"{name} was measured in only one of the runs" for name in sorted(left.keys() ^ right.keys())]
     reported: list[str] = []
     for name in sorted(filter(is_quality, left.keys() & right.keys()), key=list(left).index):
         a, b = left[name], right[name]
@@ -284,7 +284,7 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
     if estimate is None:
         unusable = sum(explain_unusable_times(run) is not None for run in (*sides.originals, *sides.reruns))
         why = f"{unusable} more have unusable times: {QUIET_HOST}" if unusable else _next_step(len(a), FEWEST)
-        times.undecided.append(f"{counts}: {FEWEST} a side are the fewest that decide; {why}")
+        times.undecided.append(f"{counts}, but at least {FEWEST} per side are required; {why}")
         return
     finding = judge_ratio(metric.key, metric.direction, estimate, None, margin)
     times.findings.append(finding)

@@ -101,9 +101,9 @@ def decode_run(content: bytes, where: str) -> Run:
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:  # times raise the last two
         raise _malformed(where, str(error)) from error
     if written != content:
-        raise _malformed(where, "it is not canonical JSON")
+        raise _malformed(where, "not canonical JSON")
     if len({(metric.name, metric.batch) for metric in record.end.metrics}) != len(record.end.metrics):
-        raise _malformed(where, "it has a metric twice")
+        raise _malformed(where, "duplicate metric")
     check_start(run.start)
     for blob in record.end.blobs.values():
         parse_digest(blob.digest)
@@ -187,14 +187,14 @@ def check_recorded(run: Run, lock: Lock) -> None:
 
 def _check_values(content: bytes, where: str) -> None:
     if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
-        raise _malformed(where, f"it has more than {_MAX_VALUES} values")
+        raise _malformed(where, f"more than {_MAX_VALUES} values")
 
 
 def _check_schema(document: object, where: str) -> None:
     schema = msgspec.convert(document, dict[str, Any]).get("schema")
     if schema != ".".join(map(str, SCHEMA)):
         raise InvalidInputError(
-            f"{where} has schema {schema!r}, and {SCHEMA[0]}.{SCHEMA[1]} is understood",
+            f"{where} has schema {schema!r}; only {SCHEMA[0]}.{SCHEMA[1]} is supported",
             where=where,
             next_step="use the version of benchlock that wrote it",
         )
@@ -202,7 +202,9 @@ def _check_schema(document: object, where: str) -> None:
 
 def _malformed(where: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{where} is no record of a run: {reason.splitlines()[0]}", where=where, next_step="have it written again"
+        f"{where} is not a run record: {reason.splitlines()[0]}",
+        where=where,
+        next_step="request a new copy from its author",
     )
 
 

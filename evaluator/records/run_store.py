@@ -291,9 +291,9 @@ def keep_imported(connection: Connection, run: Run, at: datetime) -> bool:
     if recorded is not None:
         if recorded.end is None or encode_run(recorded) != encode_run(run):
             raise IntegrityError(
-                f"{run.id} is recorded here with other content",
+                f"{run.id} is already recorded here with different content",
                 where=run.id,
-                next_step="one of the two records was changed: ask the one who made the run",
+                next_step="ask the author of the run which of the two records is the original",
             )
         return False
     assert run.end is not None
@@ -336,7 +336,7 @@ def load_visible_run(connection: Connection, run: RunId) -> Run:
 
 def unknown_run(run: RunId) -> UnknownNameError:
     """Return the error for a run that does not exist."""
-    return UnknownNameError(f"the registry has no {run}", where=run, next_step="`benchlock runs` lists what it has")
+    return UnknownNameError(f"the registry has no {run}", where=run, next_step="list its runs with `benchlock runs`")
 
 
 def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:

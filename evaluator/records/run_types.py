@@ -229,7 +229,7 @@ def parse_run_id(text: str) -> RunId:
     """
     if not text.startswith(_PREFIX) or not is_id(text.removeprefix(_PREFIX)):
         raise InvalidInputError(
-            f"{text!r} is no run", next_step="write run/ and its 26 characters, as `runs` lists them"
+            f"invalid run id {text!r}", next_step="use an id as listed by `runs`: run/ and 26 characters"
         )
     return RunId(text)
 

@@ -19,7 +19,7 @@ prepare_decoder(Calls)
 CLOCKS_DISAGREE: Final = "LoadGen's clock and benchlock's own disagree on the median latency"
 
 QUIET_HOST: Final = (
-    "more runs of a busy host do not help: use a quieter one, or leave some of its CPUs to others (limits.cpus)"
+    "more runs on a busy host do not help: use a quieter host, or leave CPUs free for other processes (limits.cpus)"
 )
 """The next step if the times of runs are unusable."""
 
@@ -227,21 +227,21 @@ def _validity(account: _Account) -> Validity:
         return Validity(valid=False, cause="latency bound", reason=_missed_bound(account))
     if results.get("early_stopping_met") is False:
         reason = _join_lines(results.get("early_stopping_result"))
-        too_few = "too few queries for its early stopping, which wants 99 % confidence"
+        too_few = "too few queries for early stopping at 99 % confidence"
         return Validity(valid=False, cause="early stopping", reason=f"{too_few}: {reason}" if reason else too_few)
     if reason := _join_lines(results.get("result_invalid_reason")):
         return Validity(valid=False, cause="other", reason=reason)
-    return Validity(valid=False, cause="no reason given", reason="the record has no reason of LoadGen's")
+    return Validity(valid=False, cause="no reason given", reason="the record states no reason")
 
 
 def _missed_bound(account: _Account) -> str:
     results = account.results
     late, queries = results.get("result_overlatency_query_count"), results.get("result_query_count")
     bound, reason = account.settings.get("target_latency_ns"), _join_lines(results.get("result_invalid_reason"))
-    text = "its bound of latency was missed"
+    text = "its latency bound was missed"
     if isinstance(late, int) and isinstance(queries, int):
         over = f" {format_duration(bound * _NANOSECONDS)}" if isinstance(bound, int | float) else " it"
-        text = f"{text}: {late} of {queries} queries took longer than{over}, 1 % may"
+        text = f"{text}: {late} of {queries} queries took longer than{over} (1 % may)"
     return f"{text} (LoadGen: {reason})" if reason else text
 
 

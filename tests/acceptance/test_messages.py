@@ -108,7 +108,7 @@ FAULTS = {
     "lock id that is none": Fault("run sha256:00", 2, "invalid-input", ("64 lower-case hex digits",)),
     "unknown lock id": Fault(f"run {NO_LOCK}", 2, "unknown-name", (NO_LOCK,)),
     "unknown run": Fault(f"show {NO_RUN}", 2, "unknown-name", (NO_RUN,)),
-    "run id that is none": Fault("get run/7", 2, "invalid-input", ("'run/7' is no run",)),
+    "run id that is none": Fault("get run/7", 2, "invalid-input", ("invalid run id 'run/7'",)),
     "rerun of unknown run": Fault(f"rerun {NO_RUN}", 2, "unknown-name", (NO_RUN,)),
     "rerun before a run": Fault("rerun good.lock", 2, "invalid-input", ("to compare with", "benchlock run")),
     "compare unknown runs": Fault(f"compare {NO_RUN} {NO_RUN}", 2, "unknown-name", (NO_RUN,)),

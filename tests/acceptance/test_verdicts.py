@@ -128,7 +128,7 @@ def test_one_run_a_side_decides_nothing_about_time(registry: Commands, folder: P
     registry.done("run", lock)
     found = judged(registry.call("rerun", lock, "--repeat", "2"), 1, "undecided")
     assert (found["predictions"], found["times"]) == ("bit-equal", [])
-    undecided = [one for one in found["reasons"] if "6 a side are the fewest that decide" in one]
+    undecided = [one for one in found["reasons"] if "at least 6 per side are required" in one]
     assert [one.split()[0] for one in undecided] == ["latency_p50", "throughput"]
 
 

@@ -62,7 +62,7 @@ def test_a_worker_whose_token_is_revoked_exits_with_its_own_code_and_is_shown_as
         wait_until(lambda: machine(folder).get("state") == "free")
         folder.done("token", "revoke", made["token"]["id"])
         assert process.wait(SECONDS) == 6
-    assert "the worker ends, because its token is refused: the token is revoked" in log.read_text()
+    assert "the worker stops because its token was rejected: the token is revoked" in log.read_text()
     assert "Traceback" not in log.read_text()
     found = machine(folder)
     assert (found["state"], found["gone_because"]) == ("gone", "its token is revoked")

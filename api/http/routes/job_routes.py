@@ -62,11 +62,12 @@ JOB: Any = {
     "again_in": None,
     "submitted_at": "2026-11-21T12:00:00Z",
 }
+_LACK = "requires 8 CPUs (limits.cpus); this host has 2"
 _WHY = {
     "job": JOB | {"state": "queued", "phase": None, "machine": None, "run": None},
     "blocked": True,
-    "why": "no machine can take it: 0 of 1 fit; the nearest is m-5f0c3a9d1b22, and it lacks: requires 8 CPUs",
-    "machines": [{"machine": "m-5f0c3a9d1b22", "lacks": ["requires 8 CPUs"], "obstacle": None}],
+    "why": f"no machine can take it: 0 of 1 fit; closest match m-5f0c3a9d1b22: {_LACK}",
+    "machines": [{"machine": "m-5f0c3a9d1b22", "lacks": [_LACK], "obstacle": None}],
     "ahead": 0,
 }
 

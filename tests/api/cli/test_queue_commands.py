@@ -15,7 +15,7 @@ ID = "01kam1v3mz4w0q3d5g7h9j2k4m"
 def test_a_job_is_named_with_or_without_what_every_job_begins_with() -> None:
     assert parse_job_argument(ID) == parse_job_argument(f"job/{ID}") == f"job/{ID}"
     for other in (f"run/{ID}", f"job/{ID}a", ID[1:], ""):
-        with pytest.raises(InvalidInputError, match="is no job"):
+        with pytest.raises(InvalidInputError, match="invalid job id"):
             parse_job_argument(other)
 
 
@@ -31,7 +31,7 @@ def known(**changes: object) -> Machine:
         (
             known(held="its engine failed", held_for=150.0),
             "held back",
-            "held back for 2 min 30 s more: its engine failed",
+            "held back for another 2 min 30 s: its engine failed",
         ),
         (known(held="its engine failed"), "free", "held back until a job ends well there: its engine failed"),
         (known(gone=True, gone_because="its token is revoked"), "gone", "its token is revoked"),

@@ -84,7 +84,7 @@ INVALID = structs.replace(
         },
     },
 )
-WHY = "its bound of latency was missed: 464 of 470 queries took longer than 100 µs, 1 % may"
+WHY = "its latency bound was missed: 464 of 470 queries took longer than 100 µs (1 % may)"
 
 
 @pytest.fixture(autouse=True)

@@ -176,7 +176,7 @@ def test_a_run_in_other_hands_is_not_taken_over(held: ClientRuns, lock: Lock, da
     start = start_of(lock)
     Records(database).start(start)
     for refused in (lambda: held.renew(start.id), lambda: held.finish(start.id, END, lambda run: check_fit(run, lock))):
-        with pytest.raises(RefusedError, match="in other hands"):
+        with pytest.raises(RefusedError, match="or by a worker, not by a client"):
             refused()
 
 

@@ -8,8 +8,8 @@ from tests.support.evaluator.queues import ANY, CONFINED, CPU, facts
 BARE = RequiredPlatform("linux", "amd64", "cpu", layered=False, finished=False)
 PROCESS = JobRequirements((CPU,), {}, cpus=1, isolation="process")
 CODE = JobRequirements((CPU,), {}, cpus=1, isolation="process", code=True)
-ALONE = "its worker runs containers alone (worker --processes)"
-NO_CODE = "its worker runs no model's code as a process (worker --allow-code)"
+ALONE = "its worker runs only containers (no --processes)"
+NO_CODE = "its worker does not run model code as a process (no --allow-code)"
 
 
 @pytest.mark.parametrize(
@@ -23,18 +23,23 @@ NO_CODE = "its worker runs no model's code as a process (worker --allow-code)"
         (PROCESS, facts(code=False), ()),
         (CODE, facts(code=False), (NO_CODE,)),
         (ANY, facts(engine=None), ()),
-        (ANY, facts(engine=None, processes=False), (f"needs a container engine, none answers there, and {ALONE}",)),
+        (
+            ANY,
+            facts(engine=None, processes=False),
+            (f"requires a container engine; none responds on this host, and {ALONE}",),
+        ),
         (
             JobRequirements((BARE,), {}, cpus=1),
             facts(processes=False),
-            (f"needs a container, and the image has no layers, and {ALONE}",),
+            (f"requires a container, but the image has no layers, and {ALONE}",),
         ),
         (
             JobRequirements((CPU,), {}, cpus=1, code=True),
             facts(engine=None, code=False),
-            (f"needs a container engine, none answers there, and {NO_CODE}",),
+            (f"requires a container engine; none responds on this host, and {NO_CODE}",),
         ),
-        (CONFINED, facts(engine=None), ("needs a container engine, none answers there",)),
+        (JobRequirements((CPU,), {}, cpus=8), facts(), ("requires 8 CPUs (limits.cpus); this host has 2",)),
+        (CONFINED, facts(engine=None), ("requires a container engine; none responds on this host",)),
     ],
 )
 def test_a_machine_takes_what_its_worker_allows(

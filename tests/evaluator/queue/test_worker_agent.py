@@ -97,7 +97,7 @@ def test_a_job_shows_nothing_of_a_hidden_run_but_to_administrators(site: Site) -
     with use_actor(Actor("reader", Scopes.parse(["read"]))):
         for found in (site.job(job), *site.queue.jobs(), site.queue.explain(job).job):
             assert found == structs.replace(failed, run=None, failure=None, reason=None)
-        assert site.queue.explain(job).sentence == "it failed"
+        assert site.queue.explain(job).sentence == "failed"
 
 
 def test_bytes_that_are_not_as_locked_are_no_run_and_are_tried_elsewhere(site: Site) -> None:
@@ -217,7 +217,7 @@ def test_a_worker_runs_no_process_that_it_was_not_told_to_whatever_the_queue_say
     site.queue.enrol(agent.machine, boot_id(), structs.replace(told, processes=True, code=True))
     agent.work(once=True)
     found = site.job(job)
-    assert (found.state in RETRIED, found.reason) == (True, "this worker runs containers alone")
+    assert (found.state in RETRIED, found.reason) == (True, "this worker runs only containers")
     assert events(site.log) == []
 
 
@@ -307,7 +307,7 @@ def test_while_something_else_measures_on_the_host_no_job_is_taken(site: Site) -
         asked = later(lambda: site.said[1:], terminate)
         assert site.agent().work() == 0
         asked.join()
-    assert site.said[1:] == ["something else is measuring on this host"]
+    assert site.said[1:] == ["another process is measuring on this host"]
     assert site.job(job).state == "queued"
 
 
@@ -375,7 +375,7 @@ def test_a_lease_that_cannot_be_used_nor_given_back_yet_is_given_again_and_costs
     ]
 
 
-@pytest.mark.parametrize(("processes", "says"), [(True, "m1 accepts jobs; "), (False, "warning: m1 can take no job: ")])
+@pytest.mark.parametrize(("processes", "says"), [(True, "m1 accepts jobs; "), (False, "warning: m1 cannot run jobs: ")])
 def test_an_agent_says_whether_it_can_take_any_job(site: Site, processes: bool, says: str) -> None:
     agent = site.agent()
     agent.processes = processes
@@ -436,14 +436,14 @@ def test_an_agent_whose_token_is_refused_ends_its_measurement_and_itself(site: S
 
     asked = later(lambda: events(site.log), refuse)
     began = time.monotonic()
-    with pytest.raises(TokenRefusedError, match="its token is refused: the token is revoked"):
+    with pytest.raises(TokenRefusedError, match="its token was rejected: the token is revoked"):
         site.agent(queue=queue).work()
     asked.join()
     assert time.monotonic() - began < 50  # and not when the job's 60 seconds are over
     assert not running(site)
     assert queue.count <= 3
     assert site.job(job).state in (*RETRIED, "leased")
-    assert site.said[-1] == f"{job}: ended: the queue refuses this worker's token"
+    assert site.said[-1] == f"{job}: stopped: the queue rejected this worker's token"
 
 
 def test_an_idle_agent_whose_token_is_refused_ends_at_once(site: Site) -> None:
@@ -514,10 +514,10 @@ def test_a_lock_that_a_worker_may_not_read_is_tried_elsewhere(site: Site) -> Non
     assert agent.work(once=True) == 1
     found = site.job(job)
     assert (found.state in RETRIED, found.tally.engine) == (True, 1), site.said
-    assert site.said[-1] == f"{job}: given back: this needs the scope read"
+    assert site.said[-1] == f"{job}: returned to the queue: this needs the scope read"
 
 
 @pytest.mark.parametrize("verb", ["enrol", "lease"])
 def test_an_agent_that_may_not_speak_for_its_machine_ends_and_does_not_blame_its_token(site: Site, verb: str) -> None:
-    with pytest.raises(MachineRefusedError, match=f"may not speak for the machine m1: this token may not {verb} that"):
+    with pytest.raises(MachineRefusedError, match=f"may not act for the machine m1: this token may not {verb} that"):
         site.agent(queue=forbidding(site, verb)).work()

@@ -72,10 +72,10 @@ def test_a_second_measurement_finds_the_name_taken(clean: Engine, python_image: 
 @pytest.mark.parametrize(
     ("told", "holding", "why"),
     [
-        (make_labels("this queue", 7), {7}, "this host is measuring run/one, whose lease holds"),
+        (make_labels("this queue", 7), {7}, "this host is measuring run/one, whose lease is still valid"),
         (make_labels("this queue", 7), set(), None),
-        (make_labels("another queue", 7), set(), "this host is measuring run/one, which is none of this queue's"),
-        ({}, set(), "this host is measuring run/one, which is none of this queue's"),
+        (make_labels("another queue", 7), set(), "this host is measuring run/one, which belongs to another queue"),
+        ({}, set(), "this host is measuring run/one, which belongs to another queue"),
     ],
 )
 def test_a_container_whose_lease_is_over_is_removed_and_no_other(

@@ -85,7 +85,7 @@ def test_no_tolerance_holds_what_is_no_number(
     a[0, 0], b[0, 0] = before, after
     found = compare({"p": a}, {"p": b}, LENIENT)
     assert found.agreement == "different"
-    assert "some by no finite amount" in found.reasons[0]
+    assert "some by a non-finite amount" in found.reasons[0]
 
 
 def test_two_that_are_no_number_and_equal_infinities_do_not_count(compare: Callable[..., PredictionAgreement]) -> None:
@@ -229,7 +229,7 @@ def test_what_is_no_file_of_predictions_agrees_with_nothing(content: bytes, tmp_
     save_file({"scores": np.zeros((2, 3), np.float32)}, tmp_path / "again")
     agreed = compare_predictions(tmp_path / "imported", tmp_path / "again", {}, other_processor=False)
     assert agreed.agreement == "different"
-    assert "cannot be read" in agreed.reasons[0]
+    assert "cannot read the predictions" in agreed.reasons[0]
 
 
 FOUND = np.array([[0, 1, 0.9, 10, 10, 50, 50], [2, 1, 0.8, 0, 0, 40, 40]])

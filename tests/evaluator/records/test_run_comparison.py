@@ -82,7 +82,7 @@ def test_different_predictions_are_not_reproduced() -> None:
 def test_without_predictions_the_metrics_decide() -> None:
     found = judge(run(), run(), None, {})
     assert (found.verdict, found.predictions) == ("reproduced", None)
-    assert "no predictions were asked for" in found.reasons[0]
+    assert "no predictions were requested" in found.reasons[0]
 
 
 @pytest.mark.parametrize("value", [0.750, 0.752])
@@ -110,7 +110,7 @@ def test_another_number_of_samples_is_not_reproduced() -> None:
 
 def test_a_metric_of_one_run_alone_is_not_reproduced() -> None:
     found = verdict(ended(*METRICS[:2]))
-    assert found.reasons == ("latency_p50 was measured in one of the runs only",)
+    assert found.reasons == ("latency_p50 was measured in only one of the runs",)
 
 
 def test_times_are_reported_and_decide_nothing_of_themselves() -> None:
@@ -145,7 +145,7 @@ def test_nothing_about_time_is_decided_by_few_runs_a_side(originals: int, reruns
     before, after = several(0.002, originals), several(0.004, reruns)
     found = judge(before[0], after[0], agreed(), {"latency_p50": 0.1}, Sides(before, after))
     assert (found.verdict, found.times) == ("undecided", ())
-    assert f"of {originals} original and {reruns} new runs with usable times: 6 a side" in found.reasons[-1]
+    assert f"of {originals} original and {reruns} new runs with usable times, but at least 6" in found.reasons[-1]
     earlier = "" if originals == 6 else f"`benchlock run LOCK --repeat {6 - originals}`, then "
     assert found.reasons[-1].endswith(f"; next: {earlier}`benchlock rerun LOCK --repeat 6`")
 
@@ -159,7 +159,7 @@ def test_the_rate_of_arrival_of_a_server_is_never_judged() -> None:
         for scenario in ("server", "offline")
     )
     assert (found.verdict, found.times, other.verdict) == ("undecided", (), "not reproduced")
-    assert "throughput of `server` is the rate of arrival; next: a request with" in found.reasons[-1]
+    assert "throughput of `server` is the arrival rate; next: a request with" in found.reasons[-1]
 
 
 def test_runs_with_unusable_times_do_not_count() -> None:
@@ -174,7 +174,7 @@ def test_runs_with_unusable_times_do_not_count() -> None:
     assert sum("clock and benchlock's own disagree" in one for one in found.reported) == 2
     few = judge(before[0], after[0], agreed(), {"latency_p50": 0.1}, Sides(before, (*after[:5], *flagged)))
     assert few.verdict == "undecided"
-    assert f"6 a side are the fewest that decide; 2 more have unusable times: {QUIET_HOST}" in few.reasons[-1]
+    assert f"at least 6 per side are required; 2 more have unusable times: {QUIET_HOST}" in few.reasons[-1]
 
 
 def test_an_undecided_verdict_says_how_many_runs_would_decide() -> None:
@@ -254,7 +254,7 @@ def test_a_metric_that_decides_alone_is_equal_but_for_the_processor(
 def test_where_nothing_but_the_outcome_decides_that_is_said(found: PredictionAgreement | None) -> None:
     timed = ended(METRICS[2])
     assert judge(timed, timed, found, {}).reasons[-1] == (
-        "no metric of quality was asked for, so the outcome alone decides"
+        "no quality metric was requested, so the outcome alone decides"
     )
 
 
@@ -273,7 +273,7 @@ def test_a_run_that_loadgen_calls_invalid_is_named_with_the_reason() -> None:
     invalid = run(structs.replace(DONE, details={"loadgen": told}))
     found = verdict(invalid)
     assert found.verdict == "reproduced"
-    assert found.reported[-1].startswith(f"LoadGen calls {invalid.id} INVALID: too few queries for its early stopping")
+    assert found.reported[-1].startswith(f"LoadGen calls {invalid.id} INVALID: too few queries for early stopping")
     assert found.reported[-1].endswith("Only 70 queries.")
 
 

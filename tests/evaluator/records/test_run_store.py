@@ -295,5 +295,5 @@ def test_run_ids_sort_by_time_and_are_read_back() -> None:
 
 @pytest.mark.parametrize("text", ["", "run/", "run/1", "run/01KAK9Y8G0ZZZZZZZZZZZZZZZZ", "01kak9y8g0zzzzzzzzzzzzzzzz"])
 def test_what_is_no_run_id_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="no run"):
+    with pytest.raises(InvalidInputError, match="invalid run id"):
         parse_run_id(text)

@@ -37,7 +37,7 @@ def test_a_missed_bound_is_told_with_the_bound_and_loadgens_advice() -> None:
     assert found is not None
     assert (found.valid, found.mark) == (False, "INVALID (latency bound)")
     assert found.words == (
-        "INVALID: its bound of latency was missed: 464 of 470 queries took longer than 100 µs, 1 % may "
+        "INVALID: its latency bound was missed: 464 of 470 queries took longer than 100 µs (1 % may) "
         "(LoadGen: Reduce target QPS to improve latency.)"
     )
 
@@ -47,7 +47,7 @@ def test_early_stopping_is_told_apart_from_the_bound() -> None:
     assert found is not None
     assert found.mark == "INVALID (early stopping)"
     assert found.words == (
-        "INVALID: too few queries for its early stopping, which wants 99 % confidence: "
+        "INVALID: too few queries for early stopping at 99 % confidence: "
         "Run unsuccessful. Processed 100 queries. Would need to run at least 359 more queries, with ..."
     )
 
@@ -63,7 +63,7 @@ def test_the_pipeline_phase_is_judged_too() -> None:
 def test_a_record_without_loadgens_results_has_the_verdict_alone() -> None:
     assert of(loadgen={"valid": True, "errors": []}) == Validity(valid=True)
     assert of(loadgen={"valid": False}) == Validity(
-        valid=False, cause="no reason given", reason="the record has no reason of LoadGen's"
+        valid=False, cause="no reason given", reason="the record states no reason"
     )
 
 
@@ -83,7 +83,7 @@ def test_facts_of_other_types_are_left_out_of_the_reason() -> None:
     results = MISSED["results"] | {"result_query_count": "many", "result_invalid_reason": 7}
     found = of(loadgen=MISSED | {"settings": odd, "results": results})
     assert found is not None
-    assert found.words == "INVALID: its bound of latency was missed"
+    assert found.words == "INVALID: its latency bound was missed"
 
 
 def test_where_loadgen_drove_nothing_there_is_no_verdict() -> None:

@@ -345,7 +345,7 @@ def test_a_run_of_the_same_id_and_other_content_is_refused(
     path = Bundled(original.lock, other, original.store).create(tmp_path / "other.tar")
     error = empty.refuse(path)
     assert isinstance(error, IntegrityError)
-    assert f"{other.id} is recorded here with other content" in error.what
+    assert f"{other.id} is already recorded here with different content" in error.what
 
 
 def test_every_forged_field_of_a_record_is_refused(bundle: Path, files: Files, tmp_path: Path, empty: Registry) -> None:
@@ -517,12 +517,12 @@ MALFORMED: dict[str, tuple[Change, str]] = {
     "a blob that the run does not name": (extra(1), "which nothing in it references"),
     "two locks": (two_locks, "must contain exactly one lock"),
     "no lock": (no_lock, "must contain exactly one lock"),
-    "a record that is no JSON": (lambda files: with_root(files, 1, b"record"), "no record of a run"),
+    "a record that is no JSON": (lambda files: with_root(files, 1, b"record"), "not a run record"),
     "a record that is not canonical": (
         lambda files: with_root(files, 1, root_of(files, 1) + b"\n"),
         "not canonical",
     ),
-    "a record of a newer schema": (rerun(lambda run: run.update(schema="1.1")), "1.0 is understood"),
+    "a record of a newer schema": (rerun(lambda run: run.update(schema="1.1")), "only 1.0 is supported"),
     "a record with an unknown key": (rerun(lambda run: run.update(comment="")), "unknown field"),
     "a record without predictions": (rerun(lambda run: run["end"].update(blobs={})), "blobs missing"),
     "a record without a host": (rerun(lambda run: run["host"].pop("kernel")), "host.kernel"),
@@ -530,10 +530,10 @@ MALFORMED: dict[str, tuple[Change, str]] = {
         rerun(lambda run: run["end"].update(ended_at="2020-01-01T00:00:00.000000Z")),
         "before the start",
     ),
-    "a record of no time": (rerun(lambda run: run.update(started_at="noon")), "no record of a run"),
+    "a record of no time": (rerun(lambda run: run.update(started_at="noon")), "not a run record"),
     "a record with a metric twice": (
         rerun(lambda run: run["end"].update(metrics=[one for one in run["end"]["metrics"] for _ in range(2)])),
-        "a metric twice",
+        "duplicate metric",
     ),
     "a metric by another definition": (
         rerun(lambda run: run["end"]["metrics"][0].update(version=9)),
@@ -541,9 +541,9 @@ MALFORMED: dict[str, tuple[Change, str]] = {
     ),
     "a role that leads out": (
         rerun(lambda run: run["end"]["blobs"].update({"../out": run["end"]["blobs"]["samples"]})),
-        "no record of a run",
+        "not a run record",
     ),
-    "an id that is none": (rerun(lambda run: run.update(id="run/../../etc")), "is no record of a run"),
+    "an id that is none": (rerun(lambda run: run.update(id="run/../../etc")), "is not a run record"),
     "an id of a later time": (rerun(lambda run: run.update(id="run/7" + "z" * 25)), "before the time of the id"),
     "a record of the future": (
         rerun(lambda run: (run.update(started_at=FUTURE), run["end"].update(ended_at=FUTURE))),

@@ -160,7 +160,7 @@ def test_the_rate_of_arrival_is_no_property_of_a_model() -> None:
 
     found = finding(interleave(locks, once, 6, {"throughput": 0.1}), "throughput")
     assert (found.answer, found.margin) == ("undecided", 0.1)
-    assert "throughput of `server` is the rate of arrival; next: compare latencies" in found.reason
+    assert "throughput of `server` is the arrival rate; next: compare latencies" in found.reason
 
 
 def test_a_drift_that_all_share_is_no_difference(bench: Bench) -> None:

@@ -78,7 +78,7 @@ OTHER = {"cpu_model": "Another CPU"}
         (SCORES, MOVED, OTHER, "reproduced", "same decisions", "every decision is the same"),
         (SCORES, SCORES[:, ::-1].copy(), OTHER, "not reproduced", "different", "2 decisions"),
         (SCORES, None, {}, "not reproduced", "different", "only one of the runs has predictions"),
-        (None, None, {}, "reproduced", None, "no predictions were asked for"),
+        (None, None, {}, "reproduced", None, "no predictions were requested"),
     ],
 )
 def test_the_verdict_is_on_what_is_kept(  # noqa: PLR0917 - a case

@@ -167,7 +167,7 @@ def test_a_rerun_with_an_unreleased_harness_says_that_bytes_are_equal_and_decide
     run, again, other = (make_run(lock, store, right=right) for right in (1, 1, 2))
     verdict = judge_rerun(lock, run, again, store, Sides((run,), (again,)))
     assert verdict.verdict == "undecided"
-    assert "is not a released one" in verdict.reasons[0]
+    assert "is not a released harness" in verdict.reasons[0]
     assert "the predictions of all 2 samples are bit-equal" in verdict.reported
     differing = judge_rerun(lock, run, other, store)
     assert differing.verdict == "not reproduced"  # that the bytes differ is a fact

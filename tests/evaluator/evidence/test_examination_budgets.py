@@ -79,7 +79,7 @@ def test_a_blob_that_is_too_large_is_not_read(
     monkeypatch.setattr(recomputation, "LARGEST_BLOB", {"samples": 1000})
     status = examiner_of(lock, store, tmp_path).compare(run)
     assert status.state == "unverified"
-    assert "at most 1000 are read" in status.reasons[0]
+    assert "the maximum is 1000" in status.reasons[0]
 
 
 def test_a_run_whose_evidence_is_too_large_is_recorded_as_failed_and_verified_as_such(

@@ -35,7 +35,11 @@ class Reader:
         ([FIRST, {"phase": "peak", "qps": 104.0, "valid": False, "queries": 9}], (100.0, 104.0), None),
         ([FIRST | {"phase": "peak"}, {"qps": 104.0, "valid": False, "queries": 9}], (100.0, 104.0), "0 probes"),
         ([FIRST, FIRST | {"qps": 1e6}, {"qps": 1.04e6, "valid": False}], (1e6, 1.04e6), "2 probes"),
-        ([FIRST | {"qps": 1e6}, {"qps": 1.04e6, "valid": False, "queries": 9}], (1e6, 1.04e6), "a probe's qps"),
+        (
+            [FIRST | {"qps": 1e6}, {"qps": 1.04e6, "valid": False, "queries": 9}],
+            (1e6, 1.04e6),
+            "the harness reports qps",
+        ),
         ([FIRST, {"qps": 1e6, "valid": True, "queries": 9}, {"qps": 3e6, "valid": False}], (1e6, 3e6), "between"),
     ],
     ids=["honest", "none of the performance phase", "two of it", "another rate", "a wide bracket"],
@@ -78,4 +82,4 @@ def test_an_account_too_large_for_lists(tmp_path: Path) -> None:
     blobs["loadgen-detail"] = store.put(io.BytesIO(log + f":::MLLOG {json.dumps(line)}\n".encode()))
     failure = recompute(subject, blobs, store, None).failure
     assert failure is not None
-    assert "at most 16384 are read" in failure.message
+    assert "the maximum is 16384" in failure.message

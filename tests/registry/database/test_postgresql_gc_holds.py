@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -82,11 +83,11 @@ def test_writers_share_it_and_a_collection_has_it_alone(engine: Engine, others: 
     own = DatabaseStoreLock(lambda: engine)
     with own.held(alone=False), others.held(alone=False), own.held(alone=False):
         for lock in (own, others):
-            with pytest.raises(UnavailableError, match="is locked"), lock.held(alone=True):
+            with pytest.raises(UnavailableError, match="has been locked"), lock.held(alone=True):
                 pass
     with others.held(alone=True):
         for alone in (True, False):
-            with pytest.raises(UnavailableError, match="is locked"), own.held(alone=alone):
+            with pytest.raises(UnavailableError, match="has been locked"), own.held(alone=alone):
                 pass
     with own.held(alone=True), pytest.raises(UnavailableError), others.held(alone=False):
         pass
@@ -139,7 +140,7 @@ def test_a_session_that_the_server_ended_is_replaced(engine: Engine, others: Dat
             )
         )
     token = LOCK_TIMEOUT.set(0.5)
-    with own.held(alone=False), pytest.raises(UnavailableError, match="is locked"), others.held(alone=True):
+    with own.held(alone=False), pytest.raises(UnavailableError, match="has been locked"), others.held(alone=True):
         pass
     LOCK_TIMEOUT.reset(token)
 
@@ -157,7 +158,7 @@ def test_a_writer_that_joins_others_takes_the_lock_again_that_was_lost(
                     " WHERE pid <> pg_backend_pid() AND datname = current_database()"
                 )
             )
-        with own.held(alone=False), pytest.raises(UnavailableError, match="is locked"), others.held(alone=True):
+        with own.held(alone=False), pytest.raises(UnavailableError, match="has been locked"), others.held(alone=True):
             pass
     with others.held(alone=True):
         pass
@@ -197,6 +198,9 @@ class OtherHost(LocalStore):
         assert self._beside is not None
         with self._beside.held(alone=alone):
             yield
+
+    writing = partialmethod(_hold_lock, alone=False)
+    collecting = partialmethod(_hold_lock, alone=True)
 
 
 def end_writers(address: str) -> None:
@@ -296,7 +300,7 @@ def test_no_collection_begins_between_the_check_and_the_commit(
 ) -> None:
     with losing.store.writing(), write_transaction(losing.engine):
         end_session_locks(address)
-        with pytest.raises(UnavailableError, match="is locked"), others.held(alone=True):
+        with pytest.raises(UnavailableError, match="has been locked"), others.held(alone=True):
             pass
     with others.held(alone=True):
         pass

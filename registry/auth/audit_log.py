@@ -14,7 +14,7 @@ from benchlock.artifacts.size_limits import AUDIT_TEXT, truncate
 from benchlock.registry.auth.permissions import Actor, get_actor
 from benchlock.registry.auth.token_format import mask_tokens
 from benchlock.registry.database.engine import read_transaction, write_transaction
-from benchlock.registry.database.record_chain import check_records, digest_record, insert_record
+from benchlock.registry.database.record_chain import Record, check_records, digest_record, insert_records
 from benchlock.registry.database.record_values import is_id, new_id
 from benchlock.registry.database.registry_schema import actions
 
@@ -49,8 +49,22 @@ def record_action(
 ) -> None:
     """Record an action in the transaction that performs it, or an attempt.
 
+    ``connection`` is in a write transaction; the other arguments are those of ``action_record``.
+    """
+    insert_records(connection, (action_record(action, target, at, actor, outcome, reason),))
+
+
+def action_record(
+    action: str,
+    target: str,
+    at: datetime,
+    actor: Actor | None = None,
+    outcome: Outcome = "done",
+    reason: str = "",
+) -> Record:
+    """Return the record of an action.
+
     Args:
-        connection: A connection in a write transaction.
         action: The name of the action, such as ``version.publish``.
         target: The object of the action, with details as text.
         at: The time of the action.
@@ -69,7 +83,7 @@ def record_action(
         "outcome": outcome,
         "reason": truncate(mask_tokens(reason), AUDIT_TEXT),
     }
-    insert_record(connection, actions, row)
+    return Record(actions, row)
 
 
 class AuditLog:

@@ -11,11 +11,11 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, and
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest, from_hex
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.registry.auth.audit_log import record_action
+from benchlock.registry.auth.audit_log import action_record, record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
-from benchlock.registry.database.record_chain import insert_record
+from benchlock.registry.database.record_chain import Record, insert_record, insert_records
 from benchlock.registry.database.registry_schema import (
     VERSION,
     environments,
@@ -255,8 +255,8 @@ def insert_version(connection: Connection, manifest: Manifest, provenance: Prove
         size_limits.check_text(part, size_limits.MANIFEST, name)
     dependent_rows = [(table, [key_row | row for row in rows]) for table, rows in parts]
     row = key_row | version | {"digest": digest, "published_at": at}
-    insert_record(connection, versions, row, [(manifests, [key_row | text]), *dependent_rows])
-    record_action(connection, "version.publish", f"{reference} {digest}", at)
+    record = Record(versions, row, [(manifests, [key_row | text]), *dependent_rows])
+    insert_records(connection, (record, action_record("version.publish", f"{reference} {digest}", at)))
     return PublishResult(reference, digest, changed=True)
 
 

@@ -9,7 +9,8 @@ The canonical form omits null columns. A revision may therefore add nullable col
 changing the digest of any record.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -17,12 +18,14 @@ from itertools import groupby, islice
 from typing import Any, Final
 
 from sqlalchemy import Connection, MetaData, Select, Table, bindparam, insert, literal_column, select
+from sqlalchemy.dialects.sqlite import dialect
+from sqlalchemy.exc import OperationalError
 
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import MAX_EXACT, encode_canonical
 from benchlock.registry.database.engine import DamagedDatabaseError, damage_error
-from benchlock.registry.database.record_values import format_time
+from benchlock.registry.database.record_values import as_json, format_time
 from benchlock.registry.database.registry_schema import record_chain
 
 Values = Mapping[str, Any]
@@ -44,10 +47,10 @@ def _entries() -> Select[Any]:
     return select(*columns).select_from(joined).where(*conditions)
 
 
-_insert: Final = cache(insert)
-"""Returns the statement for a table. It is cached, because building it takes longer than executing it."""
 _ENTRIES: Final = _entries()
-_HEAD: Final = select(record_chain.c.seq, record_chain.c.link).order_by(record_chain.c.seq.desc()).limit(1)
+_HEAD: Final = "SELECT seq, link FROM record_chain ORDER BY seq DESC LIMIT 1"
+_SQLITE: Final = dialect(json_serializer=as_json)
+_Converter = Callable[[Any], Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +118,74 @@ def record_kind(table: Table) -> RecordKind:
     return RecordKind(table, tuple(part for part in every if part.info.get("sealed_by") == table.name))
 
 
-def insert_record(connection: Connection, table: Table, values: Values, parts: Parts = ()) -> None:
-    """Insert a record and its chain entry in a transaction of the caller.
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record to be inserted.
 
-    Args:
-        connection: A connection in a transaction of ``write_transaction``.
+    Attributes:
         table: The table with one row for each record of this kind.
         values: The row of the record; it has all columns.
         parts: The rows that belong to the record, by table; each has all columns.
     """
-    parts = [(part, rows) for part, rows in parts if rows]
-    for part, rows in parts:
-        connection.execute(_insert(part), rows)
-    connection.execute(_insert(table), values)
-    # Rows before the entry: on PostgreSQL, their triggers make this transaction the only writer if it was not before.
-    digest = digest_record({part.name: rows for part, rows in parts} | {table.name: [values]})
-    head = read_head(connection)
-    connection.execute(_insert(record_chain), chain_entry(head, table.name, _key(table, values), digest))
+
+    table: Table
+    values: Values
+    parts: Parts = ()
+
+
+def insert_record(connection: Connection, table: Table, values: Values, parts: Parts = ()) -> None:
+    """Insert a record and its chain entry, as ``insert_records`` does; the arguments are those of ``Record``."""
+    insert_records(connection, (Record(table, values, parts),))
+
+
+def insert_records(connection: Connection, records: Iterable[Record]) -> None:
+    """Insert records and their chain entries, in a transaction of ``write_transaction``."""
+    digests = []
+    for record in records:
+        rows = {part: part_rows for part, part_rows in record.parts if part_rows} | {record.table: [record.values]}
+        for table, table_rows in rows.items():
+            _insert(connection, table, table_rows)
+        digest = digest_record({table.name: table_rows for table, table_rows in rows.items()})
+        digests.append((record.table.name, _key(record.table, record.values), digest))
+    # Rows before the head: on PostgreSQL, their triggers make this transaction the only writer if it was not before.
+    head, entries = read_head(connection), []
+    for kind, key, digest in digests:
+        entries.append(chain_entry(head, kind, key, digest))
+        head = Head(entries[-1]["seq"], entries[-1]["link"])
+    _insert(connection, record_chain, entries)
+
+
+def _insert(connection: Connection, table: Table, rows: Sequence[Values]) -> None:
+    """Insert rows that have all columns.
+
+    On SQLite the driver executes the compiled statement: SQLAlchemy would need five times as long for each, while other
+    writers wait.
+
+    Raises:
+        OperationalError: The database cannot be written.
+    """
+    if connection.dialect.name != "sqlite":
+        connection.execute(insert(table), rows)
+        return
+    text, columns = _compile_insert(table)
+    values = [[row[name] if convert is None else convert(row[name]) for name, convert in columns] for row in rows]
+    try:
+        connection.connection.cursor().executemany(text, values)
+    except sqlite3.OperationalError as error:  # callers tell it from the errors of one record
+        raise OperationalError(text, None, error) from error
+
+
+@cache
+def _compile_insert(table: Table) -> tuple[str, tuple[tuple[str, _Converter], ...]]:
+    """Compile the ``INSERT`` of a row for SQLite; return it with the name and the converter of each column."""
+    names = [column.name for column in table.columns]
+    text = str(insert(table).compile(dialect=_SQLITE, column_keys=names))
+    return text, tuple((c.name, c.type.dialect_impl(_SQLITE).bind_processor(_SQLITE)) for c in table.columns)
 
 
 def read_head(connection: Connection) -> Head:
     """Return the head of the chain; the head of an empty chain has no entries."""
-    row = connection.execute(_HEAD).first()
+    row = connection.exec_driver_sql(_HEAD).first()
     return Head(0, _ORIGIN) if row is None else Head(*row)
 
 

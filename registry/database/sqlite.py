@@ -157,6 +157,7 @@ def _configure(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> 
         "journal_mode=WAL",
         "synchronous=FULL",
         "foreign_keys=ON",
+        "temp_store=MEMORY",  # also of savepoints, which otherwise write a temporary file from 64 KiB on
     ):
         _execute_patiently(connection, f"PRAGMA {pragma}")
 

@@ -1,7 +1,7 @@
 """The size of the code: its modules and lines, and how many functions a publication and a GET pass through.
 
 ``python -m tests.house.size`` prints each number beside its limit, and fails where one is above it; ``--list`` prints
-the functions on the way of the publication, by file and with their calls.
+the functions of both, by file and with their calls.
 """
 
 import asyncio
@@ -113,8 +113,10 @@ def main() -> int:
     texts = [path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     publishing, reading = trace()
     if "--list" in sys.argv:
-        for name in sorted(publishing):
-            sys.stdout.write(f"{publishing[name]:>5} {name}\n")
+        for names in (publishing, reading):
+            for name in sorted(names):
+                sys.stdout.write(f"{names[name]:>5} {name}\n")
+            sys.stdout.write("\n")
     numbers = (len(texts), sum(text.count("\n") for text in texts), len(publishing), len(reading))
     for (name, limit), number in zip(LIMITS.items(), numbers, strict=True):
         sys.stdout.write(f"{number:>7,}  {name} (at most {limit:,})\n")

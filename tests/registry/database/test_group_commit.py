@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 from sqlalchemy import Connection, Engine, event, select
+from sqlalchemy.exc import OperationalError
 
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.registry.auth.audit_log import record_action
@@ -57,6 +58,11 @@ def as_somebody(together: GroupCommit, name: str) -> str:
 def written(database: Engine) -> set[tuple[str, str]]:
     with read_transaction(database) as connection:
         return {(row.actor, row.target) for row in connection.execute(select(actions.c.actor, actions.c.target))}
+
+
+def fill_database(connection: Connection) -> None:
+    for number in range(1000):
+        record_action(connection, "a.test", f"{number} {'x' * 1000}", NOON)
 
 
 @contextmanager
@@ -115,6 +121,14 @@ def test_all_are_told_where_nothing_can_be_written(database: Engine) -> None:
         with pytest.raises(UnavailableError, match="the disk is full"):
             one.result()
     assert written(database) == set()
+
+
+def test_a_full_database_is_told_from_a_record_that_cannot_be_inserted(database: Engine) -> None:
+    """Whoever ends many records logs the errors of one and goes on, but raises those of the database."""
+    with database.begin() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")  # at least the pages that it has
+        with pytest.raises(OperationalError):
+            fill_database(connection)
 
 
 @pytest.mark.databases

@@ -15,13 +15,13 @@ from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import Run
 from benchlock.migrations import configure, upgrade
 from benchlock.migrations.schema_check import METADATA
-from benchlock.registry.auth.audit_log import AuditLog, record_action
+from benchlock.registry.auth.audit_log import AuditLog, action_record, record_action
 from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.database_checks import check_database
 from benchlock.registry.database.engine import DamagedDatabaseError, read_transaction, write_transaction
 from benchlock.registry.database.group_commit import GroupCommit
-from benchlock.registry.database.record_chain import Head, record_kinds
+from benchlock.registry.database.record_chain import Head, insert_records, record_kinds
 from benchlock.registry.database.registry_schema import record_chain
 from benchlock.registry.names import parse_reference
 from tests.support.registry.filled import Clock, fill
@@ -195,6 +195,15 @@ def test_what_is_rolled_back_leaves_no_gap(database: Engine) -> None:
         fail(connection)
     report = check_database(database, METADATA)
     assert (report.damaged, report.head and report.head.seq) == ((), 1)
+
+
+def test_several_records_inserted_at_once_follow_each_other_in_the_chain(database: Engine) -> None:
+    actions = [action_record("test", str(number), Clock()()) for number in range(3)]
+    with write_transaction(database) as connection:
+        insert_records(connection, actions)
+    assert list(entries(database)) == [("actions", str(action.values["id"])) for action in actions]
+    report = check_database(database, METADATA)
+    assert (report.damaged, report.head and report.head.seq) == ((), 3)
 
 
 def test_writers_at_once_make_one_chain(database: Engine) -> None:

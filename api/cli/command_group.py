@@ -82,13 +82,13 @@ class Invocation:
 
 COMMAND_GROUPS = {
     "Artifacts": {
-        "publish": "artifacts_commands.publish",
+        "publish": "artifact_commands.publish",
         "init": "manifest_commands.init",
         "golden": "golden_command.golden",
-        "list": "artifacts_commands.list_artifacts",
-        "show": "artifacts_commands.show",
-        "get": "artifacts_commands.get",
-        "yank": "artifacts_commands.yank",
+        "list": "artifact_commands.list_artifacts",
+        "show": "artifact_commands.show",
+        "get": "artifact_commands.get",
+        "yank": "artifact_commands.yank",
         "image": "image_commands.image",
         "import": "manifest_commands.import_group",
     },

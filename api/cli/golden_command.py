@@ -9,7 +9,7 @@ import click
 from msgspec import UNSET
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifacts_commands import find_artifact, read_draft
+from benchlock.api.cli.artifact_commands import find_artifact, read_draft
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.run_options import ALLOW_CODE, ISOLATION, parse_isolation
 from benchlock.artifacts.atomic_files import create_file

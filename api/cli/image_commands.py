@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifacts_commands import published_document, published_line
+from benchlock.api.cli.artifact_commands import published_document, published_line
 from benchlock.api.cli.command_group import Invocation
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def build(  # noqa: PLR0913 - the options of a command
 
     Example: benchlock image build onnxruntime==1.31.1
     """
-    from benchlock.api.local.image_lookup import connect_repository  # noqa: PLC0415
+    from benchlock.api.local.container_registry_access import connect_repository  # noqa: PLC0415
     from benchlock.evaluator.images.base_image import parse_base  # noqa: PLC0415
     from benchlock.evaluator.images.build import Builder, BuildOptions  # noqa: PLC0415
     from benchlock.evaluator.images.external_tools import workspace  # noqa: PLC0415

@@ -6,7 +6,7 @@ import msgspec
 
 from benchlock.artifacts.user_text import format_count
 from benchlock.evaluator.queue.queue_types import Job, JobId, Machine, parse_job_id
-from benchlock.registry.database.record_values import is_id
+from benchlock.registry.database.ids_and_timestamps import is_id
 
 _SKEW_SHOWN = 5.0
 """Minimum difference of clocks in seconds that a table shows."""

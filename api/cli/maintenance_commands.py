@@ -254,7 +254,7 @@ def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, he
 
 def _parse_target(invocation: Invocation, target: str) -> "str | Lock":
     """Load the lock if ``target`` is the file or id of one, else return ``target`` unchanged."""
-    from benchlock.api.cli.artifacts_commands import RUN_PREFIX  # noqa: PLC0415
+    from benchlock.api.cli.artifact_commands import RUN_PREFIX  # noqa: PLC0415
     from benchlock.api.cli.lock_commands import read_lock  # noqa: PLC0415
     from benchlock.registry.names import KINDS  # noqa: PLC0415
 

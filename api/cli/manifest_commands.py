@@ -12,7 +12,7 @@ from benchlock.api.cli.output import todo_lines
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
-    from benchlock.registry.scaffold.manifest_outline import ManifestOutline
+    from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold
     from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure
 
     Results = dict[Path, ImportedManifest | ImportFailure]
@@ -45,17 +45,17 @@ def init(invocation: Invocation, kind: str, file: Path | None, out: Path | None)
     Example: benchlock init model digits.onnx
     """
     from benchlock.registry.names import parse_kind  # noqa: PLC0415
-    from benchlock.registry.scaffold.manifest_outline import outline_manifest  # noqa: PLC0415
+    from benchlock.registry.scaffold.manifest_scaffold import scaffold_manifest  # noqa: PLC0415
 
     manifest_kind, source = parse_kind(kind), None if file is None else file.absolute()
     target = _choose_target(source, out)
-    outline = outline_manifest(manifest_kind, source, target.parent)
-    _write_new_manifest(target, outline.text)
+    scaffold = scaffold_manifest(manifest_kind, source, target.parent)
+    _write_new_manifest(target, scaffold.text)
     if invocation.as_json:
-        findings = [finding.document() for finding in outline.findings]
-        output.print_json({"manifest": str(target), "kind": kind, "todos": outline.todos, "findings": findings})
+        findings = [finding.document() for finding in scaffold.findings]
+        output.print_json({"manifest": str(target), "kind": kind, "todos": scaffold.todos, "findings": findings})
     else:
-        _print_manifest_todos(target, outline)
+        _print_manifest_todos(target, scaffold)
 
 
 def _choose_target(source: Path | None, out: Path | None) -> Path:
@@ -80,12 +80,12 @@ def _write_new_manifest(target: Path, text: str) -> None:
         ) from error
 
 
-def _print_manifest_todos(target: Path, outline: "ManifestOutline") -> None:
+def _print_manifest_todos(target: Path, scaffold: "ManifestScaffold") -> None:
     output.echo(f"wrote {target}")
-    for finding in outline.findings:
+    for finding in scaffold.findings:
         mark = "TODO" if finding.todo else "    "
         output.echo(f"  {mark} {finding.path}: {finding.what}; {finding.done}")
-    output.echo(f"{todo_lines(outline.todos)} to complete; then run benchlock publish --dry-run {target}")
+    output.echo(f"{todo_lines(scaffold.todos)} to complete; then run benchlock publish --dry-run {target}")
 
 
 ENDINGS = (".yml", ".yaml")

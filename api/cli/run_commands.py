@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifacts_commands import RUN_PREFIX
+from benchlock.api.cli.artifact_commands import RUN_PREFIX
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import read_lock
 from benchlock.api.cli.output import say

@@ -30,7 +30,7 @@ def complete_run_id(context: click.Context, _parameter: click.Parameter, value: 
     Raises:
         InvalidInputError: Several runs begin with ``value``.
     """
-    from benchlock.registry.database.record_values import is_id  # noqa: PLC0415 - unused by the help text
+    from benchlock.registry.database.ids_and_timestamps import is_id  # noqa: PLC0415 - unused by the help text
 
     if not _BEGINNING.fullmatch(value):
         return f"{_PREFIX}{value}" if is_id(value) else value

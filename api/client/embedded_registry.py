@@ -88,7 +88,7 @@ class EmbeddedRegistry:
 
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
         """Resolve ``request`` on this machine and store its lock."""
-        from benchlock.api.local.image_lookup import make_image_lookup, make_public_lookup  # noqa: PLC0415 - as above
+        from benchlock.api.local.container_registry_access import make_image_lookup, make_public_lookup  # noqa: PLC0415 - as above
         from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
         from benchlock.registry.lock.lock_creation import Harness, keep_lock, list_yanked, resolve_request  # noqa: PLC0415
 

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from benchlock.api.http.request_parsing import LONG_BODY
 from benchlock.api.http.service_settings import ConcurrencyBound
-from benchlock.api.http.slow_clients import LENGTH_HEADERS, announced_length
+from benchlock.api.http.slow_client_flow_control import LENGTH_HEADERS, announced_length
 from benchlock.api.http.thread_pools import FairThreadPool
 from benchlock.artifacts.errors import BusyError, UnavailableError
 from benchlock.migrations import HEAD

@@ -16,7 +16,7 @@ from litestar.types import Message, Receive, Scope, Send
 
 from benchlock.api.http.admission_control import reserve_share
 from benchlock.api.http.service_state import Service
-from benchlock.api.http.slow_clients import (
+from benchlock.api.http.slow_client_flow_control import (
     CHUNKS_IN_MEMORY,
     MIN_CHUNK,
     BrokenOffError,

@@ -19,7 +19,7 @@ from benchlock.api.http.admission_control import RELEASE_SLOTS
 from benchlock.api.http.responses import send_error
 from benchlock.api.http.service_settings import MAX_HEADER_BYTES
 from benchlock.api.http.service_state import SHUTDOWN_ERROR, UNROUTED, Service
-from benchlock.api.http.slow_clients import (
+from benchlock.api.http.slow_client_flow_control import (
     METHODS_WITH_BODY,
     ClientLeftError,
     SlowReaderError,

@@ -30,7 +30,7 @@ from benchlock.api.http.admission_control import (
     reserve_share,
 )
 from benchlock.api.http.service_settings import Settings
-from benchlock.api.http.slow_clients import METHODS_WITH_BODY
+from benchlock.api.http.slow_client_flow_control import METHODS_WITH_BODY
 from benchlock.api.http.thread_pools import FairThreadPool
 from benchlock.api.service_log import REQUEST_ID, log
 from benchlock.artifacts.errors import BusyError, UnavailableError

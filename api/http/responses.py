@@ -12,7 +12,7 @@ from litestar.types import Receive, Scope, Send
 
 from benchlock.api.error_codes import FAULTS, INTERNAL, Fault, fault_of_status
 from benchlock.api.http.request_parsing import JsonRequest
-from benchlock.api.http.slow_clients import IncompleteBodyError, TooSlowError
+from benchlock.api.http.slow_client_flow_control import IncompleteBodyError, TooSlowError
 from benchlock.api.schemas.problem_details import MEDIA_TYPE, NOTHING_SERVED, Problem, encode_problem
 from benchlock.api.service_log import FAILURE_REASON, REQUEST_ID, log
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError

@@ -16,7 +16,7 @@ from prometheus_client.process_collector import ProcessCollector
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.http.request_authorization import Authority, OpenAuthority
 from benchlock.api.http.service_settings import Settings
-from benchlock.api.http.slow_clients import SendMemory
+from benchlock.api.http.slow_client_flow_control import SendMemory
 from benchlock.api.http.thread_pools import FairThreadPool
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.artifacts.errors import UnavailableError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, structs
 
-from benchlock.api.local.image_lookup import make_image_lookup, make_lenient_lookup
+from benchlock.api.local.container_registry_access import make_image_lookup, make_lenient_lookup
 from benchlock.api.local.local_registry import build_runner, source_access
 from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.errors import InvalidInputError

@@ -27,7 +27,7 @@ from benchlock.evaluator.runner.run_outcome import Ending, Failure, failure_of
 from benchlock.evaluator.runner.run_stages import has_stages
 from benchlock.evaluator.runner.self_reported_times import find_overrun, list_reported_by_model
 from benchlock.evaluator.statistics.metric_types import Metric
-from benchlock.registry.database.record_values import as_json
+from benchlock.registry.database.ids_and_timestamps import as_json
 from benchlock.registry.manifests import Model
 
 HOST_TIMINGS: Final = (

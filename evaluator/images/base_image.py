@@ -18,12 +18,13 @@ from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, describe, digest_bytes, parse_digest, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.artifacts.oci.image_pull import Connect, decompress_layer, find_image, find_tag, parse_image
 from benchlock.artifacts.oci.oci_documents import OciDescriptor
+from benchlock.artifacts.oci.remote_images import Connect, find_image, find_tag, parse_image
 from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.images.external_tools import run_tool
+from benchlock.evaluator.images.image_layers import decompress_layer
 from benchlock.evaluator.images.wheels import Target, check_file, copy, host_target, read_target, running_python
-from benchlock.registry.inspection.formats.container_documents import Configuration, parse_configuration
+from benchlock.registry.inspection.formats.image_documents import Configuration, parse_configuration
 
 _SUITES = {"3.11": "bookworm", "3.13": "trixie"}
 """The Debian release whose Python has that minor version."""
@@ -379,10 +380,10 @@ class RemoteBase:
         state, size = hashlib.sha256(), 0
         client = self.connect(parse_image(self.reference).repository)
         with client.open_blob(Descriptor(packed.digest, packed.size)) as stream, tarball.open("wb") as written:
-            for piece in decompress_layer(stream, name, limit):
-                state.update(piece)
-                size += len(piece)
-                written.write(piece)
+            for chunk in decompress_layer(stream, name, limit):
+                state.update(chunk)
+                size += len(chunk)
+                written.write(chunk)
         if state.hexdigest() != to_hex(diff_id):
             raise IntegrityError(
                 f"{name} contains sha256:{state.hexdigest()}, but the image's configuration states {diff_id}",

@@ -30,7 +30,7 @@ from benchlock.evaluator.images.frameworks import (
     choose_framework,
     parse_requirement,
 )
-from benchlock.evaluator.images.image_format import PACKAGES, PREFIX, encode_config, list_files, write_layer
+from benchlock.evaluator.images.image_layers import PACKAGES, PREFIX, encode_config, list_files, write_layer
 from benchlock.evaluator.images.wheel_install import Layout, Sources, compile_all, install_wheel, run_parallel
 from benchlock.evaluator.images.wheels import IndexOptions, Target, Wheel, copy, fetch, host_target, resolve
 from benchlock.registry.manifests.manifest_types import File, Framework, Image, Platform, Provision, Role

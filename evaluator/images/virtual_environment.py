@@ -17,7 +17,7 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError, Unavai
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.images.external_tools import disk_errors, run_tool, workspace
-from benchlock.evaluator.images.image_format import list_files
+from benchlock.evaluator.images.image_layers import list_files
 from benchlock.evaluator.images.wheel_install import Layout, Sources, compile_all, install_wheel, run_parallel
 from benchlock.evaluator.images.wheels import Target, check_file, copy, host_target, running_python
 

@@ -21,7 +21,7 @@ from installer.sources import WheelContentElement, WheelFile
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.images.external_tools import run_tool
-from benchlock.evaluator.images.image_format import list_files
+from benchlock.evaluator.images.image_layers import list_files
 
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")

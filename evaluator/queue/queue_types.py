@@ -14,7 +14,7 @@ from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts
 from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart, RunText
 from benchlock.evaluator.runner.run_outcome import FailureClass
-from benchlock.registry.database.record_values import is_id, new_id
+from benchlock.registry.database.ids_and_timestamps import is_id, new_id
 
 JobState = Literal["queued", "delayed", "leased", "done", "failed", "quarantined", "cancelled"]
 """``delayed``: queued again, but not before a given time."""

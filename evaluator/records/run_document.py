@@ -24,7 +24,7 @@ from benchlock.evaluator.records.run_types import (
     mark_calls,
 )
 from benchlock.evaluator.statistics.metric_types import Metric
-from benchlock.registry.database.record_values import format_time, parse_id_time
+from benchlock.registry.database.ids_and_timestamps import format_time, parse_id_time
 from benchlock.registry.lock.lockfile import Lock
 
 SCHEMA: Final = (1, 0)

@@ -20,7 +20,7 @@ from benchlock.artifacts.json_codec import encode_canonical, prepare_decoder
 from benchlock.artifacts.size_limits import Word, limit_document, limit_text
 from benchlock.evaluator.records.evidence_status import EvidenceStatus
 from benchlock.evaluator.statistics.metric_types import Count, Metric, metric_faults
-from benchlock.registry.database.record_values import as_json, is_id, new_id, parse_id_time, to_milliseconds
+from benchlock.registry.database.ids_and_timestamps import as_json, is_id, new_id, parse_id_time, to_milliseconds
 from benchlock.registry.manifests.metric_definitions import is_quality
 
 RunId = NewType("RunId", str)

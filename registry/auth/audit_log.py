@@ -14,8 +14,8 @@ from benchlock.artifacts.size_limits import AUDIT_TEXT, truncate
 from benchlock.registry.auth.permissions import Actor, get_actor
 from benchlock.registry.auth.token_format import mask_tokens
 from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.ids_and_timestamps import is_id, new_id
 from benchlock.registry.database.record_chain import Record, check_records, digest_record, insert_records
-from benchlock.registry.database.record_values import is_id, new_id
 from benchlock.registry.database.registry_schema import actions
 
 Outcome = Literal["done", "refused", "failed"]

@@ -16,8 +16,8 @@ from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import Actor, Scopes, UnauthorizedError, get_actor
 from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS, Secret, new_secret, parse_secret
 from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.ids_and_timestamps import is_id, new_id
 from benchlock.registry.database.record_chain import check_records, digest_record, insert_record, record_kind
-from benchlock.registry.database.record_values import is_id, new_id
 from benchlock.registry.database.registry_schema import token_revocations, token_rotations, tokens
 from benchlock.registry.names import WORD
 

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Integer, String, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
-from benchlock.registry.database.record_values import format_time
+from benchlock.registry.database.ids_and_timestamps import format_time
 
 _BYTEWISE = "C"
 

@@ -20,7 +20,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, 
 from sqlalchemy.exc import ArgumentError
 
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.registry.database.record_values import as_json
+from benchlock.registry.database.ids_and_timestamps import as_json
 from benchlock.registry.database.triggers import WRITER
 
 DRIVER: Final = "postgresql+psycopg"

@@ -25,7 +25,7 @@ from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import MAX_EXACT, encode_canonical
 from benchlock.registry.database.engine import DamagedDatabaseError, damage_error
-from benchlock.registry.database.record_values import as_json, format_time
+from benchlock.registry.database.ids_and_timestamps import as_json, format_time
 from benchlock.registry.database.registry_schema import record_chain
 
 Values = Mapping[str, Any]

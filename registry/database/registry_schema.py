@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from benchlock.registry.database.column_types import DIGEST, TEXT, WHOLE, Moment, bounded_text
-from benchlock.registry.database.record_values import DIGITS
+from benchlock.registry.database.ids_and_timestamps import DIGITS
 
 metadata = MetaData(
     naming_convention={

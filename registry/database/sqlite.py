@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.registry.database.record_values import as_json
+from benchlock.registry.database.ids_and_timestamps import as_json
 
 
 @dataclass(slots=True)

@@ -17,10 +17,10 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_text import format_count
 from benchlock.registry.inspection.draft_content import DraftContent
-from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_lines, read_text_lines, read_whole
 from benchlock.registry.inspection.formats.parquet import read_footer
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.formats.tensor_files import ArrayHeader, read_arrays
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_lines, read_text_lines, read_whole
 from benchlock.registry.inspection.label_files import Classes, check_coco, label_fault, read_classes
 from benchlock.registry.manifests import Dataset, Split
 from benchlock.registry.text.problems import Problems

@@ -10,7 +10,7 @@ from benchlock.artifacts.blob_store import BlobReader
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.file_trees import read_tree
-from benchlock.registry.inspection.formats.foreign_files import BUDGET, Meter, OverBudgetError
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, Meter, OverBudgetError
 from benchlock.registry.text.problems import EchoError
 
 _GZIP = b"\x1f\x8b"

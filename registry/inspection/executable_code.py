@@ -19,11 +19,11 @@ from typing import Any, BinaryIO, Final, cast
 
 import msgspec
 
-from benchlock.registry.inspection.formats.foreign_files import BUDGET, check_count, meter_stream, read_whole
 from benchlock.registry.inspection.formats.model_graphs import custom_operations
 from benchlock.registry.inspection.formats.pickles import foreign_globals
 from benchlock.registry.inspection.formats.protobuf import MalformedError, Message, whole_message
 from benchlock.registry.inspection.formats.tensor_files import MAGIC, read_array
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, check_count, meter_stream, read_whole
 
 _TENSORFLOW = re.compile(
     r"(?!Sharded)\w*File.*"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchlock.registry.inspection.formats.container_documents import ListedWheel
+from benchlock.registry.inspection.formats.image_documents import ListedWheel
 from benchlock.registry.names import Kind
 
 

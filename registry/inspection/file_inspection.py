@@ -11,8 +11,8 @@ from benchlock.artifacts.isolation.child_process import CallerBlobs, pack_error
 from benchlock.registry.inspection.dataset_files import check_dataset
 from benchlock.registry.inspection.draft_content import DraftContent, UnavailableFileError, with_trees
 from benchlock.registry.inspection.executable_code import GRAPH_FORMS, list_model_code_reasons
-from benchlock.registry.inspection.formats.foreign_files import describe_mismatch
 from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.inspection.formats.untrusted_files import describe_mismatch
 from benchlock.registry.inspection.image_inspection import Ask, check_finished, check_image
 from benchlock.registry.inspection.model_files import check_model, is_graph
 from benchlock.registry.manifests import Dataset, Image, Manifest, Model

@@ -8,13 +8,13 @@ from msgspec import UNSET
 from benchlock.artifacts.digest import parse_digest, to_hex
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.inspection.draft_content import DraftContent
-from benchlock.registry.inspection.formats.container_documents import (
+from benchlock.registry.inspection.formats.image_documents import (
     Configuration,
     ListedWheel,
     parse_configuration,
     read_wheels,
 )
-from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_whole
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_whole
 from benchlock.registry.manifests import Image, Platform
 from benchlock.registry.text.problems import Problems
 from benchlock.registry.versions.semantic_version import from_pep440, key, parse_version

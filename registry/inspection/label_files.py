@@ -16,7 +16,7 @@ from benchlock.artifacts.file_trees import check_path
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.file_facts import Disagreement
-from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_buffer
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_buffer
 from benchlock.registry.manifests import Split
 from benchlock.registry.text.problems import Problems
 

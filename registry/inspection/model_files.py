@@ -13,7 +13,10 @@ from benchlock.artifacts.file_trees import check_collisions, check_path
 from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.executable_code import GRAPH_FORMS, ZIPPED, list_model_code_reasons
 from benchlock.registry.inspection.formats import model_graphs
-from benchlock.registry.inspection.formats.foreign_files import (
+from benchlock.registry.inspection.formats.model_graphs import GraphSignature
+from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.inspection.formats.tensor_files import read_header
+from benchlock.registry.inspection.formats.untrusted_files import (
     BUDGET,
     check_count,
     describe_mismatch,
@@ -21,10 +24,7 @@ from benchlock.registry.inspection.formats.foreign_files import (
     read_whole,
     recognize,
 )
-from benchlock.registry.inspection.formats.model_graphs import GraphSignature
-from benchlock.registry.inspection.formats.protobuf import MalformedError
-from benchlock.registry.inspection.formats.tensor_files import read_header
-from benchlock.registry.inspection.model_ports import check_goldens, check_labels, check_ports
+from benchlock.registry.inspection.model_signature import check_goldens, check_labels, check_ports
 from benchlock.registry.manifests import Model
 from benchlock.registry.manifests.model_card import LARGEST
 from benchlock.registry.manifests.steps import Python

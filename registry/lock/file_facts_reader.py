@@ -23,11 +23,11 @@ from benchlock.registry.inspection.file_facts import (
     LabelComparison,
     ResampledField,
 )
-from benchlock.registry.inspection.formats.container_documents import ListedWheel, read_wheels
-from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_whole
+from benchlock.registry.inspection.formats.image_documents import ListedWheel, read_wheels
 from benchlock.registry.inspection.formats.parquet import read_footer
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.formats.tensor_files import read_arrays
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_whole
 from benchlock.registry.inspection.label_files import find_disagreements, parse_labels, read_categories
 from benchlock.registry.lock.split_checks import find_label_columns
 from benchlock.registry.manifests import Manifest, files_of

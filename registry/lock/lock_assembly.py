@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, structs
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.registry.inspection.file_facts import FileFacts, FileQuestions
-from benchlock.registry.inspection.formats.container_documents import Configuration, ListedWheel, parse_configuration
+from benchlock.registry.inspection.formats.image_documents import Configuration, ListedWheel, parse_configuration
 from benchlock.registry.lock.lock_feasibility import (
     ChosenManifests,
     check_answerable,

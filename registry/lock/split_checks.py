@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.inspection.file_facts import ResampledField
-from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_text_lines
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_text_lines
 from benchlock.registry.manifests import Dataset, Model, Split
 from benchlock.registry.manifests.manifest_types import AudioInput, ImageInput, TensorInput, TextInput
 

@@ -9,9 +9,9 @@ from typing import BinaryIO, TypeVar
 from benchlock.artifacts.atomic_files import open_regular
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.file_trees import check_path
-from benchlock.registry.inspection.formats.foreign_files import OverBudgetError, describe_mismatch
 from benchlock.registry.inspection.formats.model_graphs import FILE
 from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.inspection.formats.untrusted_files import OverBudgetError, describe_mismatch
 from benchlock.registry.scaffold.mlmodelscope.model_metadata import native_name
 from benchlock.registry.text.problems import ImportNotes
 from benchlock.registry.text.yaml import Lines, element_lines, entry_lines

@@ -85,7 +85,7 @@ Code = Literal[
 ]  # fmt: skip
 """The kinds of findings of an import."""
 
-OutlineCode = Literal[
+ScaffoldCode = Literal[
     "batch-axis", "distributions", "fields", "labels", "no-files", "platforms", "provides", "samples", "signature",
     "splits", "steps",
 ]  # fmt: skip
@@ -107,7 +107,7 @@ class Finding:
     """
 
     path: str
-    code: Code | OutlineCode
+    code: Code | ScaffoldCode
     what: str
     done: str
     todo: bool = False
@@ -125,16 +125,16 @@ class ImportNotes:
     used: set[str] = field(default_factory=set)
     unplaced: list[str] = field(default_factory=list)
 
-    def tell(self, path: str, code: Code | OutlineCode, what: str, done: str) -> None:
+    def tell(self, path: str, code: Code | ScaffoldCode, what: str, done: str) -> None:
         """Add a finding that needs no action of the author."""
         self.findings.append(Finding(path, code, what, done))
 
-    def todo(self, path: str, code: Code | OutlineCode, subject: str, what: str, ask: str) -> str:
+    def todo(self, path: str, code: Code | ScaffoldCode, subject: str, what: str, ask: str) -> str:
         """Add a finding that the author must act on, and return its comment line for the generated text."""
         self.findings.append(Finding(path, code, what, ask, todo=True))
         return f"# TODO {subject}: {what}; {ask}"
 
-    def todo_unplaced(self, path: str, code: Code | OutlineCode, what: str, ask: str) -> None:
+    def todo_unplaced(self, path: str, code: Code | ScaffoldCode, what: str, ask: str) -> None:
         """Add a finding as ``todo`` does, for a line that belongs to no key of the generated text."""
         self.unplaced.append(self.todo(path, code, printable(path) or "file", what, ask))
 

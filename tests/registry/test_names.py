@@ -6,7 +6,7 @@ import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry import names
-from benchlock.registry.inspection import model_ports
+from benchlock.registry.inspection import model_signature
 from benchlock.registry.lock import lock_feasibility
 from benchlock.registry.manifests import metric_definitions
 from benchlock.registry.names import LONGEST, Name, Reference, parse_kind, parse_name, parse_reference, parse_target
@@ -91,7 +91,7 @@ def test_references_sort_by_kind_name_and_version() -> None:
     assert Reference("model", Name("a"), parse_version("1.0.0")) != "model/a@1.0.0"
 
 
-@pytest.mark.parametrize("module", [metric_definitions, lock_feasibility, model_ports, mlmodelscope_import])
+@pytest.mark.parametrize("module", [metric_definitions, lock_feasibility, model_signature, mlmodelscope_import])
 def test_an_unknown_word_is_compared_by_its_first_characters_alone(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,7 @@ from benchlock.api.http.routes.run_routes import RunController
 from benchlock.api.http.routes.worker_routes import WorkerController
 from benchlock.api.http.service_settings import VERSION, Settings
 from benchlock.api.http.service_state import CommitCache, GracefulShutdown, Service
-from benchlock.api.http.slow_clients import SendMemory
+from benchlock.api.http.slow_client_flow_control import SendMemory
 from benchlock.api.http.thread_pools import FairThreadPool
 from benchlock.api.local.local_registry import LocalRegistry, now, open_reserve, open_uploads
 from benchlock.api.service_log import log

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from benchlock.registry.inspection.formats.foreign_files import BUDGET, OverBudgetError, check_count, in_units
 from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, OverBudgetError, check_count, in_units
 
 _MAGIC = b"PAR1"
 _DEEPEST = 64

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from benchlock.registry.inspection.formats.foreign_files import BUDGET, meter_stream
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, meter_stream
 
 _HARMLESS = re.compile(
     r"collections OrderedDict"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from benchlock.registry.inspection.formats.foreign_files import BUDGET, check_count
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, check_count
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10

@@ -13,7 +13,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
-from benchlock.registry.inspection.formats.foreign_files import (
+from benchlock.registry.inspection.formats.protobuf import MalformedError
+from benchlock.registry.inspection.formats.untrusted_files import (
     BUDGET,
     OverBudgetError,
     check_count,
@@ -21,7 +22,6 @@ from benchlock.registry.inspection.formats.foreign_files import (
     meter_stream,
     recognize,
 )
-from benchlock.registry.inspection.formats.protobuf import MalformedError
 
 MAGIC = b"\x93NUMPY"
 _SUFFIX = ".npy"

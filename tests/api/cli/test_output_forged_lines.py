@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifacts_commands import list_artifacts
+from benchlock.api.cli.artifact_commands import list_artifacts
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.queue_commands import explain, jobs, machines
 from benchlock.api.cli.run_json import run_document

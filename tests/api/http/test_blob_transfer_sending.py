@@ -15,7 +15,7 @@ import pytest
 from benchlock.api.http.blob_transfer import BlobResponse, ByteRange
 from benchlock.api.http.middleware import RequestMiddleware
 from benchlock.api.http.routes.app import create_app
-from benchlock.api.http.slow_clients import (
+from benchlock.api.http.slow_client_flow_control import (
     CHUNKS_IN_MEMORY,
     MAX_CHUNK,
     MIN_CHUNK,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchlock.api.local.image_lookup import make_public_lookup
+from benchlock.api.local.container_registry_access import make_public_lookup
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.manifests import plain
@@ -80,7 +80,7 @@ def test_no_credentials_of_the_service_are_sent_for_strangers(
     def unwanted(*_: object) -> None:
         pytest.fail("the credentials of whoever runs the service were asked for")
 
-    monkeypatch.setattr("benchlock.api.local.image_lookup.credentials_for", unwanted)
+    monkeypatch.setattr("benchlock.api.local.container_registry_access.credentials_for", unwanted)
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with pytest.raises(InvalidInputError, match="not public"):
         make_public_lookup(MemoryStore())(f"registry.example.org:{port}/some/image@sha256:{'0' * 64}", "linux", "amd64")

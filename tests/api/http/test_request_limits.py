@@ -30,7 +30,7 @@ from benchlock.api.http.request_authorization import authenticate
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.server_process import CONNECTIONS
 from benchlock.api.http.service_settings import CONCURRENCY_BOUNDS, ConcurrencyBound, Settings
-from benchlock.api.http.slow_clients import (
+from benchlock.api.http.slow_client_flow_control import (
     MIN_CHUNK,
     IncompleteBodyError,
     SendMemory,

@@ -18,7 +18,7 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.images.base_image import debian_tarball, open_base
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage, layer_path
-from benchlock.evaluator.images.image_format import write_docker_archive
+from benchlock.evaluator.images.image_layers import write_docker_archive
 from benchlock.evaluator.images.wheels import host_target, running_python
 from benchlock.registry.manifests.manifest_types import File
 from tests.support.system.same_image import another_user

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.images.image_format import list_files
+from benchlock.evaluator.images.image_layers import list_files
 from benchlock.evaluator.images.wheel_install import Layout, install_wheel
 
 LAYOUT = Layout("/opt/x", "/opt/x/site-packages", "/usr/bin/python3")

@@ -7,7 +7,7 @@ import pytest
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.evaluator.images.image_format import encode_config
+from benchlock.evaluator.images.image_layers import encode_config
 from benchlock.evaluator.runner.container_engine import LoadedImage, Mount
 from benchlock.evaluator.runner.container_run import ContainerRun, check_image, confinement
 from benchlock.evaluator.runner.job_folder import RunFolders

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.images.image_format import PACKAGES, docker_archive, encode_config
+from benchlock.evaluator.images.image_layers import PACKAGES, docker_archive, encode_config
 from benchlock.evaluator.runner.host_platform import this_host
 
 

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.inspection.formats.container_documents import read_wheels
+from benchlock.registry.inspection.formats.image_documents import read_wheels
 from benchlock.registry.lock.lock_assembly import find_wheel_files
 from benchlock.registry.lock.lockfile import LockedFile
 

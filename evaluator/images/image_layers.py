@@ -1,17 +1,24 @@
-"""The image format: reproducible layers, the configuration and the docker-archive."""
+"""Image layers: reproducible tars, decompression (gzip, zstd), the image configuration and the docker-archive."""
 
+import gzip
+import io
 import json
 import os
 import tarfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from stat import S_IXUSR
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.bundles.bundle_format import TAR_END, make_tar_header, make_tar_padding
 from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, describe, digest_bytes, read_chunks, to_hex
+from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import encode_canonical
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 def list_files(folder: Path) -> list[tuple[str, Path]]:
@@ -138,3 +145,58 @@ def _member(path: str, content: bytes) -> Iterator[bytes]:
     yield make_tar_header(path, len(content))
     yield content
     yield make_tar_padding(len(content))
+
+
+class _PrefixedStream(io.RawIOBase):
+    """A stream of ``head`` followed by the rest of ``stream``."""
+
+    def __init__(self, head: bytes, stream: BinaryIO) -> None:
+        self._head = head
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        chunk = self._head[: len(buffer)] or self._stream.read(len(buffer))
+        self._head = self._head[len(buffer) :]
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+
+def decompress_layer(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]:
+    """Yield the tar of a layer in chunks, decompressed if its first bytes are those of gzip or zstd.
+
+    All of ``stream`` is read.
+
+    Args:
+        stream: The layer.
+        name: The name of the layer in error messages.
+        limit: The largest size of the tar, in bytes.
+
+    Raises:
+        InvalidInputError: The compressed bytes are damaged, or the tar exceeds ``limit``.
+    """
+    from zstandard import ZstdDecompressor, ZstdError  # noqa: PLC0415 - only pulling layers needs it
+
+    remaining, head = limit, stream.read(len(_ZSTD))
+    whole = cast("BinaryIO", io.BufferedReader(_PrefixedStream(head, stream)))
+    decompressed = whole
+    if head.startswith(_GZIP):
+        decompressed = cast("BinaryIO", gzip.GzipFile(fileobj=whole))
+    elif head == _ZSTD:
+        decompressed = cast("BinaryIO", ZstdDecompressor().stream_reader(whole, read_across_frames=True))
+    try:
+        for chunk in read_chunks(decompressed):
+            remaining -= len(chunk)
+            if remaining < 0:
+                raise InvalidInputError(
+                    f"{name} unpacks to more than {limit} bytes",
+                    where=name,
+                    next_step="if you trust it, unpack it and use the tarball",
+                )
+            yield chunk
+        for _ in read_chunks(whole):
+            pass
+    except (gzip.BadGzipFile, EOFError, zlib.error, ZstdError) as error:
+        raise InvalidInputError(f"{name} cannot be decompressed: {error}", where=name) from error

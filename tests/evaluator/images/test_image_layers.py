@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.evaluator.images.image_format import write_layer
+from benchlock.evaluator.images.image_layers import write_layer
 
 
 @contextmanager

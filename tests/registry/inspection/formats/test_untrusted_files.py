@@ -11,7 +11,11 @@ from typing import BinaryIO, cast
 import pytest
 
 from benchlock.registry.inspection.executable_code import list_code_reasons
-from benchlock.registry.inspection.formats.foreign_files import (
+from benchlock.registry.inspection.formats.parquet import read_footer
+from benchlock.registry.inspection.formats.pickles import foreign_globals
+from benchlock.registry.inspection.formats.protobuf import FieldCounter, MalformedError
+from benchlock.registry.inspection.formats.tensor_files import read_array, read_header
+from benchlock.registry.inspection.formats.untrusted_files import (
     BUDGET,
     Meter,
     OverBudgetError,
@@ -19,10 +23,6 @@ from benchlock.registry.inspection.formats.foreign_files import (
     read_lines,
     read_whole,
 )
-from benchlock.registry.inspection.formats.parquet import read_footer
-from benchlock.registry.inspection.formats.pickles import foreign_globals
-from benchlock.registry.inspection.formats.protobuf import FieldCounter, MalformedError
-from benchlock.registry.inspection.formats.tensor_files import read_array, read_header
 from benchlock.registry.inspection.inspection_process import LIMITS
 from benchlock.registry.inspection.model_files import find_unsafe_members
 

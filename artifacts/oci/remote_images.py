@@ -1,81 +1,19 @@
-"""Container images in an OCI registry: lookup by digest, tag and platform, and decompression of layers."""
+"""Container images in an OCI registry: lookup by digest, tag and platform."""
 
-import gzip
 import io
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import BinaryIO, cast
 
 import msgspec
 from msgspec import UNSET
 
 from benchlock.artifacts.blob_store import BlobStore, read
-from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, read_chunks
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.net.urls import is_loopback, split_url
 from benchlock.artifacts.oci.oci_client import RegistryClient
 from benchlock.artifacts.oci.oci_documents import OciDescriptor, OciIndex, OciManifest, decode
 from benchlock.artifacts.oci.oci_reference import Reference, Repository, parse_reference
-
-_GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
-
-
-class _PrefixedStream(io.RawIOBase):
-    """A stream of ``head`` followed by the rest of ``stream``."""
-
-    def __init__(self, head: bytes, stream: BinaryIO) -> None:
-        self._head = head
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        chunk = self._head[: len(buffer)] or self._stream.read(len(buffer))
-        self._head = self._head[len(buffer) :]
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
-
-
-def decompress_layer(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]:
-    """Yield the tar of a layer in chunks, decompressed if its first bytes are those of gzip or zstd.
-
-    All of ``stream`` is read.
-
-    Args:
-        stream: The layer.
-        name: The name of the layer in error messages.
-        limit: The largest size of the tar, in bytes.
-
-    Raises:
-        InvalidInputError: The compressed bytes are damaged, or the tar exceeds ``limit``.
-    """
-    from zstandard import ZstdDecompressor, ZstdError  # noqa: PLC0415 - only pulling layers needs it
-
-    remaining, head = limit, stream.read(len(_ZSTD))
-    whole = cast("BinaryIO", io.BufferedReader(_PrefixedStream(head, stream)))
-    decompressed = whole
-    if head.startswith(_GZIP):
-        decompressed = cast("BinaryIO", gzip.GzipFile(fileobj=whole))
-    elif head == _ZSTD:
-        decompressed = cast("BinaryIO", ZstdDecompressor().stream_reader(whole, read_across_frames=True))
-    try:
-        for chunk in read_chunks(decompressed):
-            remaining -= len(chunk)
-            if remaining < 0:
-                raise InvalidInputError(
-                    f"{name} unpacks to more than {limit} bytes",
-                    where=name,
-                    next_step="if you trust it, unpack it and use the tarball",
-                )
-            yield chunk
-        for _ in read_chunks(whole):
-            pass
-    except (gzip.BadGzipFile, EOFError, zlib.error, ZstdError) as error:
-        raise InvalidInputError(f"{name} cannot be decompressed: {error}", where=name) from error
-
 
 Connect = Callable[[Repository], RegistryClient]
 """Return a client of a repository with the user's credentials for it."""

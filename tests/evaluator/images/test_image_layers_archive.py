@@ -7,7 +7,7 @@ import pytest
 from benchlock.artifacts.blob_store import BlobNotFoundError
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.images.image_format import docker_archive, encode_config, write_docker_archive
+from benchlock.evaluator.images.image_layers import docker_archive, encode_config, write_docker_archive
 
 
 def test_an_archive_holds_the_config_and_the_layers_by_digest(store: LocalStore) -> None:

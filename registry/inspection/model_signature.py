@@ -6,10 +6,10 @@ from msgspec import UNSET
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.inspection.draft_content import DraftContent
-from benchlock.registry.inspection.formats.foreign_files import BUDGET, read_whole
 from benchlock.registry.inspection.formats.model_graphs import GraphSignature, GraphTensor, Size
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.formats.tensor_files import ArrayHeader, read_arrays
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_whole
 from benchlock.registry.inspection.label_files import parse_labels
 from benchlock.registry.manifests import Input, Model, Output
 from benchlock.registry.manifests.manifest_types import ConstantInput, StateInput

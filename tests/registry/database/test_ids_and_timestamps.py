@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from benchlock.registry.database.record_values import format_time, is_id, new_id, parse_id_time, to_milliseconds
+from benchlock.registry.database.ids_and_timestamps import format_time, is_id, new_id, parse_id_time, to_milliseconds
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""Timeouts for slow clients, and bounded memory for responses being sent."""
+"""Flow control for slow clients: timeouts, chunks sized by their speed, and bounded memory for responses."""
 
 import asyncio
 import time
@@ -223,7 +223,7 @@ class TimedSend:
             await self._send(message)
         elif message["more_body"]:
             await self._send_head()
-            await self._send_piece(message["body"])
+            await self._send_chunk(message["body"])
         elif len(message["body"]) > _MAX_BUFFERED:
             await self._send_large(message["body"])
         else:
@@ -242,12 +242,12 @@ class TimedSend:
         try:
             await self._send_head()
             for start in range(0, len(body), MIN_CHUNK):
-                await self._send_piece(body[start : start + MIN_CHUNK])
+                await self._send_chunk(body[start : start + MIN_CHUNK])
         finally:
             self._memory.give_back(len(body))
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send_piece(self, body: bytes) -> None:
+    async def _send_chunk(self, body: bytes) -> None:
         allowance, began = self._allowance, time.monotonic()
         try:
             async with asyncio.timeout(allowance.left + len(body) / allowance.rate):

@@ -25,7 +25,7 @@ from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.names import Kind
 from benchlock.registry.publishing.drafts import read_draft
 from benchlock.registry.publishing.publication import publish
-from benchlock.registry.scaffold.manifest_outline import outline_manifest
+from benchlock.registry.scaffold.manifest_scaffold import scaffold_manifest
 from benchlock.registry.text.yaml import list_todos
 from tests.support.registry import graphs, tflite
 from tests.support.registry.digits import DIGITS
@@ -180,7 +180,7 @@ GIVEN: Mapping[str, tuple[Kind, Callable[[Path], Path], Mapping[str, str]]] = {
 
 def outline(name: str, folder: Path) -> str:
     kind, make, _ = GIVEN[name]
-    return outline_manifest(kind, make(folder), folder).text
+    return scaffold_manifest(kind, make(folder), folder).text
 
 
 def finished(text: str, answers: Mapping[str, str]) -> str:
@@ -230,7 +230,7 @@ def test_the_batch_of_a_state_is_the_axis_that_its_graph_leaves_free(tmp_path: P
     }
     found: graphs.Ports = {"y": (TensorProto.FLOAT, [None, 1]), "state_out": (TensorProto.FLOAT, [None, None, None])}
     (tmp_path / "net.onnx").write_bytes(graphs.graph(ports, found))
-    text = outline_manifest("model", tmp_path / "net.onnx", tmp_path).text
+    text = scaffold_manifest("model", tmp_path / "net.onnx", tmp_path).text
     shapes = [line.strip() for line in text.splitlines() if line.strip().startswith("shape:")]
     assert shapes == ["shape: [null, axis_1]", "shape: [2, null, 128]", "shape: []", "shape: [null, 1]",
                       "shape: [2, null, 128]"]  # fmt: skip
@@ -241,7 +241,7 @@ def test_the_batch_of_a_state_is_the_axis_that_its_graph_leaves_free(tmp_path: P
 def test_a_shape_that_tflite_does_not_say_is_not_written(tmp_path: Path) -> None:
     content = tflite.graph([tflite.tensor("x", [1, 4])], [tflite.tensor("y", [])])
     (tmp_path / "net.tflite").write_bytes(content)
-    outputs = outline_manifest("model", tmp_path / "net.tflite", tmp_path).text.partition("outputs:")[2]
+    outputs = scaffold_manifest("model", tmp_path / "net.tflite", tmp_path).text.partition("outputs:")[2]
     assert "name: y" in outputs
     assert "shape:" not in outputs
 
@@ -253,7 +253,7 @@ def test_an_output_without_classes_leaves_nothing_to_delete(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", ["model", "dataset", "framework", "image"])
 def test_without_a_file_every_key_is_asked_for(kind: Kind, tmp_path: Path) -> None:
-    found = outline_manifest(kind, None, tmp_path)
+    found = scaffold_manifest(kind, None, tmp_path)
     assert found.todos == len(list_todos(found.text)) > 3
     with pytest.raises(InvalidInputError) as caught:
         read_draft(found.text, "manifest.yaml", tmp_path / "manifest.yaml")
@@ -286,9 +286,9 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InvalidInputError, match=re.escape(message)):
-        outline_manifest(kind, tmp_path / name, tmp_path)
+        scaffold_manifest(kind, tmp_path / name, tmp_path)
     with pytest.raises(InvalidInputError, match="not found"):
-        outline_manifest(kind, tmp_path / "gone", tmp_path)
+        scaffold_manifest(kind, tmp_path / "gone", tmp_path)
 
 
 def test_every_case_is_tested() -> None:
@@ -302,7 +302,7 @@ def test_of_a_folder_of_idx_files_the_pictures_are_asked_for(tmp_path: Path) -> 
     (folder / "t10k-labels").write_bytes(b"\0\0\x08\x01" + struct.pack(">I", 2) + b"ab")
     (folder / "broken.gz").write_bytes(b"\x1f\x8b")
     with pytest.raises(InvalidInputError, match=r"mnist contains idx .*: t10k-images\.gz\n") as caught:
-        outline_manifest("dataset", folder, tmp_path)
+        scaffold_manifest("dataset", folder, tmp_path)
     assert caught.value.next_step == "choose one of these files"
 
 
@@ -312,7 +312,7 @@ def test_a_pictures_network_that_pytorch_exported_is_asked_for_torchvisions_step
     for producer, proposed in (("pytorch", True), ("other", False)):
         model.producer_name = producer
         path.write_bytes(model.SerializeToString())
-        text = outline_manifest("model", path, tmp_path).text
+        text = scaffold_manifest("model", path, tmp_path).text
         assert ("rounding: down" in text and "offset: half_even" in text) is proposed
 
 
@@ -322,6 +322,6 @@ def test_a_torchscript_of_torchvision_is_asked_for_its_steps(tmp_path: Path) -> 
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("net/constants.pkl", b"")
             archive.writestr(f"net/code/__torch__/{code}", b"")
-        text = outline_manifest("model", path, tmp_path).text
+        text = scaffold_manifest("model", path, tmp_path).text
         assert ("rounding: down" in text) is proposed
         assert "format: torchscript" in text

@@ -52,7 +52,7 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
 
     Example: benchlock publish models/digits/manifest.yaml
     """
-    from benchlock.api.local.image_lookup import make_lenient_lookup  # noqa: PLC0415
+    from benchlock.api.local.container_registry_access import make_lenient_lookup  # noqa: PLC0415
     from benchlock.registry.publishing.publication import dry_run_publish_all, publish_all  # noqa: PLC0415
     from benchlock.registry.text.problems import Problems  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Lookup of foreign images in OCI registries, with the credentials of ``docker login``."""
+"""Access to OCI registries: the logins saved by ``docker login``, the network policy, and lookup of foreign images."""
 
 import base64
 import binascii
@@ -83,7 +83,7 @@ def make_image_lookup(store: "BlobStore") -> ImageLookup:
 
     The function raises ``InvalidInputError`` for an unknown image and ``UnavailableError`` for an unreachable registry.
     """
-    from benchlock.artifacts.oci.image_pull import find_image, parse_image  # noqa: PLC0415 - foreign images are rare
+    from benchlock.artifacts.oci.remote_images import find_image, parse_image  # noqa: PLC0415 - foreign images are rare
 
     def look_up(reference: str, os: str, arch: str) -> bytes:
         return find_image(parse_image(reference), os, arch, connect_repository, store).config
@@ -110,7 +110,7 @@ def make_public_lookup(store: "BlobStore") -> ImageLookup:
     Otherwise a client could reach the service's private network, or images that only its operator may read. Hosts in
     BENCHLOCK_REDIRECT_HOSTS are exempt from both restrictions.
     """
-    from benchlock.artifacts.oci.image_pull import find_image, parse_image  # noqa: PLC0415 - foreign images are rare
+    from benchlock.artifacts.oci.remote_images import find_image, parse_image  # noqa: PLC0415 - foreign images are rare
 
     def look_up(reference: str, os: str, arch: str) -> bytes:
         return find_image(parse_image(reference), os, arch, _connect_in_public, store).config

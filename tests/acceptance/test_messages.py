@@ -69,7 +69,7 @@ FAULTS = {
     "no UTF-8": Fault("publish latin.yaml", 2, "invalid-input", ("latin.yaml is not UTF-8", "byte 22")),
     "model for its manifest": Fault("publish latin.yaml", 2, "invalid-input", ("run benchlock init model latin.yaml",)),
     "request for a manifest": Fault(
-        "publish good.yaml", 2, "invalid-input", ("good.yaml is a request", "benchlock lock good.yaml")
+        "publish good.yaml", 2, "invalid-input", ("good.yaml is a request", "lock the request")
     ),
     "lock for a request": Fault(
         "lock good.lock", 2, "invalid-input", ("good.lock is a lockfile", "benchlock run good.lock")

@@ -1,4 +1,4 @@
-"""The exit code, HTTP status and problem type of each class of error.
+"""The exit code, HTTP status and problem type of each class of error, and the JSON document of an error.
 
 The tables are keyed by the errors' codes, so this module imports no module that raises them. A class without an
 entry of its own has the entry of its nearest ancestor.
@@ -6,7 +6,7 @@ entry of its own has the entry of its nearest ancestor.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from benchlock.artifacts.errors import BenchlockError
 
@@ -73,3 +73,18 @@ def _codes(kind: type[BaseException]) -> Iterator[str]:
     return (
         ancestor.code for ancestor in kind.__mro__ if issubclass(ancestor, BenchlockError) and "code" in vars(ancestor)
     )
+
+
+def error_document(error: BenchlockError) -> dict[str, Any]:
+    """Return the JSON document of an error; ``problems`` lists all errors that were found together, in order."""
+    document = _summarize(error)
+    conflict = getattr(error, "conflict", None)
+    if conflict is not None:
+        document["conflict"] = conflict
+    if error.problems:
+        document["problems"] = [_summarize(problem) for problem in error.problems]
+    return document
+
+
+def _summarize(error: BenchlockError) -> dict[str, Any]:
+    return {"code": error.code, "message": error.what, "where": error.where, "next": error.next_step}

@@ -186,7 +186,7 @@ def restore(invocation: Invocation, folder: Path) -> None:
     try:
         _ = invocation.folder  # opening it records abandoned runs
     except SchemaRevisionError as error:  # a backup of another version is restored as it is
-        output.say(f"warning: {error}")
+        output.say_error(error, "warning")
     _print_backup_report(invocation, folder, report, "restored")
 
 
@@ -235,8 +235,8 @@ def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, he
     parsed_targets = [_parse_target(invocation, target) for target in targets]
     report = invocation.opened.verify(parsed_targets, invocation.progress, remote=remote, head=head)
     if invocation.as_json:
-        document: dict[str, Any] = {"blobs": report.blobs, "damaged": list(report.damaged)}
-        document |= {"runs": report.runs, "contradictions": list(report.contradictions)}
+        document: dict[str, Any] = {"blobs": report.blobs, "damaged": list(map(output.with_commands, report.damaged))}
+        document |= {"runs": report.runs, "contradictions": list(map(output.with_commands, report.contradictions))}
         output.print_json(document if targets else document | {"records": report.records, "head": report.head})
     else:
         for fault in (*report.damaged, *report.contradictions):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from benchlock.api.error_codes import error_document
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.artifacts.user_text import Advance, escape_json, escape_line
 
@@ -18,6 +19,39 @@ _WIDTH = 150
 
 _GUTTER: Final = "  | "
 """The prefix of foreign lines, so that they cannot be mistaken for benchlock's own output."""
+
+
+STEP_COMMANDS: Final[Mapping[str, str]] = {
+    "free the local copy": "benchlock gc --local",
+    "delete unreferenced blobs": "benchlock gc",
+    "upgrade the database": "benchlock db upgrade",
+    "downgrade the database": "benchlock db downgrade --to REVISION",
+    "create the manifest from the model file": "benchlock init model",
+    "create golden tensors": "benchlock golden MANIFEST",
+    "an image that provides": "benchlock image build NAME==VERSION",
+    "build an image": "benchlock image build NAME==VERSION",
+    "another base": "--base",
+    "without layers": "--no-layers",
+    "another source of wheels": "--find-links or --index-url",
+    "run in a container": "--isolation container",
+    "run as a process": "--isolation process",
+    "allow its code to run": "--allow-code",
+    "allow processes": "--processes",
+    "choose the run to compare with": "--against RUN",
+}
+"""The command or option for a phrase in the next step of an error; the packages below the API name neither."""
+
+
+def append_commands(text: str) -> str:
+    """Append the commands and options for the steps that ``text`` names, in parentheses."""
+    commands = [command for phrase, command in STEP_COMMANDS.items() if phrase in text]
+    return f"{text} ({', '.join(commands)})" if commands else text
+
+
+def with_commands(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of an error with the commands for its next step."""
+    step = document["next"]
+    return document | {"next": step and append_commands(step)}
 
 
 def print_json(document: object) -> None:
@@ -71,7 +105,10 @@ def say_lines(text: str) -> None:
 def show_error(error: BenchlockError, *, as_json: bool) -> None:
     """Print an error with all of its problems on standard error, or as JSON on standard output."""
     if as_json:
-        print_json({"error": error_document(error)})
+        document = with_commands(error_document(error))
+        if error.problems:
+            document["problems"] = list(map(with_commands, document["problems"]))
+        print_json({"error": document})
         return
     for problem in error.problems or (error,):
         say_error(problem)
@@ -79,34 +116,15 @@ def show_error(error: BenchlockError, *, as_json: bool) -> None:
         say(f"{len(error.problems)} problems")
 
 
-def say_error(error: BenchlockError) -> None:
+def say_error(error: BenchlockError, severity: str = "error") -> None:
     """Print an error's message, location and next step on a line each. A conflict has several lines of message."""
     if hasattr(error, "conflict"):
-        say_lines(f"error: {error.what}")
+        say_lines(f"{severity}: {error.what}")
     else:
-        say(f"error: {error.what}")
-    for name, text in (("where", error.where), ("next", error.next_step)):
+        say(f"{severity}: {error.what}")
+    for name, text in (("where", error.where), ("next", error.next_step and append_commands(error.next_step))):
         if text:
             say(f"  {name}: {text}")
-
-
-def error_document(error: BenchlockError) -> dict[str, Any]:
-    """Return the JSON document of an error; ``problems`` lists all errors that were found together, in order."""
-    document: dict[str, Any] = {
-        "code": error.code,
-        "message": error.what,
-        "where": error.where,
-        "next": error.next_step,
-    }
-    conflict = getattr(error, "conflict", None)
-    if conflict is not None:
-        document["conflict"] = conflict
-    if error.problems:
-        document["problems"] = [
-            {"code": problem.code, "message": problem.what, "where": problem.where, "next": problem.next_step}
-            for problem in error.problems
-        ]
-    return document
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

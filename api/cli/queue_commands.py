@@ -7,7 +7,7 @@ import click
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import read_question
-from benchlock.api.cli.output import say
+from benchlock.api.cli.output import append_commands, say
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError
 
@@ -44,12 +44,17 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
         )
     permits = WorkerPermissions(processes, allow_code)
     if is_remote(invocation.registry):
-        agent = build_remote_agent(invocation.registry, machine, permits, invocation.progress, say)
+        agent = build_remote_agent(invocation.registry, machine, permits, invocation.progress, _say_step)
     else:
-        agent = build_agent(invocation.folder, machine, permits, invocation.progress, say)
+        agent = build_agent(invocation.folder, machine, permits, invocation.progress, _say_step)
     count = agent.work(once=once)
     if invocation.as_json:
         output.print_json({"machine": agent.machine, "jobs": count})
+
+
+def _say_step(text: str) -> None:
+    """Print a message of the worker, with the commands for its next step."""
+    say(append_commands(text))
 
 
 @click.command()

@@ -10,7 +10,7 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS
 
 if TYPE_CHECKING:
-    from benchlock.api.schemas.access_schemas import LogEntry, NewToken, TokenDocument
+    from benchlock.api.schemas.access_schemas import AuditLogEntry, NewToken, TokenDocument
 
 
 _PROXY = "Address or network of a trusted proxy, whose X-Forwarded-For gives the client's address; may be repeated."
@@ -224,7 +224,7 @@ def token_document(token: "TokenDocument") -> dict[str, Any]:
     }
 
 
-def log_entry_document(entry: "LogEntry") -> dict[str, Any]:
+def log_entry_document(entry: "AuditLogEntry") -> dict[str, Any]:
     """Return the JSON document of an entry of the audit log."""
     return {
         "id": entry.id,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchlock.api.build_info import this_build
+from benchlock.api.error_codes import error_document
 from benchlock.api.local.local_registry import LocalRegistry, describe_store, now, open_reserve, open_uploads
 from benchlock.api.local.registry_database import check_database, describe_database
 from benchlock.api.schemas.registry_protocol import ChoiceExplanation, Json, LockResult
@@ -175,12 +176,12 @@ class EmbeddedRegistry:
             runs, contradictions = self._compare(
                 [self._run(entry) for entry in targets if _is_run_target(entry)], progress
             )
-            damaged = tuple(map(fault_document, list_damage(store, blobs, progress)))
+            damaged = tuple(map(error_document, list_damage(store, blobs, progress)))
             return VerificationReport(
                 blobs=len(blobs),
                 damaged=damaged,
                 runs=runs,
-                contradictions=tuple(map(fault_document, contradictions)),
+                contradictions=tuple(map(error_document, contradictions)),
             )
         database = check_database(self.opened.database, None if head is None else parse_head(head))
         faults = list(database.damaged)
@@ -192,7 +193,7 @@ class EmbeddedRegistry:
         faults += list_damage(store, blobs, progress)
         chain = database.head
         records, chain_head = (None, None) if chain is None else (chain.seq, str(chain) if chain.seq else None)
-        fault_documents, differing = (tuple(map(fault_document, group)) for group in (faults, contradictions))
+        fault_documents, differing = (tuple(map(error_document, group)) for group in (faults, contradictions))
         return VerificationReport(
             blobs=len(blobs),
             damaged=fault_documents,
@@ -332,11 +333,6 @@ _UNCHECKED = "records and blobs not checked (run `benchlock verify`)"
 
 def _is_run_target(target: "str | Lock") -> bool:
     return isinstance(target, str) and target.startswith(RUN_PREFIX)
-
-
-def fault_document(fault: BenchlockError) -> dict[str, Any]:
-    """Return the JSON document of an error: code, message, where and next."""
-    return {"code": fault.code, "message": fault.what, "where": fault.where, "next": fault.next_step}
 
 
 def _evicted_document(evicted: "EvictionReport") -> dict[str, Any]:

@@ -16,8 +16,8 @@ from benchlock.api.schemas.artifact_schemas import (
     PublishedVersion,
     VersionDocument,
     VersionPage,
-    Yank,
-    Yanked,
+    YankRequest,
+    YankResult,
     decode_published_version,
     decode_version_entry,
 )
@@ -122,11 +122,11 @@ class RemoteCatalogue:
 
     def yank(self, reference: Reference, reason: str) -> bool:
         """Yank a version; return whether this changed it."""
-        return self._client.send("POST", "yanks", Yank(target=str(reference), reason=reason), Yanked).changed
+        return self._client.send("POST", "yanks", YankRequest(target=str(reference), reason=reason), YankResult).changed
 
     def unyank(self, reference: Reference) -> bool:
         """Undo a yank; return whether this changed the version."""
-        return self._client.send("POST", "yanks", Yank(target=str(reference), undo=True), Yanked).changed
+        return self._client.send("POST", "yanks", YankRequest(target=str(reference), undo=True), YankResult).changed
 
     def put_lock(self, lock: Lock) -> None:
         """Store a lock on the server."""

@@ -35,7 +35,7 @@ class Access(Protocol):
     def revoke(self, token: TokenId) -> bool:
         """Revoke a token and cancel the work that it started; return whether this changed it."""
 
-    def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.LogEntry, ...]:
+    def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.AuditLogEntry, ...]:
         """List entries of the audit log, newest first.
 
         Args:
@@ -76,7 +76,7 @@ class EmbeddedAccess:
             pass
         return changed
 
-    def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.LogEntry, ...]:
+    def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.AuditLogEntry, ...]:
         """List entries of the audit log, newest first."""
         return tuple(map(wire.encode_log_entry, self._log.list(limit=limit, before=before, actor=actor)))
 
@@ -111,14 +111,14 @@ class RemoteAccess:
 
     def revoke(self, token: TokenId) -> bool:
         """Revoke a token on the server."""
-        return self._client.send("DELETE", token.replace("token/", "tokens/"), None, wire.Revoked).changed
+        return self._client.send("DELETE", token.replace("token/", "tokens/"), None, wire.RevocationResult).changed
 
-    def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.LogEntry, ...]:
+    def log(self, limit: int, before: str | None, actor: str | None) -> tuple[wire.AuditLogEntry, ...]:
         """List entries of as many pages as ``limit`` needs."""
         cursor = None if before is None else encode_cursor((before,))
-        entries: list[wire.LogEntry] = []
+        entries: list[wire.AuditLogEntry] = []
         while len(entries) < limit:
-            page = self._client.get("log", wire.LogPage, limit=limit - len(entries), cursor=cursor, actor=actor)
+            page = self._client.get("log", wire.AuditLogPage, limit=limit - len(entries), cursor=cursor, actor=actor)
             entries += page.log
             if not isinstance(page.next, str):
                 break

@@ -57,7 +57,7 @@ class TokenPage(Struct, frozen=True, kw_only=True):
     next: str | UnsetType = UNSET
 
 
-class Revoked(Struct, frozen=True, kw_only=True):
+class RevocationResult(Struct, frozen=True, kw_only=True):
     """The result of a revocation; ``changed`` is false if the token was already revoked."""
 
     token: TokenIdText
@@ -65,7 +65,7 @@ class Revoked(Struct, frozen=True, kw_only=True):
     changed: bool
 
 
-class LogEntry(Struct, frozen=True, kw_only=True):
+class AuditLogEntry(Struct, frozen=True, kw_only=True):
     """An action that was performed or refused; ``actor`` is the id of a token, or a word if there was no token."""
 
     id: str
@@ -78,10 +78,10 @@ class LogEntry(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class LogPage(Struct, frozen=True, kw_only=True):
+class AuditLogPage(Struct, frozen=True, kw_only=True):
     """Entries, newest first; ``next`` is the cursor of the next page, absent on the last."""
 
-    log: tuple[LogEntry, ...]
+    log: tuple[AuditLogEntry, ...]
     next: str | UnsetType = UNSET
 
 
@@ -100,9 +100,9 @@ def encode_token(token: Token, at: datetime) -> TokenDocument:
     )
 
 
-def encode_log_entry(entry: AuditEntry) -> LogEntry:
+def encode_log_entry(entry: AuditEntry) -> AuditLogEntry:
     """Encode an entry of the audit log."""
-    return LogEntry(
+    return AuditLogEntry(
         id=entry.id,
         at=entry.at,
         actor=entry.actor,

@@ -76,7 +76,7 @@ class PublishedVersion(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class Yank(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class YankRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A version that new locks must not choose, and the reason; with ``undo``, a version that may be chosen again."""
 
     target: Annotated[str, size_limits.limit_text(size_limits.TARGET, "model/acme/resnet8@1.0.0")]
@@ -84,7 +84,7 @@ class Yank(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     undo: bool = False
 
 
-class Yanked(Struct, frozen=True, kw_only=True):
+class YankResult(Struct, frozen=True, kw_only=True):
     """The state of a version after a yank; ``changed`` is false if it was already in that state."""
 
     target: str

@@ -163,7 +163,7 @@ def make_bundle_error(name: str, reason: str) -> BundleError:
     return BundleError(
         f"not a bundle: {name}: {reason}",
         where=name,
-        next_step="choose a file created by `benchlock bundle create`",
+        next_step="choose a complete bundle that benchlock created",
     )
 
 

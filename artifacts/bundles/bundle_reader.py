@@ -91,7 +91,7 @@ def read_entries(descriptor: int, max_files: int | None = None) -> dict[str, Tar
             raise BundleError(
                 f"the bundle has more than {max_files} files",
                 where=name,
-                next_step="import it with `benchlock bundle import` on the machine that has the registry's folder",
+                next_step="import it on the machine that has the registry's folder",
             )
         start = offset + TAR_BLOCK
         offset = start + size + -size % TAR_BLOCK
@@ -168,7 +168,7 @@ def _check_end(descriptor: int, offset: int, total: int) -> None:
 
 def _make_tar_error(reason: str, where: str) -> BundleError:
     return BundleError(
-        f"not a bundle: {reason}", where=where, next_step="choose a file created by `benchlock bundle create`"
+        f"not a bundle: {reason}", where=where, next_step="choose a complete bundle that benchlock created"
     )
 
 
@@ -281,7 +281,7 @@ class Bundle:
                 raise BundleError(
                     f"not a bundle: it contains {name}, which its index does not list",
                     where=name,
-                    next_step="choose a file created by `benchlock bundle create`",
+                    next_step="choose a complete bundle that benchlock created",
                 )
 
     def _read_document(self, blob: Descriptor, largest: int) -> bytes:

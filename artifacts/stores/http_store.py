@@ -56,7 +56,7 @@ def parse_server(text: str) -> Server:
 
 
 SERVER_ERROR_POLICY: Final = ErrorPolicy(
-    "use a token with the needed scope: the server's administrator creates one with `benchlock token create`",
+    "use a token with the needed scope; the server's administrator creates one",
     "have the server's administrator publish the file again in the folder that it serves, which repairs it: publishing "
     "over HTTP sends nothing that the server has already, damaged or not",
     rejection=InvalidInputError,
@@ -147,5 +147,5 @@ class HttpStore(RemoteStore):
         return RefusedError(
             f"{self.where} {action} only for its administrator",
             where=self.where,
-            next_step="run `benchlock gc` on the server, in the folder that it serves",
+            next_step="delete unreferenced blobs on the server, in the folder that it serves",
         )

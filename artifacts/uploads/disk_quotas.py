@@ -169,7 +169,7 @@ class DiskReserve:
             raise LowSpaceError(
                 f"the disk of the registry is nearly full: {space.free} bytes free, {size} needed, "
                 f"{int(space.reserve * share)} reserved",
-                next_step="ask an administrator to delete unreferenced blobs (`benchlock gc`) or to add disk space",
+                next_step="ask an administrator to delete unreferenced blobs or to add disk space",
             )
 
 

@@ -99,7 +99,7 @@ class Examiner:
             assert run.end is not None
             size = sum(blob.size for blob in run.end.blobs.values())
             if size > remaining < _BYTES_A_LIST:
-                reason = f"not yet compared with its {size} bytes of evidence; use benchlock show {run.id}"
+                reason = f"not yet compared with its {size} bytes of evidence; show this run alone to compare it"
                 status = EvidenceStatus("unverified", (reason,))
             else:
                 remaining -= size

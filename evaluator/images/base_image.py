@@ -29,7 +29,7 @@ from benchlock.registry.inspection.formats.image_documents import Configuration,
 _SUITES = {"3.11": "bookworm", "3.13": "trixie"}
 """The Debian release whose Python has that minor version."""
 _EPOCH = "1700000000"
-_ALTERNATIVES = "give a root file-system tarball as --base, or use --no-layers to run the image as processes"
+_ALTERNATIVES = "use another base, such as a root file-system tarball, or build without layers, for processes only"
 _EXCLUDE_OPTIONS = [f"--exclude={start}{folder}/*" for start in ("", "./") for folder in ("dev", "usr/share", "var")]
 """Folders that no interpreter needs for compiling: devices, which only root can make, and most system files."""
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
@@ -110,7 +110,7 @@ def open_base(tarball: Path, folder: Path) -> Base:
     _check_tar(tarball)
     folder.mkdir()
     unpack = ["tar", "-xf", str(tarball), "-C", str(folder), "--no-same-owner", "--anchored", *_EXCLUDE_OPTIONS]
-    run_tool(unpack, what=f"unpacking {tarball.name}", next_step="choose another --base")
+    run_tool(unpack, what=f"unpacking {tarball.name}", next_step="use another base")
     with tarball.open("rb") as stream:
         descriptor = describe(stream)
     return enter_base(((tarball, descriptor),), folder)
@@ -131,7 +131,8 @@ def enter_base(layers: tuple[tuple[Path, Descriptor], ...], root: Path, settings
     report = json.loads(answer)
     if report["implementation"] != "cpython":
         raise UnavailableError(
-            f"python3 of the base is {report['implementation']}, not CPython", next_step="choose a --base with CPython"
+            f"python3 of the base is {report['implementation']}, not CPython",
+            next_step="use another base, with CPython",
         )
     target = read_target(report["python"], report["machine"], report["libc"])
     return Base(layers, root, target, report["executable"], settings)
@@ -310,7 +311,7 @@ def parse_base(text: str, connect: Connect) -> "Path | RemoteBase":
         named = f"use {find_tag(text, connect)}, the current digest of the tag"
     except UnavailableError as error:
         named = f"use HOST/NAME@sha256:… ({error.what})"
-    raise InvalidInputError(f"{text} references an image by tag, and tags can change", where="--base", next_step=named)
+    raise InvalidInputError(f"{text} references an image by tag, and tags can change", where=text, next_step=named)
 
 
 @dataclass(frozen=True, slots=True)

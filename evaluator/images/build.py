@@ -113,7 +113,7 @@ def assemble(base: Base, wheels: Mapping[Digest, Path], workspace: Path, progres
         raise InvalidInputError(
             f"{len(base.layers)} layers of the base and {len(wheels)} of wheels exceed the limit of engines "
             f"({_MAX_LAYERS})",
-            next_step="use --no-layers, or a base with fewer layers",
+            next_step="use another base, with fewer layers, or build without layers",
         )
     (workspace / LAYERS).mkdir()
     # The name of a tree depends only on its wheel's digest, so that the compiler sees the same paths in every build.
@@ -220,7 +220,9 @@ class Builder:
         choice = choose_framework(spec, options.device)
         extra = [str(parse_requirement(text)) for text in options.requirements]
         if options.base is not None and not options.layers:
-            raise InvalidInputError("--base and --no-layers exclude each other", next_step="omit --base or --no-layers")
+            raise InvalidInputError(
+                "an image without layers has no base", next_step="omit the base, or build with layers"
+            )
         base = self._base(options.base) if options.layers else None
         target = host_target() if base is None else base.target
         with self.progress.task("resolving wheels"):

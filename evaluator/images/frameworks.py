@@ -112,7 +112,7 @@ def parse_requirement(text: str) -> Requirement:
     if requirement.url:
         raise InvalidInputError(
             f"requirement {text!r} has a URL",
-            next_step="use NAME==VERSION, and give the folder of the wheel as --find-links",
+            next_step="use NAME==VERSION, and the folder of the wheel as another source of wheels",
         )
     return requirement
 
@@ -156,6 +156,5 @@ def _cuda(wheel: Wheel) -> str | None:
 def _refusal(device: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
         f"the wheels of the index are not for device {device}: {reason}",
-        next_step=f"choose a version built for {device}, or give an index or folder with such builds by "
-        "--index-url or --find-links",
+        next_step=f"choose a version built for {device}, or another source of wheels, with such builds",
     )

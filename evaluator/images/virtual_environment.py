@@ -51,8 +51,7 @@ def find_interpreter(python: str) -> Path:
     raise UnavailableError(
         f"this image needs Python {python} to run in a process, but this host has none",
         where=on_path and f"{on_path} is not a working CPython {python}",
-        next_step=f"install python{python}, run in a container (--isolation container), or build an image for "
-        f"Python {running_python()} (benchlock image build)",
+        next_step=f"install python{python}, run in a container, or build an image for Python {running_python()}",
     )
 
 

@@ -147,7 +147,8 @@ def resolve(
         raise UnavailableError(
             f"cannot resolve wheels for Python {target.python} with Python {running_python()}: "
             "pip evaluates environment markers for the interpreter that runs it",
-            next_step=f"install benchlock with Python {target.python}, or give a --base with Python {running_python()}",
+            next_step=f"install benchlock with Python {target.python}, or use another base, with Python "
+            f"{running_python()}",
         )
     with tempfile.TemporaryDirectory(prefix="resolution-", dir=scratch) as folder:
         report = Path(folder) / "report.json"
@@ -226,7 +227,7 @@ def _pip_error(messages: str, status: int) -> BenchlockError:
     if any(sign in messages for sign in _UNSOLVABLE_SIGNS) and _OFFLINE_SIGN not in messages:
         return InvalidInputError(
             f"pip found no wheels that satisfy the requirements:\n{excerpt}",
-            next_step="choose a version for which the index has wheels, or give another source with --find-links",
+            next_step="choose a version for which the index has wheels, or another source of wheels",
         )
     return UnavailableError(f"pip failed:\n{excerpt}", next_step="check the network and `pip config list`")
 
@@ -262,6 +263,6 @@ def check_file(path: Path, expected: Digest) -> int:
         raise IntegrityError(
             f"digest mismatch of {path.name}: expected {expected}, found {descriptor.digest}",
             where=path.name,
-            next_step="if the error persists, the package index or the store is damaged: try `benchlock verify`",
+            next_step="if the error persists, the package index or the store is damaged: verify the registry",
         )
     return descriptor.size

@@ -95,7 +95,7 @@ def load_job(connection: Connection, job: JobId, now: float) -> Job:
     """Load the job. Raises as ``Queue.job``."""
     row = connection.execute(select_jobs().where(jobs.c.id == job)).first()
     if row is None:
-        raise UnknownNameError(f"the queue has no {job}", where=job, next_step="list its jobs with `benchlock jobs`")
+        raise UnknownNameError(f"the queue has no {job}", where=job, next_step="list its jobs")
     return job_of(row, now)
 
 
@@ -218,7 +218,7 @@ def _explain_waiting(
         )
         return f"{wait}; {len(ready)} of {len(by_id)} machines can run it, {len(free)} of them idle"
     if not matches:
-        return "no machine can take it: none is known; start `benchlock worker` on one"
+        return "no machine can take it: none is known; start a worker on one"
     fitting = [match for match in matches if not match.lacks]
     if fitting:
         obstacles = "; ".join(f"{match.machine}: {match.obstacle}" for match in fitting[:3])

@@ -195,9 +195,9 @@ def _list_run_obstacles(platform: RequiredPlatform, wants: JobRequirements, fact
 def _explain_no_process(wants: JobRequirements, facts: MachineFacts) -> str | None:
     """Return why the machine runs no process of such a job; None if it does."""
     if not facts.processes:
-        return "its worker runs only containers (no --processes)"
+        return "its worker may not run processes"
     if wants.code and not facts.code:
-        return "its worker does not run model code as a process (no --allow-code)"
+        return "its worker may not run model code as a process"
     return None
 
 

@@ -428,4 +428,4 @@ def _is_due(connection: Connection, now: float) -> bool:
 
 
 def _unknown(machine: MachineId) -> UnknownNameError:
-    return UnknownNameError(f"unknown machine {machine}", next_step="enrol it with `benchlock worker`")
+    return UnknownNameError(f"unknown machine {machine}", next_step="start a worker on it")

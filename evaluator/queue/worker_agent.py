@@ -45,8 +45,8 @@ _POLL: Final = 1.0
 """Seconds between two requests for work."""
 _ABLE: Final = "{} accepts jobs; SIGTERM stops it and returns its job to the queue"
 _UNABLE: Final = (
-    "warning: {} cannot run jobs: no container engine responds, and --processes is not given. The worker keeps looking "
-    "for an engine: start Docker, or restart the worker with DOCKER_HOST set, or with --processes if you trust all "
+    "warning: {} cannot run jobs: no container engine responds, and it may not run processes. The worker keeps looking "
+    "for an engine: start Docker, or restart the worker with DOCKER_HOST set, or allow processes if you trust all "
     "submitters"
 )
 _CLOCK_SET: Final = 1.0
@@ -239,7 +239,7 @@ class Agent:
             return lease.isolation, lease.allow_code and self.code
         if lease.isolation == "process":
             raise UnavailableError(
-                "this worker runs only containers", next_step="start it with --processes if you trust all submitters"
+                "this worker runs only containers", next_step="allow processes if you trust all submitters"
             )
         return "container", False
 
@@ -398,7 +398,7 @@ def _machine_refused(machine: MachineId, error: ForbiddenError) -> MachineRefuse
     return MachineRefusedError(
         f"the worker stops because its token may not act for the machine {machine}: {error.what}",
         where=error.where,
-        next_step="use the token that enrolled the machine, a token with the scope run, or another name (--machine)",
+        next_step="use the token that enrolled the machine, a token with the scope run, or another machine name",
     )
 
 

@@ -104,9 +104,7 @@ class EvidenceStatus(Struct, frozen=True):
         return f"{self.predicate}{reasons}"
 
 
-RUN_AGAIN: Final = (
-    "run the lock again with `benchlock rerun LOCK`, import the run's bundle again, or restore the file from a backup"
-)
+RUN_AGAIN: Final = "rerun the lock, import the run's bundle again, or restore the file from a backup"
 """The next step if a file of a run is damaged."""
 
 
@@ -133,7 +131,7 @@ def refuse_unverified(run: str, status: EvidenceStatus | None) -> None:
         raise UnverifiedError(
             f"the record of {run} {status.sentence}",
             where=run,
-            next_step="compare it with the version of benchlock that made it, with its libraries (`benchlock doctor`)",
+            next_step="compare it with the version of benchlock that made it, with all its libraries installed",
         )
     raise IntegrityError(
         f"the record of {run} {status.sentence}",

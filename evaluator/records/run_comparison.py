@@ -297,11 +297,11 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
 
 
 def _next_step(originals: int, wanted: int | None) -> str:
-    """Return the commands that give each side the number of runs that decides; None means that no number does."""
+    """Return the step that gives each side the number of runs that decides; None means that no number does."""
     if wanted is None:
         return "next: a request with a wider `equivalence`, or a quieter host"
-    run = f"`benchlock run LOCK --repeat {wanted - originals}`, then " if originals < wanted else ""
-    return f"next: {run}`benchlock rerun LOCK --repeat {wanted}`"
+    run = f"run the lock {wanted - originals} more times, then " if originals < wanted else ""
+    return f"next: {run}rerun it {wanted} times"
 
 
 def _mark(*metrics: Metric) -> str:

@@ -111,7 +111,7 @@ class Records:
             InvalidInputError: The reason is empty or too long.
         """
         if not reason.strip():
-            raise InvalidInputError("no reason for hiding the run", where=run, next_step="say why: --reason TEXT")
+            raise InvalidInputError("no reason for hiding the run", where=run, next_step="give a reason")
         size_limits.check_text(reason, size_limits.REASON, "reason")
         return self._mark(run, reason)
 
@@ -336,7 +336,7 @@ def load_visible_run(connection: Connection, run: RunId) -> Run:
 
 def unknown_run(run: RunId) -> UnknownNameError:
     """Return the error for a run that does not exist."""
-    return UnknownNameError(f"the registry has no {run}", where=run, next_step="list its runs with `benchlock runs`")
+    return UnknownNameError(f"the registry has no {run}", where=run, next_step="list its runs")
 
 
 def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:

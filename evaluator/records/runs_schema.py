@@ -226,7 +226,7 @@ def refuse_replay(connection: Connection, run: RunId, lock: Digest, end: RunEnd)
         raise ReplayedRunError(
             f"{run} has the samples of {other}: one measurement cannot be two runs",
             where=run,
-            next_step="run the lock again (`benchlock run`): each run measures anew",
+            next_step="run the lock again: each run measures anew",
         )
 
 

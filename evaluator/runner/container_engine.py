@@ -347,15 +347,13 @@ def _explain_start_error(confinement: Confinement) -> Iterator[None]:
         if "could not select device driver" in message:
             raise UnavailableError(
                 "the container engine cannot pass NVIDIA GPUs to a container",
-                next_step="install the NVIDIA Container Toolkit, or run as a process (--isolation process)",
+                next_step="install the NVIDIA Container Toolkit, or run as a process",
             ) from error
         raise
 
 
 @contextmanager
-def _translate_errors(
-    doing: str, advice: str = "see the engine's log, or run as a process (--isolation process)"
-) -> Iterator[None]:
+def _translate_errors(doing: str, advice: str = "see the engine's log, or run as a process") -> Iterator[None]:
     """Turn the errors of the SDK and of the connection into one error that names the failed action."""
     from docker.errors import DockerException  # noqa: PLC0415
     from requests.exceptions import RequestException  # noqa: PLC0415

@@ -190,7 +190,7 @@ def read_governor(folder: Path) -> str | None:
 
 _NO_ENGINE = "no container engine responds"
 _WITH_ENGINE = "start Docker (or set DOCKER_HOST to another engine)"
-_WITH_LAYERS = "build the image without --no-layers and lock the request again"
+_WITH_LAYERS = "build the image with layers and lock the request again"
 
 SUPPORTED_DEVICES = frozenset((CPU, "cuda12"))
 """The devices on which the harness's predictors run a model, or report that they cannot."""
@@ -304,7 +304,7 @@ def choose_isolation(
         raise UnavailableError(
             f"the lock cannot run in a container: {why_not}",
             where=str(platform),
-            next_step=f"{'; '.join(obstacles.values())}; or use --isolation process",
+            next_step=f"{'; '.join(obstacles.values())}; or run as a process",
         )
     return "process", (
         f"running as a process because {why_not}: limits on memory, processes and network are not enforced, and "
@@ -322,7 +322,7 @@ def _require_container(
     raise UnavailableError(
         f"the lock has a finished image, which runs only in a container: {why_not}",
         where=f"{platform}: {platform.reference}",
-        next_step=f"{_WITH_ENGINE}, and omit --isolation process",
+        next_step=f"{_WITH_ENGINE}, and run in a container",
     )
 
 
@@ -343,7 +343,7 @@ def check_code(model: Model, isolation: Isolation, *, allow_code: bool) -> None:
     if carried and not allow_code:
         raise UnavailableError(
             f"the model contains code ({carried}), which runs only in a container",
-            next_step=f"{_WITH_ENGINE}, or use --allow-code to run it as a process if you trust its author",
+            next_step=f"{_WITH_ENGINE}, or allow its code to run without one if you trust its author",
         )
 
 

@@ -123,7 +123,7 @@ def export_run(run: Run, store: BlobStore, folder: Path) -> int:
     if run.end is None:
         raise InvalidInputError(f"{run.start.id} has not ended", next_step="wait until it has ended")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidInputError(f"{folder} is not empty", next_step="choose another folder with -o")
+        raise InvalidInputError(f"{folder} is not empty", next_step="choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for role, blob in run.end.blobs.items():
         # An imported record may have any roles; two of the known ones have files of the same name.

@@ -71,7 +71,7 @@ def _find_chance(lock: Lock, run: Run, top1: Metric, store: BlobStore) -> str | 
         return None
     return (
         f"no better than chance: {reason}; compare labels, label_offset and preprocessing (scale, channel "
-        "order, layout) with those of the model's author, or check them with golden tensors (benchlock golden)"
+        "order, layout) with those of the model's author, or check them with golden tensors"
     )
 
 

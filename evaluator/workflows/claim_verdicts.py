@@ -67,11 +67,9 @@ _SEARCHED = "peak_qps"
 _SELF_REPORTED = "the metric is self-reported: code of the model or of an unreleased harness could have forged it"
 _FEW_RUNS = (
     "{} run(s) cannot decide a claim about time, because runs may differ by more than the spread within one; "
-    f"at least {FEWEST} runs are needed (run --repeat {FEWEST})"
+    f"at least {FEWEST} runs are needed"
 )
-_ONE_SEARCH = (
-    "a single run has only the bracket of its peak search, not a confidence interval; use several runs (run --repeat)"
-)
+_ONE_SEARCH = "a single run has only the bracket of its peak search, not a confidence interval; use several runs"
 
 
 def claims_of(
@@ -234,7 +232,7 @@ def _judge_interval(claim: Claim, measured: Metric) -> ClaimVerdict:
     if is_quality(claim.metric):
         reason = "the runs disagree, and the interval over runs exceeds the tolerance; more runs would narrow it"
     else:
-        reason = "the interval exceeds the tolerance; a longer run or several runs (run --repeat) would narrow it"
+        reason = "the interval exceeds the tolerance; a longer run or several runs would narrow it"
     return ClaimVerdict(claim, "can't be said yet", reason, measured)
 
 

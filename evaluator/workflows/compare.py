@@ -411,14 +411,14 @@ def _next_step(finding: Finding, *, is_one_lock: bool) -> str:
     """Return the next step that would decide an undecided finding on a time."""
     estimate, margin, each = finding.ratio, "", default_rounds(2)
     if is_one_lock and not estimate.paired:
-        return "`benchlock rerun LOCK` for a request with `equivalence`"
+        return "rerun the lock, for a request with `equivalence`"
     wanted = runs_to_decide(estimate, finding.margin)
     if wanted is None and estimate.n > 1:
-        return "a wider `--margin`, or a quieter host"
+        return "a wider margin, or a quieter host"
     rounds = each * math.ceil(max(wanted or 1, estimate.n + 1 if estimate.paired else 1) / each)
     if finding.margin is not None:
-        margin = f" --margin {finding.metric.partition('@')[0]}={finding.margin:g}"
-    return f"`benchlock compare --interleave LOCK LOCK --rounds {rounds}{margin}`"
+        margin = f" with the margin {finding.metric.partition('@')[0]}={finding.margin:g}"
+    return f"interleave {rounds} rounds of both locks{margin}"
 
 
 def _withhold_self_reported(finding: Finding, *, is_reported: bool) -> Finding:

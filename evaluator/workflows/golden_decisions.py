@@ -63,7 +63,7 @@ def sample_dataset(model: Model, files: Sequence[Path], folder: Path) -> tuple[s
         raise InvalidInputError(
             "the model reads several fields of a sample, but a file provides only one",
             where="inputs",
-            next_step="publish a dataset with these fields and give it with --from",
+            next_step="publish a dataset with these fields and take the samples from it",
         )
     field = "sample" if port.field is UNSET else port.field
     if not files:

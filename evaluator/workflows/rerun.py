@@ -93,7 +93,7 @@ def find_latest_done(records: RecordedRuns, lock: Digest, before: Run | None = N
     faults = f"; {'; '.join(skipped)}" if skipped else ""
     raise InvalidInputError(
         f"no completed run of {lock}{earlier} to compare with{faults}",
-        next_step="run the lock first (`benchlock run`), or choose a run with --against",
+        next_step="run the lock first, or choose the run to compare with",
     )
 
 
@@ -244,7 +244,7 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
         raise InvalidInputError(
             f"{again.id} has the same timing samples as {original.id}, so it is the same measurement under another id",
             where=again.id,
-            next_step="run the lock again (`benchlock rerun`), or choose another run",
+            next_step="rerun the lock, or choose another run",
         )
     sides = sides or Sides((original,), (again,))
     for run in (original, again):

@@ -60,7 +60,7 @@ def parse_secret(text: str) -> Secret:
     if not _TOKEN.fullmatch(text) or _checksum(text[:-_CHECK_DIGITS]) != text[-_CHECK_DIGITS:]:
         raise UnauthorizedError(
             "malformed token (checksum mismatch)",
-            next_step=f"send the complete token, which begins with {PREFIX}, as `benchlock token create` printed it",
+            next_step=f"send the complete token, which begins with {PREFIX}, as printed when it was created",
         )
     return Secret(text)
 

@@ -146,7 +146,7 @@ class Tokens:
                 raise RefusedError(
                     f"{token} is {state} and cannot be rotated",
                     where=token,
-                    next_step="create another token with `benchlock token create`",
+                    next_step="create another token",
                 )
             row = {
                 "token": token,
@@ -275,7 +275,7 @@ def _row(token: Token, secret: Secret) -> dict[str, Any]:
 def _load(connection: Connection, token: TokenId) -> Token:
     matching = _tokens(connection, tokens.c.id == token)
     if not matching:
-        raise UnknownNameError(f"unknown {token}", where=token, next_step="`benchlock token list` lists all tokens")
+        raise UnknownNameError(f"unknown {token}", where=token, next_step="list the tokens")
     return matching[0]
 
 
@@ -357,7 +357,7 @@ class Authenticator:
         if not authorization:
             raise UnauthorizedError(
                 "a token is required",
-                next_step="set BENCHLOCK_TOKEN to the output of `benchlock token create`; other clients send the "
+                next_step="set BENCHLOCK_TOKEN to a token that the administrator created; other clients send the "
                 "header Authorization: Bearer TOKEN",
             )
         scheme, _, text = authorization.partition(" ")

@@ -215,7 +215,7 @@ def place_of(platform: LockedPlatform) -> tuple[str, ...]:
 def unknown_name(connection: Connection, kind: Kind, name: str) -> UnknownNameError:
     """Return the error for a name without published versions; it suggests the nearest published name."""
     near = find_nearest_name(CatalogueSnapshot(connection, None), kind, name)
-    step = f"did you mean {kind}/{near}?" if near else f"`benchlock list {kind}` lists all {kind}s"
+    step = f"did you mean {kind}/{near}?" if near else f"list the {kind}s"
     return UnknownNameError(f"unknown {kind} {name!r}", where=f"{kind}/{name}", next_step=step)
 
 

@@ -50,13 +50,13 @@ def require_revision(current: str | None, needed: str, where: str) -> None:
         raise SchemaRevisionError(
             f"the database schema is at revision {current}, but this benchlock needs the older revision {needed}",
             where=where,
-            next_step=f"use a benchlock that needs revision {current}, or downgrade: with the newer benchlock, stop "
-            f"every service and run `benchlock db downgrade --to {needed}`",
+            next_step=f"use a benchlock that needs revision {current}, or stop every service and downgrade the "
+            f"database to revision {needed} with the newer benchlock",
         )
     raise SchemaRevisionError(
         f"the database schema is at revision {current}, but this benchlock needs revision {needed}",
         where=where,
-        next_step="stop every service of this registry, then run `benchlock db upgrade`",
+        next_step="stop every service of this registry, then upgrade the database",
     )
 
 
@@ -77,7 +77,7 @@ def require_expected_revision(connection: Connection) -> None:
         require_revision(revision, needed, database_location(connection.engine))
 
 
-RESTORE: Final = "run `benchlock verify` to list all damage, then restore the registry from a backup"
+RESTORE: Final = "verify the registry to list all damage, then restore it from a backup"
 UNDECODABLE: Final = (
     ArithmeticError,
     AttributeError,

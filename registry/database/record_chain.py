@@ -74,7 +74,8 @@ def parse_head(text: str) -> Head:
     seq, _, link = text.partition(":")
     if not (seq.isascii() and seq.isdecimal() and len(seq) <= _MAX_DIGITS):
         raise InvalidInputError(
-            f"invalid head of the chain of records {text[:100]!r}", next_step="write it as `benchlock verify` prints it"
+            f"invalid head of the chain of records {text[:100]!r}",
+            next_step="write SEQ:sha256:HEX, as verification reports it",
         )
     return Head(int(seq), parse_digest(link))
 

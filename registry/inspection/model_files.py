@@ -278,7 +278,7 @@ def _read(reader: Callable[[BinaryIO, int], T], target: tuple[str, str], content
         try:
             result = reader(stream, content.size(path))
         except MalformedError as error:
-            step = f"add a valid {form}, or create the manifest for this file with `benchlock init model`"
+            step = f"add a valid {form}, or create the manifest from the model file"
             if recognize(stream, form) is None:
                 step = "create it again"
             raise content.error(f"{path} {describe_mismatch(stream, form, error)}", where, step) from error

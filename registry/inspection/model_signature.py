@@ -153,7 +153,7 @@ def _batch_axis(port: Input | Output, place: Place) -> int | None:
         return None
 
 
-_MAKE = "`benchlock golden MANIFEST` creates such a file"
+_MAKE = "create golden tensors for the manifest"
 _TYPES = {"<f2": "float16", "<f4": "float32", "<f8": "float64", "|b1": "bool", "|u1": "uint8", "|i1": "int8"} | {
     f"<{kind}{size}": f"{name}{8 * size}" for kind, name in (("i", "int"), ("u", "uint")) for size in (2, 4, 8)
 }

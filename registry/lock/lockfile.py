@@ -33,8 +33,8 @@ _ORDER = (
     *("seconds", "bytes", "cpus", "processes", "scenario", "metrics"),
 )
 _ROWS = ("files", "platforms")
-_NAME_LOCKFILE = "choose a lockfile: `benchlock lock REQUEST` writes NAME.lock beside the request"
-_LOCK_AGAIN = "restore it, or delete it and create it again with `benchlock lock`"
+_NAME_LOCKFILE = "choose a lockfile, or lock the request first"
+_LOCK_AGAIN = "restore it, or delete it and lock the request again"
 
 
 HexText = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]

@@ -177,8 +177,8 @@ def _explain_lockable(search: Search, resolution: Resolution, chosen: Candidate)
     if now is not None and moved is not None:
         because = f"fits with {resolution.chosen()[moved]}, but {now.chosen()[moved]} is preferred"
         return _reject(chosen, "order", because)
-    upgrade = f"`benchlock lock REQUEST -o LOCK --upgrade {chosen.kind}/{chosen.name}`"
-    return _reject(chosen, "kept", f"also fits; to use it: {upgrade}")
+    upgrade = f"lock the request again and upgrade {chosen.kind}/{chosen.name}"
+    return _reject(chosen, "kept", f"also fits; to use it, {upgrade}")
 
 
 def _reject(chosen: Candidate, code: Code, because: str) -> Rejection:

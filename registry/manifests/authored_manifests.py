@@ -73,7 +73,7 @@ def examine(text: bytes | str, name: str) -> ReadResult:
     document, problems = read_yaml(text, name), Problems()
     if isinstance(document.value, dict) and document.value.get("kind") == _REQUEST:
         raise InvalidInputError(
-            f"{name} is a request, not a manifest", where=name, next_step=f"benchlock lock {name} answers it"
+            f"{name} is a request, not a manifest", where=name, next_step="choose a manifest, or lock the request"
         )
     todos = list_todos(text if isinstance(text, str) else text.decode("utf-8-sig"))
     for todo in todos:

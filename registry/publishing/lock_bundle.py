@@ -45,7 +45,7 @@ def choose_platforms(lock: Lock, text: str) -> tuple[LockedPlatform, ...]:
     if not matching:
         raise InvalidInputError(
             f"the lock has no platform {text}",
-            where=f"--platform {text}",
+            where=f"platform {text}",
             next_step=f"it has {', '.join(map(str, lock.image.platforms))}",
         )
     return matching

@@ -124,7 +124,7 @@ class Conflict:
         """Return a few lines: the summary, the requirements, the rejections."""
         requirements, rejected = ([line.text for line in lines] for lines in (self.asked, self.rejected))
         if len(rejected) > _LINES:
-            rejected[_LINES:] = [f"and {len(rejected) - _LINES} more reasons, all in --json"]
+            rejected[_LINES:] = [f"and {len(rejected) - _LINES} more reasons, all in the JSON output"]
         return "\n  ".join((self.summary, *requirements, *rejected))
 
     def next_step(self) -> str:

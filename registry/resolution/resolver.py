@@ -175,12 +175,12 @@ def _environment(search: Search, requirements: tuple[Requirement, ...]) -> tuple
     text = f"framework/{framework} {fitting}: fits, but no available image provides it"
     lines.append(Rejection("framework", framework, fitting.texts, fitting.count, "no-image", text))
     lines += _images(search, framework)
-    return lines, f"publish an image that provides it: `benchlock image build {framework}=={fitting.newest}`"
+    return lines, f"publish an image that provides {framework}=={fitting.newest}"
 
 
 def _publish(framework: Requirement) -> str:
     """Return the advice to publish a framework and an image."""
-    return f"publish {framework} and an image that provides it: `benchlock image build {framework.name}==VERSION`"
+    return f"publish {framework} and an image that provides it"
 
 
 def _images(search: Search, framework: str) -> Iterator[Rejection]:
@@ -267,5 +267,5 @@ def _unknown(requirement: Requirement, snapshot: Snapshot) -> UnknownNameError:
     return UnknownNameError(
         f"the catalogue has no {kind}/{name}",
         where=f"{kind}.name",
-        next_step=f"did you mean {near}?" if near else f"`benchlock list {kind}` lists all {kind}s",
+        next_step=f"did you mean {near}?" if near else f"list the {kind}s",
     )

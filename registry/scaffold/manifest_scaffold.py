@@ -52,7 +52,7 @@ def image_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     """Return the manifest of the image with a lock of wheels (PEP 751); only TODO lines without a source."""
     lines = heading("image", None, "" if source is None else source.path.name, notes)
     what = "no file states the framework of this environment"
-    ask = "write framework: NAME and version: VERSION; benchlock image build writes all of this"
+    ask = "write framework: NAME and version: VERSION; building an image writes all of this"
     lines.append(notes.todo("provides", "provides", "provides", what, ask))
     if source is None:
         platform = "write os, arch, device, python and wheels for each"

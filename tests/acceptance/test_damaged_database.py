@@ -72,8 +72,8 @@ def test_of_a_damaged_file_of_a_run_it_says_what_helps(commands: Commands, run: 
     for words in (["verify"], ["verify", run]):
         (fault,) = commands.call(*words).document["damaged"]
         assert fault["where"].startswith("run/"), words
-        assert "benchlock rerun" in fault["next"], words
-    assert "benchlock rerun" in commands.error(4, "get", run, "-o", str(tmp_path / "files"))["next"]
+        assert "rerun the lock" in fault["next"], words
+    assert "rerun the lock" in commands.error(4, "get", run, "-o", str(tmp_path / "files"))["next"]
 
 
 def test_a_noted_head_is_compared(commands: Commands, run: RunId) -> None:  # noqa: ARG001 - it fills

@@ -296,7 +296,7 @@ def test_a_lock_that_was_edited_is_replaced_only_once_it_is_away(desk: Desk) -> 
     desk.lock()
     desk.path.write_text(desk.path.read_text().replace("seed = 7", "seed = 8"))
     error = desk.refused(4, "lock", desk.request)
-    assert "delete it and create it again" in error["next"]
+    assert "delete it and lock the request again" in error["next"]
     desk.path.unlink()
     desk.lock()
 

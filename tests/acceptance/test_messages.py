@@ -69,7 +69,7 @@ FAULTS = {
     "no UTF-8": Fault("publish latin.yaml", 2, "invalid-input", ("latin.yaml is not UTF-8", "byte 22")),
     "model for its manifest": Fault("publish latin.yaml", 2, "invalid-input", ("run benchlock init model latin.yaml",)),
     "request for a manifest": Fault(
-        "publish good.yaml", 2, "invalid-input", ("good.yaml is a request", "benchlock lock good.yaml")
+        "publish good.yaml", 2, "invalid-input", ("good.yaml is a request", "lock the request")
     ),
     "lock for a request": Fault(
         "lock good.lock", 2, "invalid-input", ("good.lock is a lockfile", "benchlock run good.lock")
@@ -110,15 +110,15 @@ FAULTS = {
     "unknown run": Fault(f"show {NO_RUN}", 2, "unknown-name", (NO_RUN,)),
     "run id that is none": Fault("get run/7", 2, "invalid-input", ("invalid run id 'run/7'",)),
     "rerun of unknown run": Fault(f"rerun {NO_RUN}", 2, "unknown-name", (NO_RUN,)),
-    "rerun before a run": Fault("rerun good.lock", 2, "invalid-input", ("to compare with", "benchlock run")),
+    "rerun before a run": Fault("rerun good.lock", 2, "invalid-input", ("to compare with", "run the lock first")),
     "compare unknown runs": Fault(f"compare {NO_RUN} {NO_RUN}", 2, "unknown-name", (NO_RUN,)),
-    "unknown artifact": Fault("show model/gone", 2, "unknown-name", ("'gone'", "list model")),
+    "unknown artifact": Fault("show model/gone", 2, "unknown-name", ("'gone'", "list the models")),
     "unknown version": Fault("get model/digits-onnx@^9", 2, "unknown-name", ("^9", "available: 1.0.0")),
     "unknown kind": Fault("list modles", 2, "invalid-input", ("'modles'", "model, framework, dataset, image")),
     "yank without reason": Fault("yank model/digits-onnx@1.0.0", 2, "invalid-input", ("needs a reason",)),
     "yank without version": Fault("yank model/digits-onnx --reason x", 2, "invalid-input", ("missing version in",)),
     "unknown framework": Fault("image build onnx==1.31.1 --no-layers", 2, "unknown-name", ("'onnx'", "onnxruntime")),
-    "verify unknown": Fault("verify dataset/gone", 2, "unknown-name", ("'gone'", "list dataset")),
+    "verify unknown": Fault("verify dataset/gone", 2, "unknown-name", ("'gone'", "list the datasets")),
     "unknown command": Fault("pubish good.yaml", 2, "invalid-input", ("pubish", "--help")),
     "unknown option": Fault("lock good.yaml --chekc", 2, "invalid-input", ("--chekc", "--help")),
     "missing argument": Fault("run", 2, "invalid-input", ("LOCK", "--help")),

@@ -1,12 +1,13 @@
 """One map from errors to exit codes and statuses; and errors that survive the way from a server to a client."""
 
+import json
 import subprocess
 import sys
 
 import msgspec
 import pytest
 
-from benchlock.api.error_codes import FAULTS, fault_of, fault_of_status
+from benchlock.api.error_codes import FAULTS, error_document, fault_of, fault_of_status
 from benchlock.api.schemas.problem_details import Problem, decode_problem, encode_problem
 from benchlock.artifacts.blob_store import BlobNotFoundError
 from benchlock.artifacts.errors import (
@@ -79,3 +80,16 @@ def test_a_conflict_keeps_its_exit_code_where_nothing_has_loaded_the_resolver() 
 def test_a_status_stands_for_a_reason() -> None:
     reasons = {400: "malformed", 404: "unknown-name", 418: "error", 502: "internal"}
     assert {status: fault_of_status(status).reason for status in reasons} == reasons
+
+
+def test_the_document_of_an_error_keeps_its_bytes() -> None:
+    error: BenchlockError = IntegrityError("a differs", where="a", next_step="restore it")
+    one = '{"code": "integrity", "message": "a differs", "where": "a", "next": "restore it"}'
+    assert json.dumps(error_document(error)) == one
+    error = InvalidInputError("b is missing")
+    two = '{"code": "invalid-input", "message": "b is missing", "where": null, "next": null'
+    error.problems = (error, UnknownNameError("unknown c", where="c"))
+    three = '{"code": "unknown-name", "message": "unknown c", "where": "c", "next": null}'
+    assert json.dumps(error_document(error)) == f'{two}, "problems": [{two}}}, {three}]}}'
+    document = error_document(ConflictError(Conflict("no versions")))
+    assert list(document) == ["code", "message", "where", "next", "conflict"]

@@ -160,7 +160,7 @@ def test_a_lock_and_a_request_are_left_to_workers(registry: Registry, asked: Req
     for given in (lock, asked):
         found = registry.submit_job(given, "container", allow_code=False)
         assert (found.job.lock, found.job.state, found.blocked) == (lock.id, "queued", True)
-        assert found.sentence == "no machine can take it: none is known; start `benchlock worker` on one"
+        assert found.sentence == "no machine can take it: none is known; start a worker on one"
     with pytest.raises(ConflictError, match="no available version of model/digits") as refused:
         registry.submit_job(_asked(model='{name: digits, version: "^9.0"}'), None, allow_code=False)
     assert refused.value.conflict

@@ -14,10 +14,10 @@ from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_pa
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now, open_log, open_tokens
 from benchlock.api.schemas.access_schemas import (
+    AuditLogPage,
     Caller,
-    LogPage,
     NewToken,
-    Revoked,
+    RevocationResult,
     RotationRequest,
     TokenPage,
     TokenRequest,
@@ -157,12 +157,14 @@ class AccessController(Controller):
             "invalid-input",
             success={
                 200: describe_body(
-                    Revoked, "The token is revoked.", {"token": f"token/{_ID}", "revoked": True, "changed": True}
+                    RevocationResult,
+                    "The token is revoked.",
+                    {"token": f"token/{_ID}", "revoked": True, "changed": True},
                 )
             },
         ),
     )
-    async def revoke_token(self, service: Injected[Service], token: IdIn) -> Revoked:
+    async def revoke_token(self, service: Injected[Service], token: IdIn) -> RevocationResult:
         """Revoke a token permanently. Its queued jobs are cancelled, and the leases of its workers end.
 
         Other servers of this registry reject the token after at most two seconds.
@@ -172,19 +174,19 @@ class AccessController(Controller):
         service.authority.forget()
         while await service.work.do(open_queue(service.registry).cancel_token_work):
             pass
-        return Revoked(token=id_, changed=changed)
+        return RevocationResult(token=id_, changed=changed)
 
     @get(
         "/log",
         opt=ADMIN | LIST,
         summary="Audit log",
         responses=describe_responses(
-            "invalid-input", success={200: describe_body(LogPage, "A page of entries.", {"log": [_ENTRY]})}
+            "invalid-input", success={200: describe_body(AuditLogPage, "A page of entries.", {"log": [_ENTRY]})}
         ),
     )
     async def read_audit_log(
         self, service: Injected[Service], actor: ActorIn = None, cursor: Cursor = None, limit: Limit = None
-    ) -> LogPage:
+    ) -> AuditLogPage:
         """List performed and refused actions, newest first, with their actors and request ids."""
         page_size = bound_page_size(limit, service.settings)
         before = None if cursor is None else decode_cursor(cursor, 1)[0]
@@ -194,7 +196,7 @@ class AccessController(Controller):
         entries, more = fit_page(
             [encode_log_entry(entry) for entry in records], page_size, lambda entry: encode_cursor((entry.id,))
         )
-        return LogPage(log=entries, next=more)
+        return AuditLogPage(log=entries, next=more)
 
     @get(
         "/caller",

@@ -27,8 +27,8 @@ from benchlock.api.schemas.artifact_schemas import (
     PublishedVersion,
     VersionDocument,
     VersionPage,
-    Yank,
-    Yanked,
+    YankRequest,
+    YankResult,
     encode_published_version,
     encode_version_page_entry,
     version_document,
@@ -214,7 +214,7 @@ _YANK = {"target": "model/acme/resnet8@1.0.0", "reason": "trained on the test sp
 _YANKED = {"target": "model/acme/resnet8@1.0.0", "yanked": True, "changed": True}
 
 PublicationIn = Annotated[Publication, Body(examples=[encode_example(_PUBLICATION)])]
-YankIn = Annotated[Yank, Body(examples=[encode_example(_YANK)])]
+YankIn = Annotated[YankRequest, Body(examples=[encode_example(_YANK)])]
 
 
 class PublicationController(Controller):
@@ -262,10 +262,10 @@ class PublicationController(Controller):
         status_code=200,
         summary="Yank or unyank a version",
         responses=describe_responses(
-            "unknown-name", body=True, success={200: describe_body(Yanked, "The state of the version.", _YANKED)}
+            "unknown-name", body=True, success={200: describe_body(YankResult, "The state of the version.", _YANKED)}
         ),
     )
-    async def yank_version(self, service: Injected[Service], data: YankIn) -> Yanked:
+    async def yank_version(self, service: Injected[Service], data: YankIn) -> YankResult:
         """Hide a version from new resolutions; locks with it can still be run."""
         return await service.work.do(_yank, service.registry.catalogue, data)
 
@@ -282,7 +282,7 @@ def _publish(service: Service, data: Publication) -> PublishedVersion:
     return encode_published_version(result, tuple(warnings))
 
 
-def _yank(catalogue: Catalogue, data: Yank) -> Yanked:
+def _yank(catalogue: Catalogue, data: YankRequest) -> YankResult:
     reference = parse_reference(data.target)
     changed = catalogue.unyank(reference) if data.undo else catalogue.yank(reference, data.reason)
-    return Yanked(target=str(reference), yanked=not data.undo, changed=changed)
+    return YankResult(target=str(reference), yanked=not data.undo, changed=changed)

@@ -2,15 +2,19 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from benchlock import api
 from benchlock.api.cli import output
-from benchlock.artifacts.errors import InvalidInputError
+from benchlock.api.cli.command_group import benchlock
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 
+ROOT = Path(__file__).resolve().parents[3]
+LOWER_PACKAGES = ("artifacts", "registry", "evaluator", "migrations")
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x7f\x9b\u202eCPU\n\tä"
 SHOWN = r"\x1b[2J\x1b]0;owned\x07\r\x7f\x9b\u202eCPU"
 ANSWERS: dict[str, tuple[Callable[[], None], str]] = {
@@ -56,3 +60,48 @@ def test_a_task_is_a_line_where_there_is_no_terminal(capsys: pytest.CaptureFixtu
         with bars.task("fetching"):
             pass
     assert capsys.readouterr().err == "fetching\n"
+
+
+def test_an_error_names_the_commands_for_its_next_step(capsys: pytest.CaptureFixture[str]) -> None:
+    error = UnavailableError("no engine", next_step="start Docker; or run as a process")
+    expected = "start Docker; or run as a process (--isolation process)"
+    output.show_error(error, as_json=False)
+    assert capsys.readouterr().err == f"error: no engine\n  next: {expected}\n"
+    error.problems = (error, InvalidInputError("x"))
+    output.show_error(error, as_json=True)
+    document = json.loads(capsys.readouterr().out)["error"]
+    assert document["next"] == document["problems"][0]["next"] == expected
+    assert (document["problems"][1]["next"], error.next_step) == (None, "start Docker; or run as a process")
+
+
+@pytest.mark.parametrize(("phrase", "command"), output.STEP_COMMANDS.items())
+def test_a_phrase_with_a_command_is_said_and_its_command_exists(phrase: str, command: str) -> None:
+    sources = (path for name in LOWER_PACKAGES for path in (ROOT / name).rglob("*.py"))
+    joined = (re.sub(r'"\s+f?"', "", path.read_text(encoding="utf-8")) for path in sources)
+    assert any(phrase in text for text in joined)
+    words = command.split()
+    if words[0] == "benchlock":
+        found: click.Command | None = benchlock
+        for word in words[1:]:
+            if isinstance(found, click.Group) and word.islower():
+                found = found.get_command(click.Context(found), word)
+        assert found not in (None, benchlock)
+        words = [word for word in words if word.startswith("--")]
+        options = list_options(found)
+    else:
+        options = set[str]().union(*map(list_options, list_commands(benchlock)))
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+def list_commands(command: click.Command | None) -> Iterator[click.Command]:
+    assert command is not None
+    yield command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from list_commands(command.get_command(context, name))
+
+
+def list_options(command: click.Command | None) -> set[str]:
+    assert command is not None
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}

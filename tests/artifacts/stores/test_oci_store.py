@@ -253,7 +253,7 @@ def test_a_copy_that_is_damaged_here_alone_is_evicted_and_comes_again(server: Re
     copy.write_bytes(b"damaged")
     with pytest.raises(IntegrityError) as caught:
         verify(store, DIGEST, name="weights")
-    assert "gc --local" in str(caught.value)
+    assert "free the local copy" in str(caught.value)
     store.evict()
     verify(store, DIGEST, name="weights")
 

@@ -162,6 +162,4 @@ def test_a_command_of_a_missing_python_that_does_not_start_is_none(
         find_interpreter("2.9")
     assert caught.value.where == f"{shim} is not a working CPython 2.9"
     step = str(caught.value.next_step)
-    assert step.startswith(
-        "install python2.9, run in a container (--isolation container), or build an image for Python 3"
-    )
+    assert step.startswith("install python2.9, run in a container, or build an image for Python 3")

@@ -8,8 +8,8 @@ from tests.support.evaluator.queues import ANY, CONFINED, CPU, facts
 BARE = RequiredPlatform("linux", "amd64", "cpu", layered=False, finished=False)
 PROCESS = JobRequirements((CPU,), {}, cpus=1, isolation="process")
 CODE = JobRequirements((CPU,), {}, cpus=1, isolation="process", code=True)
-ALONE = "its worker runs only containers (no --processes)"
-NO_CODE = "its worker does not run model code as a process (no --allow-code)"
+ALONE = "its worker may not run processes"
+NO_CODE = "its worker may not run model code as a process"
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,8 @@ def test_nothing_about_time_is_decided_by_few_runs_a_side(originals: int, reruns
     found = judge(before[0], after[0], agreed(), {"latency_p50": 0.1}, Sides(before, after))
     assert (found.verdict, found.times) == ("undecided", ())
     assert f"of {originals} original and {reruns} new runs with usable times, but at least 6" in found.reasons[-1]
-    earlier = "" if originals == 6 else f"`benchlock run LOCK --repeat {6 - originals}`, then "
-    assert found.reasons[-1].endswith(f"; next: {earlier}`benchlock rerun LOCK --repeat 6`")
+    earlier = "" if originals == 6 else f"run the lock {6 - originals} more times, then "
+    assert found.reasons[-1].endswith(f"; next: {earlier}rerun it 6 times")
 
 
 def test_the_rate_of_arrival_of_a_server_is_never_judged() -> None:
@@ -184,7 +184,7 @@ def test_an_undecided_verdict_says_how_many_runs_would_decide() -> None:
     told = re.search("about ([0-9]+) runs per side would decide; next: (.*)", found.reasons[-1])
     assert told is not None
     number = int(told[1])
-    assert told[2] == f"`benchlock run LOCK --repeat {number - 6}`, then `benchlock rerun LOCK --repeat {number}`"
+    assert told[2] == f"run the lock {number - 6} more times, then rerun it {number} times"
     none = judge(wide[0], wide[1], agreed(), {"latency_p50": 0.0001}, Sides(wide, wide))
     assert none.reasons[-1].endswith("; next: a request with a wider `equivalence`, or a quieter host")
 

@@ -153,8 +153,8 @@ def test_a_container_is_the_choice_where_it_can_be_had() -> None:
     ("where", "engine", "reason", "mended"),
     [
         (LAYERED, None, "no container engine responds", "start Docker"),
-        (NOTHING, ENGINE, "the image has no layers", "without --no-layers"),
-        (NOTHING, None, "the image has no layers", "without --no-layers"),
+        (NOTHING, ENGINE, "the image has no layers", "build the image with layers"),
+        (NOTHING, None, "the image has no layers", "build the image with layers"),
         (NOTHING, None, ", and no container engine responds", "; start Docker"),
     ],
 )

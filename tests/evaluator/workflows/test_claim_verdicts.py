@@ -120,7 +120,7 @@ def test_a_peak_of_one_run_cannot_be_said_since_its_bracket_is_no_confidence_int
     peak = Metric("peak_qps", 100.0, "queries/s", "higher", 9, Interval(100.0, 104.0), 1)
     found = judged("peak_qps", value, 5.0, peak)
     assert (found.answer, found.measured) == ("can't be said yet", peak)
-    assert "run --repeat" in found.reason
+    assert "several runs" in found.reason
     stated = model({"metric": "peak_qps", "value": value, "tolerance": 5.0})
     (over_runs,) = judge_claims(stated, DATASET, (peak,), Conditions(runs=6))
     assert over_runs.answer == ("holds" if value == 101 else "does not hold")

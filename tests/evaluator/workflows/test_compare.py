@@ -220,9 +220,7 @@ def test_runs_that_did_not_take_turns_are_grouped_by_their_lock() -> None:
     assert latency.answer == "undecided"
     assert "not interleaved" in latency.reason
     assert re.search(r"about \d+ runs per side would decide", latency.reason)
-    assert re.search(
-        r"`benchlock compare --interleave LOCK LOCK --rounds \d+ --margin latency_p50=0.1`", latency.reason
-    )
+    assert re.search(r"interleave \d+ rounds of both locks with the margin latency_p50=0.1", latency.reason)
 
 
 def test_a_margin_is_of_a_metric_in_every_batch() -> None:
@@ -239,16 +237,19 @@ def test_a_margin_is_of_a_metric_in_every_batch() -> None:
 def test_one_run_each_tells_no_difference() -> None:
     found = compare_runs([(A, timed(A, 0.001)), (B, timed(B, 0.002))])
     assert (finding(found).answer, finding(found).ratio.ci.low) == ("undecided", None)
-    assert "next: `benchlock compare --interleave LOCK LOCK --rounds 6 --margin" in finding(found).reason
+    assert "next: interleave 6 rounds of both locks with the margin" in finding(found).reason
     again = compare_runs([(A, timed(A, 0.001)), (A, timed(A, 0.002))])
-    assert finding(again).reason.endswith("next: `benchlock rerun LOCK` for a request with `equivalence`")
+    assert finding(again).reason.endswith("next: rerun the lock, for a request with `equivalence`")
 
 
 @pytest.mark.parametrize(
     ("margins", "reason"),
     [
-        ({"latency_p50": 0.05}, r"about 16 runs .*next: `benchlock .* --rounds 18 --margin latency_p50=0.05`$"),
-        ({}, r"even 1000 runs per side would not decide.*next: a wider `--margin`, or a quieter host$"),
+        (
+            {"latency_p50": 0.05},
+            r"about 16 runs .*next: interleave 18 rounds of both locks with the margin latency_p50=0.05$",
+        ),
+        ({}, r"even 1000 runs per side would not decide.*next: a wider margin, or a quieter host$"),
     ],
 )
 def test_an_undecided_comparison_names_how_many_rounds_decide(margins: Mapping[str, float], reason: str) -> None:

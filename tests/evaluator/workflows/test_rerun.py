@@ -189,7 +189,7 @@ def test_a_lock_without_a_done_run_has_nothing_to_be_held_against(records: Recor
     with pytest.raises(InvalidInputError, match="to compare with") as caught:
         find_latest_done(records, LOCK.id)
     assert caught.value.next_step is not None
-    assert "--against" in caught.value.next_step
+    assert "the run to compare with" in caught.value.next_step
 
 
 def timed(records: Records, lock: Lock, minutes: int, part_of: Mapping[str, Any] | None = None) -> Run:

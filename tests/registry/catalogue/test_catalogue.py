@@ -142,7 +142,7 @@ def test_an_unknown_name_names_the_nearest_one(catalogue: Catalogue, model: Publ
     model("resnet8", "1.0.0")
     with pytest.raises(UnknownNameError, match=r"(?s)unknown model 'resnet'.*did you mean model/resnet8\?"):
         catalogue.versions("model", Name("resnet"))
-    with pytest.raises(UnknownNameError, match=r"(?s)dataset/resnet8.*benchlock list dataset"):
+    with pytest.raises(UnknownNameError, match=r"(?s)dataset/resnet8.*list the datasets"):
         catalogue.get(parse_reference("dataset/resnet8@1.0.0"))
 
 

@@ -75,7 +75,7 @@ def print_comparison(comparison: "Comparison") -> None:
         for finding in findings:
             metrics.setdefault((finding.answer, finding.reason), []).append(finding.metric)
         for (answer, reason), names in metrics.items():
-            output.echo_wrapped(f"  {', '.join(names)}: {answer}: {reason}")
+            output.echo_wrapped(f"  {', '.join(names)}: {answer}: {output.append_commands(reason)}")
 
 
 def _print_side_by_side(arms: "list[Arm]") -> None:

@@ -38,6 +38,11 @@ STEP_COMMANDS: Final[Mapping[str, str]] = {
     "allow its code to run": "--allow-code",
     "allow processes": "--processes",
     "choose the run to compare with": "--against RUN",
+    "rerun the lock": "benchlock rerun LOCK",
+    "of both locks": "benchlock compare --interleave LOCK LOCK --rounds N",
+    "runs are needed": "benchlock run LOCK --repeat N",
+    "several runs would narrow it": "benchlock run LOCK --repeat N",
+    "with golden tensors": "benchlock golden MANIFEST",
 }
 """The command or option for a phrase in the next step of an error; the packages below the API name neither."""
 

@@ -421,7 +421,8 @@ def print_claims(claim_verdicts: "Sequence[ClaimVerdict]") -> None:
         if claim_verdict.answer != "holds":
             reasons.setdefault((claim_verdict.answer, claim_verdict.reason), []).append(claim_verdict.claim.metric)
     for (answer, reason), metrics in reasons.items():
-        output.echo_wrapped(f"  {', '.join(dict.fromkeys(metrics))}: {answer}: {reason}")
+        names = ", ".join(dict.fromkeys(metrics))
+        output.echo_wrapped(f"  {names}: {answer}: {output.append_commands(reason)}")
     if impossible:
         names = ", ".join(dict.fromkeys(claim_verdict.claim.metric for claim_verdict in impossible))
         output.echo_wrapped(f"  not measured by this scenario: {names}")

@@ -237,6 +237,6 @@ def _print_verdict(verdict: "Verdict") -> None:
     output.echo()
     output.echo(f"{verdict.verdict}, compared with {verdict.original}")
     for reason in verdict.reasons:
-        output.echo_wrapped(f"  {reason}")
+        output.echo_wrapped(f"  {output.append_commands(reason)}")
     for fact in verdict.reported:
         output.echo_wrapped(f"  (informational) {fact}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,13 +89,14 @@ class EmbeddedRegistry:
 
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
         """Resolve ``request`` on this machine and store its lock."""
-        from benchlock.api.local.image_lookup import make_image_lookup, make_public_lookup  # noqa: PLC0415 - as above
+        from benchlock.api.local.image_lookup import connect_in_public, connect_repository, look_up_image  # noqa: PLC0415 - as above
         from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
         from benchlock.registry.lock.lock_creation import Harness, keep_lock, list_yanked, resolve_request  # noqa: PLC0415
 
         resolution = resolve_request(request, self.catalogue, preferences)
         harness = Harness(HARNESS_VERSION, build_harness())
-        look_up = (make_public_lookup if self.public_images else make_image_lookup)(self.store)
+        connect = connect_in_public if self.public_images else connect_repository
+        look_up = partial(look_up_image, self.store, connect=connect)
         lock = keep_lock(request, resolution, harness, self.store, self.catalogue, look_up)
         return LockResult(lock, list_yanked(resolution))
 

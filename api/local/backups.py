@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from benchlock.api.local import registry_database, registry_store
-from benchlock.api.local.local_registry import LocalRegistry, home_of, now
+from benchlock.api.local.local_registry import LocalRegistry, folder_of, now
 from benchlock.api.local.registry_database import write_decision
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.blob_store import REPAIR_ADVICE, BlobNotFoundError, FileStore, make_mismatch_error
@@ -88,7 +88,7 @@ def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
         RefusedError: ``location`` already has a registry, or the database is another registry's.
     """
     description = _read_description(folder)
-    home = home_of(location)
+    home = folder_of(location, create=True)
     if not registry_database.is_new(home):
         raise RefusedError(
             "the folder already contains a registry",

@@ -69,6 +69,20 @@ def lock_file(path: Path, *, alone: bool) -> int:
         raise
 
 
+@contextmanager
+def lock_if_free(descriptor: int) -> Iterator[bool]:
+    """Lock an open file unless another process holds its lock; yield whether it is locked, and close it at the end."""
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file, or the regular file that a link leads to, for reading.
 

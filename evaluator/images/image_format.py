@@ -6,7 +6,6 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from stat import S_IXUSR
-from typing import BinaryIO
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.bundles.bundle_format import TAR_END, make_tar_header, make_tar_padding
@@ -127,11 +126,6 @@ def docker_archive(config: bytes, layers: Sequence[Descriptor], store: BlobStore
             yield from read_chunks(stream)
         yield make_tar_padding(layer.size)
     yield TAR_END
-
-
-def write_docker_archive(stream: BinaryIO, config: bytes, layers: Sequence[Descriptor], store: BlobStore) -> None:
-    """Write the archive of ``docker_archive`` to ``stream``."""
-    stream.writelines(docker_archive(config, layers, store))
 
 
 def _member(path: str, content: bytes) -> Iterator[bytes]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
+from benchlock.artifacts.atomic_files import lock_if_free
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.records.run_types import Run, RunEnd, RunEndedError, RunId
 from benchlock.evaluator.runner import container_run, process_run
@@ -131,15 +132,8 @@ def _check_dead(root: Path) -> Iterator[bool]:
     except OSError:  # not a folder of a run
         yield False
         return
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
+    with lock_if_free(descriptor) as is_dead:
+        yield is_dead
 
 
 def _clean(root: Path, run: RunId, engine: Engine | None) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from benchlock.api.local.image_lookup import connect_in_public, look_up_image
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.manifests import plain
 from tests.api.http.conftest import Client
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.registry.frameworks import framework
 
 PRIVATE = "127.0.0.1"

@@ -103,6 +103,17 @@ def open_regular(path: Path) -> BinaryIO:
     return stream
 
 
+@contextmanager
+def convert_disk_errors(what: str, path: Path) -> Iterator[None]:
+    """Convert errors of the operating system into ``UnavailableError``; ``what`` is wrong then, at ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"{what}: {error.strerror or error}", where=str(path), next_step="check the disk and the folder"
+        ) from error
+
+
 def make_unreadable_error(path: Path, error: OSError) -> UnavailableError:
     """Make the error of a file or folder that exists but cannot be read."""
     return UnavailableError(

@@ -174,9 +174,8 @@ class EmbeddedRegistry:
         for target in targets:
             blobs |= self._target_blobs(inventory, target)
         if targets:
-            runs, contradictions = self._compare(
-                [self._run(entry) for entry in targets if _is_run_target(entry)], progress
-            )
+            run_targets = [entry for entry in targets if isinstance(entry, str) and entry.startswith(RUN_PREFIX)]
+            runs, contradictions = self._compare([self._run(entry) for entry in run_targets], progress)
             damaged = tuple(map(fault_document, list_damage(store, blobs, progress)))
             return VerificationReport(
                 blobs=len(blobs),
@@ -330,10 +329,6 @@ class EmbeddedRegistry:
 
 
 _UNCHECKED = "records and blobs not checked (run `benchlock verify`)"
-
-
-def _is_run_target(target: "str | Lock") -> bool:
-    return isinstance(target, str) and target.startswith(RUN_PREFIX)
 
 
 def fault_document(fault: BenchlockError) -> dict[str, Any]:

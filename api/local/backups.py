@@ -61,7 +61,9 @@ def back_up(registry: LocalRegistry, folder: Path, progress: "Progress") -> Back
         DamagedDatabaseError: The database is damaged; nothing was copied.
         UnavailableError: The folder cannot be written.
     """
-    _refuse_damaged(registry)
+    errors = registry_database.check_database(registry.database).damaged
+    if errors:  # a backup of a damaged database would replace a good one
+        raise find_leading_error(list(errors))
     description = _describe(registry)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,13 +114,6 @@ def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
     except OSError as error:
         raise _write_error(home, error) from error
     return report
-
-
-def _refuse_damaged(registry: LocalRegistry) -> None:
-    """Raise if the database is damaged, because its backup would replace a good one."""
-    errors = registry_database.check_database(registry.database).damaged
-    if errors:
-        raise find_leading_error(list(errors))
 
 
 def _copy_referenced(registry: LocalRegistry, folder: Path, progress: "Progress") -> BackupReport:

@@ -95,7 +95,8 @@ def decode_run(content: bytes, where: str) -> Run:
         InvalidInputError: The document is malformed, has another schema, or its record is incomplete.
     """
     try:
-        _check_values(content, where)
+        if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+            raise _malformed(where, f"more than {_MAX_VALUES} values")
         document = decode_untyped(content)
         _check_schema(document, where)
         record = msgspec.convert(document, _Record)
@@ -185,11 +186,6 @@ def check_recorded(run: Run, lock: Lock) -> None:
     check_fit(run, lock)
     assert run.end is not None
     check_end(run.start, run.end)
-
-
-def _check_values(content: bytes, where: str) -> None:
-    if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
-        raise _malformed(where, f"more than {_MAX_VALUES} values")
 
 
 def _check_schema(document: object, where: str) -> None:

@@ -143,13 +143,9 @@ def _clean(root: Path, run: RunId, engine: Engine | None) -> None:
         if engine is None:
             return
         try:
-            _remove_containers(mark, run, engine)
+            # The engine may still create a container for a process that has died.
+            while not engine.remove(run) and time.time() - mark.stat().st_mtime < _CREATION_SECONDS:
+                time.sleep(_BETWEEN_LOOKS)
         except UnavailableError:
             return
     shutil.rmtree(root, ignore_errors=True)
-
-
-def _remove_containers(mark: Path, run: RunId, engine: Engine) -> None:
-    """Remove the run's containers, also one that the engine still creates for a process that has died."""
-    while not engine.remove(run) and time.time() - mark.stat().st_mtime < _CREATION_SECONDS:
-        time.sleep(_BETWEEN_LOOKS)

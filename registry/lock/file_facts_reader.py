@@ -100,7 +100,7 @@ def answer_isolated(arguments: Sequence[Any], blobs: BlobReader) -> Any:  # noqa
 
 def _locate(manifest: Manifest, path: str) -> FileLocation:
     for file in files_of(manifest):
-        if file.path == path or (file.path.endswith("/") and path.startswith(file.path)):
+        if file.holds(path):
             assert isinstance(file.sha256, str)
             assert isinstance(file.size, int)
             artifact = f"{manifest.kind}/{manifest.name} {manifest.version}"

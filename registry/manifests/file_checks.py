@@ -64,7 +64,7 @@ def check_file_reference(files: Iterable[File], path: str | UnsetType, place: Pl
     if path is UNSET:
         return
     place.parsed(check_path, path.removesuffix("/"))
-    if not any(path == file.path or (file.path.endswith("/") and path.startswith(file.path)) for file in files):
+    if not any(file.holds(path) for file in files):
         raise place.error(f"{path!r} is not in files, nor in a tree of files", "add it to files")
 
 

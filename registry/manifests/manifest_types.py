@@ -68,6 +68,10 @@ class File(Part, frozen=True, kw_only=True):
     sha256: HexText | UnsetType = UNSET
     size: Annotated[Whole, Meta(description="bytes")] | UnsetType = UNSET
 
+    def holds(self, path: str) -> bool:
+        """Return whether a path in the manifest is that of the file, or inside the tree."""
+        return path == self.path or (self.path.endswith("/") and path.startswith(self.path))
+
 
 class FrameworkRequirement(Part, frozen=True, kw_only=True):
     """The framework of a model, and the versions of it that fit."""

@@ -126,7 +126,6 @@ def open_registry(
         SchemaRevisionError: The database's schema has another revision than this build needs.
         UnavailableError: The folder or the database cannot be used.
     """
-    from benchlock.api.local.running_services import require_same_folder  # noqa: PLC0415
     from benchlock.evaluator.evidence.run_examination import (  # noqa: PLC0415
         ExaminedRecords,
         Examiner,
@@ -145,11 +144,14 @@ def open_registry(
     lock = DatabaseStoreLock(lambda: database) if is_on_server else None
     store = open_store(home, progress, text_of, is_new=first, beside=lock)
     database, is_created = open_database(home, now, create=create)
-    try:
-        require_same_folder(home, database)
-    except BaseException:
-        database.dispose()
-        raise
+    if database.dialect.name != "sqlite":
+        from benchlock.api.local.running_services import require_same_folder  # noqa: PLC0415 - rarely used
+
+        try:
+            require_same_folder(home, database)
+        except BaseException:
+            database.dispose()
+            raise
     if is_created:
         say(f"created the registry in {home}")
     catalogue = Catalogue(database, now)

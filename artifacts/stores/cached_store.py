@@ -125,7 +125,7 @@ class CachedStore(Generic[Remote]):
             return put_each(self, paths, advance)
 
     def fetch(
-        self, expected: Digest, open_at: OpenAtOffset, *, name: str = "the content", advance: Advance = ignore_progress
+        self, expected: Digest, open_at: OpenAtOffset, *, name: str, advance: Advance = ignore_progress
     ) -> Descriptor:
         """Fetch a blob from a source into both stores."""
         return self._local.fetch(expected, open_at, name=name, advance=advance, first=self._upload(name))

@@ -136,7 +136,7 @@ class LocalStore:
         expected: Digest,
         open_at: OpenAtOffset,
         *,
-        name: str = "the content",
+        name: str,
         advance: Advance = ignore_progress,
         first: BeforePublication | None = None,
     ) -> Descriptor:

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.registry.lock.lockfile import LockedArtifact
-from benchlock.registry.manifests import Dataset, Manifest, files_of, plain
+from benchlock.registry.manifests import Dataset, Manifest, files_of, holds_path, plain
 
 _LONGEST = 100
 """Maximum characters of a displayed value."""
@@ -189,7 +189,9 @@ def _uses_in_dataset(dataset: Dataset) -> dict[str, str]:
     references.append(("class names", "", dataset.labels))
     uses: dict[str, str] = {}
     for file in files_of(dataset):
-        matches = [(what, split) for what, split, path in references if isinstance(path, str) and file.holds(path)]
+        matches = [
+            (what, split) for what, split, path in references if isinstance(path, str) and holds_path(file, path)
+        ]
         if len({what for what, _ in matches}) == 1:
             splits = " and ".join(sorted({split for _, split in matches if split}))
             uses[file.path] = f"{matches[0][0]} of {splits}" if splits else matches[0][0]

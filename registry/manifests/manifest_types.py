@@ -68,10 +68,6 @@ class File(Part, frozen=True, kw_only=True):
     sha256: HexText | UnsetType = UNSET
     size: Annotated[Whole, Meta(description="bytes")] | UnsetType = UNSET
 
-    def holds(self, path: str) -> bool:
-        """Return whether a path in the manifest is that of the file, or inside the tree."""
-        return path == self.path or (self.path.endswith("/") and path.startswith(self.path))
-
 
 class FrameworkRequirement(Part, frozen=True, kw_only=True):
     """The framework of a model, and the versions of it that fit."""
@@ -360,6 +356,11 @@ class Image(Part, frozen=True, kw_only=True, tag_field="kind", tag="image"):
 
 
 Manifest = Model | Dataset | Framework | Image
+
+
+def holds_path(file: File, path: str) -> bool:
+    """Return whether a path in a manifest is that of the file, or inside the tree."""
+    return path == file.path or (file.path.endswith("/") and path.startswith(file.path))
 
 
 def files_of(manifest: Manifest) -> tuple[File, ...]:

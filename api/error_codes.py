@@ -4,7 +4,6 @@ The tables are keyed by the errors' codes, so this module imports no module that
 entry of its own has the entry of its nearest ancestor.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,20 +58,14 @@ FAULTS: Final = {fault.reason: fault for fault in _ALL}
 
 def fault_of(error: BaseException) -> Fault:
     """Return the fault of an error's class; ``INTERNAL`` if neither the class nor an ancestor has one."""
-    return next((FAULTS[code] for code in _codes(type(error)) if code in FAULTS), INTERNAL)
+    ancestors = (kind for kind in type(error).__mro__ if issubclass(kind, BenchlockError) and "code" in vars(kind))
+    return next((FAULTS[kind.code] for kind in ancestors if kind.code in FAULTS), INTERNAL)
 
 
 def fault_of_status(status: int) -> Fault:
     """Return the first fault with the HTTP status ``status``, else the default of its hundred."""
     usual = INTERNAL if status >= INTERNAL.status else FAULTS["error"]
     return next((fault for fault in _ALL if fault.status == status), usual)
-
-
-def _codes(kind: type[BaseException]) -> Iterator[str]:
-    """Iterate over the codes of an error's class and of its ancestors, the nearest first."""
-    return (
-        ancestor.code for ancestor in kind.__mro__ if issubclass(ancestor, BenchlockError) and "code" in vars(ancestor)
-    )
 
 
 def error_document(error: BenchlockError) -> dict[str, Any]:

@@ -32,10 +32,6 @@ def _fields(level: str, message: str, seconds: float) -> dict[str, Any]:
     return {"time": when, "level": level, "message": message}
 
 
-def _format_line(level: str, message: str) -> str:
-    return mask_tokens(msgspec.json.encode(_fields(level, message, time.time())).decode())
-
-
 def _log_uncaught(kind: type[BaseException], error: BaseException | None, _: object = None) -> None:
     """Log an exception that nobody caught, as Python would print it."""
     log.critical("uncaught %s", kind.__name__, exc_info=error)
@@ -69,7 +65,8 @@ class JsonStream(io.TextIOBase):
         with self._lock:
             *lines, self._partial_line = (self._partial_line + text).split("\n")
             for line in filter(str.strip, lines):
-                self._stream.write(_format_line("error", line) + "\n")
+                entry = msgspec.json.encode(_fields("error", line, time.time())).decode()
+                self._stream.write(mask_tokens(entry) + "\n")
             self._stream.flush()
         return len(text)
 

@@ -69,6 +69,20 @@ def lock_file(path: Path, *, alone: bool) -> int:
         raise
 
 
+@contextmanager
+def lock_if_free(descriptor: int) -> Iterator[bool]:
+    """Lock an open file unless another process holds its lock; yield whether it is locked, and close it at the end."""
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file, or the regular file that a link leads to, for reading.
 
@@ -87,6 +101,17 @@ def open_regular(path: Path) -> BinaryIO:
         stream.close()
         raise InvalidInputError(f"{path} is not a regular file", where=str(path), next_step="choose a regular file")
     return stream
+
+
+@contextmanager
+def convert_disk_errors(what: str, path: Path) -> Iterator[None]:
+    """Convert errors of the operating system into ``UnavailableError``; ``what`` is wrong then, at ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"{what}: {error.strerror or error}", where=str(path), next_step="check the disk and the folder"
+        ) from error
 
 
 def make_unreadable_error(path: Path, error: OSError) -> UnavailableError:

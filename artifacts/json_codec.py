@@ -1,6 +1,7 @@
 """JSON: the canonical encoding (RFC 8785), and decoders for untrusted text and for threads."""
 
 import math
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -51,11 +52,16 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - as above
 
 
 T = TypeVar("T")
+_INSPECTED: Final = set[object]()
+_INSPECTION_LOCK: Final = Lock()
 
 
 def prepare_decoder(kind: type[T]) -> type[T]:
-    """Inspect a type with msgspec now: the first inspection by two threads at once crashes the process."""
-    msgspec.json.Decoder(kind)
+    """Let one thread inspect a type with msgspec: the first inspection by two threads at once crashes the process."""
+    if kind not in _INSPECTED:
+        with _INSPECTION_LOCK:
+            msgspec.json.Decoder(kind)
+            _INSPECTED.add(kind)
     return kind
 
 

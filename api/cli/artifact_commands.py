@@ -4,6 +4,7 @@ import os
 import re
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
 
     Example: benchlock publish models/digits/manifest.yaml
     """
-    from benchlock.api.local.container_registry_access import make_lenient_lookup  # noqa: PLC0415
+    from benchlock.api.local.container_registry_access import look_up_leniently  # noqa: PLC0415
     from benchlock.registry.publishing.publication import dry_run_publish_all, publish_all  # noqa: PLC0415
     from benchlock.registry.text.problems import Problems  # noqa: PLC0415
 
@@ -62,7 +63,7 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
             drafts.append(read_draft(path))
     rehearses = dry_run or bool(problems.found)  # after an error in one manifest, the others are still checked
     with _open_contents(invocation, creates=not rehearses) as (catalogue, store):
-        drafts = [replace(draft, ask=make_lenient_lookup(store, output.say)) for draft in drafts]
+        drafts = [replace(draft, ask=partial(look_up_leniently, store, output.say)) for draft in drafts]
         progress = invocation.progress
         with problems.noted():
             if rehearses:

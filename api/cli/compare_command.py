@@ -209,15 +209,11 @@ def all_equivalent(comparison: "Comparison", margins: Mapping[str, float]) -> bo
         name
         for name in margins
         for group in several
-        if not any(_is_equivalent(name, finding.metric) for finding in group)
+        if not any(finding.metric.partition("@")[0] == name for finding in group)
     }
     for name in sorted(missing):
         say(f"warning: cannot compare {name}: not every run has it")
     return not missing and all(finding.answer == "equivalent" for group in several for finding in group)
-
-
-def _is_equivalent(name: str, key: str) -> bool:
-    return key.partition("@")[0] == name
 
 
 def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _CompareOptions) -> "Comparison":

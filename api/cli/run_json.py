@@ -14,7 +14,6 @@ from benchlock.evaluator.records.timing_validity import (
     flag_of,
     validity_of,
 )
-from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.manifests.metric_definitions import is_bracketed, is_quality
 
 if TYPE_CHECKING:
@@ -33,15 +32,12 @@ def run_document(run: Run) -> dict[str, Any]:
         "observed": observed_document(run),
     }
     metrics = () if run.end is None else run.end.metrics
-    intervals = {metric.key: kind for metric in metrics if (kind := _interval_kind(metric)) is not None}
+    intervals = {
+        metric.key: "bracket" if is_bracketed(metric.name) else "within run"
+        for metric in metrics
+        if is_bracketed(metric.name) or not is_quality(metric.name)
+    }
     return document | {"intervals": intervals}
-
-
-def _interval_kind(metric: Metric) -> str | None:
-    """Return what ``ci`` of a single run's metric is, if it is not a confidence interval."""
-    if is_bracketed(metric.name):
-        return "bracket"
-    return None if is_quality(metric.name) else "within run"
 
 
 def wall_document(account: Mapping[str, float]) -> dict[str, Any]:

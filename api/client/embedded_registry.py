@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,13 +90,14 @@ class EmbeddedRegistry:
 
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
         """Resolve ``request`` on this machine and store its lock."""
-        from benchlock.api.local.container_registry_access import make_image_lookup, make_public_lookup  # noqa: PLC0415 - as above
+        from benchlock.api.local.container_registry_access import connect_in_public, connect_repository, look_up_image  # noqa: PLC0415 - as above
         from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
         from benchlock.registry.lock.lock_creation import Harness, keep_lock, list_yanked, resolve_request  # noqa: PLC0415
 
         resolution = resolve_request(request, self.catalogue, preferences)
         harness = Harness(HARNESS_VERSION, build_harness())
-        look_up = (make_public_lookup if self.public_images else make_image_lookup)(self.store)
+        connect = connect_in_public if self.public_images else connect_repository
+        look_up = partial(look_up_image, self.store, connect=connect)
         lock = keep_lock(request, resolution, harness, self.store, self.catalogue, look_up)
         return LockResult(lock, list_yanked(resolution))
 
@@ -173,9 +175,8 @@ class EmbeddedRegistry:
         for target in targets:
             blobs |= self._target_blobs(inventory, target)
         if targets:
-            runs, contradictions = self._compare(
-                [self._run(entry) for entry in targets if _is_run_target(entry)], progress
-            )
+            run_targets = [entry for entry in targets if isinstance(entry, str) and entry.startswith(RUN_PREFIX)]
+            runs, contradictions = self._compare([self._run(entry) for entry in run_targets], progress)
             damaged = tuple(map(error_document, list_damage(store, blobs, progress)))
             return VerificationReport(
                 blobs=len(blobs),
@@ -193,10 +194,10 @@ class EmbeddedRegistry:
         faults += list_damage(store, blobs, progress)
         chain = database.head
         records, chain_head = (None, None) if chain is None else (chain.seq, str(chain) if chain.seq else None)
-        fault_documents, differing = (tuple(map(error_document, group)) for group in (faults, contradictions))
+        damage_documents, differing = (tuple(map(error_document, group)) for group in (faults, contradictions))
         return VerificationReport(
             blobs=len(blobs),
-            damaged=fault_documents,
+            damaged=damage_documents,
             records=records,
             head=chain_head,
             runs=runs,
@@ -329,10 +330,6 @@ class EmbeddedRegistry:
 
 
 _UNCHECKED = "records and blobs not checked (run `benchlock verify`)"
-
-
-def _is_run_target(target: "str | Lock") -> bool:
-    return isinstance(target, str) and target.startswith(RUN_PREFIX)
 
 
 def _evicted_document(evicted: "EvictionReport") -> dict[str, Any]:

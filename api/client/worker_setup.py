@@ -144,19 +144,16 @@ def machine_id(name: str) -> MachineId:
         raise InvalidInputError(
             f"invalid machine name {name!r}", where="--machine", next_step="use letters, digits, '.', '_' and '-'"
         )
-    return MachineId(name or _host_machine_id())
+    if name:
+        return MachineId(name)
+    host_id = next((path.read_text(encoding="ascii").strip() for path in _IDS if path.is_file()), "")  # a secret
+    return MachineId(f"m-{hashlib.sha256(f'benchlock {host_id or platform.node()}'.encode()).hexdigest()[:_DIGITS]}")
 
 
 def host_lock_path() -> Path:
     """Return the lock file of measurements on this host, by default the same for all registries."""
     folder = _LOCKS if os.access(_LOCKS, os.W_OK) else Path(tempfile.gettempdir())
     return Path(os.environ.get(HOST_LOCK) or folder / "benchlock.measure")
-
-
-def _host_machine_id() -> str:
-    """Return a digest of the host's id, which itself is secret."""
-    host_id = next((path.read_text(encoding="ascii").strip() for path in _IDS if path.is_file()), "")
-    return f"m-{hashlib.sha256(f'benchlock {host_id or platform.node()}'.encode()).hexdigest()[:_DIGITS]}"
 
 
 def _read_lease_times() -> Times:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from benchlock.api.local import registry_database, registry_store
-from benchlock.api.local.local_registry import LocalRegistry, home_of, now
+from benchlock.api.local.local_registry import LocalRegistry, folder_of, now
 from benchlock.api.local.registry_database import write_decision
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.blob_store import REPAIR_ADVICE, BlobNotFoundError, FileStore, make_mismatch_error
@@ -61,7 +61,9 @@ def back_up(registry: LocalRegistry, folder: Path, progress: "Progress") -> Back
         DamagedDatabaseError: The database is damaged; nothing was copied.
         UnavailableError: The folder cannot be written.
     """
-    _refuse_damaged(registry)
+    errors = registry_database.check_database(registry.database).damaged
+    if errors:  # a backup of a damaged database would replace a good one
+        raise find_leading_error(list(errors))
     description = _describe(registry)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +90,7 @@ def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
         RefusedError: ``location`` already has a registry, or the database is another registry's.
     """
     description = _read_description(folder)
-    home = home_of(location)
+    home = folder_of(location, create=True)
     if not registry_database.is_new(home):
         raise RefusedError(
             "the folder already contains a registry",
@@ -112,13 +114,6 @@ def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
     except OSError as error:
         raise _write_error(home, error) from error
     return report
-
-
-def _refuse_damaged(registry: LocalRegistry) -> None:
-    """Raise if the database is damaged, because its backup would replace a good one."""
-    errors = registry_database.check_database(registry.database).damaged
-    if errors:
-        raise find_leading_error(list(errors))
 
 
 def _copy_referenced(registry: LocalRegistry, folder: Path, progress: "Progress") -> BackupReport:

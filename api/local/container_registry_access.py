@@ -70,55 +70,53 @@ def read_network_policy() -> NetworkPolicy:
     )
 
 
-ImageLookup = Callable[[str, str, str], bytes]
-
-
 def connect_repository(repository: Repository) -> RegistryClient:
     """Return a client for a repository, with the user's credentials for it."""
     return RegistryClient(repository, credentials_for(repository), read_network_policy())
 
 
-def make_image_lookup(store: "BlobStore") -> ImageLookup:
-    """Return a function that reads the configuration of an image: reference, OS and architecture to bytes.
+def look_up_image(
+    store: "BlobStore",
+    reference: str,
+    os: str,
+    arch: str,
+    connect: Callable[[Repository], RegistryClient] = connect_repository,
+) -> bytes:
+    """Return the configuration of an image.
 
-    The function raises ``InvalidInputError`` for an unknown image and ``UnavailableError`` for an unreachable registry.
+    Args:
+        store: The store whose blobs need not be fetched.
+        reference: The reference of the image.
+        os: The operating system.
+        arch: The architecture.
+        connect: Returns a client for the image's repository.
+
+    Raises:
+        InvalidInputError: The image does not exist.
+        UnavailableError: Its registry is unreachable.
     """
     from benchlock.artifacts.oci.remote_images import find_image, parse_image  # noqa: PLC0415 - foreign images are rare
 
-    def look_up(reference: str, os: str, arch: str) -> bytes:
-        return find_image(parse_image(reference), os, arch, connect_repository, store).config
-
-    return look_up
+    return find_image(parse_image(reference), os, arch, connect, store).config
 
 
-def make_lenient_lookup(store: "BlobStore", say: Callable[[str], None]) -> Callable[[str, str, str], bytes | None]:
-    """Return an image lookup that prints a warning and returns None if the registry is unavailable."""
-
-    def look_up(reference: str, os: str, arch: str) -> bytes | None:
-        try:
-            return make_image_lookup(store)(reference, os, arch)
-        except UnavailableError as error:
-            say(f"warning: {reference} could not be looked up; its manifest is trusted: {error.what}")
-            return None
-
-    return look_up
+def look_up_leniently(
+    store: "BlobStore", say: Callable[[str], None], reference: str, os: str, arch: str
+) -> bytes | None:
+    """Look up an image; print a warning and return None if its registry is unavailable."""
+    try:
+        return look_up_image(store, reference, os, arch)
+    except UnavailableError as error:
+        say(f"warning: {reference} could not be looked up; its manifest is trusted: {error.what}")
+        return None
 
 
-def make_public_lookup(store: "BlobStore") -> ImageLookup:
-    """Return a lookup for clients of a service, which contacts public registries only and sends no credentials.
+def connect_in_public(repository: Repository) -> RegistryClient:
+    """Return a client for clients of a service, which contacts public registries only and sends no credentials.
 
     Otherwise a client could reach the service's private network, or images that only its operator may read. Hosts in
     BENCHLOCK_REDIRECT_HOSTS are exempt from both restrictions.
     """
-    from benchlock.artifacts.oci.remote_images import find_image, parse_image  # noqa: PLC0415 - foreign images are rare
-
-    def look_up(reference: str, os: str, arch: str) -> bytes:
-        return find_image(parse_image(reference), os, arch, _connect_in_public, store).config
-
-    return look_up
-
-
-def _connect_in_public(repository: Repository) -> RegistryClient:
     policy = read_network_policy()
     if (split_url(repository.url).hostname or "") in policy.redirect_hosts:
         return connect_repository(repository)

@@ -4,12 +4,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, structs
 
-from benchlock.api.local.container_registry_access import make_image_lookup, make_lenient_lookup
+from benchlock.api.local.container_registry_access import look_up_image, look_up_leniently
 from benchlock.api.local.local_registry import build_runner, source_access
 from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.errors import InvalidInputError
@@ -113,14 +114,14 @@ def try_golden(
 
     with store.writing(), _drafts(golden) as drafts:
         manifests = [
-            store_draft(replace(entry, ask=make_lenient_lookup(store, say)), store, progress=progress, warn=warn)
+            store_draft(replace(entry, ask=partial(look_up_leniently, store, say)), store, progress=progress, warn=warn)
             for entry in drafts
         ]
         request = parse_request(_request(golden, manifests[0]), "the trial")
         harness = Harness(HARNESS_VERSION, build_harness())
         resolution = registry.resolve(request, {}, [make_draft_candidate(entry) for entry in manifests])
         lock = build_trial_lock(
-            request, resolution, manifests, harness, (store, registry.catalogue, make_image_lookup(store))
+            request, resolution, manifests, harness, (store, registry.catalogue, partial(look_up_image, store))
         )
         runner = replace(build_runner(registry, progress, say), store=store)
         return runner.trial(lock, making, isolation=golden.isolation, allow_code=golden.allow_code)

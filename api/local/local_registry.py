@@ -9,7 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from benchlock.api.local.registry_database import DATABASE_FILE, is_new, is_on_server, open_database, require_registry
+from benchlock.api.local.registry_database import (
+    DATABASE_DECISION,
+    DATABASE_FILE,
+    DATABASE_VARIABLE,
+    is_new,
+    open_database,
+    require_registry,
+)
 from benchlock.api.local.registry_store import STORE_VARIABLE, open_store, uploads_folder
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
@@ -119,7 +126,6 @@ def open_registry(
         SchemaRevisionError: The database's schema has another revision than this build needs.
         UnavailableError: The folder or the database cannot be used.
     """
-    from benchlock.api.local.running_services import require_same_folder  # noqa: PLC0415
     from benchlock.evaluator.evidence.run_examination import (  # noqa: PLC0415
         ExaminedRecords,
         Examiner,
@@ -130,17 +136,22 @@ def open_registry(
     def text_of(digest: "Digest") -> str | None:
         return catalogue.text_of(digest)
 
+    home = folder_of(location, create=create)
     if not create:
-        require_registry(folder_of(location))
-    home = home_of(location)
-    lock = DatabaseStoreLock(lambda: database) if is_on_server(home) else None
-    store = open_store(home, progress, text_of, is_new=is_new(home), beside=lock)
+        require_registry(home)
+    first = is_new(home)
+    is_on_server = os.environ.get(DATABASE_VARIABLE) if first else (home / DATABASE_DECISION).exists()
+    lock = DatabaseStoreLock(lambda: database) if is_on_server else None
+    store = open_store(home, progress, text_of, is_new=first, beside=lock)
     database, is_created = open_database(home, now, create=create)
-    try:
-        require_same_folder(home, database)
-    except BaseException:
-        database.dispose()
-        raise
+    if database.dialect.name != "sqlite":
+        from benchlock.api.local.running_services import require_same_folder  # noqa: PLC0415 - rarely used
+
+        try:
+            require_same_folder(home, database)
+        except BaseException:
+            database.dispose()
+            raise
     if is_created:
         say(f"created the registry in {home}")
     catalogue = Catalogue(database, now)
@@ -169,30 +180,12 @@ def open_empty_registry() -> "Iterator[tuple[Catalogue, LocalStore]]":
             database.dispose()
 
 
-def home_of(location: str) -> Path:
-    """Return the folder of a registry; create it if it does not exist.
+def folder_of(location: str, *, create: bool = False) -> Path:
+    """Return the absolute path of a registry's folder, which need not exist; with ``create``, create it.
 
     Raises:
         InvalidInputError: ``location`` is the URL of a server.
         UnavailableError: The folder cannot be created.
-    """
-    home = folder_of(location)
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot create the registry's folder: {error.strerror}",
-            where=str(home),
-            next_step="choose another folder with --registry or BENCHLOCK_REGISTRY",
-        ) from error
-    return home
-
-
-def folder_of(location: str) -> Path:
-    """Return the absolute path of a registry's folder, which need not exist.
-
-    Raises:
-        InvalidInputError: ``location`` is the URL of a server.
     """
     if "://" in location:
         raise InvalidInputError(
@@ -200,7 +193,17 @@ def folder_of(location: str) -> Path:
             where=location,
             next_step="run it on the server, with the folder that it serves: --registry DIR",
         )
-    return Path(location).absolute()
+    home = Path(location).absolute()
+    if create:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnavailableError(
+                f"cannot create the registry's folder: {error.strerror}",
+                where=str(home),
+                next_step="choose another folder with --registry or BENCHLOCK_REGISTRY",
+            ) from error
+    return home
 
 
 def open_uploads(registry: LocalRegistry) -> "Uploads":

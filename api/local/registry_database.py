@@ -74,7 +74,7 @@ def _disk(path: Path) -> Iterator[None]:
 
 DATABASE_VARIABLE = "BENCHLOCK_DATABASE"
 DATABASE_FILE = "registry.sqlite"
-_DECISION = "database.json"
+DATABASE_DECISION = "database.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,7 @@ class RegistryNotFoundError(UnknownNameError):
 
 def is_new(home: Path) -> bool:
     """Check whether the folder has no database and no decision yet."""
-    return not (home / DATABASE_FILE).exists() and not (home / _DECISION).exists()
-
-
-def is_on_server(home: Path) -> bool:
-    """Check whether the registry's database is on a server, or will be once the registry is created."""
-    return (home / _DECISION).exists() or (is_new(home) and bool(os.environ.get(DATABASE_VARIABLE)))
+    return not (home / DATABASE_FILE).exists() and not (home / DATABASE_DECISION).exists()
 
 
 def require_registry(home: Path) -> None:
@@ -174,7 +169,7 @@ def read_database_decision(home: Path) -> DatabaseDecision | None:
     Raises:
         InvalidInputError: The file is invalid, for example after a manual change.
     """
-    path = home / _DECISION
+    path = home / DATABASE_DECISION
     if not path.exists():
         return None
 
@@ -214,7 +209,7 @@ def take_over_database(home: Path, owner: str) -> None:
                 where=database_location(database),
                 next_step="first restore the dump of the backup into it with pg_restore",
             )
-        write_decision(home / _DECISION, {"database": database_location(database), "owner": owner})
+        write_decision(home / DATABASE_DECISION, {"database": database_location(database), "owner": owner})
     finally:
         database.dispose()
 
@@ -244,7 +239,7 @@ def describe_database(database: "Engine", home: Path) -> str:
     if database.dialect.name == "sqlite":
         return f"{DATABASE_FILE} in the registry's folder (a new registry can have one on a server: {DATABASE_VARIABLE}=postgresql://…)"
     version = ".".join(map(str, getattr(database.dialect, "server_version_info", ())))
-    return f"PostgreSQL {version} at {database_location(database)} (set in {home / _DECISION})"
+    return f"PostgreSQL {version} at {database_location(database)} (set in {home / DATABASE_DECISION})"
 
 
 def _open_first(home: Path, address: str, now: Callable[[], datetime], *, create: bool) -> "tuple[Engine, bool]":
@@ -254,12 +249,12 @@ def _open_first(home: Path, address: str, now: Callable[[], datetime], *, create
         raise _other_database_error(home, "its own folder")
     decision = before or DatabaseDecision(_address(address), create_owner_id())
     if before is None:
-        write_decision(home / _DECISION, {"database": decision.address, "owner": decision.owner})
+        write_decision(home / DATABASE_DECISION, {"database": decision.address, "owner": decision.owner})
     try:
         return _open_claimed(home, address, decision, now, create=create)
     except BaseException:
         if before is None:
-            (home / _DECISION).unlink()  # the lock hid it from every other process
+            (home / DATABASE_DECISION).unlink()  # the lock hid it from every other process
         raise
 
 

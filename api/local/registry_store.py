@@ -52,7 +52,12 @@ def open_store(
         UnavailableError: The repository cannot be reached, or the decision cannot be written.
     """
     repository = os.environ.get(STORE_VARIABLE)
-    remote = _open_new_repository(home, repository) if is_new else _open_known_repository(home, repository)
+    if is_new:
+        remote = _open_new_repository(home, repository)
+    else:
+        decision = read_store_decision(home)
+        _refuse_other(home, repository, decision)
+        remote = None if decision is None else _remote(home, decision)
     if remote is None:
         return CataloguedStore(home / _BLOBS, text_of, beside)
     from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - unused by a registry in a folder
@@ -117,16 +122,6 @@ def _open_new_repository(home: Path, repository: str | None) -> "OciStore | None
         return remote
 
 
-def _open_known_repository(home: Path, repository: str | None) -> "OciStore | None":
-    decision = read_store_decision(home)
-    if decision is None:
-        if repository:
-            raise _other_store_error(home, repository, "its own folder")
-        return None
-    _refuse_other(home, repository, decision)
-    return _remote(home, decision)
-
-
 def _decide(home: Path, repository: str) -> StoreDecision:
     """Choose the repository and store the decision."""
     decision = StoreDecision(_repository(repository), create_owner_id())
@@ -147,14 +142,12 @@ def _repository(text: str) -> "Repository":
     return parse_repository(text)
 
 
-def _refuse_other(home: Path, repository: str | None, decision: StoreDecision) -> None:
-    if repository and _repository(repository) != decision.repository:
-        raise _other_store_error(home, repository, str(decision.repository))
-
-
-def _other_store_error(home: Path, repository: str, has: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{STORE_VARIABLE} is {repository}, but the registry in {home} has its blobs in {has}",
-        where=STORE_VARIABLE,
-        next_step=f"unset {STORE_VARIABLE}, or create another registry with --registry",
-    )
+def _refuse_other(home: Path, repository: str | None, decision: StoreDecision | None) -> None:
+    """Raise if BENCHLOCK_STORE names another repository than the registry has."""
+    if repository and (decision is None or _repository(repository) != decision.repository):
+        place = "its own folder" if decision is None else decision.repository
+        raise InvalidInputError(
+            f"{STORE_VARIABLE} is {repository}, but the registry in {home} has its blobs in {place}",
+            where=STORE_VARIABLE,
+            next_step=f"unset {STORE_VARIABLE}, or create another registry with --registry",
+        )

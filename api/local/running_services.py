@@ -111,9 +111,8 @@ def require_same_folder(home: Path, database: Engine) -> None:
         RefusedError: A service serves the registry from another folder.
         UnavailableError: The database cannot be used.
     """
-    if database.dialect.name != "sqlite":
-        with translate_errors(database), database.connect() as connection:
-            _require_same_folder(connection, home, own=None)
+    with translate_errors(database), database.connect() as connection:
+        _require_same_folder(connection, home, own=None)
 
 
 def require_no_service(database: Engine) -> None:

@@ -53,7 +53,7 @@ def run_isolated(
 
     Args:
         function: ``package.module:name`` of a function of this project.
-        arguments: A value that JSON can hold; the function gets it as decoded JSON.
+        arguments: A value that msgspec encodes as JSON; the function gets it as decoded JSON.
         limits: The limits of the child; its memory is also limited to that of a slot.
         subject: The subject of error messages: ``the inspection of m.onnx``.
         blobs: The store whose blobs the function may read; ``None`` if it reads no blobs.

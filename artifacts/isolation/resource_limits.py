@@ -116,7 +116,17 @@ class ChildSlots:
         claim = SLOT_CLAIM.get()
         owner = claim.owner
         with self._changed:
-            self._wait(claim)
+            ticket = next(self._tickets)
+            self._claims[ticket] = claim
+            seconds = claim.timeout if claim.deadline is None else claim.deadline - time.monotonic()
+            try:
+                if not self._changed.wait_for(lambda: self._find_next() == ticket, seconds):
+                    raise BusyError(
+                        "no slot for a child process became free in time", next_step="try again in a few seconds"
+                    )
+            finally:
+                del self._claims[ticket]
+                self._changed.notify_all()  # the turn may be another claim's now
             self._free -= 1
             self.taken[owner] += 1
         try:
@@ -133,20 +143,6 @@ class ChildSlots:
     def waiting(self) -> int:
         """The number of claims that wait for a slot."""
         return len(self._claims)
-
-    def _wait(self, claim: SlotClaim) -> None:
-        ticket = next(self._tickets)
-        self._claims[ticket] = claim
-        seconds = claim.timeout if claim.deadline is None else claim.deadline - time.monotonic()
-        try:
-            if not self._changed.wait_for(lambda: self._find_next() == ticket, seconds):
-                raise BusyError(
-                    "no slot for a child process became free in time",
-                    next_step="try again in a few seconds",
-                )
-        finally:
-            del self._claims[ticket]
-            self._changed.notify_all()  # the turn may be another claim's now
 
     def _find_next(self) -> int | None:
         """Return the ticket of the claim that is served next; ``None`` if no claim can be served."""

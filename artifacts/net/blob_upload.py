@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 from urllib.parse import urlencode
 
-from benchlock.artifacts.atomic_files import create_file
+from benchlock.artifacts.atomic_files import convert_disk_errors, create_file
 from benchlock.artifacts.blob_store import make_mismatch_error
 from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, describe, parse_digest, read_chunks, to_hex
-from benchlock.artifacts.errors import IntegrityError, UnavailableError
+from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.net.http_session import (
     ACCEPTED,
     ATTEMPTS,
@@ -45,21 +45,9 @@ def spool_stream(stream: BinaryIO, folder: Path) -> Iterator[tuple[BinaryIO, Des
         for chunk in read_chunks(stream):  # an error of the stream is not an error of the store
             state.update(chunk)
             size += len(chunk)
-            with _disk(folder):
+            with convert_disk_errors("the store cannot buffer an upload", folder):
                 spool.write(chunk)
         yield cast("BinaryIO", spool), Descriptor(Digest(f"sha256:{state.hexdigest()}"), size)
-
-
-@contextmanager
-def _disk(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(
-            f"the store cannot buffer an upload: {error.strerror or error}",
-            where=str(folder),
-            next_step="check the disk and the folder",
-        ) from error
 
 
 _LONGEST_URL = 4096  # bytes of a URL

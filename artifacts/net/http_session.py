@@ -54,10 +54,6 @@ def make_timeout(seconds: float) -> tuple[float, float, float, float]:
     return min(_CONNECT_SECONDS, seconds), seconds, before, before
 
 
-def _is_refused(reason: str) -> bool:
-    return "refused" in reason.lower()
-
-
 @contextmanager
 def convert_network_errors(url: str) -> Iterator[None]:
     """Convert errors of the network into errors that name the URL."""
@@ -77,7 +73,7 @@ def convert_network_errors(url: str) -> Iterator[None]:
         unconnected = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
         is_broken = isinstance(error, httpx.TransportError) and not isinstance(error, unconnected)
         what = f"the connection to {shown} broke" if is_broken else f"{shown} cannot be reached"
-        advice = _CONNECTION_ADVICE if _is_refused(reason) else _RETRY_ADVICE
+        advice = _CONNECTION_ADVICE if "refused" in reason.lower() else _RETRY_ADVICE
         transient = TransientError(f"{what}: {reason}", where=shown, next_step=advice)
         transient.reason = reason
         raise transient from error

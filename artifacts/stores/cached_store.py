@@ -21,7 +21,7 @@ from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.oci.oci_documents import OciIndex, OciManifest
 from benchlock.artifacts.resumable_fetch import OpenAtOffset
-from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.local_store import BeforePublication, LocalStore
 from benchlock.artifacts.stores.oci_store import OciStore
 from benchlock.artifacts.stores.remote_store import RemoteStore
 from benchlock.artifacts.user_text import SILENT, Advance, Progress, ignore_progress, serialize_advance
@@ -106,11 +106,7 @@ class CachedStore(Generic[Remote]):
         advance: Advance = ignore_progress,
     ) -> Descriptor:
         """Upload the rest of ``stream``, then cache it."""
-
-        def send(draft: FileIO, blob: Descriptor) -> None:
-            self._remote.send(cast("BinaryIO", draft), blob, name=name, advance=advance)
-
-        return self._local.put(stream, expected, name=name, first=send)
+        return self._local.put(stream, expected, name=name, first=self._upload(name, advance))
 
     def put_file(
         self,
@@ -121,11 +117,7 @@ class CachedStore(Generic[Remote]):
         advance: Advance = ignore_progress,
     ) -> Descriptor:
         """Upload a local file, then cache it."""
-
-        def send(draft: FileIO, blob: Descriptor) -> None:
-            self._remote.send(cast("BinaryIO", draft), blob, name=name or str(path), advance=advance)
-
-        return self._local.put_file(path, expected, name=name, first=send)
+        return self._local.put_file(path, expected, name=name, first=self._upload(name or str(path), advance))
 
     def put_files(self, paths: Iterable[Path], *, advance: Advance = ignore_progress) -> builtins.list[Descriptor]:
         """Upload and cache several files in parallel."""
@@ -133,22 +125,14 @@ class CachedStore(Generic[Remote]):
             return put_each(self, paths, advance)
 
     def fetch(
-        self, expected: Digest, open_at: OpenAtOffset, *, name: str = "the content", advance: Advance = ignore_progress
+        self, expected: Digest, open_at: OpenAtOffset, *, name: str, advance: Advance = ignore_progress
     ) -> Descriptor:
         """Fetch a blob from a source into both stores."""
+        return self._local.fetch(expected, open_at, name=name, advance=advance, first=self._upload(name))
 
-        def send(draft: FileIO, blob: Descriptor) -> None:
-            self._remote.send(cast("BinaryIO", draft), blob, name=name)
-
-        return self._local.fetch(expected, open_at, name=name, advance=advance, first=send)
-
-    def adopt(self, draft: UnfinishedFile, descriptor: Descriptor) -> None:
+    def adopt(self, draft: UnfinishedFile, blob: Descriptor) -> None:
         """Upload an unfinished file, then make it a blob of the cache."""
-
-        def send(file: FileIO, blob: Descriptor) -> None:
-            self._remote.send(cast("BinaryIO", file), blob, name=blob.digest)
-
-        self._local.adopt(draft, descriptor, first=send)
+        self._local.adopt(draft, blob, first=self._upload(blob.digest))
 
     def open(self, digest: Digest) -> BinaryIO:
         """Open a blob from the cache, and fetch it before if needed."""
@@ -221,6 +205,14 @@ class CachedStore(Generic[Remote]):
                         future.result()
                 finally:
                     pool.shutdown(cancel_futures=True)
+
+    def _upload(self, name: str, advance: Advance = ignore_progress) -> BeforePublication:
+        """Return the upload of a blob to the remote store, for the cache to do before the blob becomes visible."""
+
+        def send(draft: FileIO, blob: Descriptor) -> None:
+            self._remote.send(cast("BinaryIO", draft), blob, name=name, advance=advance)
+
+        return send
 
     def _fetch(self, digest: Digest) -> None:
         """Fetch the blob into the cache, unless it is there."""

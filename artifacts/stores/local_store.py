@@ -136,7 +136,7 @@ class LocalStore:
         expected: Digest,
         open_at: OpenAtOffset,
         *,
-        name: str = "the content",
+        name: str,
         advance: Advance = ignore_progress,
         first: BeforePublication | None = None,
     ) -> Descriptor:
@@ -255,13 +255,8 @@ class LocalStore:
         self, stream: BinaryIO, draft: UnfinishedFile, advance: Advance, path: Path | None = None
     ) -> Descriptor:
         """Write a stream to a draft; ``path`` is its file, for the error if it cannot be read."""
-
-        def take(chunk: bytes) -> None:
-            with self._convert_errors("be written"):
-                draft.write(chunk)
-
         try:
-            return relay(stream, take, advance)
+            return relay(stream, self._convert_errors("be written")(draft.write), advance)
         except OSError as error:  # of the stream
             if path is None:
                 raise

@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 from msgspec import UNSET
 
-from benchlock.artifacts.atomic_files import RemovedFiles, lock_file
+from benchlock.artifacts.atomic_files import RemovedFiles, convert_disk_errors, lock_file
 from benchlock.artifacts.blob_store import BlobNotFoundError
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, parse_digest, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
@@ -304,20 +304,9 @@ class OciStore(RemoteStore):
 
     @contextmanager
     def _hold_lock(self, *, alone: bool) -> Iterator[None]:
-        with self._convert_errors("lock"):
+        with convert_disk_errors("the store cannot lock", self._lock.parent):
             descriptor = lock_file(self._lock, alone=alone)
         try:
             yield
         finally:
             os.close(descriptor)
-
-    @contextmanager
-    def _convert_errors(self, verb: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UnavailableError(
-                f"the store cannot {verb}: {error.strerror or error}",
-                where=str(self._lock.parent),
-                next_step="check the disk and the folder",
-            ) from error

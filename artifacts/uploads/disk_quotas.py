@@ -151,7 +151,8 @@ class DiskReserve:
             UnavailableError: The file system does not answer.
         """
         with convert_disk_errors(self.folder):
-            status = os.statvfs(_find_existing(self.folder))
+            folders = (self.folder, *self.folder.parents)  # a new registry has no folder of blobs yet
+            status = os.statvfs(next((folder for folder in folders if folder.exists()), self.folder))
         size = status.f_blocks * status.f_frsize
         return DiskSpace(
             size, status.f_bavail * status.f_frsize, default_reserve(size) if self.size is None else self.size
@@ -176,11 +177,6 @@ class DiskReserve:
 def default_reserve(size: int) -> int:
     """Return the default reserve of a file system of ``size`` bytes."""
     return min(max(size // _SHARE, _MIN), _MAX, size // _SMALL_SHARE)
-
-
-def _find_existing(folder: Path) -> Path:
-    """Return the nearest existing folder: a new registry has no folder of blobs yet."""
-    return next((candidate for candidate in (folder, *folder.parents) if candidate.exists()), folder)
 
 
 NO_RESERVE: Final = DiskReserve(Path("/"), 0)

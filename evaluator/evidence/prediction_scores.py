@@ -149,7 +149,9 @@ def list_label_files(lock: Lock, manifests: Mapping[Kind, Manifest], store: Blob
     dataset, model = manifests["dataset"], manifests["model"]
     assert isinstance(dataset, Dataset)
     assert isinstance(model, Model)
-    named = _named_files(dataset, lock.dataset.split) if _reads_one_file(dataset, model) else None
+    # The labels are in the files that the split names, or in a file for each sample.
+    are_few = dataset.format in _OF_FILES and model.task != _SEGMENTATION
+    named = _named_files(dataset, lock.dataset.split) if are_few else None
     return [entry for entry in _entries(lock, store) if named is None or entry[0] in named]
 
 
@@ -163,11 +165,6 @@ def lay_labels(lock: Lock, manifests: Mapping[Kind, Manifest], store: BlobStore,
     prefetch(store, (blob for _, blob in entries))
     for path, blob in entries:
         lay_out(store, blob, folder / path)
-
-
-def _reads_one_file(dataset: Dataset, model: Model) -> bool:
-    """Return whether the labels are in the files that the split names, not in a file for each sample."""
-    return dataset.format in _OF_FILES and model.task != _SEGMENTATION
 
 
 def _named_files(dataset: Dataset, split: str) -> set[str]:

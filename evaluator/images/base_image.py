@@ -201,10 +201,11 @@ def apply_layer(layer: Path, root: Path) -> None:
     Raises:
         InvalidInputError: The file is not a tar, or an entry leaves the root.
     """
+    unused = tuple(f"{folder}/" for folder in _UNUSED)
     try:
         with tarfile.open(layer, "r:") as archive:
             entries = [(entry, _parts(entry.name)) for entry in archive]
-            used = [(entry, parts) for entry, parts in entries if parts and not _is_unused(parts)]
+            used = [(entry, parts) for entry, parts in entries if parts and not "/".join(parts).startswith(unused)]
             # Hide entries of lower layers first: a layer may hide a folder and contain one of that name.
             for entry, parts in used:
                 _hide(entry, parts, root)
@@ -212,10 +213,6 @@ def apply_layer(layer: Path, root: Path) -> None:
                 _apply(archive, entry, parts, root)
     except tarfile.TarError as error:
         raise InvalidInputError(f"{layer.name} is not a tar archive: {error}", where=layer.name) from error
-
-
-def _is_unused(parts: list[str]) -> bool:
-    return "/".join(parts).startswith(tuple(f"{folder}/" for folder in _UNUSED))
 
 
 def _hide(entry: tarfile.TarInfo, parts: list[str], root: Path) -> None:

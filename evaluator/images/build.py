@@ -118,7 +118,8 @@ def assemble(base: Base, wheels: Mapping[Digest, Path], workspace: Path, progres
     (workspace / LAYERS).mkdir()
     # The name of a tree depends only on its wheel's digest, so that the compiler sees the same paths in every build.
     trees = [_Tree(wheel, base.root / _TREES / to_hex(digest)) for digest, wheel in wheels.items()]
-    _each("unpacking wheels", trees, lambda tree: _install(tree, base.python), progress)
+    layout = Layout(PREFIX, PACKAGES, base.python)
+    _each("unpacking wheels", trees, lambda tree: install_wheel(tree.wheel, tree.folder, layout), progress)
     _refuse_clashes(trees)
     compile_all(base.command(), [tree.sources() for tree in trees], base.environment(), progress)
     layers: dict[Path, Descriptor] = {}
@@ -134,10 +135,6 @@ def _each(label: str, trees: Sequence[_Tree], action: Callable[[_Tree], None], p
     with progress.task(label, len(trees)) as advance:
         for _ in run_parallel(action, by_size):
             advance(1)
-
-
-def _install(tree: _Tree, interpreter: str) -> None:
-    install_wheel(tree.wheel, tree.folder, Layout(PREFIX, PACKAGES, interpreter))
 
 
 def _write(tree: _Tree, workspace: Path) -> Descriptor:

@@ -81,7 +81,7 @@ def write_layer(tree: Path, layer: Path) -> Descriptor:
     mode 0644 or 0755.
     """
     files = dict(list_files(tree))
-    folders = {folder for path in files for folder in _parents(path)}
+    folders = {str(folder) for path in files for folder in PurePosixPath(path).parents if folder.name}
     with tarfile.TarFile(layer, "w", format=tarfile.PAX_FORMAT, copybufsize=CHUNK) as archive:
         for path in sorted(folders | files.keys(), key=lambda path: path.encode()):
             if path in files:
@@ -104,10 +104,6 @@ def _entry(path: str, kind: bytes, mode: int) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(path)
     entry.type, entry.mode, entry.mtime = kind, mode, _TIME
     return entry
-
-
-def _parents(path: str) -> Iterator[str]:
-    return (str(folder) for folder in PurePosixPath(path).parents if folder.name)
 
 
 def docker_archive(config: bytes, layers: Sequence[Descriptor], store: BlobStore) -> Iterator[bytes]:
@@ -134,11 +130,6 @@ def docker_archive(config: bytes, layers: Sequence[Descriptor], store: BlobStore
             yield from read_chunks(stream)
         yield make_tar_padding(layer.size)
     yield TAR_END
-
-
-def write_docker_archive(stream: BinaryIO, config: bytes, layers: Sequence[Descriptor], store: BlobStore) -> None:
-    """Write the archive of ``docker_archive`` to ``stream``."""
-    stream.writelines(docker_archive(config, layers, store))
 
 
 def _member(path: str, content: bytes) -> Iterator[bytes]:

@@ -110,7 +110,10 @@ class Environments:
             _start_venv(staging / _VENV, interpreter)
             self._install(parts, temporary, tree, Layout(str(final), packages, str(final / _PYTHON)))
             modules = f"{tree}{packages}"
-            compile_all([str(interpreter)], [Sources(Path(modules), modules, packages)], _environment(), self.progress)
+            sources = [Sources(Path(modules), modules, packages)]
+            # Without the variables that point the interpreter to other modules.
+            environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+            compile_all([str(interpreter)], sources, environment, self.progress)
             stamp = [(path, *_measure(file)) for path, file in _files(staging / _VENV)]
             (staging / _STAMP).write_bytes(msgspec.json.encode(stamp))
             try:
@@ -175,11 +178,6 @@ def _check_platform(filenames: Sequence[str], python: str) -> None:
                 f"{filename} does not run on this machine (Python {python}, {host.machine}, glibc 2.{host.glibc})",
                 next_step="run it in a container or on another machine",
             )
-
-
-def _environment() -> dict[str, str]:
-    """Return the variables for the interpreter, without those that point it to other modules."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
 def _files(venv: Path) -> list[tuple[str, Path]]:

@@ -6,8 +6,7 @@ abandoned, so that no run stays open forever. Seconds are those of the queue's c
 
 import logging
 from collections.abc import Callable
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, delete, insert, select, update
@@ -32,8 +31,6 @@ from benchlock.evaluator.records.runs_schema import held_runs, runs
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.database.engine import read_transaction, write_transaction
 
-SKEW: Final = timedelta(minutes=5)
-"""The maximum time by which a run's id may be ahead of this clock; other reported times are capped at the clock."""
 _log = logging.getLogger("benchlock")
 
 
@@ -63,7 +60,7 @@ class ClientRuns:
             ForbiddenError: Another token began it.
         """
         check_start(start)
-        start = bound_start(start, self._now(), SKEW)
+        start = bound_start(start, self._now())
         with write_transaction(self._engine) as connection:
             if connection.execute(select(runs.c.id).where(runs.c.id == start.id)).first() is None:
                 record_start(connection, start)

@@ -1,6 +1,5 @@
 """A worker's lease: heartbeats, records under the lease, and the lock of the host."""
 
-import fcntl
 import os
 import threading
 import time
@@ -9,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, Self, TypeVar
 
+from benchlock.artifacts.atomic_files import lock_if_free
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.evaluator.queue.lease_times import since_boot
@@ -212,15 +212,8 @@ def host_lock(path: Path) -> Iterator[int | None]:
             where=str(path),
             next_step="set BENCHLOCK_HOST_LOCK to another file, the same one for all workers of this host",
         ) from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-        else:
-            yield descriptor
-    finally:
-        os.close(descriptor)
+    with lock_if_free(descriptor) as is_locked:
+        yield descriptor if is_locked else None
 
 
 def _open_lock_file(path: Path) -> int:

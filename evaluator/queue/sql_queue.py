@@ -347,7 +347,7 @@ class SqlQueue:
         """End expired leases and delays, so that no reader sees them; return whether there may be more."""
         if self._may_look:
             with read_transaction(self._database) as connection:
-                if not _is_due(connection, self._clock.now(connection)):
+                if not connection.execute(DUE, {"now": self._clock.now(connection)}).scalar_one():
                     return False
         with write_transaction(self._database) as connection:
             moment = self._moment(connection)
@@ -421,10 +421,6 @@ def _lease_of(connection: Connection, fence: Fence, run: RunId) -> Row[Any]:
     if lease is None or lease.run != run:
         raise FencedError(f"{run} does not belong to lease {fence}", where=run)
     return lease
-
-
-def _is_due(connection: Connection, now: float) -> bool:
-    return bool(connection.execute(DUE, {"now": now}).scalar_one())
 
 
 def _unknown(machine: MachineId) -> UnknownNameError:

@@ -15,7 +15,6 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError, Refuse
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.size_limits import MACHINE_FACTS
 from benchlock.evaluator.harness_releases import check_version
-from benchlock.evaluator.queue.client_runs import SKEW
 from benchlock.evaluator.queue.matching import MachineFacts, find_job_requirements
 from benchlock.evaluator.queue.queue_schema import jobs
 from benchlock.evaluator.queue.queue_types import FencedError, JobId, JobRequest, MachineId, new_job_id
@@ -164,7 +163,7 @@ def check_begun(connection: Connection, start: RunStart, now: datetime) -> RunSt
         InvalidInputError: Its id is of a later time, or another run has its id.
     """
     check_start(start)
-    bounded = bound_start(start, now, SKEW)
+    bounded = bound_start(start, now)
     if connection.execute(select(runs.c.id).where(runs.c.id == start.id)).first() is not None:
         raise InvalidInputError(f"another run has the id {start.id}", where=start.id, next_step="create a new id")
     return bounded

@@ -258,7 +258,8 @@ def count_fault(
         return
     machine = machines.c.id == lease.machine
     row = connection.execute(select(machines.c.faulty, machines.c.holds).where(machine).with_for_update()).one()
-    faults = sorted({_fault_key(lease, lease_end), *(row.faulty or ())})[: MAX_FAULTS + 1]
+    fault = str(lease.lock if lease_end == "integrity" else lease.id)
+    faults = sorted({fault, *(row.faulty or ())})[: MAX_FAULTS + 1]
     values: dict[str, Any] = {"faults": len(faults), "faulty": faults}
     if len(faults) >= MAX_FAULTS:
         seconds = moment.times.unseen * min(2**row.holds, _MAX_BACKOFF)
@@ -291,7 +292,3 @@ def discount_job(connection: Connection, lease: Row[Any]) -> None:
             fewer = {"faults": len(faults), "faulty": faults}
             free = {} if len(faults) >= MAX_FAULTS else {"held": None, "held_until": None, "holds": 0}
             connection.execute(update(machines).where(machines.c.id == machine).values(fewer | free))
-
-
-def _fault_key(lease: Row[Any], lease_end: LeaseEnd) -> str:
-    return str(lease.lock if lease_end == "integrity" else lease.id)

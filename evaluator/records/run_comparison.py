@@ -41,19 +41,14 @@ def list_incomparabilities(a: tuple[Lock, Run], b: tuple[Lock, Run]) -> tuple[st
     definitions of metrics and harness must be equal, and so must host, platform and isolation.
     """
     (lock_a, run_a), (lock_b, run_b) = a, b
-    return (*_question_differences(lock_a, lock_b), *_results(run_a, run_b), *host_differences(run_a, run_b))
+    failed = (f"{run.id} {_NEVER_RUN}" for run in (run_a, run_b) if run.end is None or run.end.outcome != "done")
+    return (*_question_differences(lock_a, lock_b), *failed, *host_differences(run_a, run_b))
 
 
 def describe_offered(metric: str, *scenarios: str) -> str | None:
     """Return why a throughput is not a property of a model; None if it is one."""
     is_throughput = metric in ("throughput", "pipeline_throughput")
     return f"{metric} of `server` is the arrival rate" if is_throughput and "server" in scenarios else None
-
-
-def _results(*runs: Run) -> Iterator[str]:
-    for run in runs:
-        if run.end is None or run.end.outcome != "done":
-            yield f"{run.id} {_NEVER_RUN}"
 
 
 def _question_differences(a: Lock, b: Lock) -> Iterator[str]:

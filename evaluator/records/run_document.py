@@ -30,6 +30,9 @@ from benchlock.registry.lock.lockfile import Lock
 SCHEMA: Final = (1, 0)
 """The major and minor version of the written document."""
 
+_SKEW: Final = timedelta(minutes=5)
+"""The maximum time by which a run's id may be ahead of this clock; other reported times are capped at the clock."""
+
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
 _Fact = str | int | float | bool | None
 
@@ -92,7 +95,8 @@ def decode_run(content: bytes, where: str) -> Run:
         InvalidInputError: The document is malformed, has another schema, or its record is incomplete.
     """
     try:
-        _check_values(content, where)
+        if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+            raise _malformed(where, f"more than {_MAX_VALUES} values")
         document = decode_untyped(content)
         _check_schema(document, where)
         record = msgspec.convert(document, _Record)
@@ -111,19 +115,18 @@ def decode_run(content: bytes, where: str) -> Run:
     return run
 
 
-def bound_start(start: RunStart, now: datetime, skew: timedelta) -> RunStart:
+def bound_start(start: RunStart, now: datetime) -> RunStart:
     """Cap the reported time of a start at its arrival, so that a wrong clock does not stop the run.
 
     Args:
         start: A start as a machine reported it.
         now: The time of its arrival here.
-        skew: The maximum time by which the run's id may be ahead of ``now``.
 
     Raises:
         InvalidInputError: The id is of a later time; until then the run would count as the latest one.
     """
     id_time = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=parse_id_time(start.id.partition("/")[2]))
-    if id_time > now + skew:
+    if id_time > now + _SKEW:
         raise InvalidInputError(
             f"{start.id} has the time {format_time(id_time)}, but the clock here is at {format_time(now)}",
             where=start.id,
@@ -183,11 +186,6 @@ def check_recorded(run: Run, lock: Lock) -> None:
     check_fit(run, lock)
     assert run.end is not None
     check_end(run.start, run.end)
-
-
-def _check_values(content: bytes, where: str) -> None:
-    if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
-        raise _malformed(where, f"more than {_MAX_VALUES} values")
 
 
 def _check_schema(document: object, where: str) -> None:

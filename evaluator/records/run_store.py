@@ -362,7 +362,7 @@ def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
         positions = find_positions(connection, "run_ends", ids)
         return tuple(
             Run(
-                _start(starts[id_]),
+                RunStart(**starts[id_]._asdict()),
                 _end(ends[id_][0], {name: rows.get(id_, ()) for name, rows in parts.items()}) if id_ in ends else None,
                 arrivals[id_][0].at if id_ in arrivals else None,
                 position=positions.get(id_),
@@ -381,10 +381,6 @@ def _by_run(connection: Connection, table: Table, ids: Sequence[str]) -> Mapping
 
 def _values(rows: Iterable[Row[Any]]) -> list[dict[str, Any]]:
     return [row._asdict() for row in rows]
-
-
-def _start(row: Row[Any]) -> RunStart:
-    return RunStart(**row._asdict())
 
 
 def _end(row: Row[Any], parts: Mapping[str, Sequence[Row[Any]]]) -> RunEnd:

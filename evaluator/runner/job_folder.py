@@ -246,7 +246,9 @@ class _Links:
         except OSError as error:
             if error.errno not in _NO_LINK:
                 raise
-            self._say_once(error)
+            if not self._is_reported:
+                self._say(f"copying files into the job folder because they cannot be linked ({error.strerror})")
+                self._is_reported = True
             shutil.copyfile(blob, target)
             target.chmod(_FILE_MODE)
 
@@ -256,8 +258,3 @@ class _Links:
             folder.mkdir()
             folder.chmod(_FOLDER_MODE)
             self._made.add(folder)
-
-    def _say_once(self, error: OSError) -> None:
-        if not self._is_reported:
-            self._say(f"copying files into the job folder because they cannot be linked ({error.strerror})")
-            self._is_reported = True

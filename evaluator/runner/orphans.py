@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
+from benchlock.artifacts.atomic_files import lock_if_free
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.records.run_types import Run, RunEnd, RunEndedError, RunId
 from benchlock.evaluator.runner import container_run, process_run
@@ -131,15 +132,8 @@ def _check_dead(root: Path) -> Iterator[bool]:
     except OSError:  # not a folder of a run
         yield False
         return
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
+    with lock_if_free(descriptor) as is_dead:
+        yield is_dead
 
 
 def _clean(root: Path, run: RunId, engine: Engine | None) -> None:
@@ -149,13 +143,9 @@ def _clean(root: Path, run: RunId, engine: Engine | None) -> None:
         if engine is None:
             return
         try:
-            _remove_containers(mark, run, engine)
+            # The engine may still create a container for a process that has died.
+            while not engine.remove(run) and time.time() - mark.stat().st_mtime < _CREATION_SECONDS:
+                time.sleep(_BETWEEN_LOOKS)
         except UnavailableError:
             return
     shutil.rmtree(root, ignore_errors=True)
-
-
-def _remove_containers(mark: Path, run: RunId, engine: Engine) -> None:
-    """Remove the run's containers, also one that the engine still creates for a process that has died."""
-    while not engine.remove(run) and time.time() - mark.stat().st_mtime < _CREATION_SECONDS:
-        time.sleep(_BETWEEN_LOOKS)

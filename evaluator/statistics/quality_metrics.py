@@ -3,11 +3,9 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
 from scipy import special
 
 from benchlock.artifacts.errors import InvalidInputError
@@ -246,19 +244,6 @@ def estimate_quality(
     if computed is None or not abs(computed - value) <= _CLOSE * max(1.0, abs(value)):
         raise InvalidInputError(f"the harness reports {metric} {value}, but its measures give {computed}")
     return QualityEstimate(value, n, ci)
-
-
-def read_measures(path: Path) -> dict[str, Tensor]:
-    """Read every tensor of the safetensors file.
-
-    Raises:
-        InvalidInputError: The file is missing or malformed.
-    """
-    try:
-        with safe_open(path, framework="numpy") as file:
-            return {name: np.asarray(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 - no mapping
-    except (SafetensorError, OSError, TypeError) as error:
-        raise InvalidInputError(f"cannot read the measures of quality: {error}", where=str(path)) from error
 
 
 def mean_interval(values: Tensor) -> Interval:

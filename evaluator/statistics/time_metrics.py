@@ -45,17 +45,6 @@ class Samples:
     """Other columns of the same length, by the harness's names; those in ``_ns`` are nanoseconds."""
 
 
-def read_samples(path: Path) -> Samples:
-    """Read the samples of a safetensors file: ``latency_ns``, and ``cpu_ns`` and ``preempted`` where present.
-
-    Times are int64 nanoseconds, ``preempted`` is 1 or 0.
-
-    Raises:
-        InvalidInputError: The file is missing or malformed, or its series differ in length.
-    """
-    return samples_of(read_columns(path))
-
-
 def read_columns(path: Path) -> dict[str, Column]:
     """Read every column of a safetensors file that the harness wrote.
 

@@ -315,8 +315,9 @@ def _compare_arms(arms: Sequence[Arm], margins: Margins, pair: Pair | None, *, i
     calm = _drop_disturbed_rounds(arms) if interleaved else arms
     further = [number for number, arm in enumerate(arms) if number and not arm.control]
     tests = _test_pairs(first, [arms[number] for number in further], pair)
+    control = next((arm for arm in calm if arm.control), None)
     findings = tuple(
-        (arms[number], tuple(_findings(calm[0], calm[number], _control(calm), margins, paired, by_turns=interleaved)))
+        (arms[number], tuple(_findings(calm[0], calm[number], control, margins, paired, by_turns=interleaved)))
         for number, paired in zip(further, tests, strict=True)
     )
     return Comparison(tuple(arms), interleaved, tuple(reasons), findings)
@@ -347,10 +348,6 @@ def _drop_disturbed_rounds(arms: Sequence[Arm]) -> list[Arm]:
     if not rounds:
         return list(arms)
     return [replace(arm, runs=runs) for arm, runs in zip(arms, zip(*rounds, strict=True), strict=True)]
-
-
-def _control(arms: Sequence[Arm]) -> Arm | None:
-    return next((arm for arm in arms if arm.control), None)
 
 
 def _findings(

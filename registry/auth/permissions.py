@@ -86,12 +86,6 @@ class Scopes:
         }
         return is_allowed.get(need, False)
 
-    def allow_publishing(self, name: str) -> bool:
-        """Return whether the scopes allow publishing and yanking versions of this name, by its namespace."""
-        namespace, slash, _ = name.partition("/")
-        namespace_scopes = {f"{_PUBLISH}{namespace}"} if slash else set[str]()
-        return not self.texts.isdisjoint({"admin", _ANYWHERE} | namespace_scopes)
-
 
 EVERYTHING: Final = Scopes(frozenset({"admin"}))
 NOTHING: Final = Scopes(frozenset())
@@ -127,14 +121,15 @@ class Actor:
             raise _forbidden(self, f"the scope {_SCOPES.get(need, need)} is required")
 
     def require_publishing(self, name: str) -> None:
-        """Raise unless the actor may publish and yank versions of this name.
+        """Raise unless the actor may publish and yank versions of this name, by its namespace.
 
         Raises:
             ForbiddenError: The actor may not.
         """
-        if not self.scopes.allow_publishing(name):
-            namespace, slash, _ = name.partition("/")
-            raise _forbidden(self, f"{name} needs the scope publish:{namespace if slash else '*'}", where=name)
+        namespace, slash, _ = name.partition("/")
+        scope = f"{_PUBLISH}{namespace}" if slash else _ANYWHERE
+        if self.scopes.texts.isdisjoint({"admin", _ANYWHERE, scope}):
+            raise _forbidden(self, f"{name} needs the scope {scope}", where=name)
 
     def require_own(self, owner: str, what: str) -> None:
         """Raise unless the actor is ``owner`` or has the scope ``admin``; ``what`` names the object in the error.

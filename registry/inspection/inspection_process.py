@@ -14,7 +14,6 @@ from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.file_inspection import inspect_manifest
 from benchlock.registry.inspection.image_inspection import Ask, check_finished
 from benchlock.registry.manifests import Image, Manifest, files_of
-from benchlock.registry.manifests.manifest_content import plain
 from benchlock.registry.text.problems import Problems
 
 LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, result=16 << 20)
@@ -99,7 +98,7 @@ def find_code(version: InspectionTarget, paths: Collection[str]) -> BenchlockErr
 def _run(function: str, version: InspectionTarget, more: dict[str, Any]) -> Any:  # noqa: ANN401 - plain values
     """Call a function of ``file_inspection`` in a child process."""
     arguments = {
-        "manifest": plain(version.manifest),
+        "manifest": version.manifest,
         "name": version.name,
         "files": [(path, blob.digest, blob.size) for path, blob in version.files.items()],
         "untaken": sorted(version.untaken),

@@ -62,11 +62,14 @@ def _check_port(port: Input | Output, tensor: GraphTensor, place: Place, problem
     if tensor.sizes is None or port.shape is UNSET:
         return
     batch = _batch_axis(port, place) if resized else None
-    sizes = zip(port.shape, tensor.sizes, strict=False)
-    fitting = all(axis == batch or _fits(size_declared, size) for axis, (size_declared, size) in enumerate(sizes))
+    sizes = enumerate(
+        zip(port.shape, tensor.sizes, strict=False)
+    )  # a manifest may fix an axis that is free in the graph
+    fitting = all(axis == batch or not isinstance(size, int) or declared == size for axis, (declared, size) in sizes)
     if len(port.shape) != len(tensor.sizes) or not fitting:
         what = f"the graph has the shape {format_graph_sizes(tensor.sizes)}, not {format_graph_sizes(port.shape)}"
-        problems.add(place.at("shape").error(what, _shape_step(_unfixed(tensor.sizes, batch))))
+        free = tuple(None if axis == batch else size for axis, size in enumerate(tensor.sizes))
+        problems.add(place.at("shape").error(what, _shape_step(free)))
 
 
 def _shape_step(sizes: tuple[Size, ...]) -> str:
@@ -80,16 +83,6 @@ def _shape_step(sizes: tuple[Size, ...]) -> str:
     if free:
         return step if free == [0] else f"{step}, with null where the batch axis is"
     return f"{step}, with batch_axis: none" + (f", or batch_axis: 0 if it is a batch of {sizes[0]}" if sizes else "")
-
-
-def _unfixed(sizes: tuple[Size, ...], batch: int | None) -> tuple[Size, ...]:
-    """Return the sizes with the axis free that the predictor resizes."""
-    return tuple(None if axis == batch else size for axis, size in enumerate(sizes))
-
-
-def _fits(declared: Size, size: Size) -> bool:
-    """Return whether a size fits the graph's: a number is fixed, and a manifest may fix a free axis."""
-    return declared == size if isinstance(size, int) else True
 
 
 def format_graph_sizes(sizes: tuple[Size, ...]) -> str:

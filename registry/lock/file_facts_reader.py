@@ -30,7 +30,7 @@ from benchlock.registry.inspection.formats.tensor_files import read_arrays
 from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_whole
 from benchlock.registry.inspection.label_files import find_disagreements, parse_labels, read_categories
 from benchlock.registry.lock.split_checks import find_label_columns
-from benchlock.registry.manifests import Manifest, files_of
+from benchlock.registry.manifests import Manifest, files_of, holds_path
 from benchlock.registry.names import Kind
 
 LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, result=4 << 20)
@@ -100,7 +100,7 @@ def answer_isolated(arguments: Sequence[Any], blobs: BlobReader) -> Any:  # noqa
 
 def _locate(manifest: Manifest, path: str) -> FileLocation:
     for file in files_of(manifest):
-        if file.path == path or (file.path.endswith("/") and path.startswith(file.path)):
+        if holds_path(file, path):
             assert isinstance(file.sha256, str)
             assert isinstance(file.size, int)
             artifact = f"{manifest.kind}/{manifest.name} {manifest.version}"

@@ -41,7 +41,6 @@ from benchlock.registry.manifests import File, Image, Platform, files_of
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
 from benchlock.registry.names import Kind
 from benchlock.registry.requests.evaluation_request import Request, conditions_of
-from benchlock.registry.requests.hardware_requirements import Hardware
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
 from benchlock.registry.resolution.resolver_types import Candidate, Question, Requirement, Resolution, Snapshot
@@ -99,7 +98,11 @@ def file_questions(request: Request, chosen: ChosenManifests) -> FileQuestions:
 
 def list_admitted_platforms(request: Request, chosen: ChosenManifests) -> tuple[Platform, ...]:
     """Return the platforms of the chosen image that the request admits."""
-    return tuple(platform for platform in chosen.image.platforms if _admits(request.hardware, platform))
+    return tuple(
+        platform
+        for platform in chosen.image.platforms
+        if request.hardware.admits((platform.os, platform.arch, platform.device, platform.python, False))
+    )
 
 
 def build_lock(
@@ -155,10 +158,6 @@ def build_lock(
         metrics={name: DEFINITIONS[name].version for name in request.metrics},
     )
     return from_content(content)
-
-
-def _admits(hardware: Hardware, platform: Platform) -> bool:
-    return hardware.admits((platform.os, platform.arch, platform.device, platform.python, False))
 
 
 def _platform_key(platform: LockedPlatform) -> tuple[str, str, str, str]:

@@ -13,7 +13,6 @@ from benchlock.registry.lock.lockfile import (
     LockedDataset,
     LockedFile,
     LockedImage,
-    LockedLayer,
     LockedPlatform,
 )
 from benchlock.registry.lock.manifest_diff import (
@@ -92,13 +91,10 @@ def _layers(before: LockedPlatform, after: LockedPlatform) -> Iterator[str]:
     if was != is_:
         if was[0] != is_[0]:
             yield "base changed"
-        yield f"{_count_shared(was, is_)} of {len(is_)} layers unchanged"
+        shared = {layer.digest for layer in was} & {layer.digest for layer in is_}
+        yield f"{len(shared)} of {len(is_)} layers unchanged"
     elif before.image_id != after.image_id:
         yield "image configuration changed, layers unchanged"
-
-
-def _count_shared(before: list[LockedLayer], after: list[LockedLayer]) -> int:
-    return len({layer.digest for layer in before} & {layer.digest for layer in after})
 
 
 _WIDTH = 120

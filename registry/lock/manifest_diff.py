@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import UNSET
 
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.registry.lock.lockfile import LockedArtifact, LockedFile
-from benchlock.registry.manifests import Dataset, File, Manifest, files_of, plain
+from benchlock.registry.lock.lockfile import LockedArtifact
+from benchlock.registry.manifests import Dataset, Manifest, files_of, holds_path, plain
 
 _LONGEST = 100
 """Maximum characters of a displayed value."""
@@ -74,11 +74,6 @@ def _format_any(value: Any) -> str:  # noqa: ANN401
             return str(value)
 
 
-def _are_different_steps(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether two mappings are different steps: each has one key, and the keys differ."""
-    return len(before) == len(after) == 1 and before.keys() != after.keys()
-
-
 def _is_rows(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
 
@@ -91,7 +86,7 @@ def _align_rows(before: Sequence[Any], after: Sequence[Any], path: str) -> Itera
         pairs = min(stop - start, last - first)
         for offset in range(pairs):
             old, new, here = before[start + offset], after[first + offset], f"{path}[{first + offset}]"
-            if _are_different_steps(old, new):
+            if len(old) == len(new) == 1 and old.keys() != new.keys():  # different steps
                 yield Difference(here, old, new)
             else:
                 yield from find_differences(old, new, here)
@@ -156,7 +151,7 @@ def find_file_changes(before: LockedArtifact, after: LockedArtifact, uses: Mappi
         after: The new artifact.
         uses: The uses of files, by path.
     """
-    was, is_ = (_digests(artifact.files) for artifact in (before, after))
+    was, is_ = ({file.path: file.sha256 for file in artifact.files} for artifact in (before, after))
     if was == is_:
         return
     present_uses = [use for path, use in uses.items() if path in was or path in is_]
@@ -194,20 +189,14 @@ def _uses_in_dataset(dataset: Dataset) -> dict[str, str]:
     references.append(("class names", "", dataset.labels))
     uses: dict[str, str] = {}
     for file in files_of(dataset):
-        matches = [(what, split) for what, split, path in references if isinstance(path, str) and _holds(file, path)]
+        matches = [
+            (what, split) for what, split, path in references if isinstance(path, str) and holds_path(file, path)
+        ]
         if len({what for what, _ in matches}) == 1:
             splits = " and ".join(sorted({split for _, split in matches if split}))
             uses[file.path] = f"{matches[0][0]} of {splits}" if splits else matches[0][0]
     order = [what for what, _, _ in references]
     return dict(sorted(uses.items(), key=lambda pair: order.index(pair[1].partition(" of ")[0])))
-
-
-def _holds(file: File, path: str) -> bool:
-    return path == file.path or (file.path.endswith("/") and path.startswith(file.path))
-
-
-def _digests(files: tuple[LockedFile, ...]) -> dict[str, str]:
-    return {file.path: file.sha256 for file in files}
 
 
 def _fate(before: Mapping[str, str], after: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from benchlock.registry.manifests.manifest_types import (
     Platform,
     Split,
     files_of,
+    holds_path,
 )
 from benchlock.registry.manifests.steps import Step
 
@@ -30,6 +31,7 @@ __all__ = [
     "Step",
     "content",
     "files_of",
+    "holds_path",
     "manifest_digest",
     "parse_published",
     "plain",

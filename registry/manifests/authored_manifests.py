@@ -46,26 +46,14 @@ class ReadResult:
     problems: Problems
 
 
-def read_authored(text: bytes | str, name: str) -> Manifest:
+def examine(text: bytes | str, name: str) -> ReadResult:
     """Parse and check the YAML 1.2 manifest in ``text``, as far as possible without its files.
+
+    A comment line that begins with ``# TODO`` is a problem: such a manifest is unfinished.
 
     Args:
         text: The manifest.
         name: The name of the manifest in errors.
-
-    Raises:
-        InvalidInputError: The first problem, with the path of the key (``inputs[0].steps[2].resize.size``) and the
-            line, and all other problems. A comment line that begins with ``# TODO`` is one: such a manifest is
-            unfinished.
-    """
-    reading = examine(text, name)
-    reading.problems.refuse()
-    assert reading.manifest is not None  # a missing key is ignored only where a TODO line is a problem itself
-    return reading.manifest
-
-
-def examine(text: bytes | str, name: str) -> ReadResult:
-    """Read a manifest like ``read_authored``, but return its problems.
 
     Raises:
         InvalidInputError: The text is not YAML, or it is a request.

@@ -36,7 +36,7 @@ def check_calls(model: Model, place: Place, problems: Problems) -> None:
         problems: Receives every broken rule.
     """
     with problems.noted():
-        if not any(_takes_sample(port) for port in model.inputs):
+        if not any(isinstance(port, ImageInput | AudioInput | TextInput | TensorInput) for port in model.inputs):
             raise place.at("inputs").error(
                 "no input reads a field of the sample", "add an input that the dataset feeds"
             )
@@ -55,11 +55,6 @@ def check_calls(model: Model, place: Place, problems: Problems) -> None:
             raise place.at("outputs").error(
                 "every output is a state; none is a prediction", "add an output of another type"
             )
-
-
-def _takes_sample(port: Input) -> bool:
-    """Return whether the dataset feeds the input."""
-    return isinstance(port, ImageInput | AudioInput | TextInput | TensorInput)
 
 
 def has_several_calls(port: Input) -> bool:

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from benchlock.artifacts.digest import from_hex
 from benchlock.artifacts.file_trees import check_collisions, check_path
-from benchlock.registry.manifests.manifest_types import File
+from benchlock.registry.manifests.manifest_types import File, holds_path
 from benchlock.registry.names import Kind
 from benchlock.registry.text.parsed_text import Place
 from benchlock.registry.text.problems import Problems
@@ -64,7 +64,7 @@ def check_file_reference(files: Iterable[File], path: str | UnsetType, place: Pl
     if path is UNSET:
         return
     place.parsed(check_path, path.removesuffix("/"))
-    if not any(path == file.path or (file.path.endswith("/") and path.startswith(file.path)) for file in files):
+    if not any(holds_path(file, path) for file in files):
         raise place.error(f"{path!r} is not in files, nor in a tree of files", "add it to files")
 
 

@@ -358,6 +358,11 @@ class Image(Part, frozen=True, kw_only=True, tag_field="kind", tag="image"):
 Manifest = Model | Dataset | Framework | Image
 
 
+def holds_path(file: File, path: str) -> bool:
+    """Return whether a path in a manifest is that of the file, or inside the tree."""
+    return path == file.path or (file.path.endswith("/") and path.startswith(file.path))
+
+
 def files_of(manifest: Manifest) -> tuple[File, ...]:
     """Return the files of any manifest; a framework has none."""
     if isinstance(manifest, Framework) or manifest.files is UNSET:

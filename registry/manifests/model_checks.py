@@ -129,7 +129,8 @@ def check_model(model: Model, place: Place, problems: Problems) -> None:
     with problems.noted():
         _check_format(model, place, problems)
     with problems.noted():
-        _check_code(model, place)
+        if model.code is not UNSET:
+            check_file_reference(model.files, model.code.file, place.at("code", "file"))
     with problems.noted():
         _check_pickles(model, place, problems)
     with problems.noted():
@@ -164,12 +165,6 @@ def _check_format(model: Model, place: Place, problems: Problems) -> None:
             problems.add(place.at(key).error(what, f"write {describe_key(Model, key)}"))
         if present and not is_required:
             problems.add(place.at(key).error(f"a model in {model.format} has no {key}", "remove it"))
-
-
-def _check_code(model: Model, place: Place) -> None:
-    """Check that the code is one of the files."""
-    if model.code is not UNSET:
-        check_file_reference(model.files, model.code.file, place.at("code", "file"))
 
 
 def _check_pickles(model: Model, place: Place, problems: Problems) -> None:

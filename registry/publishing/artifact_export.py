@@ -65,7 +65,9 @@ def export(manifest: Manifest, store: BlobStore, folder: Path, progress: Progres
         for path, descriptor in files:
             copy_blob(store, descriptor, folder / path, name=path, advance=advance)
     folder.mkdir(parents=True, exist_ok=True)
-    document["files"] = [_describe_authored(file) for file in document.get("files", ())]
+    document["files"] = [file | {"source": f"./{file['path']}"} for file in document.get("files", ())]
+    for file in document["files"]:
+        file.pop("size", None)
     if not document["files"]:
         del document["files"]
     # JSON is YAML, and leaves no choice of style.
@@ -93,11 +95,6 @@ def _expand(file: Mapping[str, Any], store: BlobStore) -> list[tuple[str, Descri
         return [(path, descriptor)]
     entries = read_tree(store, descriptor, name=path)
     return [(path + entry.path, Descriptor(entry.digest, entry.size)) for entry in entries]
-
-
-def _describe_authored(file: Mapping[str, Any]) -> dict[str, Any]:
-    entry = {key: value for key, value in file.items() if key != "size"}
-    return entry | {"source": f"./{file['path']}"}
 
 
 CONFIG: Final = "application/vnd.benchlock.manifest.v1+json"

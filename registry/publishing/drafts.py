@@ -1,7 +1,6 @@
 """Drafts: authored manifests with their problems, and the transfer of their files into a store."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,20 +69,10 @@ def read_draft(text: str, name: str, path: Path, access: SourceAccess | None = N
         return Draft(reading.manifest, text, path, access, problems=tuple(reading.problems.found))
     for index, file in enumerate(files_in(reading.document)):
         if file.source is not UNSET:
-            with reading.problems.noted(), add_error_place(f"files[{index}].source ({name})"):
+            with reading.problems.noted(f"files[{index}].source ({name})"):
                 open_source(file.source, path.parent, access)
     reading.problems.refuse()
     raise InvalidInputError(f"{name} is not a manifest", where=name)
-
-
-@contextmanager
-def add_error_place(where: str) -> Iterator[None]:
-    """Add the place in the manifest to input errors of the context."""
-    try:
-        yield
-    except InvalidInputError as error:
-        error.where = where
-        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +93,10 @@ def store_draft_files(draft: Draft, store: BlobStore, progress: Progress, proble
     sources = []
     for index, file in enumerate(files_of(draft.manifest)):  # check all sources before reading files, which is slow
         place = f"files[{index}].source ({draft.path})"
-        with problems.noted(), add_error_place(place):
+        with problems.noted(place):
             sources.append((place, file, _open_source(file, draft)))
     for place, file, source in sources:
-        with problems.noted(), add_error_place(place):
+        with problems.noted(place):
             if isinstance(source, FileSource | FolderSource):
                 stored.files.update(_store_local(file, source, draft, store, progress))
                 stored.sources[file.path] = str(file.source)

@@ -89,9 +89,14 @@ def publish_all(
     """
     if any(draft.problems for draft in drafts):
         return dry_run_publish_all(drafts, catalogue, store, progress=progress, warn=warn)
+    results = list[PublishResult]()
     with store.writing():
-        prepared = _prepare(drafts, store, catalogue, progress, warn)
-        return tuple(_commit(item, store, catalogue) for item in prepared)
+        for prepared in _prepare(drafts, store, catalogue, progress, warn):
+            draft, manifest = prepared.draft, prepared.manifest
+            store.put(io.BytesIO(manifest_content(manifest)), name=str(draft.path))
+            results.append(catalogue.publish(manifest, Provenance(draft.text, prepared.stored.sources)))
+            name_version(store, manifest)
+    return tuple(results)
 
 
 def dry_run_publish_all(
@@ -128,14 +133,6 @@ def store_draft(
     assert prepared is not None
     store.put(io.BytesIO(manifest_content(prepared.manifest)), name=str(draft.path))
     return prepared.manifest
-
-
-def _commit(prepared: _PreparedDraft, store: BlobStore, catalogue: CatalogueProtocol) -> PublishResult:
-    draft, manifest = prepared.draft, prepared.manifest
-    store.put(io.BytesIO(manifest_content(manifest)), name=str(draft.path))
-    result = catalogue.publish(manifest, Provenance(draft.text, prepared.stored.sources))
-    name_version(store, manifest)
-    return result
 
 
 def _prepare(

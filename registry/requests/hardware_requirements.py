@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from posixpath import commonprefix
@@ -242,7 +242,9 @@ def _host_lacks(conditions: HostConditions, host: HostFacts) -> Iterator[str]:
 
 def _accelerator_lacks(condition: AcceleratorCondition, accelerators: tuple[Accelerator, ...]) -> Iterator[str]:
     if sum(map(condition.fits, accelerators)) < condition.count:
-        yield f"requires {condition}; this host has {_format_counts(map(str, accelerators))}"
+        counts = Counter(map(str, accelerators)).items()
+        names = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in counts)
+        yield f"requires {condition}; this host has {names}"
     drivers = dict.fromkeys(accelerator.driver for accelerator in accelerators)
     if condition.driver is not None and not all(_admits(condition.driver, driver) for driver in drivers):
         yield f"requires the driver {condition.driver}; this host has {', '.join(drivers)}"
@@ -253,7 +255,3 @@ def _admits(constraint: Constraint, driver: str) -> bool:
         return constraint.admits(driver_version(driver))
     except InvalidInputError:
         return False  # a version that cannot be compared does not count as fitting
-
-
-def _format_counts(names: Iterable[str]) -> str:
-    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in Counter(names).items())

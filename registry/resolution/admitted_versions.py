@@ -250,7 +250,7 @@ class Availability:
             provided = [
                 self.snapshot.provided(environments) for environments in self._environments(name, interval, status)
             ]
-            return _newest_first(provided)[0] if any(provided) else None
+            return max((version for version in provided if version is not None), key=key, default=None)
 
         return _newest_in(versions, below)
 
@@ -348,8 +348,3 @@ def _united(constraints: Sequence[Constraint]) -> Constraint:
     versions = Range.union(constraint.range for constraint in constraints)
     prereleases = Range.union(constraint.prereleases for constraint in constraints)
     return Constraint(versions, prereleases, f"one of {len(constraints)} constraints")
-
-
-def _newest_first(versions: Iterable[Version | None]) -> tuple[Version, ...]:
-    """Return the versions that exist, newest first."""
-    return tuple(sorted((version for version in versions if version is not None), key=key, reverse=True))

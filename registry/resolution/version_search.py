@@ -48,7 +48,7 @@ from benchlock.registry.resolution.resolver_types import (
     Snapshot,
     Status,
 )
-from benchlock.registry.resolution.version_sets import AdmittedVersions, Choices, VersionClass
+from benchlock.registry.resolution.version_sets import Choices, VersionClass
 from benchlock.registry.versions.semantic_version import Version, key, successor, version_of
 from benchlock.registry.versions.version_ranges import Range
 
@@ -254,7 +254,8 @@ class Search:
         dataset = self.question.dataset
         datasets = self.available.admitted("dataset", dataset.name, dataset.constraint)
         yield Incompatibility.of({"model": ~self.available.needs.choices}, Fact("asked", "model"))
-        yield Incompatibility.of({"dataset": ~_classes_of(dataset.name, datasets)}, Fact("asked", "dataset"))
+        choices = Choices.of_parts({(dataset.name, status): part for status, part in datasets.items()})
+        yield Incompatibility.of({"dataset": ~choices}, Fact("asked", "dataset"))
 
     def choose(self, package: Kind, allowed: Choices) -> Choices | Sequence[Ruling]:
         """Implement ``pubgrub.Source.choose``: the preferred version of a kind, else facts about absence."""
@@ -395,8 +396,3 @@ def need_of(model: Candidate) -> Need:
 def _above(version: Version | None) -> Range:
     """Return all versions above ``version``; all versions if it is ``None``."""
     return Range.ALL if version is None else Range.between(successor(version), None)
-
-
-def _classes_of(name: str, versions: AdmittedVersions) -> Choices:
-    """Return versions of one name, by status."""
-    return Choices.of_parts({(name, status): part for status, part in versions.items()})

@@ -216,16 +216,9 @@ def detect_format(path: Path) -> str | None:
     if path.name == model_graphs.FILE:
         return "savedmodel"
     if path.suffix.lower() in _TORCH:
-        return _torch_form(path)
+        # An archive of TorchScript has constants; anything else that torch.save writes is a pickle.
+        return "torchscript" if any(name.endswith("/constants.pkl") for name in _members(path)) else "state-dict"
     return _BY_ENDING.get(path.suffix.lower())
-
-
-def _torch_form(path: Path) -> str:
-    """Return the format of a PyTorch file.
-
-    A TorchScript archive has constants. Anything else that ``torch.save`` writes is a pickle of weights or of code.
-    """
-    return "torchscript" if any(name.endswith("/constants.pkl") for name in _members(path)) else "state-dict"
 
 
 def _members(path: Path) -> list[str]:

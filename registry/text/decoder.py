@@ -7,15 +7,14 @@ mappings, members of tagged unions, and the nearest known name.
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
-from threading import Lock
 from typing import Any
 
 import msgspec
 from msgspec import inspect
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.registry.names import find_close
 from benchlock.registry.text.parsed_text import Document, Place
 from benchlock.registry.text.problems import MAX_PROBLEMS, Problems
@@ -23,7 +22,6 @@ from benchlock.registry.text.problems import MAX_PROBLEMS, Problems
 _SHOWN = 60
 _UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}
 """The usual unit of each key that has one."""
-_INSPECTION_LOCK = Lock()
 UNKNOWN_MEMBER = msgspec.defstruct("UnknownMember", ())
 """The class of the properties that all structures of a tagged union share."""
 _NUMBERS = (inspect.IntType, inspect.FloatType)
@@ -36,7 +34,7 @@ def convert(document: Document, target: Any) -> Any:  # noqa: ANN401 - a union i
         InvalidInputError: The first value that does not fit, in the order of the type's keys; all others are its
             ``problems``.
     """
-    _inspect_type(target)
+    prepare_decoder(target)
     try:
         return msgspec.convert(document.value, target)
     except msgspec.ValidationError as error:
@@ -51,13 +49,6 @@ def convert(document: Document, target: Any) -> Any:  # noqa: ANN401 - a union i
 def is_valid(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
     """Return whether ``convert`` accepts a value of this type."""
     return next(_problems(Place(Document(value, "")), value, kind), None) is None
-
-
-@cache
-def _inspect_type(target: Any) -> None:  # noqa: ANN401 - see above
-    """Let one thread inspect the type with msgspec: the first inspection by two threads crashes the process."""
-    with _INSPECTION_LOCK:
-        msgspec.json.Decoder(target)
 
 
 def suggest_nearest(word: str, known: Iterable[str]) -> str:

@@ -33,7 +33,7 @@ class Document:
 
     def _line(self, path: str) -> int:
         while path not in self.marks and path:
-            path = parent_path(path)
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.marks[path].line if path in self.marks else 1
 
 
@@ -67,11 +67,6 @@ class Place:
         """The original spelling of the scalar at this place; empty if unknown."""
         mark = self.document.marks.get(self.path)
         return mark.text if mark else ""
-
-
-def parent_path(path: str) -> str:
-    """Return the path of the mapping or list that contains ``path``."""
-    return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
 def child_path(path: str, key: str | int) -> str:

@@ -30,13 +30,19 @@ class Problems:
     _known: set[tuple[str, str | None]] = field(default_factory=set)
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Collect an error that is raised in the context and continue after it; ignore unknown values."""
+    def noted(self, where: str | None = None) -> Iterator[None]:
+        """Collect an error that is raised in the context and continue after it; ignore unknown values.
+
+        Args:
+            where: The place of input errors; ``None`` leaves the place of the error.
+        """
         try:
             yield
         except UnknownValueError:
             pass
         except BenchlockError as error:
+            if where is not None and isinstance(error, InvalidInputError):
+                error.where = where
             self.add(error)
 
     def add(self, error: BenchlockError) -> None:

@@ -38,16 +38,13 @@ def loads(text: str, most: int | None = None) -> dict[str, Any]:
     structure = _TOKEN.sub(_without_text, text)
     if _DEEP_KEY.search(structure):
         raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts")
-    if most is not None and _count_values(structure) > most:
+    values = sum(map(structure.count, ",=[{")) + _DOT_WEIGHT * structure.count(".")
+    if most is not None and values > most:
         raise ValueError(f"it has more than {most} values")
     try:
         return tomllib.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
-
-
-def _count_values(structure: str) -> int:
-    return sum(map(structure.count, ",=[{")) + _DOT_WEIGHT * structure.count(".")
 
 
 def _without_text(token: re.Match[str]) -> str:

@@ -219,21 +219,18 @@ class _Reader:
     def _mapping(self, path: str, depth: int) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
         while not isinstance(event := next(self._events), MappingEndEvent):
-            key = self._key(event, path)
+            if not isinstance(event, ScalarEvent):
+                raise self._make_error(path, event, "a key must be text, not an alias, a list or a mapping")
+            if event.tag is not None:
+                self._add_problem(path, event, f"the tag {event.tag} is not supported", "remove the tag")
+            if not event.style and not isinstance(resolve(event.value), str):
+                self._add_problem(path, event, f"the key {event.value} must be text", f'quote it: "{event.value}"')
+            key = self._characters(event, path)
             below = child_path(path, key)
             if key in mapping:
                 self._add_problem(below, event, f"duplicate key {key!r}", "remove one of them", mapping[key])
             mapping[key] = self._value(next(self._events), below, depth + 1, event.start_mark.line + 1)
         return mapping
-
-    def _key(self, event: Event, path: str) -> str:
-        if not isinstance(event, ScalarEvent):
-            raise self._make_error(path, event, "a key must be text, not an alias, a list or a mapping")
-        if event.tag is not None:
-            self._add_problem(path, event, f"the tag {event.tag} is not supported", "remove the tag")
-        if not event.style and not isinstance(resolve(event.value), str):
-            self._add_problem(path, event, f"the key {event.value} must be text", f'quote it: "{event.value}"')
-        return self._characters(event, path)
 
     def _characters(self, event: ScalarEvent, path: str) -> str:
         """Return the text of the scalar, with surrogate pairs of JSON escapes joined to one character."""

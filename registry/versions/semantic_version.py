@@ -54,9 +54,9 @@ def key(version: Version) -> str:
 
     Each number follows its length, so longer ones sort later; a release sorts after its pre-releases.
     """
-    if version.prerelease is None:
-        return release_key(version.major, version.minor, version.patch)
     release = f"{_number(version.major)}.{_number(version.minor)}.{_number(version.patch)}"
+    if version.prerelease is None:
+        return f"{release}~"
     identifiers = (
         f"0{_number(int(part))}" if part.isdecimal() else f"1{part}" for part in version.prerelease.split(".")
     )

@@ -21,7 +21,7 @@ from benchlock.artifacts.digest import digest_bytes, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.resumable_fetch import OpenAtOffset, fetch
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.servers.web import CERTIFICATE, File, serving
 
 CONTENT = random.Random(5).randbytes(3_000_000)

@@ -21,8 +21,8 @@ from benchlock.artifacts.stores.cached_store import CachedRepository, CachedStor
 from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client, open_session, parse_server
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.oci_store import OciStore
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from tests.support.api.serving import Served, service
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.servers.registry_server import RegistryServer
 
 HELLO = b"hello blob"

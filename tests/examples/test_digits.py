@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from benchlock.registry.manifests import Dataset, Model
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.requests.evaluation_request import read_request
 from examples.digits.idx import read_idx, write_idx
+from tests.support.registry.authored import read_authored
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits"

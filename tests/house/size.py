@@ -28,9 +28,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 400,
-    "lines": 73_700,
-    "functions of publishing a dataset of two files": 209,
-    "functions of the first GET of a version": 47,
+    "lines": 73_300,
+    "functions of publishing a dataset of two files": 197,
+    "functions of the first GET of a version": 46,
 }
 """Slightly above what was measured when each limit was last set. The goals are 400, 68,121, 200 and 35."""
 OK: Final = 200

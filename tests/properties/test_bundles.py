@@ -19,7 +19,6 @@ from sqlalchemy import Engine
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.records.run_document import encode_run
 from benchlock.evaluator.records.run_store import Records
@@ -30,6 +29,7 @@ from benchlock.registry.lock.lockfile import lock_id
 from benchlock.registry.publishing.garbage_collection import collect_garbage
 from benchlock.registry.text import toml
 from tests.support.artifacts.bundled import Files, bundled, name_of, packed, unpacked
+from tests.support.artifacts.memory_store import MemoryStore
 
 NOW = datetime(2026, 11, 21, 13, tzinfo=UTC)
 FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)

@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.publishing.publication import Draft
+from tests.support.registry.authored import read_authored
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 Author = Callable[..., Draft]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from benchlock.registry.lock.lock_feasibility import find_unsupported
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.manifests.metric_definitions import GROUPS
 from benchlock.registry.manifests.steps import AudioStep, ImageStep, OutputStep, TextStep
 from benchlock.registry.requests.evaluation_request import read_request
+from tests.support.registry.authored import read_authored
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 TEXT = (DOCS / "formats.md").read_text(encoding="utf-8")

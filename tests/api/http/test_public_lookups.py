@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchlock.api.local.container_registry_access import make_public_lookup
+from benchlock.api.local.container_registry_access import connect_in_public, look_up_image
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.manifests import plain
 from tests.api.http.conftest import Client
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.registry.frameworks import framework
 
 PRIVATE = "127.0.0.1"
@@ -51,7 +51,7 @@ def test_an_image_is_looked_up_in_no_registry_of_ones_own_network(
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     reference = f"registry.example.org:{port}/some/image@sha256:{'0' * 64}"
     with pytest.raises(InvalidInputError, match="not public"):
-        make_public_lookup(MemoryStore())(reference, "linux", "amd64")
+        look_up_image(MemoryStore(), reference, "linux", "amd64", connect_in_public)
     assert asked == []
 
 
@@ -68,7 +68,9 @@ def test_a_name_that_only_a_proxy_knows_is_not_looked_up(
     monkeypatch.setattr(socket, "getaddrinfo", resolve_proxy_alone)
     monkeypatch.setattr("benchlock.artifacts.net.http_session.PAUSES", (0.0,) * 4)
     with pytest.raises(UnavailableError, match=r"registry\.internal/.* cannot be reached: .*not known"):
-        make_public_lookup(MemoryStore())(f"registry.internal/some/image@sha256:{'0' * 64}", "linux", "amd64")
+        look_up_image(
+            MemoryStore(), f"registry.internal/some/image@sha256:{'0' * 64}", "linux", "amd64", connect_in_public
+        )
     assert asked == []
 
 
@@ -83,7 +85,13 @@ def test_no_credentials_of_the_service_are_sent_for_strangers(
     monkeypatch.setattr("benchlock.api.local.container_registry_access.credentials_for", unwanted)
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with pytest.raises(InvalidInputError, match="not public"):
-        make_public_lookup(MemoryStore())(f"registry.example.org:{port}/some/image@sha256:{'0' * 64}", "linux", "amd64")
+        look_up_image(
+            MemoryStore(),
+            f"registry.example.org:{port}/some/image@sha256:{'0' * 64}",
+            "linux",
+            "amd64",
+            connect_in_public,
+        )
 
 
 def test_a_source_that_a_publisher_names_is_written_down_and_asked_by_nobody(

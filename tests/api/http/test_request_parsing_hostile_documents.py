@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.text.toml import loads
 from tests.support.api.probing import memory_of, watch
 from tests.support.api.serving import Served, service
 from tests.support.artifacts.bundled import bundled, packed, root_of, unpacked, with_root
+from tests.support.artifacts.memory_store import MemoryStore
 
 GROWTH = 64 << 20
 LISTS = b"[" + b"[]," * (5 << 20) + b"[]]"

@@ -24,9 +24,9 @@ from benchlock.artifacts.bundles.bundle_reader import open_bundle
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.artifacts.user_text import SILENT
 from tests.support.artifacts.bundled import Document, Files, changed, name_of, packed, unpacked
+from tests.support.artifacts.memory_store import MemoryStore
 
 BLOBS = (b"", b"one", b"another", bytes(3000))
 DOCUMENT = b"a document"

@@ -16,7 +16,7 @@ from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
+from tests.support.artifacts.memory_store import MemoryStore
 
 FUNCTIONS = "tests.support.artifacts.isolated"
 SMALL = Limits(memory=256 << 20, cpu_seconds=2, seconds=20, result=1 << 16)

@@ -16,7 +16,6 @@ from benchlock.artifacts.blob_store import BlobStore, verify
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.artifacts.uploads.gc_holds import HOLD_SECONDS, FolderHolds
 from benchlock.artifacts.uploads.resumable_uploads import (
     TooManyUploadsError,
@@ -27,6 +26,7 @@ from benchlock.artifacts.uploads.resumable_uploads import (
     Uploads,
 )
 from benchlock.artifacts.uploads.upload_file import TooLargeError
+from tests.support.artifacts.memory_store import MemoryStore
 
 CONTENT = os.urandom(3_000_000)
 BLOB = Descriptor(digest_bytes(CONTENT), len(CONTENT))

@@ -18,7 +18,7 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator.images.base_image import debian_tarball, open_base
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage, layer_path
-from benchlock.evaluator.images.image_layers import write_docker_archive
+from benchlock.evaluator.images.image_layers import docker_archive
 from benchlock.evaluator.images.wheels import host_target, running_python
 from benchlock.registry.manifests.manifest_types import File
 from tests.support.system.same_image import another_user
@@ -217,7 +217,7 @@ def test_an_engine_loads_it_as_the_same_image_and_runs_it(
     order = [store.put_file(built.folder / layer_path(layer)) for layer in layers(built)]
     (config,) = (file for file in files(built) if file.role == "config")
     with (tmp_path / "archive.tar").open("wb") as archive:
-        write_docker_archive(archive, (built.folder / config.path).read_bytes(), order, store)
+        archive.writelines(docker_archive((built.folder / config.path).read_bytes(), order, store))
     load = [*docker, "load", "--quiet", f"--input={tmp_path / 'archive.tar'}"]
     answer = subprocess.run(load, check=True, capture_output=True, text=True).stdout
     assert answer.strip() == f"Loaded image ID: {built.image_id}"

@@ -7,7 +7,7 @@ import pytest
 from benchlock.artifacts.blob_store import BlobNotFoundError
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.images.image_layers import docker_archive, encode_config, write_docker_archive
+from benchlock.evaluator.images.image_layers import docker_archive, encode_config
 
 
 def test_an_archive_holds_the_config_and_the_layers_by_digest(store: LocalStore) -> None:
@@ -15,7 +15,7 @@ def test_an_archive_holds_the_config_and_the_layers_by_digest(store: LocalStore)
     layers = [store.put(io.BytesIO(content)) for content in contents]
     config = encode_config("amd64", [layer.digest for layer in layers])
     written = io.BytesIO()
-    write_docker_archive(written, config, layers, store)
+    written.writelines(docker_archive(config, layers, store))
     written.seek(0)
     with tarfile.open(fileobj=written, mode="r:") as archive:
         files = {entry.name: archive.extractfile(entry) for entry in archive}

@@ -2,8 +2,6 @@
 
 import contextlib
 import io
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,6 @@ from benchlock.evaluator.statistics.quality_metrics import (
     mean_iou,
     precisions,
     ranks,
-    read_measures,
 )
 from tests.support.evaluator.boxes import PICTURES, Drawn, Floats, coverage_of, detections_of
 
@@ -261,10 +258,3 @@ BROKEN: dict[str, dict[str, npt.NDArray[Any]]] = {
 def test_measures_that_do_not_fit_are_refused(metric: str) -> None:
     with pytest.raises(InvalidInputError, match=metric):
         estimate_quality(metric, 1.0, 3, BROKEN[metric])
-
-
-@pytest.mark.parametrize("write", [lambda path: path.write_bytes(b"no tensors"), lambda path: path.mkdir()])
-def test_a_file_that_is_none_is_refused(write: Callable[[Path], object], tmp_path: Path) -> None:
-    write(tmp_path / "measures")
-    with pytest.raises(InvalidInputError, match="cannot read the measures"):
-        read_measures(tmp_path / "measures")

@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.statistics.run_metrics import CorrectCount, summarise
-from benchlock.evaluator.statistics.time_metrics import Performance, Phases, read_samples
+from benchlock.evaluator.statistics.time_metrics import Performance, Phases, read_columns, samples_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def performance(tmp_path: Path) -> Performance:
     """400 queries of 1 to 400 ms, shuffled, 100 s in all."""
     latency = np.random.default_rng(1).permutation(np.arange(1, 401, dtype=np.int64)) * 1_000_000
     save_file({"latency_ns": latency}, tmp_path / "samples.safetensors")
-    return Performance(read_samples(tmp_path / "samples.safetensors"), samples_per_query=1, duration=100.0)
+    return Performance(samples_of(read_columns(tmp_path / "samples.safetensors")), samples_per_query=1, duration=100.0)
 
 
 def test_a_fraction_carries_its_definition_and_its_interval() -> None:
@@ -80,13 +80,13 @@ def test_a_metric_that_no_measurement_gives_is_refused(performance: Performance)
 def test_samples_that_are_no_safetensors_are_refused(tmp_path: Path) -> None:
     (tmp_path / "samples").write_bytes(b"not a tensor")
     with pytest.raises(InvalidInputError, match="cannot read the timing samples"):
-        read_samples(tmp_path / "samples")
+        samples_of(read_columns(tmp_path / "samples"))
     with pytest.raises(InvalidInputError, match="cannot read the timing samples"):
-        read_samples(tmp_path / "absent")
+        samples_of(read_columns(tmp_path / "absent"))
 
 
 @pytest.mark.parametrize("latency", [np.zeros((2, 2), np.int64), np.array([1.0]), np.array([-1], np.int64)])
 def test_samples_that_are_no_durations_are_refused(tmp_path: Path, latency: np.ndarray) -> None:
     save_file({"latency_ns": latency}, tmp_path / "samples")
     with pytest.raises(InvalidInputError, match="not a series"):
-        read_samples(tmp_path / "samples")
+        samples_of(read_columns(tmp_path / "samples"))

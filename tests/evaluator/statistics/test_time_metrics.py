@@ -17,7 +17,8 @@ from benchlock.evaluator.statistics.time_metrics import (
     Samples,
     list_time_metrics,
     optimal_batch,
-    read_samples,
+    read_columns,
+    samples_of,
 )
 
 MS = 1_000_000
@@ -26,7 +27,7 @@ MS = 1_000_000
 def phase(folder: Path, duration: float, **columns: Any) -> Performance:  # noqa: ANN401 - what becomes an array
     made = {name: np.asarray(values, np.int64) for name, values in columns.items()}
     save_file(made, folder / "samples.safetensors")
-    return Performance(read_samples(folder / "samples.safetensors"), samples_per_query=1, duration=duration)
+    return Performance(samples_of(read_columns(folder / "samples.safetensors")), samples_per_query=1, duration=duration)
 
 
 def figures(name: str, phases: Phases, version: int = 1) -> dict[int | None, MetricValue]:

@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.statistics.metric_types import Calls
 from benchlock.evaluator.statistics.run_metrics import describe_calls, find_undelayed
-from benchlock.evaluator.statistics.time_metrics import Performance, Phases, Samples, read_samples
+from benchlock.evaluator.statistics.time_metrics import Performance, Phases, Samples, read_columns, samples_of
 
 MILLISECOND = 1_000_000
 
@@ -24,7 +24,7 @@ def samples(tmp_path: Path) -> Samples:
         "preempted": preempted,
     }
     save_file(columns, tmp_path / "samples")
-    return read_samples(tmp_path / "samples")
+    return samples_of(read_columns(tmp_path / "samples"))
 
 
 def test_the_figures_of_undisturbed_calls_stand_beside_all_of_them(samples: Samples) -> None:
@@ -162,4 +162,4 @@ def test_columns_that_contradict_each_other_are_refused(
 ) -> None:
     save_file({"latency_ns": np.ones(3, np.int64)} | column, tmp_path / "samples")
     with pytest.raises(InvalidInputError, match=reason):
-        read_samples(tmp_path / "samples")
+        samples_of(read_columns(tmp_path / "samples"))

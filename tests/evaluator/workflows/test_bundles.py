@@ -22,7 +22,6 @@ from benchlock.artifacts.oci.oci_client import RegistryClient
 from benchlock.artifacts.stores.cached_store import CachedRepository
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.oci_store import OciStore
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.artifacts.user_text import SILENT
 from benchlock.evaluator import harness_releases
 from benchlock.evaluator.records.evidence_status import REPORTED_FIELDS
@@ -54,6 +53,7 @@ from tests.support.artifacts.bundled import (
     unpacked,
     with_root,
 )
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.evaluator.forged_records import forge, is_reported, leaves
 from tests.support.evaluator.forged_records import name_of as field_of
 from tests.support.servers.registry_server import RegistryServer

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from safetensors.numpy import save
 
 from benchlock.api.cli.run_history_commands import answer_document, print_answer
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.evaluator.workflows.chance_level import find_guessing
 from benchlock.registry.manifests import Model
 from benchlock.registry.manifests.manifest_content import content
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.evaluator.recorded import DONE, recorded
 from tests.support.resolution.variants import variant
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.evaluator.records.timing_validity import KEY, QUIET_HOST, calls_document
 from benchlock.evaluator.statistics.metric_types import Calls, Interval, Metric
 from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict, Conditions, claims_of, judge_claims
@@ -14,6 +13,7 @@ from benchlock.evaluator.workflows.repeat import summarize_metrics
 from benchlock.registry.lock.lockfile import LockedDataset
 from benchlock.registry.manifests.manifest_content import content
 from benchlock.registry.manifests.manifest_types import Claim, ClaimDataset, Model
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.evaluator.recorded import DONE, recorded
 from tests.support.evaluator.releases import release
 from tests.support.resolution.variants import variant

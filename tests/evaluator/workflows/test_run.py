@@ -27,7 +27,7 @@ from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import calls_of, validity_of
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.orphans import sweep
-from benchlock.evaluator.statistics.time_metrics import read_samples
+from benchlock.evaluator.statistics.time_metrics import read_columns, samples_of
 from benchlock.evaluator.workflows.run import Runner
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.database.registry_schema import locks
@@ -141,7 +141,7 @@ def test_a_run_in_a_container_is_recorded_whole(bench: Bench, layered: Evaluatio
     assert (p50.unit, p50.direction, p50.n >= 70) == ("s", "lower", True)
     assert found["throughput"].value > 0
     assert set(run.end.blobs) == {"result", "predictions", "samples", "loadgen-summary", "loadgen-detail"}
-    assert len(read_samples(bench.store.path(run.end.blobs["samples"].digest)).latency) == p50.n
+    assert len(samples_of(read_columns(bench.store.path(run.end.blobs["samples"].digest))).latency) == p50.n
     timed = {"verification", "job", "image", "start", "run", "watching_cpu", "accuracy", "performance"}
     assert timed <= set(run.end.timings)
     assert run.end.details["cpus"] == [min(os.sched_getaffinity(0))]

@@ -27,12 +27,12 @@ from benchlock.registry.lock.lockfile import (
     from_content,
     load,
 )
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.manifests.manifest_content import with_files
 from benchlock.registry.names import Kind, Name, parse_reference
 from benchlock.registry.resolution.resolver import Question, Requirement, resolve
 from benchlock.registry.resolution.resolver_types import EVERY, Candidate, Population, Snapshot
 from benchlock.registry.versions.version_ranges import ANY
+from tests.support.registry.authored import read_authored
 from tests.support.registry.plans import sources
 from tests.support.resolution.locks import DATASET, FILES, published
 

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.inspection.executable_code import list_code_reasons, list_model_code_reasons
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.inspection_process import InspectionTarget, find_code
 from benchlock.registry.inspection.model_files import find_unsafe_members
 from benchlock.registry.publishing.drafts import read_draft
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.registry.digits import DIGITS
 
 MODELS = DIGITS / "models"

@@ -8,12 +8,12 @@ import pytest
 
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.inspection.file_inspection import check_license
 from benchlock.registry.publishing.drafts import Draft, read_draft
 from benchlock.registry.publishing.publication import dry_run_publish_all, publish_all
 from tests.registry.publishing.test_publication import DATASET, FRAMEWORK, IMAGE, MODEL, PICTURES, image, pylock
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.registry.graphs import GRAPH
 
 Author = Callable[..., Draft]

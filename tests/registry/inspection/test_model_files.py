@@ -15,10 +15,10 @@ import pytest
 from safetensors.numpy import save
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.inspection.executable_code import list_code_reasons
 from benchlock.registry.publishing.publication import Draft, publish
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.registry.graphs import GRAPH
 
 Author = Callable[..., Draft]

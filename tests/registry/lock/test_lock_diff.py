@@ -12,7 +12,7 @@ from msgspec.json import encode
 from benchlock.registry.lock.lock_diff import Change, diff
 from benchlock.registry.lock.lockfile import Lock, read
 from benchlock.registry.lock.manifest_diff import find_content_changes
-from benchlock.registry.manifests.authored_manifests import read_authored
+from tests.support.registry.authored import read_authored
 from tests.support.resolution.locks import request, shelf
 from tests.support.resolution.variants import variant
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchlock.registry.lock.lock_feasibility import find_unsupported
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.requests.evaluation_request import read_request
+from tests.support.registry.authored import read_authored
 
 CASES = Path(__file__).resolve().parents[2] / "cases"
 REQUEST = (CASES / "requests" / "good" / "full.yaml").read_text()

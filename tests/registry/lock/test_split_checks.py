@@ -16,10 +16,10 @@ from benchlock.registry.inspection.label_files import find_disagreements, parse_
 from benchlock.registry.lock.lock_feasibility import check_answerable, check_labels, find_compared_labels
 from benchlock.registry.lock.split_checks import check_labelled, check_model_inputs, fields_of
 from benchlock.registry.manifests import Dataset, Model, Split
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.manifests.manifest_types import AudioInput, Detections, Output
 from benchlock.registry.manifests.steps import AudioStep, DecodeAudio, Resample
 from benchlock.registry.resolution.conflicts import ConflictError
+from tests.support.registry.authored import read_authored
 from tests.support.resolution.locks import MODEL, request, shelf
 from tests.support.resolution.variants import variant
 

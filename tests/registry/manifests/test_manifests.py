@@ -28,8 +28,8 @@ from benchlock.registry.manifests import (
     plain,
     with_files,
 )
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.text.yaml import read_yaml
+from tests.support.registry.authored import read_authored
 
 CASES = Path(__file__).resolve().parents[2] / "cases" / "manifests"
 GOOD = sorted((CASES / "good").glob("*.yaml"))

@@ -9,7 +9,7 @@ from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.registry.manifests import Manifest, content, files_of, parse_published, with_files
-from benchlock.registry.manifests.authored_manifests import read_authored
+from tests.support.registry.authored import read_authored
 
 DECODE: dict[str, Any] = {"decode": {"color": "RGB", "exif": "apply"}}
 CODE: dict[str, Any] = {"python": {"file": "code/steps.py", "function": "prepare"}}

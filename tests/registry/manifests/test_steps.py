@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.manifests.step_shapes import apply_steps
 from benchlock.registry.manifests.steps import AudioStep, TensorStep, TextStep
 from benchlock.registry.manifests.tensor_shapes import Tensor
 from benchlock.registry.text.parsed_text import Place
 from benchlock.registry.text.yaml import read_yaml
+from tests.support.registry.authored import read_authored
 
 EVERYTHING = Path(__file__).resolve().parents[2] / "cases" / "manifests" / "good" / "everything-else.yaml"
 MONO = {"decode": {"channels": "mono"}}

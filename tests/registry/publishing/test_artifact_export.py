@@ -20,7 +20,6 @@ from benchlock.artifacts.oci.oci_client import RegistryClient
 from benchlock.artifacts.oci.oci_documents import OciDescriptor, OciIndex, OciManifest, decode
 from benchlock.artifacts.oci.oci_reference import Repository
 from benchlock.artifacts.stores.oci_store import OciStore
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
 from benchlock.registry.manifests import Manifest
@@ -29,6 +28,7 @@ from benchlock.registry.names import parse_reference
 from benchlock.registry.publishing import artifact_export
 from benchlock.registry.publishing.artifact_export import package_version, tag_of
 from benchlock.registry.publishing.publication import publish
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.registry import digits, tiny
 from tests.support.registry.digits import GRAPH
 from tests.support.servers.registry_server import RegistryServer

@@ -20,7 +20,6 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.file_trees import read_tree
 from benchlock.artifacts.sources import NetworkPolicy, SourceAccess
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.artifacts.user_text import SILENT
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import VersionTakenError
@@ -28,6 +27,7 @@ from benchlock.registry.manifests import Dataset, Image, files_of
 from benchlock.registry.names import parse_reference
 from benchlock.registry.publishing.artifact_export import export
 from benchlock.registry.publishing.publication import Draft, dry_run_publish, publish
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.registry.graphs import ANOTHER_GRAPH, GRAPH
 from tests.support.servers.web import File, serving
 
@@ -446,8 +446,8 @@ from pathlib import Path
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.publishing.publication import Draft, publish
+from tests.support.registry.authored import read_authored
 from tests.support.registry.graphs import ANOTHER_GRAPH, GRAPH
 root, path = Path(sys.argv[1]), Path(sys.argv[2])
 text = path.read_text()

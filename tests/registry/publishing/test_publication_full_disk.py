@@ -6,8 +6,8 @@ from pathlib import Path
 
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.registry.database.engine import open_engine
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.publishing.publication import Draft, publish
+from tests.support.registry.authored import read_authored
 from tests.support.registry.noise import open_bench
 from tests.support.system.disks import filled, mounted
 from tests.support.system.forking import Place

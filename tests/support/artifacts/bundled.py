@@ -21,11 +21,11 @@ from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
 from benchlock.registry.lock.lock_creation import Harness
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.publishing.publication import Draft, publish
 from benchlock.registry.requests.evaluation_request import parse_request
 from tests.support.evaluator.evidence import make_run
 from tests.support.registry import tiny
+from tests.support.registry.authored import read_authored
 from tests.support.registry.digits import model, request, written
 from tests.support.resolution.locks import make_lock
 

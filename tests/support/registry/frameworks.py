@@ -6,8 +6,8 @@ from benchlock.artifacts.blob_store import BlobStore
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Provenance, PublishResult
 from benchlock.registry.manifests import Framework, parse_published
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.manifests.manifest_content import content
+from tests.support.registry.authored import read_authored
 
 TEXT = """\
 schema: 1

@@ -13,9 +13,9 @@ from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.lock.lockfile import dump, read
 from benchlock.registry.manifests import Manifest, parse_published
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.manifests.manifest_content import content, with_files
 from benchlock.registry.text.yaml import read_yaml
+from tests.support.registry.authored import read_authored
 from tests.support.resolution.locks import DATASET, FILES, FRAMEWORK, IMAGE, MODEL, REQUEST
 from tests.support.resolution.variants import variant
 

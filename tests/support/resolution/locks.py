@@ -10,7 +10,6 @@ from msgspec import UNSET
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.file_facts_reader import read_file_facts
 from benchlock.registry.lock.lock_assembly import build_lock, file_questions, list_admitted_platforms, question_of
@@ -18,13 +17,14 @@ from benchlock.registry.lock.lock_creation import Harness, keep_lock, resolve_re
 from benchlock.registry.lock.lock_feasibility import ChosenManifests
 from benchlock.registry.lock.lockfile import Lock, LockedHarness
 from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, parse_published, with_files
 from benchlock.registry.names import Kind
 from benchlock.registry.requests.evaluation_request import Request, read_request
 from benchlock.registry.resolution.resolver import Candidate, Resolution, resolve
 from benchlock.registry.resolution.version_search import Preferences
 from benchlock.registry.versions.semantic_version import parse_version
+from tests.support.artifacts.memory_store import MemoryStore
+from tests.support.registry.authored import read_authored
 from tests.support.resolution.universe import Universe
 
 MODEL = """

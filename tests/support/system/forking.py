@@ -31,9 +31,9 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.oci_store import OciStore
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.publishing.garbage_collection import collect_garbage
 from benchlock.registry.publishing.publication import Draft, publish
+from tests.support.registry.authored import read_authored
 
 ROOT = Path(__file__).resolve().parents[3]
 DONE, REFUSED, KILLED = 0, 2, -signal.SIGKILL

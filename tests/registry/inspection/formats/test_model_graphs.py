@@ -12,13 +12,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
-from benchlock.artifacts.stores.temporary_stores import MemoryStore
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.inspection.formats import model_graphs
 from benchlock.registry.inspection.formats.model_graphs import GraphSignature, GraphTensor
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.publishing.drafts import read_draft
 from benchlock.registry.publishing.publication import publish
+from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.registry import graphs, tflite
 from tests.support.registry.digits import DIGITS
 

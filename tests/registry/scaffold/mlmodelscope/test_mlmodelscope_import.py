@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.manifests.authored_manifests import read_authored
 from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure, import_all
 from benchlock.registry.scaffold.mlmodelscope.model_metadata import native_name
 from benchlock.registry.text.problems import Code, format_original
 from benchlock.registry.text.yaml import GREATEST, entry_lines, format_flow, list_todos, read_yaml, read_yaml_tolerantly
+from tests.support.registry.authored import read_authored
 
 CASES = Path(__file__).resolve().parents[3] / "cases" / "mlmodelscope"
 ORIGINALS = sorted(CASES.glob("*.yml"))

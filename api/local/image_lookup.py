@@ -13,6 +13,7 @@ import msgspec
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.net.network_policy import NetworkPolicy
 from benchlock.artifacts.net.urls import split_url
+from benchlock.artifacts.oci.image_pull import find_image, parse_image
 from benchlock.artifacts.oci.oci_client import Credentials, RegistryClient
 from benchlock.artifacts.oci.oci_reference import Repository
 
@@ -83,7 +84,6 @@ def make_image_lookup(store: "BlobStore") -> ImageLookup:
 
     The function raises ``InvalidInputError`` for an unknown image and ``UnavailableError`` for an unreachable registry.
     """
-    from benchlock.artifacts.oci.image_pull import find_image, parse_image  # noqa: PLC0415 - foreign images are rare
 
     def look_up(reference: str, os: str, arch: str) -> bytes:
         return find_image(parse_image(reference), os, arch, connect_repository, store).config
@@ -110,7 +110,6 @@ def make_public_lookup(store: "BlobStore") -> ImageLookup:
     Otherwise a client could reach the service's private network, or images that only its operator may read. Hosts in
     BENCHLOCK_REDIRECT_HOSTS are exempt from both restrictions.
     """
-    from benchlock.artifacts.oci.image_pull import find_image, parse_image  # noqa: PLC0415 - foreign images are rare
 
     def look_up(reference: str, os: str, arch: str) -> bytes:
         return find_image(parse_image(reference), os, arch, _connect_in_public, store).config

@@ -11,12 +11,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 from benchlock.api.local.registry_database import DATABASE_FILE, is_new, is_on_server, open_database, require_registry
 from benchlock.api.local.registry_store import STORE_VARIABLE, open_store, uploads_folder
+from benchlock.api.local.running_services import require_same_folder
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.uploads.disk_quotas import DiskReserve
+from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads
 from benchlock.artifacts.user_text import SILENT, Progress
+from benchlock.evaluator.evidence.run_examination import ExaminedRecords, Examiner
+from benchlock.evaluator.runner.wall_clock import WallClock
 from benchlock.migrations import prepare
+from benchlock.registry.auth.audit_log import AuditLog
+from benchlock.registry.auth.tokens import Tokens
+from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
+from benchlock.registry.database.postgresql_gc_holds import DatabaseHolds, DatabaseStoreLock
+from benchlock.registry.lock.lockfile import Lock, load
+from benchlock.registry.publishing.garbage_collection import find_referenced
 from benchlock.registry.text.quantities import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -25,17 +36,9 @@ if TYPE_CHECKING:
     from benchlock.api.schemas.registry_protocol import Registry as AnyRegistry
     from benchlock.artifacts.digest import Digest
     from benchlock.artifacts.sources import SourceAccess
-    from benchlock.artifacts.uploads.disk_quotas import DiskReserve
-    from benchlock.artifacts.uploads.resumable_uploads import Uploads
-    from benchlock.evaluator.evidence.run_examination import Examiner
     from benchlock.evaluator.records.run_store import Records
     from benchlock.evaluator.runner.container_engine import Engine
-    from benchlock.evaluator.runner.wall_clock import WallClock
     from benchlock.evaluator.workflows.run import Runner
-    from benchlock.registry.auth.audit_log import AuditLog
-    from benchlock.registry.auth.tokens import Tokens
-    from benchlock.registry.catalogue.catalogue import Catalogue
-    from benchlock.registry.lock.lockfile import Lock
 
 T = TypeVar("T")
 
@@ -50,15 +53,13 @@ class LocalRegistry:
 
     home: Path
     store: FileStore
-    catalogue: "Catalogue"
+    catalogue: Catalogue
     records: "Records"
     database: "Database"
-    examiner: "Examiner"
+    examiner: Examiner
 
-    def read_lock(self, lock: "Digest") -> "Lock":
+    def read_lock(self, lock: "Digest") -> Lock:
         """Return the lock with that id."""
-        from benchlock.registry.lock.lockfile import load  # noqa: PLC0415 - many commands read no lock
-
         return load(self.catalogue.get_lock(lock), lock)
 
 
@@ -119,13 +120,6 @@ def open_registry(
         SchemaRevisionError: The database's schema has another revision than this build needs.
         UnavailableError: The folder or the database cannot be used.
     """
-    from benchlock.api.local.running_services import require_same_folder  # noqa: PLC0415
-    from benchlock.evaluator.evidence.run_examination import (  # noqa: PLC0415
-        ExaminedRecords,
-        Examiner,
-    )
-    from benchlock.registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
-    from benchlock.registry.database.postgresql_gc_holds import DatabaseStoreLock  # noqa: PLC0415
 
     def text_of(digest: "Digest") -> str | None:
         return catalogue.text_of(digest)
@@ -156,10 +150,8 @@ def open_registry(
 
 
 @contextmanager
-def open_empty_registry() -> "Iterator[tuple[Catalogue, LocalStore]]":
+def open_empty_registry() -> Iterator[tuple[Catalogue, LocalStore]]:
     """Open an empty catalogue and store in a temporary folder, for a dry run without a registry."""
-    from benchlock.registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
-
     with tempfile.TemporaryDirectory(prefix="benchlock-") as folder:
         database = open_engine(Path(folder) / DATABASE_FILE)
         try:
@@ -203,7 +195,7 @@ def folder_of(location: str) -> Path:
     return Path(location).absolute()
 
 
-def open_uploads(registry: LocalRegistry) -> "Uploads":
+def open_uploads(registry: LocalRegistry) -> Uploads:
     """Open the uploads to the registry's store; all processes of the registry share the protection of their blobs.
 
     BENCHLOCK_UNNAMED_BYTES limits the unreferenced bytes of one caller, by default to half of the disk.
@@ -211,9 +203,6 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
     Raises:
         InvalidInputError: BENCHLOCK_UNNAMED_BYTES or BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
-    from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads  # noqa: PLC0415
-    from benchlock.registry.database.postgresql_gc_holds import DatabaseHolds  # noqa: PLC0415
-    from benchlock.registry.publishing.garbage_collection import find_referenced  # noqa: PLC0415
 
     def find_references(digests: "Collection[Digest]") -> "Collection[Digest]":
         return find_referenced(digests, registry.store, registry.catalogue, registry.records.live_digests)
@@ -226,14 +215,12 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
     return Uploads(folder, registry.store, bounds, holds=holds, reserve=reserve, find_referenced=find_references)
 
 
-def open_reserve(registry: LocalRegistry) -> "DiskReserve":
+def open_reserve(registry: LocalRegistry) -> DiskReserve:
     """Return the reserve of the disk with the registry's blobs; BENCHLOCK_DISK_RESERVE sets its bytes.
 
     Raises:
         InvalidInputError: BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
-    from benchlock.artifacts.uploads.disk_quotas import DiskReserve  # noqa: PLC0415
-
     return DiskReserve(uploads_folder(registry.home), _read_setting(DISK_RESERVE, _parse_bytes, "8GiB"))
 
 
@@ -242,17 +229,13 @@ def _parse_bytes(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() else parse_bytes(text)
 
 
-def open_tokens(registry: LocalRegistry) -> "Tokens":
+def open_tokens(registry: LocalRegistry) -> Tokens:
     """Return the tokens of the registry."""
-    from benchlock.registry.auth.tokens import Tokens  # noqa: PLC0415 - used by few commands
-
     return Tokens(registry.database, now)
 
 
-def open_log(registry: LocalRegistry) -> "AuditLog":
+def open_log(registry: LocalRegistry) -> AuditLog:
     """Return the audit log of the registry."""
-    from benchlock.registry.auth.audit_log import AuditLog  # noqa: PLC0415 - as above
-
     return AuditLog(registry.database)
 
 
@@ -280,7 +263,7 @@ def connect_engine() -> "Engine | None":
 
 
 def build_runner(
-    registry: "AnyRegistry", progress: Progress, say: Callable[[str], None], clock: "WallClock | None" = None
+    registry: "AnyRegistry", progress: Progress, say: Callable[[str], None], clock: WallClock | None = None
 ) -> "Runner":
     """Build the runner of this machine, which uses containers if a Docker engine answers.
 
@@ -290,7 +273,6 @@ def build_runner(
         say: Prints a message.
         clock: Measures how long each phase takes.
     """
-    from benchlock.evaluator.runner.wall_clock import WallClock  # noqa: PLC0415
     from benchlock.evaluator.workflows.run import Runner  # noqa: PLC0415 - used by few commands
 
     return Runner(

@@ -9,6 +9,7 @@ from typing import BinaryIO, cast
 
 import msgspec
 from msgspec import UNSET
+from zstandard import ZstdDecompressor, ZstdError
 
 from benchlock.artifacts.blob_store import BlobStore, read
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, read_chunks
@@ -52,8 +53,6 @@ def decompress_layer(stream: BinaryIO, name: str, limit: int) -> Iterator[bytes]
     Raises:
         InvalidInputError: The compressed bytes are damaged, or the tar exceeds ``limit``.
     """
-    from zstandard import ZstdDecompressor, ZstdError  # noqa: PLC0415 - only pulling layers needs it
-
     remaining, head = limit, stream.read(len(_ZSTD))
     whole = cast("BinaryIO", io.BufferedReader(_PrefixedStream(head, stream)))
     decompressed = whole

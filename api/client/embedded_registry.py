@@ -97,8 +97,8 @@ class EmbeddedRegistry:
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
         """Resolve ``request`` on this machine and store its lock."""
         from benchlock.api.local.image_lookup import make_image_lookup, make_public_lookup  # noqa: PLC0415 - as above
-        from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
-        from benchlock.registry.lock.lock_creation import Harness, keep_lock, list_yanked, resolve_request  # noqa: PLC0415
+        from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415 - as above
+        from benchlock.registry.lock.lock_creation import Harness, keep_lock, list_yanked, resolve_request  # noqa: PLC0415 - as above
 
         resolution = resolve_request(request, self.catalogue, preferences)
         harness = Harness(HARNESS_VERSION, build_harness())
@@ -153,8 +153,8 @@ class EmbeddedRegistry:
     def submit_job(self, target: "Lock | Request", isolation: Isolation | None, *, allow_code: bool) -> "Explanation":
         """Queue a run in the registry's database."""
         from benchlock.api.client.worker_setup import open_queue  # noqa: PLC0415 - used by queued runs only
-        from benchlock.evaluator.queue.submission_checks import make_job_request  # noqa: PLC0415
-        from benchlock.registry.requests.evaluation_request import Request  # noqa: PLC0415
+        from benchlock.evaluator.queue.submission_checks import make_job_request  # noqa: PLC0415 - as above
+        from benchlock.registry.requests.evaluation_request import Request  # noqa: PLC0415 - as above
 
         lock = self.lock(target, {}).lock if isinstance(target, Request) else target
         queue = open_queue(self.opened)
@@ -265,8 +265,8 @@ class EmbeddedRegistry:
         self, path: Path, progress: "Progress", admission: "BundleAdmission | None" = None
     ) -> ImportReport:
         """Import a bundle; ``admission`` decides which of its parts a client of the service may import."""
-        from benchlock.evaluator.workflows.bundles import import_bundle  # noqa: PLC0415
-        from benchlock.registry.publishing.lock_bundle import describe_absent_parts  # noqa: PLC0415
+        from benchlock.evaluator.workflows.bundles import import_bundle  # noqa: PLC0415 - used by `bundle import` only
+        from benchlock.registry.publishing.lock_bundle import describe_absent_parts  # noqa: PLC0415 - as above
 
         with suppress(OSError):  # a file that cannot be read is reported by the import
             open_reserve(self.opened).require(path.stat().st_size)

@@ -107,7 +107,7 @@ class RemoteRegistry:
 
     def check(self, lock: Lock, request: Request) -> "Freshness":
         """Check ``lock`` on the server."""
-        from benchlock.registry.lock.lock_assembly import Freshness  # noqa: PLC0415
+        from benchlock.registry.lock.lock_assembly import Freshness  # noqa: PLC0415 - the resolver; only `lock --check` needs it
 
         body = lock_schemas.LockCheckRequest(lock=dump(lock), request=dict(request.document))
         return self.client.send("POST", "locks/check", body, Freshness)
@@ -277,8 +277,8 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
     home, client, session = connection.home(), connection.client, connection.session
     registry = RemoteRegistry(home, client, make_blob_client(session, home / _NOTES), progress)
     if (home / _RUNS).is_dir() and any((home / _RUNS).iterdir()):
-        from benchlock.api.local.local_registry import connect_engine, now  # noqa: PLC0415 - rarely used
-        from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415
+        from benchlock.api.local.local_registry import connect_engine, now  # noqa: PLC0415 - SQL code; rarely used
+        from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415 - as above
 
         records = registry.records
         unfinished = records.find_unfinished(home / _RUNS)

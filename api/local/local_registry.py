@@ -73,7 +73,7 @@ def source_access() -> "SourceAccess":
         InvalidInputError: BENCHLOCK_DOWNLOAD_TIME is not a duration.
     """
     from benchlock.api.local.image_lookup import read_network_policy  # noqa: PLC0415 - used by publishing only
-    from benchlock.artifacts.sources import Hub, SourceAccess  # noqa: PLC0415
+    from benchlock.artifacts.sources import Hub, SourceAccess  # noqa: PLC0415 - as above
 
     hub = Hub(os.environ.get("HF_ENDPOINT", "").rstrip("/") or Hub().endpoint, os.environ.get("HF_TOKEN") or None)
     network = read_network_policy()

@@ -15,14 +15,11 @@ from benchlock.api.local.running_services import require_same_folder
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.uploads.disk_quotas import DiskReserve
-from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads
 from benchlock.artifacts.user_text import SILENT, Progress
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords, Examiner
 from benchlock.evaluator.runner.wall_clock import WallClock
 from benchlock.migrations import prepare
 from benchlock.registry.auth.audit_log import AuditLog
-from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
 from benchlock.registry.database.postgresql_gc_holds import DatabaseHolds, DatabaseStoreLock
@@ -36,9 +33,12 @@ if TYPE_CHECKING:
     from benchlock.api.schemas.registry_protocol import Registry as AnyRegistry
     from benchlock.artifacts.digest import Digest
     from benchlock.artifacts.sources import SourceAccess
+    from benchlock.artifacts.uploads.disk_quotas import DiskReserve
+    from benchlock.artifacts.uploads.resumable_uploads import Uploads
     from benchlock.evaluator.records.run_store import Records
     from benchlock.evaluator.runner.container_engine import Engine
     from benchlock.evaluator.workflows.run import Runner
+    from benchlock.registry.auth.tokens import Tokens
 
 T = TypeVar("T")
 
@@ -195,7 +195,7 @@ def folder_of(location: str) -> Path:
     return Path(location).absolute()
 
 
-def open_uploads(registry: LocalRegistry) -> Uploads:
+def open_uploads(registry: LocalRegistry) -> "Uploads":
     """Open the uploads to the registry's store; all processes of the registry share the protection of their blobs.
 
     BENCHLOCK_UNNAMED_BYTES limits the unreferenced bytes of one caller, by default to half of the disk.
@@ -203,6 +203,7 @@ def open_uploads(registry: LocalRegistry) -> Uploads:
     Raises:
         InvalidInputError: BENCHLOCK_UNNAMED_BYTES or BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
+    from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads  # noqa: PLC0415 - used by services only
 
     def find_references(digests: "Collection[Digest]") -> "Collection[Digest]":
         return find_referenced(digests, registry.store, registry.catalogue, registry.records.live_digests)
@@ -215,12 +216,14 @@ def open_uploads(registry: LocalRegistry) -> Uploads:
     return Uploads(folder, registry.store, bounds, holds=holds, reserve=reserve, find_referenced=find_references)
 
 
-def open_reserve(registry: LocalRegistry) -> DiskReserve:
+def open_reserve(registry: LocalRegistry) -> "DiskReserve":
     """Return the reserve of the disk with the registry's blobs; BENCHLOCK_DISK_RESERVE sets its bytes.
 
     Raises:
         InvalidInputError: BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
+    from benchlock.artifacts.uploads.disk_quotas import DiskReserve  # noqa: PLC0415 - as above
+
     return DiskReserve(uploads_folder(registry.home), _read_setting(DISK_RESERVE, _parse_bytes, "8GiB"))
 
 
@@ -229,8 +232,10 @@ def _parse_bytes(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() else parse_bytes(text)
 
 
-def open_tokens(registry: LocalRegistry) -> Tokens:
+def open_tokens(registry: LocalRegistry) -> "Tokens":
     """Return the tokens of the registry."""
+    from benchlock.registry.auth.tokens import Tokens  # noqa: PLC0415 - used by few commands
+
     return Tokens(registry.database, now)
 
 

@@ -13,13 +13,13 @@ import msgspec
 from benchlock.api.local.registry_database import create_owner_id, lock_decisions, write_decision
 from benchlock.artifacts.atomic_files import StoreLock
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.oci.oci_reference import Repository, parse_repository
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import Progress
 from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore, TextOf
 
 if TYPE_CHECKING:
     from benchlock.artifacts.blob_store import FileStore
+    from benchlock.artifacts.oci.oci_reference import Repository
     from benchlock.artifacts.stores.oci_store import OciStore
 
 STORE_VARIABLE = "BENCHLOCK_STORE"
@@ -30,7 +30,7 @@ _BLOBS, _DECISION, _LOCK = "blobs", "store.json", "store.lock"
 class StoreDecision:
     """An OCI repository for the blobs, and the id by which the registry claims it."""
 
-    repository: Repository
+    repository: "Repository"
     owner: str
 
 
@@ -141,7 +141,8 @@ def _remote(home: Path, decision: StoreDecision) -> "OciStore":
     return OciStore(connect_repository(decision.repository), home / _LOCK, decision.owner)
 
 
-def _repository(text: str) -> Repository:
+def _repository(text: str) -> "Repository":
+    from benchlock.artifacts.oci.oci_reference import parse_repository  # noqa: PLC0415 - as above
 
     return parse_repository(text)
 

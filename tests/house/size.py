@@ -29,11 +29,14 @@ PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 400,
     "lines": 73_700,
-    "imports inside functions": 110,
+    "imports inside functions": 114,
     "functions of publishing a dataset of two files": 209,
     "functions of the first GET of a version": 47,
 }
-"""Slightly above what was measured when each limit was last set. The goals are 400 modules, 68,121 lines, and 200 and 35 functions."""
+"""Slightly above what was measured when each limit was last set.
+
+The goals are 400 modules, 68,121 lines, and 200 and 35 functions.
+"""
 OK: Final = 200
 DATASET: Final = """\
 schema: 1

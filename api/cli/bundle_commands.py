@@ -1,22 +1,21 @@
 """Commands for bundles: bundle create and bundle import."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from msgspec import to_builtins
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifact_commands import RUN_PREFIX
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.lock_commands import read_lock
 from benchlock.api.cli.output import say
-from benchlock.api.cli.run_options import complete_run_id
-
-if TYPE_CHECKING:
-    from benchlock.api.schemas.artifact_schemas import PublishedVersion
-    from benchlock.api.schemas.maintenance_schemas import ImportReport, SkippedArtifact
-    from benchlock.evaluator.records.run_types import Run
-    from benchlock.registry.lock.lockfile import Lock
+from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_id, read_lock
+from benchlock.api.schemas.artifact_schemas import PublishedVersion
+from benchlock.api.schemas.maintenance_schemas import ImportReport, SkippedArtifact
+from benchlock.artifacts.bundles.bundle_reader import open_bundle
+from benchlock.evaluator.records.run_types import Run, parse_run_id
+from benchlock.evaluator.workflows.bundles import create_bundle
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.publishing.lock_bundle import describe_absent_parts
 
 
 @click.group(no_args_is_help=False)
@@ -44,9 +43,6 @@ def create(invocation: Invocation, target: str, out: Path, platform: str) -> Non
 
     Example: benchlock bundle create run/01kam1v3mz4w0q3d5g7h9j2k4m -o digits.bundle
     """
-    from benchlock.evaluator.workflows.bundles import create_bundle  # noqa: PLC0415
-    from benchlock.registry.publishing.lock_bundle import describe_absent_parts  # noqa: PLC0415
-
     lock, run = _find_lock_and_run(invocation, target)
     created = create_bundle(out, lock, run, invocation.opened.store, invocation.progress, platform=platform)
     for warning in describe_absent_parts(created.platforms):
@@ -76,10 +72,8 @@ def create(invocation: Invocation, target: str, out: Path, platform: str) -> Non
     )
 
 
-def _find_lock_and_run(invocation: Invocation, target: str) -> "tuple[Lock, Run | None]":
+def _find_lock_and_run(invocation: Invocation, target: str) -> tuple[Lock, Run | None]:
     """Return the lock that ``target`` names, or the run that it names with its lock."""
-    from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415
-
     if not target.startswith(RUN_PREFIX):
         return read_lock(invocation, target), None
     run = invocation.opened.records.get(parse_run_id(target))
@@ -96,8 +90,6 @@ def import_(invocation: Invocation, file: Path) -> None:
 
     Example: benchlock bundle import digits.bundle
     """
-    from benchlock.artifacts.bundles.bundle_reader import open_bundle  # noqa: PLC0415
-
     with open_bundle(file):  # an invalid bundle must not create a registry
         pass
     report = invocation.opened.import_bundle(file, invocation.progress)
@@ -121,12 +113,11 @@ def import_(invocation: Invocation, file: Path) -> None:
     output.echo(f"next: benchlock {'rerun' if runs else 'run'} {next(iter(runs), report.lock)}")
 
 
-def _reference(artifact: "PublishedVersion | SkippedArtifact") -> str:
+def _reference(artifact: PublishedVersion | SkippedArtifact) -> str:
     return f"{artifact.kind}/{artifact.name}@{artifact.version}"
 
 
-def _import_document(report: "ImportReport") -> dict[str, object]:
-    from msgspec import to_builtins  # noqa: PLC0415
+def _import_document(report: ImportReport) -> dict[str, object]:
 
     document = dict(to_builtins(report))
     for part in (document, *document["artifacts"]):

@@ -12,7 +12,6 @@ import click
 from benchlock.api.cli.output import Bars, say
 
 if TYPE_CHECKING:
-    from benchlock.api.client.token_admin import Access
     from benchlock.api.local.local_registry import LocalRegistry as Folder
     from benchlock.api.schemas.registry_protocol import Registry
 
@@ -35,10 +34,10 @@ class Invocation:
     def opened(self) -> "Registry":
         """Return the registry, opened once; in a folder, abandoned runs are recorded first."""
         if "://" in self.registry:
-            from benchlock.api.client.remote_registry import open_remote  # noqa: PLC0415 - used by remote registries only
+            from benchlock.api.client.remote_registry import open_remote  # noqa: PLC0415 - the module of a server's registry
 
             return open_remote(self.registry, say, self.progress)
-        from benchlock.api.client.embedded_registry import EmbeddedRegistry  # noqa: PLC0415 - imports SQL code
+        from benchlock.api.client.embedded_registry import EmbeddedRegistry  # noqa: PLC0415 - SQL code, 150 ms; a server's registry needs none
 
         return EmbeddedRegistry(self.folder)
 
@@ -68,83 +67,72 @@ class Invocation:
         creates = context is not None and context.command_path.removeprefix("benchlock ") in CREATING_COMMANDS
         return open_registry(self.registry, say, self.progress, create=creates)
 
-    @cached_property
-    def access(self) -> "Access":
-        """Return the access control of the registry: tokens and the audit log."""
-        from benchlock.api.client.remote_registry import RemoteRegistry  # noqa: PLC0415
-        from benchlock.api.client.token_admin import EmbeddedAccess, RemoteAccess  # noqa: PLC0415 - used by few commands
-
-        if "://" not in self.registry:
-            return EmbeddedAccess(self.folder)
-        assert isinstance(self.opened, RemoteRegistry)
-        return RemoteAccess(self.opened.client)
-
 
 COMMAND_GROUPS = {
     "Artifacts": {
-        "publish": "artifact_commands.publish",
-        "init": "manifest_commands.init",
-        "golden": "golden_command.golden",
-        "list": "artifact_commands.list_artifacts",
-        "show": "artifact_commands.show",
-        "get": "artifact_commands.get",
-        "yank": "artifact_commands.yank",
-        "image": "image_commands.image",
-        "import": "manifest_commands.import_group",
+        "publish": ("publish_command.publish", "Publish artifacts to the registry."),
+        "init": ("manifest_commands.init", "Generate a commented manifest from a file."),
+        "golden": ("golden_command.golden", "Create or check the golden tensors of a model."),
+        "list": ("artifact_commands.list_artifacts", "List published artifacts."),
+        "show": ("artifact_commands.show", "Show an artifact or a run."),
+        "get": ("artifact_commands.get", "Write the files of an artifact or a run to a folder."),
+        "yank": ("artifact_commands.yank", "Exclude a version from new resolutions."),
+        "image": ("image_commands.image", "Build images: the environments of frameworks."),
+        "import": ("manifest_commands.import_group", "Import manifests of other tools."),
     },
     "Locks": {
-        "resolve": "lock_commands.resolve",
-        "lock": "lock_commands.lock",
-        "diff": "lock_commands.diff",
-        "why": "lock_commands.why",
+        "resolve": ("lock_commands.resolve", "Show the versions that satisfy a request."),
+        "lock": ("lock_commands.lock", "Resolve a request and write a lockfile."),
+        "diff": ("lock_commands.diff", "Show the differences between two locks."),
+        "why": ("lock_commands.why", "Explain why a lock has this version of an artifact."),
     },
     "Runs": {
-        "run": "run_commands.run",
-        "rerun": "run_commands.rerun",
-        "compare": "compare_command.compare",
-        "runs": "run_history_commands.runs",
-        "hide": "run_history_commands.hide",
-        "bundle": "bundle_commands.bundle",
+        "run": ("run_commands.run", "Run a lock and record the run."),
+        "rerun": ("run_commands.rerun", "Run a lock again and compare with an earlier run."),
+        "compare": ("compare_command.compare", "Compare runs, or run locks interleaved and compare them."),
+        "runs": ("run_history_commands.runs", "List runs, newest first."),
+        "hide": ("run_history_commands.hide", "Hide a run from lists, comparisons and verdicts."),
+        "bundle": ("bundle_commands.bundle", "Export and import locks and runs as single files."),
     },
     "Queue": {
-        "worker": "queue_commands.worker",
-        "jobs": "queue_commands.jobs",
-        "cancel": "queue_commands.cancel",
-        "explain": "queue_commands.explain",
-        "machines": "queue_commands.machines",
+        "worker": ("queue_commands.worker", "Run jobs from the queue on this machine."),
+        "jobs": ("queue_commands.jobs", "List jobs, newest first, or show one."),
+        "cancel": ("queue_commands.cancel", "Cancel a job."),
+        "explain": ("queue_commands.explain", "Explain the state of a job and what each machine lacks."),
+        "machines": ("queue_commands.machines", "List machines, or drain or resume one."),
     },
     "Administration": {
-        "db": "maintenance_commands.db",
-        "backup": "maintenance_commands.backup",
-        "restore": "maintenance_commands.restore",
-        "verify": "maintenance_commands.verify",
-        "gc": "maintenance_commands.gc",
-        "serve": "server_commands.serve",
-        "token": "server_commands.token",
-        "log": "server_commands.log",
-        "doctor": "maintenance_commands.doctor",
+        "db": ("maintenance_commands.db", "Create a registry; show, check and upgrade its schema."),
+        "backup": ("maintenance_commands.backup", "Back up the database and all blobs that it references."),
+        "restore": ("maintenance_commands.restore", "Restore a registry from a backup."),
+        "verify": ("maintenance_commands.verify", "Verify blob checksums, metrics of runs and the database."),
+        "gc": ("maintenance_commands.gc", "Delete unreferenced blobs."),
+        "serve": ("server_commands.serve", "Serve the registry over HTTP."),
+        "token": ("server_commands.token", "Manage the access tokens of a served registry."),
+        "log": ("server_commands.log", "Show the audit log, newest first."),
+        "doctor": ("maintenance_commands.doctor", "Check the local environment."),
     },
 }
-"""The commands by the heading of the help text: each with its module in this folder and its name there."""
-COMMANDS = {name: place for group in COMMAND_GROUPS.values() for name, place in group.items()}
-MAX_SUMMARY = 60
-"""The maximum length of a command's summary, so that it fits its line of the help text."""
+"""The commands by the heading of the help text.
+
+Each has its module in this folder, its name there and its summary, so that the help text loads no module.
+"""
+COMMANDS = {name: place for group in COMMAND_GROUPS.values() for name, (place, _) in group.items()}
 _NAMES_WIDTH = max(map(len, COMMANDS))
 
 
 class CommandGroup(click.Group):
-    """The group of ``COMMANDS``, which loads a module only for its command; the help text loads all."""
+    """The group of ``COMMANDS``, which loads a module only for its command."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """List the names of all commands in the order of the help text."""
         return list(COMMANDS)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write one section of the help text per group of commands."""
-        for heading, names in COMMAND_GROUPS.items():
-            commands = {name.ljust(_NAMES_WIDTH): self.get_command(ctx, name) for name in names}
+        for heading, commands in COMMAND_GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, c.get_short_help_str(MAX_SUMMARY)) for name, c in commands.items() if c])
+                formatter.write_dl([(name.ljust(_NAMES_WIDTH), summary) for name, (_, summary) in commands.items()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import the command called ``cmd_name``, None if it is unknown."""

@@ -4,43 +4,48 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
 from msgspec.structs import replace
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifact_commands import RUN_PREFIX
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.lock_commands import lock_document, read_lock
 from benchlock.api.cli.output import say
-from benchlock.api.cli.run_json import run_document
+from benchlock.api.cli.run_commands import execute_lock
+from benchlock.api.cli.run_json import lock_document, run_document
 from benchlock.api.cli.run_options import (
     ALLOW_CODE,
     ISOLATION,
+    RUN_PREFIX,
     complete_run_ids,
-    execute_lock,
     parse_isolation,
     parse_shares,
+    read_lock,
 )
 from benchlock.api.cli.run_tables import format_interval, format_mark, format_metric
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
 from benchlock.evaluator.records.evidence_status import SCRATCH
-from benchlock.evaluator.records.run_types import parse_run_id
+from benchlock.evaluator.records.run_types import Run, parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
-from benchlock.evaluator.statistics.metric_types import format_value
+from benchlock.evaluator.statistics.equivalence import centre, find_interval_over_runs, is_exact
+from benchlock.evaluator.statistics.metric_types import Finding, Interval, format_value
+from benchlock.evaluator.workflows.compare import (
+    Arm,
+    Comparison,
+    check_question,
+    compare_recorded_runs,
+    default_rounds,
+    interleave,
+    shared_margins,
+)
+from benchlock.registry.lock.lockfile import Lock
 
-if TYPE_CHECKING:
-    from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
-    from benchlock.evaluator.records.run_types import Run
-    from benchlock.evaluator.statistics.metric_types import Finding, Interval
-    from benchlock.evaluator.workflows.compare import Arm, Comparison
-    from benchlock.registry.lock.lockfile import Lock
 
-
-def comparison_document(comparison: "Comparison") -> dict[str, Any]:
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
     """Return the JSON document of a comparison: the report as over HTTP, and the runs."""
     runs = [
         run_document(run) | {"model": lock_document(arm.lock)["model"]} for arm in comparison.arms for run in arm.runs
@@ -48,7 +53,7 @@ def comparison_document(comparison: "Comparison") -> dict[str, Any]:
     return {**msgspec.to_builtins(comparison.report()), "runs": runs}
 
 
-def print_comparison(comparison: "Comparison") -> None:
+def print_comparison(comparison: Comparison) -> None:
     """Print the metrics of all arms side by side, then each further arm compared with the first."""
     arms = [arm for arm in comparison.arms if not arm.control]
     _print_side_by_side(arms)
@@ -78,7 +83,7 @@ def print_comparison(comparison: "Comparison") -> None:
             output.echo_wrapped(f"  {', '.join(names)}: {answer}: {output.append_commands(reason)}")
 
 
-def _print_side_by_side(arms: "list[Arm]") -> None:
+def _print_side_by_side(arms: list[Arm]) -> None:
     """Print a column per arm and a row per metric: for several runs, the centre and the interval over runs."""
     cells = [_arm_cells(arm) for arm in arms]
     names = list(dict.fromkeys(name for arm in cells for name in arm))
@@ -93,13 +98,13 @@ def _print_side_by_side(arms: "list[Arm]") -> None:
     output.print_table(("", *map(_arm_name, arms)), rows)
 
 
-def _format_verdicts(arm: "Arm") -> str:
+def _format_verdicts(arm: Arm) -> str:
     """Format LoadGen's verdicts on the runs, each with the number of runs if there are several."""
     marks = Counter(validity.mark for validity in map(validity_of, arm.runs) if validity is not None)
     return ", ".join(mark if len(arm.runs) == 1 else f"{number} {mark}" for mark, number in marks.items())
 
 
-def _format_flags(arm: "Arm") -> str:
+def _format_flags(arm: Arm) -> str:
     flagged = [run for run in arm.runs if explain_unusable_times(run) is not None]
     if not flagged:
         return ""
@@ -107,8 +112,7 @@ def _format_flags(arm: "Arm") -> str:
     return ("yes" if len(arm.runs) == 1 else f"{len(flagged)} of {len(arm.runs)}") + reported
 
 
-def _arm_cells(arm: "Arm") -> dict[str, str]:
-    from benchlock.evaluator.statistics.equivalence import centre, find_interval_over_runs, is_exact  # noqa: PLC0415 - imports numpy
+def _arm_cells(arm: Arm) -> dict[str, str]:
 
     cells = {}
     for first in () if arm.runs[0].end is None else arm.runs[0].end.metrics:
@@ -123,11 +127,11 @@ def _arm_cells(arm: "Arm") -> dict[str, str]:
     return cells
 
 
-def _arm_name(arm: "Arm") -> str:
+def _arm_name(arm: Arm) -> str:
     return f"{arm.lock.model.name} {arm.lock.model.version}"
 
 
-def _format_ends(ci: "Interval") -> str:
+def _format_ends(ci: Interval) -> str:
     """Format the ends of an interval; a value known exactly on the given samples has none."""
     if ci.low is not None and ci.low == ci.high:
         return "exact"
@@ -135,7 +139,7 @@ def _format_ends(ci: "Interval") -> str:
     return f"[{', '.join(ends)}]"
 
 
-def _format_noise(finding: "Finding") -> str:
+def _format_noise(finding: Finding) -> str:
     return "-" if finding.noise_floor is None else f"± {finding.noise_floor:.2%}"
 
 
@@ -202,7 +206,7 @@ def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any)
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
-def all_equivalent(comparison: "Comparison", margins: Mapping[str, float]) -> bool:
+def all_equivalent(comparison: Comparison, margins: Mapping[str, float]) -> bool:
     """Check whether every metric with a margin is equivalent for each lock; a missing metric is not."""
     several = [[finding for finding in findings if finding.margin is not None] for _, findings in comparison.findings]
     missing = {
@@ -216,15 +220,17 @@ def all_equivalent(comparison: "Comparison", margins: Mapping[str, float]) -> bo
     return not missing and all(finding.answer == "equivalent" for group in several for finding in group)
 
 
-def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _CompareOptions) -> "Comparison":
+def _is_equivalent(name: str, key: str) -> bool:
+    return key.partition("@")[0] == name
+
+
+def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _CompareOptions) -> Comparison:
     """Compare recorded runs.
 
     Raises:
         InvalidInputError: A target is not a run, or an option applies to new runs only.
         RefusedError: The runs are not comparable, and ``--force`` is not set.
     """
-    from benchlock.evaluator.workflows.compare import compare_recorded_runs  # noqa: PLC0415
-
     if settings.rounds is not None or settings.margin or settings.isolation or settings.allow_code:
         raise InvalidInputError(
             "--rounds, --margin, --isolation and --allow-code need --interleave",
@@ -247,15 +253,13 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _C
 
 def _compare_interleaved(
     invocation: Invocation, targets: tuple[str, ...], settings: _CompareOptions, margins: Mapping[str, float]
-) -> "Comparison":
+) -> Comparison:
     """Run the locks in alternation, print each run, and compare them."""
-    from benchlock.evaluator.workflows.compare import check_question, default_rounds, interleave, shared_margins  # noqa: PLC0415
-
     isolation, locks = parse_isolation(settings.isolation), [read_lock(invocation, text) for text in targets]
     stated = {**shared_margins(locks), **margins}
     check_question(locks, stated)
 
-    def once(lock: "Lock", part_of: Mapping[str, Any]) -> "Run":
+    def once(lock: Lock, part_of: Mapping[str, Any]) -> Run:
         run = execute_lock(invocation, lock, isolation, allow_code=settings.allow_code, part_of=part_of)
         word = "running" if run.end is None else run.end.outcome
         control = ", again" if part_of["control"] else ""
@@ -266,14 +270,12 @@ def _compare_interleaved(
     return interleave(locks, once, rounds, stated, _open_prediction_pairs(invocation).compare)
 
 
-def _open_prediction_pairs(invocation: Invocation) -> "PredictionPairs":
+def _open_prediction_pairs(invocation: Invocation) -> PredictionPairs:
     """Create the sample-by-sample comparison of runs."""
-    from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415
-
     return PredictionPairs(invocation.opened.store, invocation.opened.home / SCRATCH)
 
 
-def warn_about_comparison(run: "Run") -> None:
+def warn_about_comparison(run: Run) -> None:
     """Print why the times of ``run`` decide nothing, and whether LoadGen calls its result invalid."""
     if reason := explain_unusable_times(run):
         say(f"warning: {reason}")

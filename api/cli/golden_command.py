@@ -3,24 +3,38 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec import UNSET
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifact_commands import find_artifact, read_draft
+from benchlock.api.cli.artifact_commands import find_artifact
 from benchlock.api.cli.command_group import Invocation
+from benchlock.api.cli.publish_command import read_draft
 from benchlock.api.cli.run_options import ALLOW_CODE, ISOLATION, parse_isolation
+from benchlock.api.cli.run_tables import golden_lines, golden_summary
+from benchlock.api.local.golden_runs import (
+    GoldenRequest,
+    find_split,
+    golden_source,
+    remove_golden,
+    require_model,
+    try_golden,
+)
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError
 from benchlock.artifacts.user_text import format_count
-
-if TYPE_CHECKING:
-    from benchlock.api.local.golden_runs import GoldenRequest
-    from benchlock.evaluator.runner.run_stages import Trial
-    from benchlock.evaluator.workflows.golden_decisions import AnswerCount
-    from benchlock.registry.manifests import Model
+from benchlock.evaluator.runner.run_stages import GoldenTask, Trial
+from benchlock.evaluator.workflows.golden_decisions import (
+    AnswerCount,
+    count_answers,
+    explain_doubt,
+    list_claimed_top1,
+    suggest_tolerance,
+)
+from benchlock.registry.lock.lock_creation import is_labelled
+from benchlock.registry.manifests import Model
 
 GOLDEN = "golden.npz"
 _SAMPLES = 4
@@ -83,8 +97,6 @@ def golden(
 
     Example: benchlock golden models/digits/manifest.yaml --from digits
     """
-    from benchlock.api.local.golden_runs import GoldenRequest, golden_source, require_model  # noqa: PLC0415
-
     draft = read_draft(manifest)
     require_model(draft)
     request = GoldenRequest(
@@ -119,15 +131,14 @@ def _is_there(manifest: Path, source: str) -> bool:
     return ":" in source.removeprefix("file:") or (manifest.parent / source.removeprefix("file:")).is_file()
 
 
-def _claim_options(model: "Model") -> dict[str, str]:
+def _claim_options(model: Model) -> dict[str, str]:
     """Return the dataset and split of the model's first claim as options, none if it has no claims."""
     for claim in () if model.claims is UNSET else model.claims:
         return {"dataset": f"{claim.dataset.name}@{claim.dataset.version}", "split": claim.dataset.split}
     return {}
 
 
-def _check(invocation: Invocation, request: "GoldenRequest", source: str | None) -> None:
-    from benchlock.api.local.golden_runs import try_golden  # noqa: PLC0415
+def _check(invocation: Invocation, request: GoldenRequest, source: str | None) -> None:
 
     path = request.draft.path
     if source is None or not _is_there(path, source):
@@ -143,18 +154,13 @@ def _check(invocation: Invocation, request: "GoldenRequest", source: str | None)
     if invocation.as_json:
         output.print_json({"manifest": str(path), "golden": source, "ok": True, **trial.report})
         return
-    from benchlock.api.cli.run_tables import golden_lines, golden_summary  # noqa: PLC0415
 
     output.echo(f"{source}: {golden_summary(trial.report)}")
     for line in golden_lines(trial.report):
         output.echo(f"  {line}")
 
 
-def _make(invocation: Invocation, request: "GoldenRequest", out: Path | None, options: Mapping[str, Any]) -> None:
-    from benchlock.api.local.golden_runs import find_split, golden_source, remove_golden, require_model, try_golden  # noqa: PLC0415
-    from benchlock.evaluator.runner.run_stages import GoldenTask  # noqa: PLC0415
-    from benchlock.evaluator.workflows.golden_decisions import count_answers, explain_doubt, list_claimed_top1  # noqa: PLC0415
-    from benchlock.registry.lock.lock_creation import is_labelled  # noqa: PLC0415
+def _make(invocation: Invocation, request: GoldenRequest, out: Path | None, options: Mapping[str, Any]) -> None:
 
     draft, force = request.draft, options["force"]
     model, claims = require_model(draft), tuple[float, ...]()
@@ -211,7 +217,7 @@ def _write(target: Path, content: bytes) -> None:
         ) from error
 
 
-def _refuse_failed(trial: "Trial", path: Path) -> None:
+def _refuse_failed(trial: Trial, path: Path) -> None:
     if trial.failure is not None:
         step = "correct the manifest, or create the golden file again if its values are wrong"
         raise RefusedError(
@@ -224,11 +230,10 @@ def _refuse_failed(trial: "Trial", path: Path) -> None:
 def _print_made(
     invocation: Invocation,
     places: tuple[Path, Path, str],
-    model: "Model",
-    trial: "Trial",
-    count: "AnswerCount | None",
+    model: Model,
+    trial: Trial,
+    count: AnswerCount | None,
 ) -> None:
-    from benchlock.evaluator.workflows.golden_decisions import suggest_tolerance  # noqa: PLC0415
 
     manifest, target, of = places
     lacking = {

@@ -1,17 +1,20 @@
 """The ``image build`` command: the environment of a framework, as wheels and image layers."""
 
 import json
-from typing import TYPE_CHECKING
 
 import click
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifact_commands import published_document, published_line
 from benchlock.api.cli.command_group import Invocation
-
-if TYPE_CHECKING:
-    from benchlock.evaluator.images.build import BuiltImage
-    from benchlock.registry.publishing.publication import Draft
+from benchlock.api.cli.publish_command import published_document, published_line
+from benchlock.api.local.container_registry_access import connect_repository
+from benchlock.evaluator.images.base_image import parse_base
+from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
+from benchlock.evaluator.images.external_tools import workspace
+from benchlock.evaluator.images.wheels import IndexOptions
+from benchlock.registry.manifests import plain
+from benchlock.registry.publishing.drafts import read_draft
+from benchlock.registry.publishing.publication import Draft, publish_if_missing, publish_successor
 
 
 @click.group(no_args_is_help=False)
@@ -47,13 +50,6 @@ def build(  # noqa: PLR0913 - the options of a command
 
     Example: benchlock image build onnxruntime==1.31.1
     """
-    from benchlock.api.local.container_registry_access import connect_repository  # noqa: PLC0415
-    from benchlock.evaluator.images.base_image import parse_base  # noqa: PLC0415
-    from benchlock.evaluator.images.build import Builder, BuildOptions  # noqa: PLC0415
-    from benchlock.evaluator.images.external_tools import workspace  # noqa: PLC0415
-    from benchlock.evaluator.images.wheels import IndexOptions  # noqa: PLC0415
-    from benchlock.registry.publishing.publication import publish_if_missing, publish_successor  # noqa: PLC0415
-
     registry = invocation.opened
     options = BuildOptions(
         device=device,
@@ -79,11 +75,8 @@ def build(  # noqa: PLR0913 - the options of a command
         output.echo(f"image id {built.image_id}")
 
 
-def _drafts(built: "BuiltImage") -> "tuple[Draft, Draft]":
+def _drafts(built: BuiltImage) -> tuple[Draft, Draft]:
     """Return the manifests as drafts whose relative sources start in the build's folder."""
-    from benchlock.registry.manifests import plain  # noqa: PLC0415
-    from benchlock.registry.publishing.drafts import read_draft  # noqa: PLC0415
-
     paths = [built.folder / f"{manifest.kind}.yaml" for manifest in (built.image, built.framework)]
     texts = [json.dumps(plain(manifest), indent=2, ensure_ascii=False) for manifest in (built.image, built.framework)]
     image, framework = (read_draft(text, str(path), path) for text, path in zip(texts, paths, strict=True))

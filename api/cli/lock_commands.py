@@ -2,26 +2,29 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import read_text, say, say_lines
+from benchlock.api.cli.run_json import lock_document
+from benchlock.api.cli.run_options import ID_PREFIX, read_lock
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.registry.lock.lock_assembly import preferences_of
+from benchlock.registry.lock.lock_creation import known_manifests
+from benchlock.registry.lock.lock_diff import Change
+from benchlock.registry.lock.lock_diff import diff as difference
+from benchlock.registry.lock.lockfile import Lock, dump
+from benchlock.registry.names import Kind, parse_target
+from benchlock.registry.requests.evaluation_request import Request, parse_request
+from benchlock.registry.requests.evaluation_request import read_request as read
+from benchlock.registry.resolution.resolver_types import Resolution
 
-if TYPE_CHECKING:
-    from benchlock.registry.lock.lock_diff import Change
-    from benchlock.registry.lock.lockfile import Lock
-    from benchlock.registry.names import Kind
-    from benchlock.registry.requests.evaluation_request import Request
-    from benchlock.registry.resolution.resolver_types import Resolution
-
-
-ID_PREFIX = "sha256:"
 _YAML_KEY = re.compile(r"""^\s*\{?\s*["']?[a-z_]+["']?\s*:""", re.MULTILINE)
 _LOCK_ID = re.compile(rf'^id = "{ID_PREFIX}[0-9a-f]{{64}}"$', re.MULTILINE)
 REQUEST = click.argument("request", metavar="REQUEST", type=click.Path(path_type=Path), help="Request file.")
@@ -51,7 +54,7 @@ def resolve(invocation: Invocation, request: Path, as_of: str) -> None:
         output.print_fields({"platforms": platforms})
 
 
-def resolution_document(resolution: "Resolution") -> dict[str, Any]:
+def resolution_document(resolution: Resolution) -> dict[str, Any]:
     """Return the JSON document of the chosen versions and platforms."""
     chosen = {
         str(kind): {"name": candidate.name, "version": str(candidate.version), "digest": candidate.digest}
@@ -61,11 +64,8 @@ def resolution_document(resolution: "Resolution") -> dict[str, Any]:
     return chosen | {"platforms": [dict(zip(keys, offer[:4], strict=True)) for offer in resolution.platforms]}
 
 
-def read_request(path: Path, as_of: str) -> "Request":
+def read_request(path: Path, as_of: str) -> Request:
     """Read the request in a file, with ``as_of`` as its time if that is not empty."""
-    from benchlock.registry.requests.evaluation_request import parse_request  # noqa: PLC0415
-    from benchlock.registry.requests.evaluation_request import read_request as read  # noqa: PLC0415
-
     text = read_text(path, next_step="give a request file")
     if _LOCK_ID.search(text):
         raise InvalidInputError(
@@ -98,9 +98,6 @@ def lock(
 
     Example: benchlock lock digits.yaml
     """
-    from benchlock.registry.lock.lock_assembly import preferences_of  # noqa: PLC0415
-    from benchlock.registry.lock.lockfile import dump  # noqa: PLC0415
-
     question = read_request(request, as_of)
     path = out or request.with_name(f"{question.name.replace('/', '-')}.lock")
     if check:
@@ -125,14 +122,12 @@ def lock(
         )
 
 
-def _parse_upgrades(targets: tuple[str, ...], path: Path, replaced: "Lock | None") -> "list[tuple[Kind, str]]":
+def _parse_upgrades(targets: tuple[str, ...], path: Path, replaced: Lock | None) -> list[tuple[Kind, str]]:
     """Parse the artifacts in ``--upgrade``.
 
     Raises:
         InvalidInputError: A target has a constraint, or there is no lock to upgrade.
     """
-    from benchlock.registry.names import parse_target  # noqa: PLC0415
-
     moved: list[tuple[Kind, str]] = []
     for target in targets:
         kind, name, constraint = parse_target(target)
@@ -152,13 +147,11 @@ def _parse_upgrades(targets: tuple[str, ...], path: Path, replaced: "Lock | None
     return moved
 
 
-def _tell_changes(invocation: Invocation, replaced: "Lock", new_lock: "Lock") -> "tuple[Change, ...]":
+def _tell_changes(invocation: Invocation, replaced: Lock, new_lock: Lock) -> tuple[Change, ...]:
     """Print what moved and what stayed; return the changes."""
     if new_lock.id == replaced.id:
         say("no changes")
         return ()
-    from benchlock.registry.lock.lock_creation import known_manifests  # noqa: PLC0415
-    from benchlock.registry.lock.lock_diff import diff as difference  # noqa: PLC0415
 
     changes = difference(replaced, new_lock, known_manifests([replaced, new_lock], invocation.opened.store))
     before = replaced.artifacts()
@@ -170,13 +163,6 @@ def _tell_changes(invocation: Invocation, replaced: "Lock", new_lock: "Lock") ->
     for line in (*map(str, changes), *([f"unchanged: {', '.join(unchanged)}"] if unchanged else [])):
         say_lines(line)
     return changes
-
-
-def lock_document(lock: "Lock") -> dict[str, Any]:
-    """Return the JSON document of a lock: its id and the chosen versions."""
-    chosen = {str(kind): {"name": entry.name, "version": entry.version} for kind, entry in lock.artifacts().items()}
-    platforms = [{"os": entry.os, "arch": entry.arch, "device": entry.device} for entry in lock.image.platforms]
-    return {"lock": lock.id, **chosen, "platforms": platforms}
 
 
 def write_text(path: Path, text: str) -> None:
@@ -192,14 +178,13 @@ def write_text(path: Path, text: str) -> None:
         ) from error
 
 
-def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tuple[str, ...]) -> None:
+def _check(invocation: Invocation, request: Request, path: Path, upgrade: tuple[str, ...]) -> None:
     if upgrade:
         raise InvalidInputError(
             "--check and --upgrade exclude each other",
             where=f"--upgrade {upgrade[0]}",
             next_step="omit one of them",
         )
-    from msgspec.structs import asdict  # noqa: PLC0415 - not used by every command
 
     lock = read_lock(invocation, str(path))
     freshness = invocation.opened.check(lock, request)
@@ -216,21 +201,7 @@ def _check(invocation: Invocation, request: "Request", path: Path, upgrade: tupl
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
-def read_lock(invocation: Invocation, text: str) -> "Lock":
-    """Load the lock in the file ``text``, or in the registry by the beginning of its id, and print its warnings."""
-    from benchlock.registry.lock.lockfile import load  # noqa: PLC0415
-
-    if text.startswith(ID_PREFIX):
-        catalogue = invocation.opened.catalogue
-        lock = load(catalogue.get_lock(catalogue.find_lock(text)), text)
-    else:
-        lock = load(read_text(Path(text), next_step="give a lockfile or a lock id"), text)
-    for warning in lock.warnings:
-        say(f"warning: {warning}")
-    return lock
-
-
-def read_question(invocation: Invocation, text: str) -> "Lock | Request":
+def read_question(invocation: Invocation, text: str) -> Lock | Request:
     """Load the lock that ``text`` names, or the request in the file of that name."""
     if not text.startswith(ID_PREFIX):
         content = read_text(Path(text), next_step="give a lockfile, a lock id or a request file")
@@ -248,9 +219,6 @@ def diff(invocation: Invocation, before: str, after: str) -> None:
 
     Example: benchlock diff old.lock new.lock
     """
-    from benchlock.registry.lock.lock_creation import known_manifests  # noqa: PLC0415
-    from benchlock.registry.lock.lock_diff import diff as difference  # noqa: PLC0415
-
     locks = [read_lock(invocation, text) for text in (before, after)]
     changes = difference(locks[0], locks[1], known_manifests(locks, invocation.opened.store))
     if invocation.as_json:
@@ -271,8 +239,6 @@ def why(invocation: Invocation, target: str, lock: str) -> None:
 
     Example: benchlock why model/digits digits.lock
     """
-    from benchlock.registry.names import parse_target  # noqa: PLC0415
-
     kind, name, constraint = parse_target(target)
     if constraint is not None:
         raise InvalidInputError(

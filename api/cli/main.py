@@ -31,7 +31,7 @@ def main() -> None:
     The version is printed before any import that it does not need.
     """
     if sys.argv[1:] in VERSION_FLAGS:
-        from benchlock.api.build_info import this_build  # noqa: PLC0415 - as above
+        from benchlock.api.build_info import this_build  # noqa: PLC0415 - only --version needs it
 
         build = this_build()
         sys.stdout.write(f"benchlock {build.version} (commit {build.commit}, schema {build.schema})\n")
@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> int:
     """Run one command and return its exit code. Every failure is shown as one message, without a traceback."""
     import click  # noqa: PLC0415 - unused by --version
 
-    from benchlock.api.cli.command_group import benchlock  # noqa: PLC0415
+    from benchlock.api.cli.command_group import benchlock  # noqa: PLC0415 - as above
 
     words = arguments or ["--help"]
     try:
@@ -70,7 +70,7 @@ def run(arguments: list[str]) -> int:
 
 def explain_error(error: Exception) -> BenchlockError:
     """Convert any exception into an error with a message, a location and a next step."""
-    from click import ClickException  # noqa: PLC0415
+    from click import ClickException  # noqa: PLC0415 - as above
 
     if isinstance(error, BenchlockError):
         return error

@@ -3,25 +3,35 @@
 import platform
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from benchlock.api.build_info import this_build
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.run_options import complete_run_ids
+from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_ids, read_lock
 from benchlock.api.error_codes import EXIT_INTEGRITY, EXIT_REFUSED
+from benchlock.api.local.backups import BackupReport, back_up
+from benchlock.api.local.backups import restore as restored
+from benchlock.api.local.local_registry import connect_engine, folder_of, now
+from benchlock.api.local.schema_upgrades import (
+    SchemaChange,
+    current_revision,
+    downgrade_registry,
+    schema_differences,
+    upgrade_registry,
+    upgrade_statements,
+)
+from benchlock.api.schemas.registry_protocol import Json
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.user_text import format_count
-
-if TYPE_CHECKING:
-    from benchlock.api.local.backups import BackupReport
-    from benchlock.api.local.schema_upgrades import SchemaChange
-    from benchlock.api.schemas.registry_protocol import Json
-    from benchlock.evaluator.runner.host_platform import Host
-    from benchlock.registry.lock.lockfile import Lock
-    from benchlock.registry.requests.hardware_requirements import HostFacts
-
+from benchlock.evaluator.runner.host_platform import Host, this_host
+from benchlock.migrations import HEAD
+from benchlock.registry.database.engine import SchemaRevisionError
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.names import KINDS
+from benchlock.registry.requests.hardware_requirements import HostFacts
 
 _BACKUP_MADE = "Confirm that a backup exists and skip making one. Required for a database on a server."
 
@@ -42,8 +52,6 @@ def create(invocation: Invocation) -> None:
 
     Example: benchlock --registry /srv/registry db create
     """
-    from benchlock.migrations import HEAD  # noqa: PLC0415 - unused by the help text
-
     home = str(invocation.folder.home)
     if invocation.as_json:
         output.print_json({"registry": home, "revision": HEAD})
@@ -58,10 +66,6 @@ def current(invocation: Invocation) -> None:
 
     Example: benchlock --registry /srv/registry db current
     """
-    from benchlock.api.local.local_registry import folder_of  # noqa: PLC0415
-    from benchlock.api.local.schema_upgrades import current_revision  # noqa: PLC0415 - as above
-    from benchlock.migrations import HEAD  # noqa: PLC0415
-
     revision = current_revision(folder_of(invocation.registry))
     if invocation.as_json:
         output.print_json({"revision": revision, "needed": HEAD})
@@ -78,10 +82,6 @@ def check(invocation: Invocation) -> None:
 
     Example: benchlock --registry /srv/registry db check
     """
-    from benchlock.api.local.local_registry import folder_of  # noqa: PLC0415
-    from benchlock.api.local.schema_upgrades import schema_differences  # noqa: PLC0415 - as above
-    from benchlock.migrations import HEAD  # noqa: PLC0415
-
     differences = schema_differences(folder_of(invocation.registry))
     if invocation.as_json:
         repair = {"next": _REPAIR} if differences else {}
@@ -107,9 +107,6 @@ def upgrade(invocation: Invocation, *, dry_run: bool, backup_made: bool) -> None
 
     Example: benchlock --registry /srv/registry db upgrade
     """
-    from benchlock.api.local.local_registry import folder_of, now  # noqa: PLC0415
-    from benchlock.api.local.schema_upgrades import upgrade_registry, upgrade_statements  # noqa: PLC0415 - as above
-
     home = folder_of(invocation.registry)
     if not dry_run:
         _print_change(invocation, upgrade_registry(home, now, backup_made=backup_made))
@@ -133,13 +130,10 @@ def downgrade(invocation: Invocation, target: str, *, backup_made: bool) -> None
 
     Example: benchlock --registry /srv/registry db downgrade --to 0012
     """
-    from benchlock.api.local.local_registry import folder_of, now  # noqa: PLC0415
-    from benchlock.api.local.schema_upgrades import downgrade_registry  # noqa: PLC0415 - as above
-
     _print_change(invocation, downgrade_registry(folder_of(invocation.registry), target, now, backup_made=backup_made))
 
 
-def _print_change(invocation: Invocation, change: "SchemaChange") -> None:
+def _print_change(invocation: Invocation, change: SchemaChange) -> None:
     if invocation.as_json:
         backup = None if change.backup is None else str(change.backup)
         output.print_json({"before": change.before, "after": change.after, "backup": backup})
@@ -163,8 +157,6 @@ def backup(invocation: Invocation, folder: Path) -> None:
 
     Example: benchlock backup /backup/registry
     """
-    from benchlock.api.local.backups import back_up  # noqa: PLC0415 - rarely used
-
     _print_backup_report(invocation, folder, back_up(invocation.folder, folder, invocation.progress), "backed up")
 
 
@@ -179,9 +171,6 @@ def restore(invocation: Invocation, folder: Path) -> None:
 
     Example: benchlock --registry /srv/registry restore /backup/registry
     """
-    from benchlock.api.local.backups import restore as restored  # noqa: PLC0415 - as above
-    from benchlock.registry.database.engine import SchemaRevisionError  # noqa: PLC0415
-
     report = restored(invocation.registry, folder, invocation.progress)
     try:
         _ = invocation.folder  # opening it records abandoned runs
@@ -190,7 +179,7 @@ def restore(invocation: Invocation, folder: Path) -> None:
     _print_backup_report(invocation, folder, report, "restored")
 
 
-def _print_backup_report(invocation: Invocation, folder: Path, result: "BackupReport", verb: str) -> None:
+def _print_backup_report(invocation: Invocation, folder: Path, result: BackupReport, verb: str) -> None:
     if invocation.as_json:
         damaged = [{"message": error.what, "where": error.where, "next": error.next_step} for error in result.damaged]
         document = {"path": str(folder), "blobs": result.blobs, "copied": result.copied, "damaged": damaged}
@@ -252,12 +241,8 @@ def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, he
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
-def _parse_target(invocation: Invocation, target: str) -> "str | Lock":
+def _parse_target(invocation: Invocation, target: str) -> str | Lock:
     """Load the lock if ``target`` is the file or id of one, else return ``target`` unchanged."""
-    from benchlock.api.cli.artifact_commands import RUN_PREFIX  # noqa: PLC0415
-    from benchlock.api.cli.lock_commands import read_lock  # noqa: PLC0415
-    from benchlock.registry.names import KINDS  # noqa: PLC0415
-
     is_named = target.startswith(RUN_PREFIX) or target.partition("/")[0] in KINDS
     return target if is_named else read_lock(invocation, target)
 
@@ -304,10 +289,6 @@ def doctor(invocation: Invocation) -> None:
 
     Example: benchlock doctor
     """
-    from benchlock.api.build_info import this_build  # noqa: PLC0415
-    from benchlock.api.local.local_registry import connect_engine  # noqa: PLC0415
-    from benchlock.evaluator.runner.host_platform import this_host  # noqa: PLC0415
-
     registry = invocation.find_registry()
     description = _describe_missing(invocation.registry) if registry is None else registry.describe()
     engine = connect_engine()
@@ -330,13 +311,12 @@ def doctor(invocation: Invocation) -> None:
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
 
-def _describe_missing(registry: str) -> "Json":
-    from benchlock.api.local.local_registry import folder_of  # noqa: PLC0415
+def _describe_missing(registry: str) -> Json:
 
     return {"registry": f"none in {folder_of(registry)}; create one with `benchlock db create`"}
 
 
-def _print_machine(description: "Json", document: dict[str, Any], host: "Host") -> None:
+def _print_machine(description: Json, document: dict[str, Any], host: Host) -> None:
     for fault in description.get("damaged", ()):
         output.say(f"error: {fault}")
     output.print_fields(
@@ -354,7 +334,7 @@ def _print_machine(description: "Json", document: dict[str, Any], host: "Host") 
     )
 
 
-def _accelerators(host: "HostFacts") -> str:
+def _accelerators(host: HostFacts) -> str:
     if not host.accelerators:
         return f"none ({host.without})"
     return ", ".join(f"{accelerator}, driver {accelerator.driver}" for accelerator in host.accelerators)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,13 +10,11 @@ from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import todo_lines
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.registry.names import parse_kind
+from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest
+from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure, import_all
 
-if TYPE_CHECKING:
-    from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold
-    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure
-
-    Results = dict[Path, ImportedManifest | ImportFailure]
-
+Results = dict[Path, ImportedManifest | ImportFailure]
 
 MANIFEST = "manifest.yaml"
 
@@ -44,9 +42,6 @@ def init(invocation: Invocation, kind: str, file: Path | None, out: Path | None)
 
     Example: benchlock init model digits.onnx
     """
-    from benchlock.registry.names import parse_kind  # noqa: PLC0415
-    from benchlock.registry.scaffold.manifest_scaffold import scaffold_manifest  # noqa: PLC0415
-
     manifest_kind, source = parse_kind(kind), None if file is None else file.absolute()
     target = _choose_target(source, out)
     scaffold = scaffold_manifest(manifest_kind, source, target.parent)
@@ -80,7 +75,7 @@ def _write_new_manifest(target: Path, text: str) -> None:
         ) from error
 
 
-def _print_manifest_todos(target: Path, scaffold: "ManifestScaffold") -> None:
+def _print_manifest_todos(target: Path, scaffold: ManifestScaffold) -> None:
     output.echo(f"wrote {target}")
     for finding in scaffold.findings:
         mark = "TODO" if finding.todo else "    "
@@ -122,8 +117,6 @@ def mlmodelscope(invocation: Invocation, path: Path, out: Path | None, *, force:
 
     Example: benchlock import mlmodelscope models/ -o converted/
     """
-    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure, import_all  # noqa: PLC0415
-
     files = [path] if not path.is_dir() else list(_find_originals(path))
     called = {(file.relative_to(path) if path.is_dir() else Path(file.name)).as_posix(): file for file in files}
     texts = {name: _read_original(file) for name, file in called.items()}
@@ -161,10 +154,8 @@ def _read_original(file: Path) -> bytes | InvalidInputError:
     return text
 
 
-def _nothing_written_error(path: Path, results: "Results") -> InvalidInputError:
+def _nothing_written_error(path: Path, results: Results) -> InvalidInputError:
     """Return the error of the only file, or the number of files in the folder that are not manifests."""
-    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportFailure  # noqa: PLC0415
-
     errors = [result.error for result in results.values() if isinstance(result, ImportFailure)]
     if len(errors) == 1 and not path.is_dir():
         return errors[0]
@@ -173,7 +164,7 @@ def _nothing_written_error(path: Path, results: "Results") -> InvalidInputError:
     return InvalidInputError(what, where=str(path), next_step=f"choose another folder; first error: {first}")
 
 
-def _choose_targets(manifests: "dict[Path, ImportedManifest]", out: Path | None) -> dict[Path, Path]:
+def _choose_targets(manifests: dict[Path, ImportedManifest], out: Path | None) -> dict[Path, Path]:
     """Choose the path of each native manifest; equal names get a number."""
     targets: dict[Path, Path] = {}
     used_paths: set[str] = set()
@@ -209,16 +200,14 @@ def _write_imported(texts: dict[Path, str], *, force: bool) -> None:
         target.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _import_outcome(result: "ImportedManifest | ImportFailure") -> str:
-    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest  # noqa: PLC0415
+def _import_outcome(result: ImportedManifest | ImportFailure) -> str:
 
     if isinstance(result, ImportedManifest):
         return "written"
     return "unreadable" if result.broken else "not a manifest"
 
 
-def _import_document(results: "Results", targets: dict[Path, Path]) -> dict[str, Any]:
-    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest  # noqa: PLC0415
+def _import_document(results: Results, targets: dict[Path, Path]) -> dict[str, Any]:
 
     outcomes = [_import_outcome(result) for result in results.values()]
     files = []
@@ -237,8 +226,7 @@ def _import_document(results: "Results", targets: dict[Path, Path]) -> dict[str,
     }
 
 
-def _print_import_results(results: "Results", targets: dict[Path, Path]) -> None:
-    from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest  # noqa: PLC0415
+def _print_import_results(results: Results, targets: dict[Path, Path]) -> None:
 
     outcomes = [_import_outcome(result) for result in results.values()]
     for file, result in results.items():

@@ -173,8 +173,8 @@ class Bars:
             yield lambda _step: None
             return
         from rich.console import Console  # noqa: PLC0415 - used on a terminal only
-        from rich.markup import escape  # noqa: PLC0415
-        from rich.progress import Progress  # noqa: PLC0415
+        from rich.markup import escape  # noqa: PLC0415 - as above
+        from rich.progress import Progress  # noqa: PLC0415 - as above
 
         with Progress(console=Console(stderr=True), transient=True) as bars:
             task_id = bars.add_task(escape(escape_line(label)), total=total)

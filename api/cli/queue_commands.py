@@ -1,20 +1,32 @@
 """Commands for the job queue: worker, jobs, cancel, explain and machines."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
+import msgspec
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import read_question
 from benchlock.api.cli.output import append_commands, say
+from benchlock.api.client.worker_setup import (
+    WorkerPermissions,
+    build_agent,
+    build_remote_agent,
+    connect_queue,
+    is_remote,
+)
+from benchlock.api.client.worker_setup import open_queue as opened
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.user_text import format_count
+from benchlock.evaluator.queue.queue_types import Job, JobId, JobState, Machine, MachineId, Queue, parse_job_id
+from benchlock.evaluator.records.run_types import Isolation
+from benchlock.registry.database.ids_and_timestamps import is_id
+from benchlock.registry.requests.evaluation_request import Request
 
-if TYPE_CHECKING:
-    from benchlock.evaluator.queue.queue_types import JobState, Queue
-    from benchlock.evaluator.records.run_types import Isolation
-
+_SKEW_SHOWN = 5.0
+"""Minimum difference of clocks in seconds that a table shows."""
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
 JOB = click.argument("job", metavar="JOB", help="Job id, as listed by `jobs`.")
 
@@ -34,8 +46,6 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
 
     Example: benchlock --registry https://bench.example worker
     """
-    from benchlock.api.client.worker_setup import WorkerPermissions, build_agent, build_remote_agent, is_remote  # noqa: PLC0415
-
     if allow_code and not processes:
         raise InvalidInputError(
             "--allow-code needs --processes",
@@ -62,13 +72,11 @@ def _say_step(text: str) -> None:
 @click.option("--state", type=click.Choice(STATES), default=None, help="Only jobs in this state.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of jobs.")
 @click.pass_obj
-def jobs(invocation: Invocation, job: str, state: "JobState | None", limit: int) -> None:
+def jobs(invocation: Invocation, job: str, state: JobState | None, limit: int) -> None:
     """List jobs, newest first, or show one.
 
     Example: benchlock jobs --state queued
     """
-    from benchlock.api.cli.job_output import job_state, parse_job_argument  # noqa: PLC0415
-
     queue = open_queue(invocation)
     job_list = [queue.job(parse_job_argument(job))] if job else queue.jobs(state=state, limit=limit)
     if invocation.as_json:
@@ -91,8 +99,6 @@ def cancel(invocation: Invocation, job: str) -> None:
 
     Example: benchlock cancel job/01kam1v3mz4w0q3d5g7h9j2k4m
     """
-    from benchlock.api.cli.job_output import job_state, parse_job_argument  # noqa: PLC0415
-
     result = open_queue(invocation).cancel(parse_job_argument(job))
     if invocation.as_json:
         output.print_json(result)
@@ -111,8 +117,6 @@ def explain(invocation: Invocation, job: str) -> None:
 
     Example: benchlock explain job/01kam1v3mz4w0q3d5g7h9j2k4m
     """
-    from benchlock.api.cli.job_output import parse_job_argument  # noqa: PLC0415
-
     explanation = open_queue(invocation).explain(parse_job_argument(job))
     if invocation.as_json:
         output.print_json(explanation)
@@ -132,9 +136,6 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
 
     Example: benchlock machines m1 --drain "new GPU"
     """
-    from benchlock.api.cli.job_output import describe_machine, find_machine_trouble, machine_document, machine_state  # noqa: PLC0415
-    from benchlock.evaluator.queue.queue_types import MachineId  # noqa: PLC0415
-
     queue = open_queue(invocation)
     if bool(machine) != (bool(drain) != resume):
         raise InvalidInputError("give a machine with --drain or --resume, or none of the three", where="machines")
@@ -150,7 +151,7 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
     output.print_table(["machine", "state", "hardware", "why no jobs"], rows)
 
 
-def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *, allow_code: bool) -> None:
+def submit(invocation: Invocation, target: str, isolation: Isolation | None, *, allow_code: bool) -> None:
     """Queue a lock or a request, and print at once if no machine can take the job.
 
     Args:
@@ -159,8 +160,6 @@ def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *
         isolation: The requested isolation; None for the default.
         allow_code: Whether code of the model may run in a process.
     """
-    from benchlock.registry.requests.evaluation_request import Request  # noqa: PLC0415
-
     question = read_question(invocation, target)
     explanation = invocation.opened.submit_job(question, isolation, allow_code=allow_code)
     if invocation.as_json:
@@ -172,9 +171,66 @@ def submit(invocation: Invocation, target: str, isolation: "Isolation | None", *
     say(f"warning: {explanation.sentence}" if explanation.blocked else explanation.sentence)
 
 
-def open_queue(invocation: Invocation) -> "Queue":
+def open_queue(invocation: Invocation) -> Queue:
     """Open the queue of the command's registry."""
-    from benchlock.api.client.worker_setup import connect_queue, is_remote  # noqa: PLC0415
-    from benchlock.api.client.worker_setup import open_queue as opened  # noqa: PLC0415
-
     return connect_queue(invocation.registry) if is_remote(invocation.registry) else opened(invocation.folder)
+
+
+def parse_job_argument(text: str) -> JobId:
+    """Parse the id of a job, with or without ``job/``.
+
+    Raises:
+        InvalidInputError: It is not the id of a job.
+    """
+    return parse_job_id(f"job/{text}" if is_id(text) else text)
+
+
+def machine_document(machine: Machine) -> dict[str, Any]:
+    """Return the JSON document of a machine: the machine as over HTTP, and its state in a word."""
+    return {**msgspec.to_builtins(machine), "state": machine_state(machine)}
+
+
+def describe_machine(machine: Machine) -> str:
+    """Describe the platform of a machine, and what its worker runs outside of containers."""
+    facts = machine.facts
+    more = [word for word, allowed in (("processes", facts.processes), ("models' code", facts.code)) if allowed]
+    if machine.skew is not None and abs(machine.skew) >= _SKEW_SHOWN:
+        word = "ahead of" if machine.skew > 0 else "behind"
+        more.append(f"its clock is {describe_seconds(abs(machine.skew))} {word} the queue's")
+    return ", ".join([facts.host.platform, format_count(facts.host.cpus, "CPU"), *more])
+
+
+def find_machine_trouble(machine: Machine) -> str:
+    """Return the reason why a machine gets no jobs, empty if it gets some."""
+    hold = None
+    if machine.held is not None:
+        when = (
+            f"for another {describe_seconds(machine.held_for)}" if machine.held_for else "until a job ends well there"
+        )
+        hold = f"held back {when}: {machine.held}"
+    return machine.gone_because or machine.draining or hold or ""
+
+
+def describe_seconds(seconds: float) -> str:
+    """Describe a duration in its two largest units."""
+    whole = round(seconds)
+    for name, size, rest, small in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size} {name} {whole % size // small} {rest}"
+    return f"{whole} s"
+
+
+def machine_state(machine: Machine) -> str:
+    """Return the state of a machine in a word."""
+    if machine.gone:
+        return "gone"
+    if machine.draining is not None:
+        return "draining"
+    if machine.held_for:
+        return "held back"
+    return "free" if machine.job is None else "busy"
+
+
+def job_state(job: Job) -> str:
+    """Return the state of a job, with the phase of a leased one."""
+    return f"{job.state} ({job.phase})" if job.phase else "queued" if job.state == "delayed" else job.state

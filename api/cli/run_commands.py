@@ -1,38 +1,45 @@
-"""Commands that run a lock: run and rerun."""
+"""Commands that run a lock: run and rerun, and the run of a lock on this machine."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import click
 import msgspec
 from msgspec.structs import replace
 
 from benchlock.api.cli import output
-from benchlock.api.cli.artifact_commands import RUN_PREFIX
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.lock_commands import read_lock
 from benchlock.api.cli.output import say
+from benchlock.api.cli.queue_commands import submit
 from benchlock.api.cli.run_history_commands import answer_document, find_warnings, judge_claims, print_answer
 from benchlock.api.cli.run_json import claim_document, repetition_document, validity_document, wall_document
 from benchlock.api.cli.run_options import (
     ALLOW_CODE,
     ISOLATION,
+    RUN_PREFIX,
     complete_run_id,
-    execute_lock,
     parse_isolation,
     parse_shares,
+    read_lock,
 )
 from benchlock.api.cli.run_tables import print_claims, print_outcome, print_repetition, print_wall
 from benchlock.api.error_codes import EXIT_REFUSED
+from benchlock.api.local.local_registry import build_runner
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.run_types import parse_run_id
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from benchlock.evaluator.records.comparison_types import Verdict
-    from benchlock.evaluator.records.run_types import Run
-    from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
-    from benchlock.registry.lock.lockfile import Lock
+from benchlock.evaluator.records.comparison_types import Verdict
+from benchlock.evaluator.records.run_types import Isolation, Run, parse_run_id
+from benchlock.evaluator.runner.wall_clock import WallClock, process_start
+from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
+from benchlock.evaluator.workflows.repeat import check_wanted, repeat
+from benchlock.evaluator.workflows.rerun import (
+    REPEATS,
+    find_original,
+    find_sides,
+    judge_reruns,
+    margins_of,
+    repeat_rerun,
+)
+from benchlock.registry.lock.lockfile import Lock
 
 
 @click.command()
@@ -68,22 +75,19 @@ def run(
     if shares and repeat is None:
         raise InvalidInputError("--until needs --repeat", where="--until", next_step="add --repeat 20")
     if is_left:
-        from benchlock.api.cli.queue_commands import submit  # noqa: PLC0415
-
         if repeat is not None:
             raise InvalidInputError(
                 "--submit queues a single run", where="--repeat", next_step="omit --repeat, and submit several times"
             )
         submit(invocation, lock, parsed_isolation, allow_code=allow_code)
         return
-    from benchlock.evaluator.runner.wall_clock import WallClock, process_start  # noqa: PLC0415
 
     clock = WallClock(process_start())
     clock.begin("startup")
     with clock.part("registry"):
         locked = read_lock(invocation, lock)
 
-    def once(part_of: "Mapping[str, Any] | None" = None) -> "Run":
+    def once(part_of: Mapping[str, Any] | None = None) -> Run:
         return execute_lock(invocation, locked, parsed_isolation, allow_code=allow_code, part_of=part_of, clock=clock)
 
     if repeat is not None:
@@ -104,8 +108,8 @@ def run(
 
 def _repeat(
     invocation: Invocation,
-    lock: "Lock",
-    once: "Callable[[Mapping[str, Any]], Run]",
+    lock: Lock,
+    once: Callable[[Mapping[str, Any]], Run],
     widths: dict[str, float],
     limit: int,
 ) -> None:
@@ -118,11 +122,9 @@ def _repeat(
         widths: The relative width at which each named metric is precise enough.
         limit: The maximum number of runs.
     """
-    from benchlock.evaluator.workflows.repeat import check_wanted, repeat  # noqa: PLC0415
-
     check_wanted(lock, widths, limit)
 
-    def run_once(part_of: "Mapping[str, Any]") -> "Run":
+    def run_once(part_of: Mapping[str, Any]) -> Run:
         run = once(part_of)
         say(f"run {part_of['number']} of at most {limit}: {run.id} {run.end.outcome if run.end else 'running'}")
         if part_of["number"] == 1:
@@ -147,7 +149,7 @@ def _repeat(
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
-def _warn_of_reported(run: "Run", widths: dict[str, float], limit: int) -> None:
+def _warn_of_reported(run: Run, widths: dict[str, float], limit: int) -> None:
     """Print a warning for metrics that cannot end the repetition because they are self-reported."""
     reported = {
         metric.key for metric in (run.end.metrics if run.end else ()) if metric.self_reported and metric.name in widths
@@ -181,15 +183,13 @@ def rerun(
 
     Example: benchlock rerun digits.lock
     """
-    from benchlock.evaluator.workflows.rerun import REPEATS, find_sides, judge_reruns, margins_of, repeat_rerun  # noqa: PLC0415
-
     original, lock, skipped = _find_original(invocation, target, against)
     for sentence in skipped:
         say(f"warning: {sentence}")
     parsed_isolation = parse_isolation(isolation)
     runs = repeat or (REPEATS if margins_of(lock) else 1)
 
-    def once(part_of: "Mapping[str, Any]") -> "Run":
+    def once(part_of: Mapping[str, Any]) -> Run:
         part = part_of if runs > 1 else None
         run = execute_lock(invocation, lock, parsed_isolation, allow_code=allow_code, original=original, part_of=part)
         if runs > 1:
@@ -210,10 +210,8 @@ def rerun(
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
-def _find_original(invocation: Invocation, target: str, against: str) -> "tuple[Run, Lock, tuple[str, ...]]":
+def _find_original(invocation: Invocation, target: str, against: str) -> tuple[Run, Lock, tuple[str, ...]]:
     """Return the run to compare with, the lock to run again, and notes on later runs that cannot be compared with."""
-    from benchlock.evaluator.workflows.rerun import find_original  # noqa: PLC0415
-
     records = invocation.opened.records
     lock_text, original = target, against
     if target.startswith(RUN_PREFIX):
@@ -223,7 +221,7 @@ def _find_original(invocation: Invocation, target: str, against: str) -> "tuple[
     return latest.run, lock, latest.skipped
 
 
-def verdict_document(verdict: "Verdict", again: "Run", claim_verdicts: "tuple[ClaimVerdict, ...]") -> dict[str, Any]:
+def verdict_document(verdict: Verdict, again: Run, claim_verdicts: tuple[ClaimVerdict, ...]) -> dict[str, Any]:
     """Return the JSON document of a verdict: as over HTTP, with the outcome and the judged claims of the run."""
     return {
         **msgspec.to_builtins(verdict),
@@ -233,10 +231,37 @@ def verdict_document(verdict: "Verdict", again: "Run", claim_verdicts: "tuple[Cl
     }
 
 
-def _print_verdict(verdict: "Verdict") -> None:
+def _print_verdict(verdict: Verdict) -> None:
     output.echo()
     output.echo(f"{verdict.verdict}, compared with {verdict.original}")
     for reason in verdict.reasons:
         output.echo_wrapped(f"  {output.append_commands(reason)}")
     for fact in verdict.reported:
         output.echo_wrapped(f"  (informational) {fact}")
+
+
+def execute_lock(
+    invocation: Invocation,
+    lock: Lock,
+    isolation: Isolation | None,
+    *,
+    allow_code: bool,
+    original: Run | None = None,
+    part_of: Mapping[str, Any] | None = None,
+    clock: WallClock | None = None,
+) -> Run:
+    """Run a lock on this machine.
+
+    Args:
+        invocation: The call of the command.
+        lock: The lock.
+        isolation: The requested isolation; None for the default.
+        allow_code: Whether a model's own code may run in a process.
+        original: The run that this one repeats.
+        part_of: As for ``Runner.run``.
+        clock: Measures how long each phase takes.
+    """
+    clock = clock or WallClock()
+    with clock.part("registry"):
+        runner = build_runner(invocation.opened, invocation.progress, say, clock)
+    return runner.run(lock, isolation=isolation, allow_code=allow_code, original=original, part_of=part_of)

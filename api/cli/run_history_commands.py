@@ -6,22 +6,20 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.lock_commands import lock_document, read_lock
 from benchlock.api.cli.output import say
-from benchlock.api.cli.run_json import claim_document, run_document
-from benchlock.api.cli.run_options import complete_run_id
+from benchlock.api.cli.run_json import claim_document, lock_document, run_document
+from benchlock.api.cli.run_options import complete_run_id, read_lock
 from benchlock.api.cli.run_tables import print_claims, print_outcome, print_run, print_runs
 from benchlock.api.error_codes import EXIT_INTEGRITY
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.run_types import DamagedRun, Run, parse_run_id
+from benchlock.registry.lock.lockfile import Lock
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.records.run_types import Run
     from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
     from benchlock.evaluator.workflows.repeat import Repetition
-    from benchlock.registry.lock.lockfile import Lock
 
 
 @click.command()
@@ -71,7 +69,7 @@ def hide(invocation: Invocation, run: str, reason: str, *, undo: bool) -> None:
         output.echo(f"{id_} is {'shown again' if undo else 'hidden'}{'' if changed else ' already'}")
 
 
-def _known_lock(invocation: Invocation, id_: str) -> "Lock | None":
+def _known_lock(invocation: Invocation, id_: str) -> Lock | None:
     """Load a lock; print a warning and return None if it cannot be read, so that its runs are listed anyway."""
     try:
         return read_lock(invocation, id_)
@@ -80,7 +78,7 @@ def _known_lock(invocation: Invocation, id_: str) -> "Lock | None":
         return None
 
 
-def _artifacts(lock: "Lock | None") -> dict[str, Any]:
+def _artifacts(lock: Lock | None) -> dict[str, Any]:
     """Return the locked versions and the harness, without the platforms."""
     if lock is None:
         return {}
@@ -105,16 +103,14 @@ def show_run(invocation: Invocation, target: str) -> None:
 
 
 def answer_document(
-    run: "Run", lock: "Lock", claim_verdicts: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...]
+    run: Run, lock: Lock, claim_verdicts: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...]
 ) -> dict[str, Any]:
     """Return the JSON document of a run with its locked versions, judged claims and warnings."""
     more = {"claims": [claim_document(claim_verdict) for claim_verdict in claim_verdicts], "warnings": list(warnings)}
     return run_document(run) | _artifacts(lock) | more
 
 
-def print_answer(
-    run: "Run", lock: "Lock", claim_verdicts: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...]
-) -> None:
+def print_answer(run: Run, lock: Lock, claim_verdicts: "tuple[ClaimVerdict, ...]", warnings: tuple[str, ...]) -> None:
     """Print a run with its judged claims and warnings."""
     print_outcome(run, lock)
     for warning in warnings:
@@ -123,7 +119,7 @@ def print_answer(
 
 
 def judge_claims(
-    invocation: Invocation, lock: "Lock", run: "Run", repetition: "Repetition | None" = None
+    invocation: Invocation, lock: Lock, run: Run, repetition: "Repetition | None" = None
 ) -> "tuple[ClaimVerdict, ...]":
     """Judge the claims of a run's model; print a warning and return nothing if a manifest cannot be read.
 
@@ -133,7 +129,7 @@ def judge_claims(
         run: The run.
         repetition: Judge the metrics over all of its runs; ``run`` is the last one.
     """
-    from benchlock.evaluator.workflows.claim_verdicts import claims_of  # noqa: PLC0415
+    from benchlock.evaluator.workflows.claim_verdicts import claims_of  # noqa: PLC0415 - numpy and SciPy, 350 ms; `runs` needs neither
 
     metrics = None if repetition is None else tuple(entry.metric for entry in repetition.metrics)
     among = () if repetition is None else repetition.runs
@@ -144,9 +140,9 @@ def judge_claims(
         return ()
 
 
-def find_warnings(invocation: Invocation, lock: "Lock", run: "Run") -> tuple[str, ...]:
+def find_warnings(invocation: Invocation, lock: Lock, run: Run) -> tuple[str, ...]:
     """Return warnings about the predictions of a run; none if its blobs cannot be read."""
-    from benchlock.evaluator.workflows.chance_level import find_guessing  # noqa: PLC0415
+    from benchlock.evaluator.workflows.chance_level import find_guessing  # noqa: PLC0415 - as above
 
     try:
         reason = find_guessing(lock, run, invocation.opened.store)
@@ -156,7 +152,7 @@ def find_warnings(invocation: Invocation, lock: "Lock", run: "Run") -> tuple[str
     return () if reason is None else (reason,)
 
 
-def _log(invocation: Invocation, run: "Run") -> str | None:
+def _log(invocation: Invocation, run: Run) -> str | None:
     """Return the output of a failed run, None if there is none or it cannot be read."""
     if run.end is None or run.end.outcome != "failed" or "log" not in run.end.blobs:
         return None

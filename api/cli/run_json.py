@@ -1,4 +1,4 @@
-"""JSON documents of runs, their metrics and claims."""
+"""JSON documents of locks, and of runs with their metrics and claims."""
 
 import math
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from benchlock.evaluator.records.timing_validity import (
     flag_of,
     validity_of,
 )
+from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_bracketed, is_quality
 
 if TYPE_CHECKING:
@@ -115,3 +116,10 @@ def repetition_document(repetition: "Repetition") -> dict[str, Any]:
         "reason": repetition.reason,
         "metrics": figures,
     }
+
+
+def lock_document(lock: Lock) -> dict[str, Any]:
+    """Return the JSON document of a lock: its id and the chosen versions."""
+    chosen = {str(kind): {"name": entry.name, "version": entry.version} for kind, entry in lock.artifacts().items()}
+    platforms = [{"os": entry.os, "arch": entry.arch, "device": entry.device} for entry in lock.image.platforms]
+    return {"lock": lock.id, **chosen, "platforms": platforms}

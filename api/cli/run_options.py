@@ -1,24 +1,22 @@
-"""Arguments and options of commands that name or start runs."""
+"""Arguments and options of commands that name locks and runs."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.output import say
+from benchlock.api.cli.output import read_text, say
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.records.run_types import Isolation
+from benchlock.registry.database.ids_and_timestamps import is_id
+from benchlock.registry.lock.lockfile import Lock, load
 
-if TYPE_CHECKING:
-    from benchlock.evaluator.records.run_types import Isolation, Run
-    from benchlock.evaluator.runner.wall_clock import WallClock
-    from benchlock.registry.lock.lockfile import Lock
-
-
-_PREFIX = "run/"
+RUN_PREFIX = "run/"
+ID_PREFIX = "sha256:"
 _DIGITS = 26
-_BEGINNING = re.compile(rf"{_PREFIX}[0-9a-hjkmnp-tv-z]{{8,20}}")
+_BEGINNING = re.compile(rf"{RUN_PREFIX}[0-9a-hjkmnp-tv-z]{{8,20}}")
 """Beginnings with more characters could be the padded id itself, which the query excludes."""
 
 
@@ -30,11 +28,9 @@ def complete_run_id(context: click.Context, _parameter: click.Parameter, value: 
     Raises:
         InvalidInputError: Several runs begin with ``value``.
     """
-    from benchlock.registry.database.ids_and_timestamps import is_id  # noqa: PLC0415 - unused by the help text
-
     if not _BEGINNING.fullmatch(value):
-        return f"{_PREFIX}{value}" if is_id(value) else value
-    last = value.ljust(len(_PREFIX) + _DIGITS, "z")
+        return f"{RUN_PREFIX}{value}" if is_id(value) else value
+    last = value.ljust(len(RUN_PREFIX) + _DIGITS, "z")
     entries = context.obj.opened.records.list_entries(before=last, limit=2, examine=False)
     ids = [entry.id for entry in entries if entry.id.startswith(value)]
     if len(ids) > 1:
@@ -57,7 +53,7 @@ ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Allow code of the 
 _SHARE = re.compile(r"(?P<metric>[a-z0-9_]+)=(?P<number>[0-9]+(\.[0-9]+)?)(?P<percent> ?%)?")
 
 
-def parse_isolation(text: str) -> "Isolation | None":
+def parse_isolation(text: str) -> Isolation | None:
     """Parse an isolation; return None for an empty text.
 
     Raises:
@@ -92,31 +88,13 @@ def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
     return shares
 
 
-def execute_lock(
-    invocation: Invocation,
-    lock: "Lock",
-    isolation: "Isolation | None",
-    *,
-    allow_code: bool,
-    original: "Run | None" = None,
-    part_of: Mapping[str, Any] | None = None,
-    clock: "WallClock | None" = None,
-) -> "Run":
-    """Run a lock on this machine.
-
-    Args:
-        invocation: The call of the command.
-        lock: The lock.
-        isolation: The requested isolation; None for the default.
-        allow_code: Whether a model's own code may run in a process.
-        original: The run that this one repeats.
-        part_of: As for ``Runner.run``.
-        clock: Measures how long each phase takes.
-    """
-    from benchlock.api.local.local_registry import build_runner  # noqa: PLC0415
-    from benchlock.evaluator.runner.wall_clock import WallClock  # noqa: PLC0415
-
-    clock = clock or WallClock()
-    with clock.part("registry"):
-        runner = build_runner(invocation.opened, invocation.progress, say, clock)
-    return runner.run(lock, isolation=isolation, allow_code=allow_code, original=original, part_of=part_of)
+def read_lock(invocation: Invocation, text: str) -> Lock:
+    """Load the lock in the file ``text``, or in the registry by the beginning of its id, and print its warnings."""
+    if text.startswith(ID_PREFIX):
+        catalogue = invocation.opened.catalogue
+        lock = load(catalogue.get_lock(catalogue.find_lock(text)), text)
+    else:
+        lock = load(read_text(Path(text), next_step="give a lockfile or a lock id"), text)
+    for warning in lock.warnings:
+        say(f"warning: {warning}")
+    return lock

@@ -20,12 +20,12 @@ from benchlock.evaluator.records.timing_validity import (
     validity_of,
 )
 from benchlock.evaluator.statistics.metric_types import DISTURBED_AT_MOST, Calls, Metric, format_duration, format_value
+from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_bracketed, is_quality
 
 if TYPE_CHECKING:
     from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
     from benchlock.evaluator.workflows.repeat import Repetition
-    from benchlock.registry.lock.lockfile import Lock
 
 
 def golden_summary(report: Mapping[str, object]) -> str:
@@ -61,7 +61,7 @@ _LAST_LINES = 20
 _DURATIONS = ("min_duration", "target_latency")
 
 
-def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
+def print_outcome(run: Run, lock: Lock | None = None) -> None:
     """Print how a run ended, LoadGen's verdict, its metrics, and disturbances of its calls."""
     end = run.end
     where = f"{run.start.isolation} on {run.start.platform_name}"
@@ -89,7 +89,7 @@ def print_outcome(run: Run, lock: "Lock | None" = None) -> None:
         print_calls(calls, flag_of(run))
 
 
-def _print_metrics_and_notes(run: Run, end: RunEnd, lock: "Lock | None") -> None:
+def _print_metrics_and_notes(run: Run, end: RunEnd, lock: Lock | None) -> None:
     """Print all metrics, and why times are unusable."""
     if clocks_disagree(run):
         output.echo_wrapped(f"  times are unusable: {CLOCKS_DISAGREE}")
@@ -132,7 +132,7 @@ def print_evidence(run: Run) -> None:
             output.echo_wrapped(f"    {reason}")
 
 
-def describe_subject(lock: "Lock") -> str:
+def describe_subject(lock: Lock) -> str:
     """Describe a lock: ``digits 1.0.0 on digits 1.0.0 (test), onnxruntime 1.31.1``."""
     model, dataset, framework = lock.model, lock.dataset, lock.framework
     on = f"{dataset.name} {dataset.version} ({dataset.split})"
@@ -178,7 +178,7 @@ def _cause(calls: Calls) -> str:
     return others if calls.share > DISTURBED_AT_MOST else f"{others}, or the calls waited for something else"
 
 
-def print_repetition(repetition: "Repetition", lock: "Lock") -> None:
+def print_repetition(repetition: "Repetition", lock: Lock) -> None:
     """Print the metrics over several runs, the width of their intervals, and why the repetition ended."""
     output.echo(f"{format_count(len(repetition.runs), 'run')}: {repetition.reason}")
     output.echo(f"  {describe_subject(lock)}")
@@ -229,7 +229,7 @@ def print_wall(account: Mapping[str, float]) -> None:
     _fields(f"wall clock: {format_duration(sum(account.values()))}", parts)
 
 
-def print_run(run: Run, lock: "Lock", log: str | None) -> None:
+def print_run(run: Run, lock: Lock, log: str | None) -> None:
     """Print a run's settings, host, durations and blobs; ``log`` is the output of a failed run."""
     end = run.end
     if log is not None:
@@ -259,7 +259,7 @@ def _wrap_text(text: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, break_on_hyphens=False)
 
 
-def _question(lock: "Lock") -> dict[str, str]:
+def _question(lock: Lock) -> dict[str, str]:
     limits = lock.limits
     settings = {
         name: format_duration(value) if name in _DURATIONS else value
@@ -341,7 +341,7 @@ def _section(title: str, lines: Sequence[str]) -> None:
             output.echo(f"  {line}")
 
 
-def print_runs(runs: Sequence[Run | DamagedRun], locks: "Mapping[Digest, Lock | None]") -> None:
+def print_runs(runs: Sequence[Run | DamagedRun], locks: Mapping[Digest, Lock | None]) -> None:
     """Print one row per run: versions, outcome, first metrics and remarks."""
     rows = []
     for run in runs:

@@ -1,17 +1,22 @@
 """Commands for operators of a server: serve, token and log."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from benchlock.api import service_log
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
+from benchlock.api.client.remote_registry import RemoteRegistry
+from benchlock.api.client.token_admin import Access, EmbeddedAccess, RemoteAccess
+from benchlock.api.local.local_registry import now, open_registry, open_tokens
+from benchlock.api.local.running_services import running_service
+from benchlock.api.schemas.access_schemas import AuditLogEntry, NewToken, TokenDocument
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.net.urls import is_loopback
+from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS
-
-if TYPE_CHECKING:
-    from benchlock.api.schemas.access_schemas import AuditLogEntry, NewToken, TokenDocument
-
+from benchlock.registry.auth.tokens import Authenticator, parse_grace, parse_lifetime, parse_token_id
 
 _PROXY = "Address or network of a trusted proxy, whose X-Forwarded-For gives the client's address; may be repeated."
 
@@ -29,16 +34,11 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
 
     Example: benchlock serve --port 8080
     """
-    from benchlock.api.http.request_authorization import OpenAuthority  # noqa: PLC0415
-    from benchlock.api.http.routes.app import create_app  # noqa: PLC0415 - used by `serve` only
-    from benchlock.api.http.server_process import serve as serve_app  # noqa: PLC0415
-    from benchlock.api.local.local_registry import now, open_registry, open_tokens  # noqa: PLC0415
-    from benchlock.api.local.running_services import running_service  # noqa: PLC0415
-    from benchlock.api.service_log import log, log_to_stderr  # noqa: PLC0415
-    from benchlock.artifacts.net.urls import is_loopback  # noqa: PLC0415
-    from benchlock.registry.auth.tokens import Authenticator  # noqa: PLC0415
+    from benchlock.api.http.request_authorization import OpenAuthority  # noqa: PLC0415 - Litestar, 300 ms; only `serve` needs it
+    from benchlock.api.http.routes.app import create_app  # noqa: PLC0415 - as above
+    from benchlock.api.http.server_process import serve as serve_app  # noqa: PLC0415 - as above
 
-    log_to_stderr()
+    service_log.log_to_stderr()
     if is_open and not is_loopback(host):
         raise InvalidInputError(
             f"--open would give everyone who can reach {host} access without a token",
@@ -51,7 +51,7 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
             where=f"--proxy {proxies[0]}",
             next_step="omit --open to require tokens, or omit --proxy",
         )
-    registry = open_registry(invocation.registry, log.info, invocation.progress)
+    registry = open_registry(invocation.registry, service_log.log.info, invocation.progress)
     with running_service(registry.home, registry.database):
         app = create_app(
             registry, authority=OpenAuthority(local=True) if is_open else Authenticator(open_tokens(registry), now)
@@ -59,7 +59,15 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
         place = f"[{host}]" if ":" in host else host
         url = f"http://{place}:{port}"
         fields = {"url": url, "registry": str(registry.home)}
-        serve_app(app, host, port, lambda: log.info(f"serving at {url}", extra={"fields": fields}), proxies)
+        serve_app(app, host, port, lambda: service_log.log.info(f"serving at {url}", extra={"fields": fields}), proxies)
+
+
+def open_access(invocation: Invocation) -> Access:
+    """Open the access control of the registry: tokens and the audit log."""
+    if "://" not in invocation.registry:
+        return EmbeddedAccess(invocation.folder)
+    assert isinstance(invocation.opened, RemoteRegistry)
+    return RemoteAccess(invocation.opened.client)
 
 
 _TIME = "%Y-%m-%d %H:%M"
@@ -95,12 +103,9 @@ def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: 
 
     Example: benchlock token create ci --scope read --scope publish:digits
     """
-    from benchlock.registry.auth.permissions import Scopes  # noqa: PLC0415 - unused by the help text
-    from benchlock.registry.auth.tokens import parse_lifetime  # noqa: PLC0415
-
     parsed_scopes = Scopes.parse(scopes)
     parse_lifetime(expires)
-    _show_secret(invocation, invocation.access.create(name, parsed_scopes, expires))
+    _show_secret(invocation, open_access(invocation).create(name, parsed_scopes, expires))
 
 
 @token.command()
@@ -123,12 +128,10 @@ def rotate(invocation: Invocation, token: str, expires: str, grace: str) -> None
 
     Example: benchlock token rotate token/01m7zpsb9cmkr23pzwhqxxkrge > worker.token
     """
-    from benchlock.registry.auth.tokens import parse_grace, parse_lifetime, parse_token_id  # noqa: PLC0415
-
     id_ = parse_token_id(token)
     parse_lifetime(expires)
     parse_grace(grace)
-    _show_secret(invocation, invocation.access.rotate(id_, expires, grace))
+    _show_secret(invocation, open_access(invocation).rotate(id_, expires, grace))
 
 
 @token.command("list")
@@ -138,7 +141,7 @@ def list_tokens(invocation: Invocation) -> None:
 
     Example: benchlock token list
     """
-    tokens = invocation.access.tokens()
+    tokens = open_access(invocation).tokens()
     if invocation.as_json:
         output.print_json({"tokens": [token_document(token) for token in tokens]})
         return
@@ -157,10 +160,8 @@ def revoke(invocation: Invocation, token: str) -> None:
 
     Example: benchlock token revoke token/01m7zpsb9cmkr23pzwhqxxkrge
     """
-    from benchlock.registry.auth.tokens import parse_token_id  # noqa: PLC0415
-
     id_ = parse_token_id(token)
-    changed = invocation.access.revoke(id_)
+    changed = open_access(invocation).revoke(id_)
     if invocation.as_json:
         output.print_json({"token": id_, "revoked": True, "changed": changed})
     else:
@@ -179,7 +180,7 @@ def log(invocation: Invocation, limit: int, before: str | None, actor: str | Non
 
     Example: benchlock log --limit 20
     """
-    entries = invocation.access.log(limit, before, actor)
+    entries = open_access(invocation).log(limit, before, actor)
     if invocation.as_json:
         output.print_json({"log": [log_entry_document(entry) for entry in entries]})
         return
@@ -196,7 +197,7 @@ def log(invocation: Invocation, limit: int, before: str | None, actor: str | Non
     output.print_table(("time", "actor", "action", "target", ""), rows)
 
 
-def _show_secret(invocation: Invocation, new: "NewToken") -> None:
+def _show_secret(invocation: Invocation, new: NewToken) -> None:
     """Print a token on standard error and its secret, alone, on standard output."""
     token = new.token
     if invocation.as_json:
@@ -209,7 +210,7 @@ def _show_secret(invocation: Invocation, new: "NewToken") -> None:
     output.echo(new.secret)
 
 
-def token_document(token: "TokenDocument") -> dict[str, Any]:
+def token_document(token: TokenDocument) -> dict[str, Any]:
     """Return the JSON document of a token, without its secret."""
     return {
         "id": token.id,
@@ -224,7 +225,7 @@ def token_document(token: "TokenDocument") -> dict[str, Any]:
     }
 
 
-def log_entry_document(entry: "AuditLogEntry") -> dict[str, Any]:
+def log_entry_document(entry: AuditLogEntry) -> dict[str, Any]:
     """Return the JSON document of an entry of the audit log."""
     return {
         "id": entry.id,

@@ -12,26 +12,34 @@ from benchlock.api.build_info import this_build
 from benchlock.api.error_codes import error_document
 from benchlock.api.local.local_registry import LocalRegistry, describe_store, now, open_reserve, open_uploads
 from benchlock.api.local.registry_database import check_database, describe_database
+from benchlock.api.schemas import maintenance_schemas as wire
+from benchlock.api.schemas.artifact_schemas import encode_published_version
+from benchlock.api.schemas.maintenance_schemas import GcReport, ImportReport, VerificationReport
 from benchlock.api.schemas.registry_protocol import ChoiceExplanation, Json, LockResult
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
+from benchlock.evaluator.records.evidence_status import SCRATCH, UnverifiedError, refuse_unverified
+from benchlock.evaluator.records.run_types import Isolation, RunId, parse_run_id
+from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests
 from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.database.database_checks import describe_checks, find_storage_damage
+from benchlock.registry.database.record_chain import parse_head
+from benchlock.registry.lock.lockfile import Lock, list_blob_references, load
+from benchlock.registry.names import Kind, parse_target
+from benchlock.registry.publishing.garbage_collection import collect_garbage
 from benchlock.registry.text.quantities import spell_bytes
+from benchlock.registry.versions.version_ranges import Constraint
 
 if TYPE_CHECKING:
-    from benchlock.api.schemas.maintenance_schemas import GcReport, ImportReport, VerificationReport
     from benchlock.artifacts.digest import Digest
     from benchlock.artifacts.stores.cached_store import CachedRepository, EvictionReport
     from benchlock.artifacts.uploads.disk_quotas import DiskSpace
     from benchlock.artifacts.user_text import Progress
     from benchlock.evaluator.queue.queue_types import Explanation
     from benchlock.evaluator.records.run_store import Records
-    from benchlock.evaluator.records.run_types import Isolation, RunId
     from benchlock.evaluator.workflows.blob_inventory import Inventory, Names
     from benchlock.evaluator.workflows.bundles import BundleAdmission
     from benchlock.registry.lock.lock_assembly import Freshness
-    from benchlock.registry.lock.lockfile import Lock
-    from benchlock.registry.names import Kind
     from benchlock.registry.requests.evaluation_request import Request
     from benchlock.registry.resolution.resolver_types import Candidate, Resolution
     from benchlock.registry.resolution.version_search import Preferences
@@ -91,8 +99,8 @@ class EmbeddedRegistry:
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
         """Resolve ``request`` on this machine and store its lock."""
         from benchlock.api.local.container_registry_access import connect_in_public, connect_repository, look_up_image  # noqa: PLC0415 - as above
-        from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415
-        from benchlock.registry.lock.lock_creation import Harness, keep_lock, list_yanked, resolve_request  # noqa: PLC0415
+        from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415 - as above
+        from benchlock.registry.lock.lock_creation import Harness, keep_lock, list_yanked, resolve_request  # noqa: PLC0415 - as above
 
         resolution = resolve_request(request, self.catalogue, preferences)
         harness = Harness(HARNESS_VERSION, build_harness())
@@ -101,29 +109,27 @@ class EmbeddedRegistry:
         lock = keep_lock(request, resolution, harness, self.store, self.catalogue, look_up)
         return LockResult(lock, list_yanked(resolution))
 
-    def check(self, lock: "Lock", request: "Request") -> "Freshness":
+    def check(self, lock: Lock, request: "Request") -> "Freshness":
         """Check ``lock`` against a snapshot of the catalogue."""
         from benchlock.registry.lock.lock_assembly import check_lock  # noqa: PLC0415 - as above
 
         with self.catalogue.snapshot(request.as_of) as snapshot:
             return check_lock(lock, request, snapshot)
 
-    def why(self, lock: "Lock", kind: "Kind", name: str) -> ChoiceExplanation:
+    def why(self, lock: Lock, kind: Kind, name: str) -> ChoiceExplanation:
         """Explain a locked version from the catalogue."""
         from benchlock.registry.lock.lock_creation import explain_locked_version  # noqa: PLC0415 - as above
 
         answer = explain_locked_version(lock, kind, name, self.catalogue)
         return ChoiceExplanation(prose=answer.prose(), why=dict(answer.as_json()))
 
-    def load_lock(self, text: str, where: str) -> "Lock":
+    def load_lock(self, text: str, where: str) -> Lock:
         """Load a lock from its text in the field ``where``, or by its id or the beginning of its id."""
-        from benchlock.registry.lock.lockfile import load  # noqa: PLC0415 - as above
-
         if text.startswith("sha256:"):
             return load(self.catalogue.get_lock(self.catalogue.find_lock(text)), text)
         return load(text, where)
 
-    def receive_lock(self, lock: "Lock") -> None:
+    def receive_lock(self, lock: Lock) -> None:
         """Store a lock that a client made, whose blobs were uploaded before.
 
         Raises:
@@ -131,8 +137,6 @@ class EmbeddedRegistry:
             IntegrityError: The files, the split or the environment differ from those in the manifests.
             VersionTakenError: A version is published here with other content.
         """
-        from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests  # noqa: PLC0415
-        from benchlock.registry.lock.lockfile import list_blob_references  # noqa: PLC0415
         from benchlock.registry.publishing.remote_publication import require_blobs  # noqa: PLC0415 - used by services
 
         blobs = {  # tree listings of all platforms too, because they name further blobs
@@ -149,11 +153,11 @@ class EmbeddedRegistry:
                 self.catalogue.would_change(manifest)
             self.catalogue.put_lock(lock)
 
-    def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+    def submit_job(self, target: "Lock | Request", isolation: Isolation | None, *, allow_code: bool) -> "Explanation":
         """Queue a run in the registry's database."""
         from benchlock.api.client.worker_setup import open_queue  # noqa: PLC0415 - used by queued runs only
-        from benchlock.evaluator.queue.submission_checks import make_job_request  # noqa: PLC0415
-        from benchlock.registry.requests.evaluation_request import Request  # noqa: PLC0415
+        from benchlock.evaluator.queue.submission_checks import make_job_request  # noqa: PLC0415 - as above
+        from benchlock.registry.requests.evaluation_request import Request  # noqa: PLC0415 - as above
 
         lock = self.lock(target, {}).lock if isinstance(target, Request) else target
         queue = open_queue(self.opened)
@@ -162,12 +166,10 @@ class EmbeddedRegistry:
         return queue.explain(queue.submit(job_request).id)
 
     def verify(
-        self, targets: "Sequence[str | Lock]", progress: "Progress", *, remote: bool, head: str | None = None
-    ) -> "VerificationReport":
+        self, targets: Sequence[str | Lock], progress: "Progress", *, remote: bool, head: str | None = None
+    ) -> VerificationReport:
         """Verify the targets; without ``targets``, the whole database, all blobs and the evidence of all runs."""
-        from benchlock.api.schemas.maintenance_schemas import VerificationReport  # noqa: PLC0415
         from benchlock.evaluator.workflows.blob_inventory import Inventory, list_damage  # noqa: PLC0415 - used by `verify` only
-        from benchlock.registry.database.record_chain import parse_head  # noqa: PLC0415
 
         store = self._require_repository("--remote").remote if remote else self.store
         inventory = Inventory(store, self.catalogue, self.records)
@@ -204,16 +206,13 @@ class EmbeddedRegistry:
             contradictions=differing,
         )
 
-    def _run(self, target: "str | Lock") -> "RunId":
-        from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415 - as above
+    def _run(self, target: str | Lock) -> RunId:
 
         assert isinstance(target, str)
         return parse_run_id(target)
 
-    def _compare(self, runs: "Sequence[RunId]", progress: "Progress") -> tuple[int, list[BenchlockError]]:
+    def _compare(self, runs: Sequence[RunId], progress: "Progress") -> tuple[int, list[BenchlockError]]:
         """Read all evidence of runs again; return the number of compared runs, and an error for each that differs."""
-        from benchlock.evaluator.records.evidence_status import UnverifiedError, refuse_unverified  # noqa: PLC0415 - as above
-
         faults: list[BenchlockError] = []
         count = 0
         with progress.task("comparing records with their evidence", len(runs)) as advance:
@@ -228,10 +227,7 @@ class EmbeddedRegistry:
                 advance(1)
         return count, faults
 
-    def _target_blobs(self, inventory: "Inventory", target: "str | Lock") -> "Names":
-        from benchlock.evaluator.records.run_types import parse_run_id  # noqa: PLC0415 - as above
-        from benchlock.registry.names import parse_target  # noqa: PLC0415
-        from benchlock.registry.versions.version_ranges import Constraint  # noqa: PLC0415
+    def _target_blobs(self, inventory: "Inventory", target: str | Lock) -> "Names":
 
         if not isinstance(target, str):
             return inventory.of_lock(target)
@@ -242,11 +238,9 @@ class EmbeddedRegistry:
         self.catalogue.check(entry.reference)
         return inventory.of_version(entry.reference)
 
-    def collect(self, *, dry_run: bool, local: bool) -> "GcReport":
+    def collect(self, *, dry_run: bool, local: bool) -> GcReport:
         """Delete unreferenced blobs, expired uploads and unused matches of the queue."""
         from benchlock.api.client.worker_setup import open_queue  # noqa: PLC0415 - used by `gc` only
-        from benchlock.api.schemas.maintenance_schemas import GcReport  # noqa: PLC0415
-        from benchlock.registry.publishing.garbage_collection import collect_garbage  # noqa: PLC0415
 
         # The cache is evicted first, because a damaged listing would stop the garbage collection.
         evicted = self._require_repository("--local").evict(dry_run=dry_run) if local else None
@@ -271,13 +265,10 @@ class EmbeddedRegistry:
 
     def import_bundle(
         self, path: Path, progress: "Progress", admission: "BundleAdmission | None" = None
-    ) -> "ImportReport":
+    ) -> ImportReport:
         """Import a bundle; ``admission`` decides which of its parts a client of the service may import."""
-        from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `bundle import` only
-        from benchlock.api.schemas.artifact_schemas import encode_published_version  # noqa: PLC0415
-        from benchlock.evaluator.records.evidence_status import SCRATCH  # noqa: PLC0415
-        from benchlock.evaluator.workflows.bundles import import_bundle  # noqa: PLC0415
-        from benchlock.registry.publishing.lock_bundle import describe_absent_parts  # noqa: PLC0415
+        from benchlock.evaluator.workflows.bundles import import_bundle  # noqa: PLC0415 - used by `bundle import` only
+        from benchlock.registry.publishing.lock_bundle import describe_absent_parts  # noqa: PLC0415 - as above
 
         with suppress(OSError):  # a file that cannot be read is reported by the import
             open_reserve(self.opened).require(path.stat().st_size)
@@ -302,8 +293,6 @@ class EmbeddedRegistry:
 
     def describe(self) -> Json:
         """Describe the registry's folder, database, store and disk, and check the pages of its database."""
-        from benchlock.registry.database.database_checks import describe_checks, find_storage_damage  # noqa: PLC0415 - as above
-
         database = describe_database(self.opened.database, self.home)
         damaged = [fault.what for fault in find_storage_damage(self.opened.database)]
         pages = f"{len(damaged)} errors" if damaged else "no errors"

@@ -10,13 +10,15 @@ from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from benchlock.api.client.api_client import ApiClient
 from benchlock.api.client.remote_records import RemoteCatalogue, RemoteRuns
+from benchlock.api.schemas import lock_schemas, maintenance_schemas
 from benchlock.api.schemas.access_schemas import Caller
 from benchlock.api.schemas.registry_protocol import ChoiceExplanation, Json, LockResult
 from benchlock.artifacts.blob_store import FileStore, verify
+from benchlock.artifacts.bundles.bundle_reader import open_bundle
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.net.http_session import Session
@@ -25,20 +27,16 @@ from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, Server, make_blob_client, open_session, parse_server
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import Advance, Progress, ignore_progress
-from benchlock.registry.lock.lockfile import dump, load
+from benchlock.registry.lock.lockfile import Lock, dump, load
 from benchlock.registry.requests.evaluation_request import Request
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
-
     from benchlock.api.schemas.maintenance_schemas import GcReport, ImportReport, VerificationReport
     from benchlock.artifacts.net.blob_client import BlobClient
     from benchlock.evaluator.queue.queue_types import Explanation
     from benchlock.evaluator.records.run_types import Isolation
     from benchlock.registry.lock.lock_assembly import Freshness
-    from benchlock.registry.lock.lockfile import Lock
     from benchlock.registry.names import Kind
-    from benchlock.registry.requests.evaluation_request import Request
     from benchlock.registry.resolution.resolver_types import Candidate, Resolution
     from benchlock.registry.resolution.version_search import Preferences
 
@@ -50,7 +48,7 @@ _LONG_SECONDS: Final = 3600.0  # seconds of silence while a server reads all of 
 class ReadOnlyStore(HttpStore):
     """A view of the blobs on a server that uploads nothing, for trial runs."""
 
-    def send(self, source: "BinaryIO", blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
+    def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
         """Do nothing: the blob stays on this machine."""
 
 
@@ -90,43 +88,36 @@ class RemoteRegistry:
                 self.client.health()
         return self.client.clock()
 
-    def resolve(
-        self, request: "Request", preferences: "Preferences", drafts: "Sequence[Candidate]" = ()
-    ) -> "Resolution":
+    def resolve(self, request: Request, preferences: "Preferences", drafts: "Sequence[Candidate]" = ()) -> "Resolution":
         """Resolve ``request`` on the server."""
-        from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - used by few commands
-
-        body = wire.ResolveRequest(
+        body = lock_schemas.ResolveRequest(
             request=dict(request.document),
-            preferences=wire.encode_preferences(preferences),
-            drafts=tuple(map(wire.encode_draft, drafts)),
+            preferences=lock_schemas.encode_preferences(preferences),
+            drafts=tuple(map(lock_schemas.encode_draft, drafts)),
         )
-        return wire.decode_resolution(self.client.send("POST", "resolve", body, wire.ResolveResponse))
+        return lock_schemas.decode_resolution(self.client.send("POST", "resolve", body, lock_schemas.ResolveResponse))
 
-    def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
+    def lock(self, request: Request, preferences: "Preferences") -> LockResult:
         """Resolve ``request`` and store its lock on the server."""
-        from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
-
-        body = wire.LockRequest(request=dict(request.document), preferences=wire.encode_preferences(preferences))
-        document = self.client.send("POST", "locks", body, wire.LockResponse)
+        body = lock_schemas.LockRequest(
+            request=dict(request.document), preferences=lock_schemas.encode_preferences(preferences)
+        )
+        document = self.client.send("POST", "locks", body, lock_schemas.LockResponse)
         return LockResult(load(document.text, document.lock), document.warnings)
 
-    def check(self, lock: "Lock", request: "Request") -> "Freshness":
+    def check(self, lock: Lock, request: Request) -> "Freshness":
         """Check ``lock`` on the server."""
-        from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
-        from benchlock.registry.lock.lock_assembly import Freshness  # noqa: PLC0415
+        from benchlock.registry.lock.lock_assembly import Freshness  # noqa: PLC0415 - the resolver; only `lock --check` needs it
 
-        body = wire.LockCheckRequest(lock=dump(lock), request=dict(request.document))
+        body = lock_schemas.LockCheckRequest(lock=dump(lock), request=dict(request.document))
         return self.client.send("POST", "locks/check", body, Freshness)
 
-    def why(self, lock: "Lock", kind: "Kind", name: str) -> ChoiceExplanation:
+    def why(self, lock: Lock, kind: "Kind", name: str) -> ChoiceExplanation:
         """Explain a locked version on the server."""
-        from benchlock.api.schemas import lock_schemas as wire  # noqa: PLC0415 - as above
-
-        body = wire.ExplainRequest(lock=dump(lock), target=f"{kind}/{name}")
+        body = lock_schemas.ExplainRequest(lock=dump(lock), target=f"{kind}/{name}")
         return self.client.send("POST", "locks/why", body, ChoiceExplanation)
 
-    def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+    def submit_job(self, target: Lock | Request, isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
         """Queue a run on the server."""
         from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415 - used by queued runs only
 
@@ -137,37 +128,39 @@ class RemoteRegistry:
         return queue.explain(queue.submit_job(isolation, allow_code=allow_code, lock=target.id).id)
 
     def verify(
-        self, targets: "Sequence[str | Lock]", progress: Progress, *, remote: bool, head: str | None = None
+        self, targets: Sequence[str | Lock], progress: Progress, *, remote: bool, head: str | None = None
     ) -> "VerificationReport":
         """Verify on the server only: every run checks the digests of this machine's cached blobs."""
-        from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `verify` only
-
         texts = tuple(target if isinstance(target, str) else dump(target) for target in targets)
         with progress.task(f"{self.client.where} verifies"):
-            body = wire.VerificationRequest(targets=texts, remote=remote, head=head)
+            body = maintenance_schemas.VerificationRequest(targets=texts, remote=remote, head=head)
             return self.client.send(
-                "POST", "verifications", body, wire.VerificationReport, again=False, patience=_LONG_SECONDS
+                "POST",
+                "verifications",
+                body,
+                maintenance_schemas.VerificationReport,
+                again=False,
+                patience=_LONG_SECONDS,
             )
 
     def collect(self, *, dry_run: bool, local: bool) -> "GcReport":
         """Delete unreferenced blobs on the server."""
-        from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `gc` only
-
-        body = wire.GcRequest(dry_run=dry_run, local=local)
-        return self.client.send("POST", "collections", body, wire.GcReport, again=False, patience=_LONG_SECONDS)
+        body = maintenance_schemas.GcRequest(dry_run=dry_run, local=local)
+        return self.client.send(
+            "POST", "collections", body, maintenance_schemas.GcReport, again=False, patience=_LONG_SECONDS
+        )
 
     def import_bundle(self, path: Path, progress: Progress) -> "ImportReport":
         """Upload a bundle as a blob and import it on the server."""
-        from benchlock.api.schemas import maintenance_schemas as wire  # noqa: PLC0415 - used by `bundle import` only
-        from benchlock.artifacts.bundles.bundle_reader import open_bundle  # noqa: PLC0415
-
         with open_bundle(path):  # an invalid bundle is not sent
             pass
         with progress.task(f"sending {path.name}", path.stat().st_size) as advance:
             blob = self._server_store.put_file(path, advance=advance)
         with progress.task(f"{self.client.where} imports it"):
-            body = wire.BundleImportRequest(blob=blob.digest)
-            return self.client.send("POST", "bundles", body, wire.ImportReport, again=False, patience=_LONG_SECONDS)
+            body = maintenance_schemas.BundleImportRequest(blob=blob.digest)
+            return self.client.send(
+                "POST", "bundles", body, maintenance_schemas.ImportReport, again=False, patience=_LONG_SECONDS
+            )
 
     def describe(self) -> Json:
         """Describe the server, its version, and the caller's scopes."""
@@ -284,8 +277,8 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
     home, client, session = connection.home(), connection.client, connection.session
     registry = RemoteRegistry(home, client, make_blob_client(session, home / _NOTES), progress)
     if (home / _RUNS).is_dir() and any((home / _RUNS).iterdir()):
-        from benchlock.api.local.local_registry import connect_engine, now  # noqa: PLC0415 - rarely used
-        from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415
+        from benchlock.api.local.local_registry import connect_engine, now  # noqa: PLC0415 - SQL code; rarely used
+        from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415 - as above
 
         records = registry.records
         unfinished = records.find_unfinished(home / _RUNS)

@@ -8,10 +8,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from benchlock.api.client.remote_queue import RemoteQueue
+from benchlock.api.client.remote_registry import connect_server
 from benchlock.api.local.local_registry import LocalRegistry, connect_engine, now
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.stores.cached_store import CachedStore
+from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import Progress
 from benchlock.evaluator.queue.lease_times import Times
@@ -22,9 +25,6 @@ from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.workflows.run import HostTurn, Runner
 from benchlock.registry.lock.lockfile import load
-
-if TYPE_CHECKING:
-    from benchlock.api.client.remote_queue import RemoteQueue
 
 LEASE = "BENCHLOCK_LEASE"
 """The variable with the duration of a lease in seconds; each lease tells its agent the duration."""
@@ -81,15 +81,12 @@ def is_remote(location: str) -> bool:
     return "://" in location
 
 
-def connect_queue(location: str) -> "RemoteQueue":
+def connect_queue(location: str) -> RemoteQueue:
     """Connect to the queue of the registry on a server.
 
     Raises:
         InvalidInputError: ``location`` is not the URL of a server.
     """
-    from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415
-    from benchlock.api.client.remote_registry import connect_server  # noqa: PLC0415 - unused by a registry in a folder
-
     return RemoteQueue(connect_server(location).client)
 
 
@@ -109,14 +106,6 @@ def build_remote_agent(
         InvalidInputError: ``location`` is not the URL of a server, or ``machine`` is not a valid name.
         UnavailableError: The cache folder cannot be created.
     """
-    from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415
-    from benchlock.api.client.remote_registry import connect_server  # noqa: PLC0415 - as above
-    from benchlock.artifacts.stores.cached_store import CachedStore  # noqa: PLC0415
-    from benchlock.artifacts.stores.http_store import (  # noqa: PLC0415
-        HttpStore,
-        make_blob_client,
-    )
-
     connection = connect_server(location)
     cache, queue = connection.home(), RemoteQueue(connection.client)
     home = connection.home("worker")  # commands on this machine end the runs of killed processes in the parent folder

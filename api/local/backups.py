@@ -24,6 +24,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.records.evidence_status import RUN_AGAIN
+from benchlock.evaluator.workflows.blob_inventory import Inventory
 from benchlock.registry.database.sqlite import copy_into
 from benchlock.registry.text.problems import find_leading_error
 
@@ -118,8 +119,6 @@ def restore(location: str, folder: Path, progress: "Progress") -> BackupReport:
 
 def _copy_referenced(registry: LocalRegistry, folder: Path, progress: "Progress") -> BackupReport:
     """Copy all referenced blobs: at least those that the copied database refers to."""
-    from benchlock.evaluator.workflows.blob_inventory import Inventory  # noqa: PLC0415 - imports numpy
-
     with registry.store.writing():
         digests = sorted(Inventory(registry.store, registry.catalogue, registry.records).needed())
         run_blobs = set(registry.records.live_digests()).difference(registry.catalogue.live_digests())

@@ -15,6 +15,7 @@ from benchlock.artifacts.net.network_policy import NetworkPolicy
 from benchlock.artifacts.net.urls import split_url
 from benchlock.artifacts.oci.oci_client import Credentials, RegistryClient
 from benchlock.artifacts.oci.oci_reference import Repository
+from benchlock.artifacts.oci.remote_images import find_image, parse_image
 
 if TYPE_CHECKING:
     from benchlock.artifacts.blob_store import BlobStore
@@ -95,8 +96,6 @@ def look_up_image(
         InvalidInputError: The image does not exist.
         UnavailableError: Its registry is unreachable.
     """
-    from benchlock.artifacts.oci.remote_images import find_image, parse_image  # noqa: PLC0415 - foreign images are rare
-
     return find_image(parse_image(reference), os, arch, connect, store).config
 
 

@@ -22,8 +22,15 @@ from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_text import SILENT, Progress
+from benchlock.evaluator.evidence.run_examination import ExaminedRecords, Examiner
+from benchlock.evaluator.runner.wall_clock import WallClock
 from benchlock.migrations import prepare
+from benchlock.registry.auth.audit_log import AuditLog
+from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
+from benchlock.registry.database.postgresql_gc_holds import DatabaseHolds, DatabaseStoreLock
+from benchlock.registry.lock.lockfile import Lock, load
+from benchlock.registry.publishing.garbage_collection import find_referenced
 from benchlock.registry.text.quantities import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -34,15 +41,10 @@ if TYPE_CHECKING:
     from benchlock.artifacts.sources import SourceAccess
     from benchlock.artifacts.uploads.disk_quotas import DiskReserve
     from benchlock.artifacts.uploads.resumable_uploads import Uploads
-    from benchlock.evaluator.evidence.run_examination import Examiner
     from benchlock.evaluator.records.run_store import Records
     from benchlock.evaluator.runner.container_engine import Engine
-    from benchlock.evaluator.runner.wall_clock import WallClock
     from benchlock.evaluator.workflows.run import Runner
-    from benchlock.registry.auth.audit_log import AuditLog
     from benchlock.registry.auth.tokens import Tokens
-    from benchlock.registry.catalogue.catalogue import Catalogue
-    from benchlock.registry.lock.lockfile import Lock
 
 T = TypeVar("T")
 
@@ -57,15 +59,13 @@ class LocalRegistry:
 
     home: Path
     store: FileStore
-    catalogue: "Catalogue"
+    catalogue: Catalogue
     records: "Records"
     database: "Database"
-    examiner: "Examiner"
+    examiner: Examiner
 
-    def read_lock(self, lock: "Digest") -> "Lock":
+    def read_lock(self, lock: "Digest") -> Lock:
         """Return the lock with that id."""
-        from benchlock.registry.lock.lockfile import load  # noqa: PLC0415 - many commands read no lock
-
         return load(self.catalogue.get_lock(lock), lock)
 
 
@@ -79,7 +79,7 @@ def source_access() -> "SourceAccess":
         InvalidInputError: BENCHLOCK_DOWNLOAD_TIME is not a duration.
     """
     from benchlock.api.local.container_registry_access import read_network_policy  # noqa: PLC0415 - used by publishing only
-    from benchlock.artifacts.sources import Hub, SourceAccess  # noqa: PLC0415
+    from benchlock.artifacts.sources import Hub, SourceAccess  # noqa: PLC0415 - as above
 
     hub = Hub(os.environ.get("HF_ENDPOINT", "").rstrip("/") or Hub().endpoint, os.environ.get("HF_TOKEN") or None)
     network = read_network_policy()
@@ -126,12 +126,6 @@ def open_registry(
         SchemaRevisionError: The database's schema has another revision than this build needs.
         UnavailableError: The folder or the database cannot be used.
     """
-    from benchlock.evaluator.evidence.run_examination import (  # noqa: PLC0415
-        ExaminedRecords,
-        Examiner,
-    )
-    from benchlock.registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
-    from benchlock.registry.database.postgresql_gc_holds import DatabaseStoreLock  # noqa: PLC0415
 
     def text_of(digest: "Digest") -> str | None:
         return catalogue.text_of(digest)
@@ -167,10 +161,8 @@ def open_registry(
 
 
 @contextmanager
-def open_empty_registry() -> "Iterator[tuple[Catalogue, LocalStore]]":
+def open_empty_registry() -> Iterator[tuple[Catalogue, LocalStore]]:
     """Open an empty catalogue and store in a temporary folder, for a dry run without a registry."""
-    from benchlock.registry.catalogue.catalogue import Catalogue  # noqa: PLC0415
-
     with tempfile.TemporaryDirectory(prefix="benchlock-") as folder:
         database = open_engine(Path(folder) / DATABASE_FILE)
         try:
@@ -214,9 +206,7 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
     Raises:
         InvalidInputError: BENCHLOCK_UNNAMED_BYTES or BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
-    from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads  # noqa: PLC0415
-    from benchlock.registry.database.postgresql_gc_holds import DatabaseHolds  # noqa: PLC0415
-    from benchlock.registry.publishing.garbage_collection import find_referenced  # noqa: PLC0415
+    from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads  # noqa: PLC0415 - used by services only
 
     def find_references(digests: "Collection[Digest]") -> "Collection[Digest]":
         return find_referenced(digests, registry.store, registry.catalogue, registry.records.live_digests)
@@ -235,7 +225,7 @@ def open_reserve(registry: LocalRegistry) -> "DiskReserve":
     Raises:
         InvalidInputError: BENCHLOCK_DISK_RESERVE is not an amount of bytes.
     """
-    from benchlock.artifacts.uploads.disk_quotas import DiskReserve  # noqa: PLC0415
+    from benchlock.artifacts.uploads.disk_quotas import DiskReserve  # noqa: PLC0415 - as above
 
     return DiskReserve(uploads_folder(registry.home), _read_setting(DISK_RESERVE, _parse_bytes, "8GiB"))
 
@@ -252,10 +242,8 @@ def open_tokens(registry: LocalRegistry) -> "Tokens":
     return Tokens(registry.database, now)
 
 
-def open_log(registry: LocalRegistry) -> "AuditLog":
+def open_log(registry: LocalRegistry) -> AuditLog:
     """Return the audit log of the registry."""
-    from benchlock.registry.auth.audit_log import AuditLog  # noqa: PLC0415 - as above
-
     return AuditLog(registry.database)
 
 
@@ -283,7 +271,7 @@ def connect_engine() -> "Engine | None":
 
 
 def build_runner(
-    registry: "AnyRegistry", progress: Progress, say: Callable[[str], None], clock: "WallClock | None" = None
+    registry: "AnyRegistry", progress: Progress, say: Callable[[str], None], clock: WallClock | None = None
 ) -> "Runner":
     """Build the runner of this machine, which uses containers if a Docker engine answers.
 
@@ -293,7 +281,6 @@ def build_runner(
         say: Prints a message.
         clock: Measures how long each phase takes.
     """
-    from benchlock.evaluator.runner.wall_clock import WallClock  # noqa: PLC0415
     from benchlock.evaluator.workflows.run import Runner  # noqa: PLC0415 - used by few commands
 
     return Runner(

@@ -20,6 +20,9 @@ import msgspec
 from benchlock.artifacts.atomic_files import create_file, lock_file
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError, UnknownNameError
 from benchlock.migrations import prepare
+from benchlock.registry.database import database_checks
+from benchlock.registry.database.database_checks import DatabaseReport, claim_database, require_owner
+from benchlock.registry.database.database_checks import owner as owner_of
 from benchlock.registry.database.engine import (
     database_location,
     open_engine,
@@ -31,7 +34,6 @@ from benchlock.registry.database.engine import (
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from benchlock.registry.database.database_checks import DatabaseReport
     from benchlock.registry.database.record_chain import Head
 
 
@@ -148,8 +150,6 @@ def open_existing(home: Path) -> "Engine":
         RefusedError: The database belongs to another registry.
         UnavailableError: The database cannot be used.
     """
-    from benchlock.registry.database.database_checks import require_owner  # noqa: PLC0415 - as above
-
     require_registry(home)
     decision = read_database_decision(home)
     if decision is None:
@@ -192,8 +192,6 @@ def take_over_database(home: Path, owner: str) -> None:
         RefusedError: The database is not of the registry with the id ``owner``.
         UnavailableError: The database cannot be used, or the decision cannot be written.
     """
-    from benchlock.registry.database.database_checks import owner as owner_of  # noqa: PLC0415 - as above
-
     address = os.environ.get(DATABASE_VARIABLE)
     if not address:
         raise InvalidInputError(
@@ -214,7 +212,7 @@ def take_over_database(home: Path, owner: str) -> None:
         database.dispose()
 
 
-def check_database(database: "Engine", noted: "Head | None" = None) -> "DatabaseReport":
+def check_database(database: "Engine", noted: "Head | None" = None) -> DatabaseReport:
     """Check the whole database: its schema, its pages, the chain of records and every record.
 
     Args:
@@ -229,9 +227,8 @@ def check_database(database: "Engine", noted: "Head | None" = None) -> "Database
         find_changes,
         list_text_limits,
     )
-    from benchlock.registry.database.database_checks import check_database  # noqa: PLC0415
 
-    return check_database(database, METADATA, noted, find_changes, list_text_limits())
+    return database_checks.check_database(database, METADATA, noted, find_changes, list_text_limits())
 
 
 def describe_database(database: "Engine", home: Path) -> str:
@@ -261,7 +258,6 @@ def _open_first(home: Path, address: str, now: Callable[[], datetime], *, create
 def _open_claimed(
     home: Path, address: str | None, decision: DatabaseDecision, now: Callable[[], datetime], *, create: bool
 ) -> "tuple[Engine, bool]":
-    from benchlock.registry.database.database_checks import claim_database  # noqa: PLC0415 - as above
 
     database = _connect(home, address, decision)
     try:

@@ -131,7 +131,7 @@ def _decide(home: Path, repository: str) -> StoreDecision:
 
 def _remote(home: Path, decision: StoreDecision) -> "OciStore":
     from benchlock.api.local.container_registry_access import connect_repository  # noqa: PLC0415 - as above
-    from benchlock.artifacts.stores.oci_store import OciStore  # noqa: PLC0415
+    from benchlock.artifacts.stores.oci_store import OciStore  # noqa: PLC0415 - as above
 
     return OciStore(connect_repository(decision.repository), home / _LOCK, decision.owner)
 

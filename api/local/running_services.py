@@ -24,6 +24,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine, text
 
 from benchlock.api.local.registry_database import DATABASE_FILE
+from benchlock.api.service_log import log
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import BenchlockError, RefusedError, UnavailableError
 from benchlock.registry.database.engine import database_location, translate_errors
@@ -164,8 +165,6 @@ class _Service:
 
         Call ``end`` if a service of another folder has the database by then.
         """
-        from benchlock.api.service_log import log  # noqa: PLC0415 - used by services only
-
         while not ended.wait(LOCK_SECONDS):
             try:
                 with translate_errors(self._database):

@@ -35,7 +35,8 @@ from benchlock.evaluator.records.evidence_status import (
 from benchlock.evaluator.records.run_document import check_fit, encode_run
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import SELF_REPORTED, Run, RunId, check_consistency
-from benchlock.registry.lock.lockfile import Lock, LockedHarness
+from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests
+from benchlock.registry.lock.lockfile import Lock, LockedHarness, load
 from benchlock.registry.manifests import Model
 
 if TYPE_CHECKING:
@@ -165,7 +166,6 @@ class Examiner:
         refuse_unverified(run.id, self.compare(run, lock))
 
     def _lock_of(self, run: Run) -> Lock:
-        from benchlock.registry.lock.lockfile import load  # noqa: PLC0415 - a cached result needs no lock
 
         lock = load(self._lock_text(run.start.lock), run.start.lock)
         with _as_contradiction():
@@ -248,10 +248,6 @@ def compare_blobs(
 
 def _subject(run: Run, lock: Lock, store: BlobStore) -> "Subject":
     from benchlock.evaluator.evidence.recomputation import Subject  # noqa: PLC0415 - as above
-    from benchlock.evaluator.runner.lock_verification import (  # noqa: PLC0415
-        check_agreement,
-        read_manifests,
-    )
 
     facts = ("os", "arch", "device", "python")
     platform_facts = [run.start.platform.get(fact) for fact in facts]
@@ -313,7 +309,6 @@ def _verified(run: Run, remembered: _CacheEntry) -> EvidenceStatus:
 
 def _marks(run: Run, lock: Lock, store: BlobStore) -> tuple[str, ...]:
     """Return the metrics that the model could have forged, for a record that is older than such marks."""
-    from benchlock.evaluator.runner.lock_verification import read_manifests  # noqa: PLC0415
     from benchlock.evaluator.runner.self_reported_times import list_reported_by_model  # noqa: PLC0415 - as above
 
     assert run.end is not None

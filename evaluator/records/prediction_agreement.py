@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
 
 from benchlock.evaluator.records.comparison_types import Agreement
 
@@ -121,8 +122,6 @@ def compare_predictions(
         terms: The terms of each output.
         other_processor: Whether bits may differ because the processors do.
     """
-    from safetensors import SafetensorError  # noqa: PLC0415 - only a verdict opens predictions
-
     try:
         return _compare(original, again, terms, other_processor=other_processor)
     except SafetensorError as error:  # the file of an imported run is not trusted
@@ -130,7 +129,6 @@ def compare_predictions(
 
 
 def _compare(original: Path, again: Path, terms: Mapping[str, Terms], *, other_processor: bool) -> PredictionAgreement:
-    from safetensors import safe_open  # noqa: PLC0415 - see above
 
     agreement: Agreement | None = "bit-equal"
     reasons: list[str] = []

@@ -231,7 +231,7 @@ def _translate(text: str, clean: RunFolders, files: Sequence[str]) -> str:
     stream = open_output(clean.output, _ORDER)
     if stream is None:
         return text
-    from safetensors.numpy import load  # noqa: PLC0415 - numpy, for messages of failures alone
+    from safetensors.numpy import load  # noqa: PLC0415 - numpy, 100 ms; light commands load this module
 
     with stream:
         order = load(stream.read())["order"].tolist()

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from msgspec import UNSET
+from scipy import special
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests import Dataset, Model
@@ -114,7 +116,6 @@ def _make_texts(files: Sequence[Path], folder: Path, field: str) -> tuple[str, d
 
 
 def _make_tensors(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[str, Any], dict[str, Path]]:
-    import numpy as np  # noqa: PLC0415 - only tensors need it
 
     written, arrays = folder / "tensors.npz", []
     for file in files:
@@ -189,8 +190,6 @@ def explain_doubt(count: AnswerCount, claimed: Iterable[float]) -> str | None:
     Either fewer are correct than a claim allows (binomial, one-sided, 0.1 %). Or guessing gives as many with a
     probability above 1 %, and a model halfway between guessing and perfection gives more with 99 %.
     """
-    from scipy import special  # noqa: PLC0415 - a check of what is there needs none
-
     right, n = count.right, count.n
     summary = f"{right}/{n} samples predicted correctly"
     for value in claimed:

@@ -13,6 +13,8 @@ from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError
+from benchlock.evaluator.evidence.recomputation import Recomputation, Subject
+from benchlock.evaluator.evidence.run_examination import recompute_once
 from benchlock.evaluator.records.run_types import SELF_REPORTED, Isolation, RunEnd, RunId, fit_end
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles
 from benchlock.evaluator.runner.process_run import NOT_ENFORCED
@@ -79,9 +81,6 @@ def make_run_end(
         scratch: A folder on the store's file system for temporary files; None for any folder.
         at: The calendar time.
     """
-    from benchlock.evaluator.evidence.recomputation import Recomputation, Subject  # noqa: PLC0415
-    from benchlock.evaluator.evidence.run_examination import recompute_once  # noqa: PLC0415 - numpy and scipy, here alone
-
     ending = outcome.ending
     result, document, fault = (None, {}, None) if ending.excess else _read(outcome.output)
     limits = attempt.lock.limits

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
 from benchlock.artifacts.blob_store import verify
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
@@ -33,8 +35,6 @@ def check_license(text: str) -> str | None:
     Raises:
         InvalidInputError: The text says that there is no licence.
     """
-    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression  # noqa: PLC0415 - a table
-
     if text.strip().lower() in _ABSENT:
         raise InvalidInputError(
             f"invalid license {text!r}",

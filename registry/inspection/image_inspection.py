@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from msgspec import UNSET
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from benchlock.artifacts.digest import parse_digest, to_hex
 from benchlock.artifacts.errors import InvalidInputError
@@ -152,8 +153,6 @@ def _check_wheel(wheel: ListedWheel, platform: Platform, content: DraftContent, 
 
 def _runs_on(filename: str, platform: Platform) -> bool:
     """Return whether one of the wheel's tags (PEP 425) fits the platform."""
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename  # noqa: PLC0415 - only images need it
-
     try:
         tags = parse_wheel_filename(filename)[3]
     except InvalidWheelFilename as error:

@@ -1,4 +1,4 @@
-"""The size of the code: its modules and lines, and how many functions a publication and a GET pass through.
+"""The size of the code: its modules, lines and late imports, and the functions of a publication and of a GET.
 
 ``python -m tests.house.size`` prints each number beside its limit, and fails where one is above it; ``--list`` prints
 the functions of both, by file and with their calls.
@@ -29,10 +29,14 @@ PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 400,
     "lines": 73_300,
+    "imports inside functions": 114,
     "functions of publishing a dataset of two files": 197,
     "functions of the first GET of a version": 46,
 }
-"""Slightly above what was measured when each limit was last set. The goals are 400, 68,121, 200 and 35."""
+"""Slightly above what was measured when each limit was last set.
+
+The goals are 400 modules, 68,121 lines, and 200 and 35 functions.
+"""
 OK: Final = 200
 DATASET: Final = """\
 schema: 1
@@ -117,7 +121,8 @@ def main() -> int:
             for name in sorted(names):
                 sys.stdout.write(f"{names[name]:>5} {name}\n")
             sys.stdout.write("\n")
-    numbers = (len(texts), sum(text.count("\n") for text in texts), len(publishing), len(reading))
+    lines, late_imports = (sum(text.count(part) for text in texts) for part in ("\n", "PLC0415"))
+    numbers = (len(texts), lines, late_imports, len(publishing), len(reading))
     for (name, limit), number in zip(LIMITS.items(), numbers, strict=True):
         sys.stdout.write(f"{number:>7,}  {name} (at most {limit:,})\n")
     return int(any(number > limit for number, limit in zip(numbers, LIMITS.values(), strict=True)))

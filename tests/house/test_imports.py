@@ -134,9 +134,12 @@ def test_the_version_is_answered_without_any_library() -> None:
     assert loaded.isdisjoint({"click", "rich", "sqlalchemy", "msgspec", "numpy", "docker", "alembic", "scipy"})
 
 
-def test_help_loads_no_database_and_no_engine() -> None:
+def test_help_loads_no_command_no_database_and_no_engine() -> None:
     loaded = loaded_by("from benchlock.api.cli.main import run; run(['--help'])")
     assert loaded.isdisjoint({"sqlalchemy", "numpy", "docker", "alembic", "scipy", "litestar", "httpx", "ruamel"})
+    assert {name for name in loaded if name.startswith("benchlock.api.cli.")} == {
+        f"benchlock.api.cli.{name}" for name in ("command_group", "main", "output")
+    }
 
 
 @pytest.fixture(scope="module")

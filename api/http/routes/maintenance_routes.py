@@ -15,6 +15,7 @@ from benchlock.api.http.service_state import Service
 from benchlock.api.schemas import maintenance_schemas as wire
 from benchlock.artifacts.digest import parse_digest
 from benchlock.artifacts.user_text import SILENT
+from benchlock.evaluator.workflows.bundles import BundleAdmission
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.publishing.remote_publication import require_blobs
@@ -116,7 +117,6 @@ class MaintenanceController(Controller):
 
 
 def _import_bundle(service: Service, data: wire.BundleImportRequest) -> wire.ImportReport:
-    from benchlock.evaluator.workflows.bundles import BundleAdmission  # noqa: PLC0415 - imports scipy
 
     store, digest = service.registry.store, parse_digest(data.blob)
     admission = BundleAdmission(_MAX_FILES, partial(service.uploads.charge, get_actor().id))

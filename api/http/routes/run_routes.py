@@ -275,7 +275,7 @@ def _page(
 
 
 def _compare_runs(registry: LocalRegistry, data: wire.ComparisonRequest) -> ComparisonReport:
-    from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415
+    from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415 - as below
     from benchlock.evaluator.workflows.compare import compare_recorded_runs  # noqa: PLC0415 - imports numpy
 
     pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS)

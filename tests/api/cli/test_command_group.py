@@ -6,7 +6,7 @@ import sys
 import click
 import pytest
 
-from benchlock.api.cli.command_group import COMMANDS, benchlock
+from benchlock.api.cli.command_group import COMMAND_GROUPS, COMMANDS, benchlock
 from benchlock.api.cli.main import run
 
 
@@ -15,6 +15,16 @@ def test_a_name_is_that_of_its_command(name: str) -> None:
     command = benchlock.get_command(click.Context(benchlock), name)
     assert command is not None
     assert command.name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "summary"), [(name, summary) for group in COMMAND_GROUPS.values() for name, (_, summary) in group.items()]
+)
+def test_a_summary_is_the_first_line_of_its_commands_help(name: str, summary: str) -> None:
+    command = benchlock.get_command(click.Context(benchlock), name)
+    assert command is not None
+    assert command.help is not None
+    assert command.help.splitlines()[0] == summary
 
 
 def test_the_help_text_has_a_line_for_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,7 +77,7 @@ def test_a_doctor_describes_the_machine_without_a_registry(
     folder: object, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert callable(folder)
-    monkeypatch.setattr("benchlock.api.local.local_registry.connect_engine", lambda: None)
+    monkeypatch.setattr("benchlock.api.cli.maintenance_commands.connect_engine", lambda: None)
     home = tmp_path / "registry"
     home.mkdir()
     folder(home)

@@ -188,7 +188,9 @@ def test_no_text_of_a_list_forges_a_line(
     command: Any,  # noqa: ANN401
     given: dict[str, Any],
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("benchlock.api.cli.server_commands.open_access", lambda invocation: invocation.access)
     arguments = given.pop("arguments", ())
     for as_json in (False, True):
         command.callback.__wrapped__(Anything(as_json=as_json, **given), *arguments)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from benchlock.api.cli.job_output import describe_machine, find_machine_trouble, machine_state, parse_job_argument
+from benchlock.api.cli.queue_commands import describe_machine, find_machine_trouble, machine_state, parse_job_argument
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.queue_types import Machine, MachineId
 from tests.support.evaluator.queues import facts

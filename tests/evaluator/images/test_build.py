@@ -116,7 +116,7 @@ def test_without_layers_there_are_wheels_alone(build: Callable[..., BuiltImage])
 
 
 def test_without_layers_a_base_is_refused(build: Callable[..., BuiltImage], tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="exclude each other"):
+    with pytest.raises(InvalidInputError, match="without layers has no base"):
         build("onnxruntime==1.31.1", base=tmp_path / "base.tar")
 
 

@@ -41,7 +41,7 @@ check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests examples benchmarks
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m benchlock.registry.requests.json_schemas .cache/schemas && diff -r .cache/schemas docs/schemas
+	@$(BIN)/python -m tests.house.json_schemas .cache/schemas && diff -r .cache/schemas docs/schemas
 	@$(BIN)/python -m benchlock.migrations.schema_check
 	@$(BIN)/python -m tests.house.size
 
@@ -60,7 +60,7 @@ format: $(DEV) ## write the code in the project's format
 	@$(BIN)/ruff check --fix .
 
 schemas: $(DEV) ## write docs/schemas anew from the types
-	@$(BIN)/python -m benchlock.registry.requests.json_schemas docs/schemas
+	@$(BIN)/python -m tests.house.json_schemas docs/schemas
 
 lock: ## write requirements/*.txt anew (needs uv on the path)
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in -o requirements/runtime.txt

@@ -15,7 +15,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from benchlock.artifacts.user_text import escape_json
+from benchlock.artifacts.user_output import escape_json
 from benchlock.registry.auth.token_format import mask_tokens
 
 LOGGER_NAME: Final = "benchlock"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, runtime_checkable
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes, relay
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError, UnknownNameError
-from benchlock.artifacts.user_text import Advance, ignore_progress, serialize_advance
+from benchlock.artifacts.user_output import Advance, ignore_progress, serialize_advance
 
 if TYPE_CHECKING:
     from benchlock.artifacts.atomic_files import RemovedFiles

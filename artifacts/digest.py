@@ -10,7 +10,7 @@ from typing import Annotated, BinaryIO, Final, NewType
 from msgspec import Meta, Struct
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.user_text import Advance, ignore_progress
+from benchlock.artifacts.user_output import Advance, ignore_progress
 
 Digest = NewType("Digest", str)
 DIGEST_PATTERN: Final = "^sha256:[0-9a-f]{64}$"

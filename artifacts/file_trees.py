@@ -24,7 +24,7 @@ from benchlock.artifacts.blob_store import BlobReader, BlobStore, read, verify
 from benchlock.artifacts.digest import Descriptor, Digest, from_hex, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.artifacts.user_text import SILENT, Progress
+from benchlock.artifacts.user_output import SILENT, Progress
 
 _LONGEST_NAME: Final = 255
 """Bytes of one part of a path: the limit of Linux file systems."""

@@ -13,7 +13,7 @@ from benchlock.artifacts.atomic_files import UnfinishedFile, is_at
 from benchlock.artifacts.blob_store import BlobStore, check_digest, verify
 from benchlock.artifacts.digest import Descriptor, Digest, read_chunks, relay, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
-from benchlock.artifacts.user_text import Advance, ignore_progress
+from benchlock.artifacts.user_output import Advance, ignore_progress
 
 _MODE = 0o600
 

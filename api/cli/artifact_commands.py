@@ -10,11 +10,11 @@ from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.run_options import ID_PREFIX, RUN_PREFIX, complete_run_id
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import parse_run_id
+from benchlock.registry.artifact_names import parse_kind, parse_reference, parse_target
 from benchlock.registry.catalogue.catalogue_protocol import Entry
 from benchlock.registry.manifests import plain
 from benchlock.registry.manifests.model_card import card_path, read_card
-from benchlock.registry.names import parse_kind, parse_reference, parse_target
-from benchlock.registry.publishing.artifact_export import export
+from benchlock.registry.publishing.oci_artifacts import export
 from benchlock.registry.versions.version_ranges import Constraint
 
 TARGET = click.argument(

@@ -24,7 +24,7 @@ from benchlock.api.local.golden_runs import (
 )
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError
-from benchlock.artifacts.user_text import format_count
+from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.runner.run_stages import GoldenTask, Trial
 from benchlock.evaluator.workflows.golden_decisions import (
     AnswerCount,

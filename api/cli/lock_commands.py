@@ -15,12 +15,12 @@ from benchlock.api.cli.run_options import ID_PREFIX, read_lock
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.registry.artifact_names import Kind, parse_target
 from benchlock.registry.lock.lock_assembly import preferences_of
 from benchlock.registry.lock.lock_creation import known_manifests
 from benchlock.registry.lock.lock_diff import Change
 from benchlock.registry.lock.lock_diff import diff as difference
 from benchlock.registry.lock.lockfile import Lock, dump
-from benchlock.registry.names import Kind, parse_target
 from benchlock.registry.requests.evaluation_request import Request, parse_request
 from benchlock.registry.requests.evaluation_request import read_request as read
 from benchlock.registry.resolution.resolver_types import Resolution

@@ -25,12 +25,12 @@ from benchlock.api.local.schema_upgrades import (
 )
 from benchlock.api.schemas.registry_protocol import Json
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.user_text import format_count
+from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.runner.host_platform import Host, this_host
 from benchlock.migrations import HEAD
+from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.database.engine import SchemaRevisionError
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.names import KINDS
 from benchlock.registry.requests.hardware_requirements import HostFacts
 
 _BACKUP_MADE = "Confirm that a backup exists and skip making one. Required for a database on a server."

@@ -10,7 +10,7 @@ from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import todo_lines
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.registry.names import parse_kind
+from benchlock.registry.artifact_names import parse_kind
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest
 from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure, import_all
 

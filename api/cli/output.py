@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from benchlock.api.error_codes import error_document
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
-from benchlock.artifacts.user_text import Advance, escape_json, escape_line
+from benchlock.artifacts.user_output import Advance, escape_json, escape_line
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024

@@ -20,7 +20,7 @@ from benchlock.artifacts.blob_store import BlobStore
 from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol, PublishResult
 from benchlock.registry.publishing import drafts
 from benchlock.registry.publishing.publication import Draft, dry_run_publish_all, publish_all
-from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.collected_problems import Problems
 
 MANIFEST = "manifest.yaml"
 _MAX_LISTED = 10

@@ -19,7 +19,7 @@ from benchlock.api.client.worker_setup import (
 from benchlock.api.client.worker_setup import open_queue as opened
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.user_text import format_count
+from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.queue.queue_types import Job, JobId, JobState, Machine, MachineId, Queue, parse_job_id
 from benchlock.evaluator.records.run_types import Isolation
 from benchlock.registry.database.ids_and_timestamps import is_id

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchlock.api.cli import output
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.user_text import escape_line, format_count
+from benchlock.artifacts.user_output import escape_line, format_count
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunEnd
 from benchlock.evaluator.records.timing_validity import (

@@ -21,11 +21,11 @@ from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidIn
 from benchlock.evaluator.records.evidence_status import SCRATCH, UnverifiedError, refuse_unverified
 from benchlock.evaluator.records.run_types import Isolation, RunId, parse_run_id
 from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests
+from benchlock.registry.artifact_names import Kind, parse_target
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.database_checks import describe_checks, find_storage_damage
 from benchlock.registry.database.record_chain import parse_head
 from benchlock.registry.lock.lockfile import Lock, list_blob_references, load
-from benchlock.registry.names import Kind, parse_target
 from benchlock.registry.publishing.garbage_collection import collect_garbage
 from benchlock.registry.text.quantities import spell_bytes
 from benchlock.registry.versions.version_ranges import Constraint
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from benchlock.artifacts.digest import Digest
     from benchlock.artifacts.stores.cached_store import CachedRepository, EvictionReport
     from benchlock.artifacts.uploads.disk_quotas import DiskSpace
-    from benchlock.artifacts.user_text import Progress
+    from benchlock.artifacts.user_output import Progress
     from benchlock.evaluator.queue.queue_types import Explanation
     from benchlock.evaluator.records.run_store import Records
     from benchlock.evaluator.workflows.blob_inventory import Inventory, Names

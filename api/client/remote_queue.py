@@ -13,8 +13,8 @@ from benchlock.api.schemas.lock_schemas import LockResponse
 from benchlock.api.schemas.pagination_cursors import encode_cursor
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.net.network_policy import SILENCE_SECONDS
+from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.lease_times import Times
-from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_types import (
     Beat,
     Explanation,

@@ -33,11 +33,11 @@ from benchlock.api.schemas.run_schemas import (
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, UnavailableError, UnknownNameError
 from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart, fit_end
+from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests import Manifest, manifest_digest, parse_published
 from benchlock.registry.manifests.manifest_content import content, reference_of
-from benchlock.registry.names import Kind, Name, Reference
 from benchlock.registry.versions.version_ranges import Constraint
 
 _LATEST: Final = "latest"

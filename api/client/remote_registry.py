@@ -26,7 +26,7 @@ from benchlock.artifacts.net.urls import is_loopback, redact_url, split_url
 from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, Server, make_blob_client, open_session, parse_server
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import Advance, Progress, ignore_progress
+from benchlock.artifacts.user_output import Advance, Progress, ignore_progress
 from benchlock.registry.lock.lockfile import Lock, dump, load
 from benchlock.registry.requests.evaluation_request import Request
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from benchlock.artifacts.net.blob_client import BlobClient
     from benchlock.evaluator.queue.queue_types import Explanation
     from benchlock.evaluator.records.run_types import Isolation
+    from benchlock.registry.artifact_names import Kind
     from benchlock.registry.lock.lock_assembly import Freshness
-    from benchlock.registry.names import Kind
     from benchlock.registry.resolution.resolver_types import Candidate, Resolution
     from benchlock.registry.resolution.version_search import Preferences
 

@@ -16,7 +16,7 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.queue_types import MachineId, Queue
 from benchlock.evaluator.queue.sql_queue import SqlQueue

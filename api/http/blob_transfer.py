@@ -14,7 +14,7 @@ from litestar import Request
 from litestar.response.base import ASGIResponse
 from litestar.types import Message, Receive, Scope, Send
 
-from benchlock.api.http.admission_control import reserve_share
+from benchlock.api.http.request_limits import reserve_share
 from benchlock.api.http.service_state import Service
 from benchlock.api.http.slow_client_flow_control import (
     CHUNKS_IN_MEMORY,

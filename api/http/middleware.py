@@ -15,7 +15,7 @@ from typing import Any, Final
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
-from benchlock.api.http.admission_control import RELEASE_SLOTS
+from benchlock.api.http.request_limits import RELEASE_SLOTS
 from benchlock.api.http.responses import send_error
 from benchlock.api.http.service_settings import MAX_HEADER_BYTES
 from benchlock.api.http.service_state import SHUTDOWN_ERROR, UNROUTED, Service

@@ -15,7 +15,7 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import Headers
 from litestar.routes import HTTPRoute
 
-from benchlock.api.http.admission_control import (
+from benchlock.api.http.request_limits import (
     ANY_SCHEMA,
     BODY,
     RELEASE_SLOTS,

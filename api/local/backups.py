@@ -26,10 +26,10 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.records.evidence_status import RUN_AGAIN
 from benchlock.evaluator.workflows.blob_inventory import Inventory
 from benchlock.registry.database.sqlite import copy_into
-from benchlock.registry.text.problems import find_leading_error
+from benchlock.registry.text.collected_problems import find_leading_error
 
 if TYPE_CHECKING:
-    from benchlock.artifacts.user_text import Progress
+    from benchlock.artifacts.user_output import Progress
 
 _DESCRIPTION_FILE: Final = "backup.json"
 _DATABASE: Final = "database.sqlite"

@@ -14,13 +14,13 @@ from benchlock.api.local.container_registry_access import look_up_image, look_up
 from benchlock.api.local.local_registry import build_runner, source_access
 from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.workflows.golden_decisions import NAME, SPLIT, sample_dataset
+from benchlock.registry.artifact_names import Reference
 from benchlock.registry.lock.lock_creation import Harness, build_trial_lock, make_draft_candidate
 from benchlock.registry.manifests import Dataset, Manifest, Model
-from benchlock.registry.names import Reference
 from benchlock.registry.publishing.drafts import read_draft
 from benchlock.registry.publishing.publication import store_draft
 from benchlock.registry.requests.evaluation_request import parse_request

@@ -21,7 +21,7 @@ from benchlock.api.local.registry_store import STORE_VARIABLE, open_store, uploa
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT, Progress
+from benchlock.artifacts.user_output import SILENT, Progress
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords, Examiner
 from benchlock.evaluator.runner.wall_clock import WallClock
 from benchlock.migrations import prepare

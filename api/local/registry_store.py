@@ -14,7 +14,7 @@ from benchlock.api.local.registry_database import create_owner_id, lock_decision
 from benchlock.artifacts.atomic_files import StoreLock
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore, TextOf
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest, DigestText, parse_digest
+from benchlock.registry.artifact_names import Kind, Reference, parse_name
 from benchlock.registry.catalogue.catalogue_protocol import Entry, PublishResult
 from benchlock.registry.catalogue.version_lists import ListedVersion
 from benchlock.registry.manifests.field_types import MAX_FILES
-from benchlock.registry.names import Kind, Reference, parse_name
 from benchlock.registry.versions.semantic_version import parse_version
 
 Name = Annotated[str, size_limits.limit_text(size_limits.NAME, "acme/resnet8")]

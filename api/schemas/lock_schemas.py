@@ -7,9 +7,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from benchlock.api.schemas.artifact_schemas import Name, Version
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest, DigestText, parse_digest
+from benchlock.registry.artifact_names import Kind, parse_kind, parse_name
 from benchlock.registry.lock.lock_diff import Change
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.names import Kind, parse_kind, parse_name
 from benchlock.registry.resolution.resolver_types import Candidate, Offer, Resolution
 from benchlock.registry.resolution.version_search import Preferences
 from benchlock.registry.versions.semantic_version import parse_version

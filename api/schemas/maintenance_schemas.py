@@ -9,7 +9,7 @@ from benchlock.artifacts import size_limits
 from benchlock.artifacts.atomic_files import RemovedFiles
 from benchlock.artifacts.digest import DigestText
 from benchlock.evaluator.records.run_types import RunText
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 
 
 class BundleImportRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

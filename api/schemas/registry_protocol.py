@@ -11,13 +11,13 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from benchlock.api.schemas.maintenance_schemas import GcReport, ImportReport, VerificationReport
     from benchlock.artifacts.blob_store import FileStore
-    from benchlock.artifacts.user_text import Progress
+    from benchlock.artifacts.user_output import Progress
     from benchlock.evaluator.queue.queue_types import Explanation
     from benchlock.evaluator.records.run_types import Isolation, RecordedRuns
+    from benchlock.registry.artifact_names import Kind
     from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol
     from benchlock.registry.lock.lock_assembly import Freshness
     from benchlock.registry.lock.lockfile import Lock
-    from benchlock.registry.names import Kind
     from benchlock.registry.requests.evaluation_request import Request
     from benchlock.registry.resolution.resolver_types import Candidate, Resolution
     from benchlock.registry.resolution.version_search import Preferences

@@ -31,7 +31,7 @@ from benchlock.artifacts.oci.oci_documents import (
     encode,
     split_layers,
 )
-from benchlock.artifacts.user_text import Advance, Progress
+from benchlock.artifacts.user_output import Advance, Progress
 
 TAR_BLOCK: Final = tarfile.BLOCKSIZE
 TAR_END: Final = bytes(2 * TAR_BLOCK)

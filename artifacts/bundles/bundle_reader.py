@@ -36,7 +36,7 @@ from benchlock.artifacts.bundles.bundle_format import (
 from benchlock.artifacts.digest import Descriptor, Digest, describe, digest_bytes, from_hex, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.oci.oci_documents import LARGEST_MANIFEST, LAYOUT_FILE
-from benchlock.artifacts.user_text import Advance, Progress, serialize_advance
+from benchlock.artifacts.user_output import Advance, Progress, serialize_advance
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -12,7 +12,7 @@ from benchlock.artifacts.net.blob_upload import UPLOAD_CHUNK, BlobUpload, Upload
 from benchlock.artifacts.net.download import RESUME_ADVICE, RETRY_ADVICE, Download
 from benchlock.artifacts.net.http_session import NOT_FOUND, OK, ErrorPolicy, ServerResponse, Session
 from benchlock.artifacts.net.urls import redact_url
-from benchlock.artifacts.user_text import Advance, ignore_progress
+from benchlock.artifacts.user_output import Advance, ignore_progress
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -32,7 +32,7 @@ from benchlock.artifacts.net.http_session import (
     TransientError,
     pause,
 )
-from benchlock.artifacts.user_text import Advance
+from benchlock.artifacts.user_output import Advance
 
 _SPOOLED: Final = 8 * CHUNK  # bytes in memory before a temporary file is used
 

@@ -26,7 +26,7 @@ from benchlock.artifacts.sources.dvc_source import CommitCache, DvcSource, NoRep
 from benchlock.artifacts.sources.file_source import FileSource, FolderSource, parse_file_url, parse_local_source
 from benchlock.artifacts.sources.https_source import HttpsSource
 from benchlock.artifacts.sources.hub_source import Hub, HubSource, parse_hub_source
-from benchlock.artifacts.user_text import SILENT, Progress
+from benchlock.artifacts.user_output import SILENT, Progress
 
 RemoteSource = HttpsSource | HubSource | DvcSource
 """A source on another machine; the manifest states the digest that its bytes must have."""

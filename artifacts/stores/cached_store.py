@@ -24,7 +24,7 @@ from benchlock.artifacts.resumable_fetch import OpenAtOffset
 from benchlock.artifacts.stores.local_store import BeforePublication, LocalStore
 from benchlock.artifacts.stores.oci_store import OciStore
 from benchlock.artifacts.stores.remote_store import RemoteStore
-from benchlock.artifacts.user_text import SILENT, Advance, Progress, ignore_progress, serialize_advance
+from benchlock.artifacts.user_output import SILENT, Advance, Progress, ignore_progress, serialize_advance
 
 _SHOWN = 19  # characters of a digest in the display
 

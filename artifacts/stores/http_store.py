@@ -18,7 +18,7 @@ from benchlock.artifacts.net.http_session import ErrorPolicy, Session
 from benchlock.artifacts.net.network_policy import NetworkPolicy
 from benchlock.artifacts.net.urls import check_url, redact_url
 from benchlock.artifacts.stores.remote_store import RemoteStore
-from benchlock.artifacts.user_text import Advance, ignore_progress
+from benchlock.artifacts.user_output import Advance, ignore_progress
 
 PROTOCOL_VERSION = "v1"
 

@@ -36,7 +36,7 @@ from benchlock.artifacts.blob_store import BlobNotFoundError, check_digest
 from benchlock.artifacts.digest import Descriptor, Digest, from_hex, parse_digest, relay, to_hex
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.resumable_fetch import OpenAtOffset, find_intact, open_partial_file, receive
-from benchlock.artifacts.user_text import Advance, ignore_progress, serialize_advance
+from benchlock.artifacts.user_output import Advance, ignore_progress, serialize_advance
 
 _FOLDER_MODE = 0o755
 _NEXT_STEPS = {

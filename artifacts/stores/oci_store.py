@@ -37,7 +37,7 @@ from benchlock.artifacts.oci.oci_documents import (
 )
 from benchlock.artifacts.oci.oci_reference import Repository
 from benchlock.artifacts.stores.remote_store import RemoteStore
-from benchlock.artifacts.user_text import Advance, ignore_progress
+from benchlock.artifacts.user_output import Advance, ignore_progress
 
 TAG: Final = "blobs-"
 ARTIFACT: Final = "application/vnd.benchlock.blobs.v1+json"

@@ -11,7 +11,7 @@ from benchlock.artifacts.blob_store import BlobNotFoundError, BlobStore, check_d
 from benchlock.artifacts.digest import Descriptor, Digest, describe, parse_digest
 from benchlock.artifacts.net.blob_client import BlobClient
 from benchlock.artifacts.net.blob_upload import spool_stream
-from benchlock.artifacts.user_text import Advance, ignore_progress
+from benchlock.artifacts.user_output import Advance, ignore_progress
 
 
 class RemoteStore(BlobStore):

@@ -12,7 +12,7 @@ from benchlock.artifacts.blob_store import BlobStore, check_digest, put_each
 from benchlock.artifacts.digest import Descriptor, Digest, describe
 from benchlock.artifacts.resumable_fetch import OpenAtOffset, fetch
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import Advance, ignore_progress
+from benchlock.artifacts.user_output import Advance, ignore_progress
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import insert, text
 
-from benchlock.evaluator.queue.matching import JobRequirements, RequiredPlatform
+from benchlock.evaluator.queue.job_matching import JobRequirements, RequiredPlatform
 from benchlock.evaluator.queue.worker_machines import store_class
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.database.registry_schema import locks

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
-from benchlock.evaluator.queue.matching import MachineFacts
+from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.queue_types import MachineId
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_types import RunEnd, RunStart, new_run_id

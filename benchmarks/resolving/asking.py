@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 from benchmarks.resolving import index, plain
 from benchmarks.resolving.documents import request
 from benchmarks.resolving.filling import DATABASE, fill

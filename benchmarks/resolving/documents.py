@@ -6,7 +6,7 @@ from typing import Any
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 from benchmarks.resolving.universes import FORMATS, Ask, Release, version
 
 LAYER = bytes(1024)  # the end of a tar, and so an empty one

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 from benchmarks.resolving.universes import ANY, NAMES, PLATFORMS, Ask, Release, Universe, version
 
 UV = Path(sys.executable).parent / "uv"

@@ -9,7 +9,7 @@ from resolvelib import AbstractProvider, BaseReporter, ResolutionImpossible, Res
 from resolvelib.resolvers import RequirementInformation
 from resolvelib.structs import State
 
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 from benchmarks.resolving.universes import ANY, Ask, Release, Span, Universe, version
 
 Package = tuple[Kind, str]

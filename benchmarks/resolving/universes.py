@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 
 PLATFORMS = ("amd64", "arm64")
 FORMATS = {"onnxruntime": "onnx", "litert": "tflite"}

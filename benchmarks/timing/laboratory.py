@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from benchlock.artifacts.digest import from_hex
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.images.virtual_environment import Environments
 from benchlock.registry.lock.lockfile import LockedPlatform, load
 from benchmarks.timing.subjects import FRAMEWORKS, Subject

@@ -29,10 +29,10 @@ from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.run_stages import harness_version
 from benchlock.evaluator.statistics.metric_types import PairedTest
 from benchlock.evaluator.statistics.paired_tests import PairedTests, compare_measures
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import Lock, dump, load
 from benchlock.registry.manifests import Dataset, Manifest, Model, plain
 from benchlock.registry.manifests.metric_definitions import is_quality
-from benchlock.registry.names import Kind
 
 _STALE: Final = 24 * 3600.0
 """The age in seconds after which a folder must be a leftover of a killed process."""

@@ -58,10 +58,10 @@ from benchlock.evaluator.statistics.metric_types import Metric, find_definitions
 from benchlock.evaluator.statistics.quality_metrics import QualityEstimate, estimate_quality
 from benchlock.evaluator.statistics.run_metrics import CorrectCount, describe_calls, find_undelayed, summarise
 from benchlock.evaluator.statistics.time_metrics import Peak, Performance, Phases
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, load
 from benchlock.registry.manifests import Dataset, Framework, Manifest
 from benchlock.registry.manifests.metric_definitions import is_quality
-from benchlock.registry.names import Kind
 
 LARGEST_BLOB: Final = {
     "result": LARGEST_RESULT,

@@ -20,7 +20,7 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError, Unavai
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.oci.oci_documents import OciDescriptor
 from benchlock.artifacts.oci.remote_images import Connect, find_image, find_tag, parse_image
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.images.external_tools import run_tool
 from benchlock.evaluator.images.image_layers import decompress_layer
 from benchlock.evaluator.images.wheels import Target, check_file, copy, host_target, read_target, running_python

@@ -20,7 +20,7 @@ from packaging.version import Version
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.images.base_image import Base, RemoteBase, debian_tarball, open_base
 from benchlock.evaluator.images.external_tools import disk_errors
 from benchlock.evaluator.images.frameworks import (

@@ -15,7 +15,7 @@ from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Digest, describe, digest_bytes, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.images.external_tools import disk_errors, run_tool, workspace
 from benchlock.evaluator.images.image_layers import list_files
 from benchlock.evaluator.images.wheel_install import Layout, Sources, compile_all, install_wheel, run_parallel

@@ -19,7 +19,7 @@ from installer.exceptions import InstallerError
 from installer.sources import WheelContentElement, WheelFile
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.images.external_tools import run_tool
 from benchlock.evaluator.images.image_layers import list_files
 

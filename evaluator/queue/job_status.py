@@ -8,8 +8,8 @@ from sqlalchemy import Connection, Row, Select, func, select, text, tuple_
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnknownNameError
+from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.lease_times import Moment, Times
-from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_results, jobs, lease_slots, leases, machines
 from benchlock.evaluator.queue.queue_types import (
     COUNTED_AHEAD,

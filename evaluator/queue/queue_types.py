@@ -10,8 +10,8 @@ from msgspec import Meta, Struct, field, structs
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest, DigestText
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts
 from benchlock.evaluator.queue.lease_times import Times
-from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts
 from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart, RunText
 from benchlock.evaluator.runner.run_outcome import FailureClass
 from benchlock.registry.database.ids_and_timestamps import is_id, new_id

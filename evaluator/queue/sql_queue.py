@@ -16,6 +16,7 @@ from benchlock.artifacts import size_limits
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.queue import job_leases, job_status
 from benchlock.evaluator.queue.job_leases import BUSY, DUE, GLANCE, MARK_SEEN, ClaimRequest, claim, list_oldest_jobs
+from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.job_status import (
     SEE,
     job_of,
@@ -26,7 +27,6 @@ from benchlock.evaluator.queue.job_status import (
     select_jobs,
 )
 from benchlock.evaluator.queue.lease_times import Clock, Moment, Times, queue_id
-from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_schema import jobs, leases, machines
 from benchlock.evaluator.queue.queue_types import (
     Beat,

@@ -15,7 +15,7 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError, Refuse
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.size_limits import MACHINE_FACTS
 from benchlock.evaluator.harness_releases import check_version
-from benchlock.evaluator.queue.matching import MachineFacts, find_job_requirements
+from benchlock.evaluator.queue.job_matching import MachineFacts, find_job_requirements
 from benchlock.evaluator.queue.queue_schema import jobs
 from benchlock.evaluator.queue.queue_types import FencedError, JobId, JobRequest, MachineId, new_job_id
 from benchlock.evaluator.records.run_document import bound_start

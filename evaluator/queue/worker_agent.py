@@ -24,9 +24,9 @@ from benchlock.artifacts.errors import (
 )
 from benchlock.artifacts.size_limits import REASON, truncate
 from benchlock.evaluator.queue import lease_heartbeats
+from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.lease_heartbeats import Heartbeat, LeasedJournal
 from benchlock.evaluator.queue.lease_times import boot_id, since_boot
-from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_types import FencedError, Lease, LeaseEnd, MachineId, Queue
 from benchlock.evaluator.records.run_types import Isolation, RunId, RunJournal
 from benchlock.evaluator.runner.container_engine import Engine

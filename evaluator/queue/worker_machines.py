@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, ins
 
 from benchlock.artifacts.errors import RefusedError
 from benchlock.artifacts.size_limits import LACKS, WORD, truncate
+from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts, list_lacks
 from benchlock.evaluator.queue.lease_times import Moment, queue_id
-from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts, list_lacks
 from benchlock.evaluator.queue.queue_schema import classes, dispatch, eligible, jobs, lease_slots, leases, machines
 from benchlock.evaluator.queue.queue_types import NEUTRAL, OWN_FAULTS, LeaseEnd, MachineId
 from benchlock.registry.auth.audit_log import record_action

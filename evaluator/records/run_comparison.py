@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from benchlock.artifacts.user_text import format_count
+from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.records.comparison_types import Conclusion, Verdict
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement
 from benchlock.evaluator.records.run_types import Run, RunId

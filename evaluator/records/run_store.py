@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, sel
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnknownNameError
+from benchlock.evaluator.records.replayed_runs import refuse_replay
 from benchlock.evaluator.records.run_document import encode_run, summarize
 from benchlock.evaluator.records.run_types import (
     DamagedRun,
@@ -30,7 +31,6 @@ from benchlock.evaluator.records.runs_schema import (
     imported_runs,
     insert_hiding,
     open_runs,
-    refuse_replay,
     run_batch_metrics,
     run_blobs,
     run_ends,

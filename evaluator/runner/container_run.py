@@ -21,7 +21,7 @@ from msgspec import UNSET, Meta, Struct
 from benchlock.artifacts.blob_store import BlobStore, read
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import IntegrityError, UnavailableError
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.images.image_layers import docker_archive
 from benchlock.evaluator.runner import container_init
 from benchlock.evaluator.runner.container_engine import Confinement, Container, Engine, LoadedImage, Mount

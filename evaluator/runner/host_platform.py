@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.user_text import format_count
+from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.records.run_types import Isolation
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform

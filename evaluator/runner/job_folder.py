@@ -17,9 +17,9 @@ from benchlock.artifacts.digest import Digest, from_hex
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.evaluator.harness_archive import add_bytecode
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import Lock, LockedFile
 from benchlock.registry.manifests import Dataset, Framework, Manifest, Model, plain
-from benchlock.registry.names import Kind
 
 SCHEMA = 1
 """The major version of ``job.json`` and ``result.json``; the harness checks it, too."""

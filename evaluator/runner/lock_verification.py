@@ -15,8 +15,9 @@ from benchlock.artifacts.blob_store import BlobReader, BlobStore, read, verify
 from benchlock.artifacts.digest import Descriptor, Digest, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.file_trees import TreeEntry, read_tree
-from benchlock.artifacts.user_text import Advance, Progress
+from benchlock.artifacts.user_output import Advance, Progress
 from benchlock.evaluator.harness_releases import check_version
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import (
     BlobReference,
     Lock,
@@ -26,7 +27,6 @@ from benchlock.registry.lock.lockfile import (
     title,
 )
 from benchlock.registry.manifests import Dataset, Image, Manifest, Platform, files_of, parse_published
-from benchlock.registry.names import Kind
 
 Trees = Mapping[Digest, tuple[TreeEntry, ...]]
 """The entries of each tree of a lock, by the tree's digest."""

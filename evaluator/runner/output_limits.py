@@ -15,7 +15,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Self
 
-from benchlock.artifacts.user_text import Advance, Progress
+from benchlock.artifacts.user_output import Advance, Progress
 from benchlock.registry.text.quantities import spell_bytes
 
 _HEAD = 64 << 10

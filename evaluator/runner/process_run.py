@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.runner.job_folder import HARNESS, INTERPRETER, RunFolders
 from benchlock.evaluator.runner.output_limits import ConsoleOutput, OutputWatch, Quota, choose_quota
 from benchlock.evaluator.runner.run_outcome import Ending

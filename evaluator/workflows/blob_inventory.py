@@ -11,15 +11,15 @@ from benchlock.artifacts.blob_store import BlobStore, copy_blob, verify
 from benchlock.artifacts.digest import Descriptor, Digest, from_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.file_trees import iterate_listing, iterate_tree
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.records.evidence_status import RUN_AGAIN
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.runner.run_outcome import FILES
+from benchlock.registry.artifact_names import Reference
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lockfile import Lock, list_blob_references
 from benchlock.registry.manifests import files_of
-from benchlock.registry.names import Reference
 
 Names = dict[Digest, str]
 

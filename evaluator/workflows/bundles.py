@@ -14,7 +14,7 @@ from benchlock.artifacts.bundles.bundle_format import BundleError, BundlePart, B
 from benchlock.artifacts.bundles.bundle_reader import Bundle, ReceivedRoot, open_bundle
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.evidence.run_examination import compare_blobs
 from benchlock.evaluator.records.evidence_status import EvidenceStatus, refuse_unverified
 from benchlock.evaluator.records.run_document import (
@@ -32,7 +32,6 @@ from benchlock.registry.catalogue.version_rows import insert_imported_lock
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, load
 from benchlock.registry.manifests import Model
-from benchlock.registry.publishing.artifact_export import name_version
 from benchlock.registry.publishing.lock_bundle import (
     LOCK_TYPE,
     ArtifactImport,
@@ -44,6 +43,7 @@ from benchlock.registry.publishing.lock_bundle import (
     iterate_parts,
     list_lock_parts,
 )
+from benchlock.registry.publishing.oci_artifacts import name_version
 from benchlock.registry.publishing.remote_publication import refuse_hidden_code
 
 _ASK_AGAIN: Final = "request a new bundle from its author"

@@ -17,9 +17,9 @@ from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.records.comparison_types import ArmFinding, ArmReport, ComparisonReport
 from benchlock.evaluator.records.evidence_status import refuse_unverified
+from benchlock.evaluator.records.replayed_runs import drop_replays
 from benchlock.evaluator.records.run_comparison import describe_offered, list_incomparabilities, question_differences
 from benchlock.evaluator.records.run_types import RecordedRuns, Run, RunId
-from benchlock.evaluator.records.runs_schema import drop_replays
 from benchlock.evaluator.records.timing_validity import QUIET_HOST, describe_unusable_times, explain_unusable_times
 from benchlock.evaluator.statistics.equivalence import (
     ROUND_DRIFT,

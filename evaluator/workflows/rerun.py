@@ -18,9 +18,9 @@ from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.comparison_types import Verdict
 from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement, Terms, compare_predictions
+from benchlock.evaluator.records.replayed_runs import drop_replays, is_replay
 from benchlock.evaluator.records.run_comparison import Sides, differing_processors, host_differences, judge
 from benchlock.evaluator.records.run_types import DamagedRun, RecordedRuns, Run, RunId
-from benchlock.evaluator.records.runs_schema import drop_replays, is_replay
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.self_reported_times import mark_run
 from benchlock.registry.lock.lockfile import Lock

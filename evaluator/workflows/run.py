@@ -14,7 +14,7 @@ from msgspec import UNSET
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.digest import from_hex
 from benchlock.artifacts.errors import BenchlockError
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.images.virtual_environment import Environments
 from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_types import (

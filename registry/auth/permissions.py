@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.names import LONGEST, WORD
+from benchlock.registry.artifact_names import LONGEST, WORD
 
 
 class UnauthorizedError(InvalidInputError):

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, ScalarSelect, fun
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
 from benchlock.artifacts.size_limits import SCOPES, check_text
+from benchlock.registry.artifact_names import WORD
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import Actor, Scopes, UnauthorizedError, get_actor
 from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS, Secret, new_secret, parse_secret
@@ -19,7 +20,6 @@ from benchlock.registry.database.engine import read_transaction, write_transacti
 from benchlock.registry.database.ids_and_timestamps import is_id, new_id
 from benchlock.registry.database.record_chain import check_records, digest_record, insert_record, record_kind
 from benchlock.registry.database.registry_schema import token_revocations, token_rotations, tokens
-from benchlock.registry.names import WORD
 
 TokenId = NewType("TokenId", str)
 State = Literal["valid", "expired", "revoked"]

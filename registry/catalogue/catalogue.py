@@ -14,6 +14,7 @@ from sqlalchemy import Engine, func, select
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.size_limits import REASON, check_text
+from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult
@@ -46,7 +47,6 @@ from benchlock.registry.database.registry_schema import files, lock_blobs, locks
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, load
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.manifests.manifest_content import manifest_digest, parse_published, reference_of
-from benchlock.registry.names import Kind, Name, Reference
 from benchlock.registry.versions.version_ranges import Constraint
 
 Clock = Callable[[], datetime]

@@ -12,9 +12,9 @@ from benchlock.artifacts.blob_store import BlobNotFoundError
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Manifest
-from benchlock.registry.names import Kind, Name, Reference
 from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import Constraint
 

@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from benchlock.artifacts.digest import Digest
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.catalogue import resolver_statements
 from benchlock.registry.database.ids_and_timestamps import format_time
-from benchlock.registry.names import Kind
 from benchlock.registry.resolution.resolver_types import (
     COUNTED,
     Candidate,

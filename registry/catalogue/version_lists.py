@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Column, Connection, Select, Table, bindparam, select, tuple_
 
 from benchlock.artifacts.digest import Digest
+from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.catalogue.catalogue_protocol import no_version_error
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.catalogue.version_rows import SHOWN_VERSIONS, Key, unknown_name
 from benchlock.registry.database.registry_schema import VERSION, versions, yanks
-from benchlock.registry.names import Kind, Name, Reference
 from benchlock.registry.resolution.resolver_types import EVERY, Population, Status
 from benchlock.registry.versions.semantic_version import Version, key
 from benchlock.registry.versions.version_ranges import Constraint, Range

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET
 from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, and_, bindparam, select
@@ -11,10 +11,12 @@ from sqlalchemy import ColumnElement, Connection, FromClause, Select, Table, and
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest, from_hex
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.auth.audit_log import action_record, record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
+from benchlock.registry.database.engine import fetch_first
 from benchlock.registry.database.record_chain import Record, insert_record, insert_records
 from benchlock.registry.database.registry_schema import (
     VERSION,
@@ -32,7 +34,6 @@ from benchlock.registry.database.registry_schema import (
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, list_blob_references
 from benchlock.registry.manifests import File, Image, Manifest, Model, files_of
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, reference_of
-from benchlock.registry.names import Kind, Name, Reference
 from benchlock.registry.resolution.conflicts import find_nearest_name
 from benchlock.registry.resolution.resolver_types import EVERY, Population
 from benchlock.registry.versions.semantic_version import key, parse_version
@@ -145,6 +146,9 @@ def _text() -> Select[Any]:
 
 ENTRY = _entry()
 READ = _read()
+_PUBLISHED: Final = (
+    "SELECT version, digest FROM versions WHERE kind = :kind AND name = :name AND precedence = :precedence"
+)
 TEXT = _text()
 """Selects the text of the manifest with a digest; at most one version has it."""
 
@@ -266,10 +270,13 @@ def is_published(connection: Connection, reference: Reference, digest: Digest) -
     Raises:
         VersionTakenError: The version is published with other content.
     """
-    row = connection.execute(ENTRY, key_of(reference)).first()
-    if row is None or row.digest == digest:
-        return row is not None
-    raise version_taken_error(reference, row.version, row.digest, digest)
+    row = fetch_first(connection, _PUBLISHED, key_of(reference))
+    if row is None:
+        return False
+    version, published = row
+    if published != digest:
+        raise version_taken_error(reference, version, published, digest)
+    return True
 
 
 def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:

@@ -1,11 +1,11 @@
 """Opening of databases, read and write transactions, schema revisions, and errors of damaged data."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DataError, DBAPIError, MultipleResultsFound, NoResultFound, StatementError
 from sqlalchemy.exc import IntegrityError as ConstraintError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
@@ -31,6 +31,17 @@ def read_revision(connection: Connection) -> str | None:
     if not connection.dialect.has_table(connection, "alembic_version"):
         return None
     return connection.exec_driver_sql(_VERSION).scalar()
+
+
+def fetch_first(connection: Connection, query: str, values: Mapping[str, str] | None = None) -> Sequence[Any] | None:
+    """Return the first row of a short query, whose parameters are texts.
+
+    On SQLite the driver executes it: SQLAlchemy would need ten times as long, while other writers wait.
+    """
+    if connection.dialect.name == "sqlite":
+        row: Sequence[Any] | None = connection.connection.cursor().execute(query, values or {}).fetchone()
+        return row
+    return connection.execute(text(query), values).first()
 
 
 def require_revision(current: str | None, needed: str, where: str) -> None:
@@ -73,8 +84,8 @@ def require_expected_revision(connection: Connection) -> None:
     """
     needed: str | None = connection.get_execution_options().get(_EXPECTED)
     if needed is not None:
-        revision = connection.exec_driver_sql(_VERSION).scalar()
-        require_revision(revision, needed, database_location(connection.engine))
+        row = fetch_first(connection, _VERSION)
+        require_revision(None if row is None else row[0], needed, database_location(connection.engine))
 
 
 RESTORE: Final = "verify the registry to list all damage, then restore it from a backup"

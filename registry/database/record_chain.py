@@ -24,7 +24,7 @@ from sqlalchemy.exc import OperationalError
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import MAX_EXACT, encode_canonical
-from benchlock.registry.database.engine import DamagedDatabaseError, damage_error
+from benchlock.registry.database.engine import DamagedDatabaseError, damage_error, fetch_first
 from benchlock.registry.database.ids_and_timestamps import as_json, format_time
 from benchlock.registry.database.registry_schema import record_chain
 
@@ -186,7 +186,7 @@ def _compile_insert(table: Table) -> tuple[str, tuple[tuple[str, _Converter], ..
 
 def read_head(connection: Connection) -> Head:
     """Return the head of the chain; the head of an empty chain has no entries."""
-    row = connection.exec_driver_sql(_HEAD).first()
+    row = fetch_first(connection, _HEAD)
     return Head(0, _ORIGIN) if row is None else Head(*row)
 
 

@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.user_text import format_count
+from benchlock.artifacts.user_output import format_count
 from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.formats.parquet import read_footer
 from benchlock.registry.inspection.formats.protobuf import MalformedError
@@ -23,7 +23,7 @@ from benchlock.registry.inspection.formats.tensor_files import ArrayHeader, read
 from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_lines, read_text_lines, read_whole
 from benchlock.registry.inspection.label_files import Classes, check_coco, label_fault, read_classes
 from benchlock.registry.manifests import Dataset, Split
-from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.collected_problems import Problems
 
 _LABEL = "label"
 _LINES = "write one object per line"

@@ -11,7 +11,7 @@ from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.file_trees import read_tree
 from benchlock.registry.inspection.formats.untrusted_files import BUDGET, Meter, OverBudgetError
-from benchlock.registry.text.problems import EchoError
+from benchlock.registry.text.collected_problems import EchoError
 
 _GZIP = b"\x1f\x8b"
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.inspection.formats.image_documents import ListedWheel
-from benchlock.registry.names import Kind
 
 
 @dataclass(frozen=True, slots=True)

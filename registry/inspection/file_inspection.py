@@ -18,9 +18,9 @@ from benchlock.registry.inspection.formats.untrusted_files import describe_misma
 from benchlock.registry.inspection.image_inspection import Ask, check_finished, check_image
 from benchlock.registry.inspection.model_files import check_model, is_graph
 from benchlock.registry.manifests import Dataset, Image, Manifest, Model
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import convert
 from benchlock.registry.text.parsed_text import Document
-from benchlock.registry.text.problems import Problems
 
 OTHERS = ("various", "proprietary")
 """Licence identifiers beside SPDX: of several parts with a licence each, and of terms without an SPDX identifier."""

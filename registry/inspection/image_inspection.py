@@ -17,7 +17,7 @@ from benchlock.registry.inspection.formats.image_documents import (
 )
 from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_whole
 from benchlock.registry.manifests import Image, Platform
-from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.versions.semantic_version import from_pep440, key, parse_version
 
 Ask = Callable[[str, str, str], bytes | None]

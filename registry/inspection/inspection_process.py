@@ -14,7 +14,7 @@ from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.file_inspection import inspect_manifest
 from benchlock.registry.inspection.image_inspection import Ask, check_finished
 from benchlock.registry.manifests import Image, Manifest, files_of
-from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.collected_problems import Problems
 
 LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, result=16 << 20)
 """The limits of the inspection of one version."""

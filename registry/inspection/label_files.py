@@ -18,7 +18,7 @@ from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.file_facts import Disagreement
 from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_buffer
 from benchlock.registry.manifests import Split
-from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.collected_problems import Problems
 
 _WORDNET_ID = re.compile(r"n\d{8}[\s:,]+(?=\S)")
 

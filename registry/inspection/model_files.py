@@ -28,7 +28,7 @@ from benchlock.registry.inspection.model_signature import check_goldens, check_l
 from benchlock.registry.manifests import Model
 from benchlock.registry.manifests.model_card import LARGEST
 from benchlock.registry.manifests.steps import Python
-from benchlock.registry.text.problems import Problems
+from benchlock.registry.text.collected_problems import Problems
 
 _UNIX = 3
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import UNSET
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.artifact_names import find_close
 from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.formats.model_graphs import GraphSignature, GraphTensor, Size
 from benchlock.registry.inspection.formats.protobuf import MalformedError
@@ -15,9 +16,8 @@ from benchlock.registry.manifests import Input, Model, Output
 from benchlock.registry.manifests.manifest_types import ConstantInput, StateInput
 from benchlock.registry.manifests.step_shapes import apply_steps
 from benchlock.registry.manifests.tensor_shapes import Sizes, Tensor, batch_axis, declare_tensor, format_sizes
-from benchlock.registry.names import find_close
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.parsed_text import Document, Place
-from benchlock.registry.text.problems import Problems
 
 _RESIZED = ("tflite",)
 """Formats whose batch axis the predictor sets, whatever size the graph has."""

@@ -14,6 +14,7 @@ from benchlock.artifacts.file_trees import iterate_tree
 from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
 from benchlock.artifacts.size_limits import shorten
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.inspection.draft_content import DraftContent
 from benchlock.registry.inspection.file_facts import (
     ComparedLabels,
@@ -31,7 +32,6 @@ from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_w
 from benchlock.registry.inspection.label_files import find_disagreements, parse_labels, read_categories
 from benchlock.registry.lock.split_checks import find_label_columns
 from benchlock.registry.manifests import Manifest, files_of, holds_path
-from benchlock.registry.names import Kind
 
 LIMITS: Final = Limits(memory=3 << 29, cpu_seconds=60, seconds=300.0, files=64, result=4 << 20)
 """Resource limits of the child process that reads the files of one lock."""

@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, structs
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.inspection.file_facts import FileFacts, FileQuestions
 from benchlock.registry.inspection.formats.image_documents import Configuration, ListedWheel, parse_configuration
 from benchlock.registry.lock.lock_feasibility import (
@@ -39,7 +40,6 @@ from benchlock.registry.lock.lockfile import (
 )
 from benchlock.registry.manifests import File, Image, Platform, files_of
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
-from benchlock.registry.names import Kind
 from benchlock.registry.requests.evaluation_request import Request, conditions_of
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve

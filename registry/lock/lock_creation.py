@@ -12,6 +12,7 @@ from msgspec import UNSET
 from benchlock.artifacts.blob_store import BlobStore, read
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError, UnknownNameError
+from benchlock.registry.artifact_names import Kind, Reference, parse_name
 from benchlock.registry.inspection.file_facts import FileQuestions
 from benchlock.registry.lock.file_facts_reader import read_file_facts
 from benchlock.registry.lock.lock_assembly import build_lock, file_questions, list_admitted_platforms, question_of
@@ -29,7 +30,6 @@ from benchlock.registry.manifests import (
     manifest_digest,
     parse_published,
 )
-from benchlock.registry.names import Kind, Reference, parse_name
 from benchlock.registry.requests.evaluation_request import Request, parse_locked_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve

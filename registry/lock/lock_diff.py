@@ -6,7 +6,8 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.user_text import escape_line
+from benchlock.artifacts.user_output import escape_line
+from benchlock.registry.artifact_names import KINDS, Kind
 from benchlock.registry.lock.lockfile import (
     Lock,
     LockedArtifact,
@@ -24,7 +25,6 @@ from benchlock.registry.lock.manifest_diff import (
     list_file_uses,
 )
 from benchlock.registry.manifests import Manifest
-from benchlock.registry.names import KINDS, Kind
 
 
 def find_platform_changes(before: LockedImage, after: LockedImage) -> Iterator[str]:

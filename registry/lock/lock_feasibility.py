@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.artifact_names import find_close
 from benchlock.registry.inspection.file_facts import ComparedLabels, FileFacts, LabelComparison, ResampledField
 from benchlock.registry.lock.split_checks import (
     check_index_labelled,
@@ -17,7 +18,6 @@ from benchlock.registry.lock.split_checks import (
 from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model
 from benchlock.registry.manifests.manifest_types import ConstantInput, ImageInput, Output, StateInput
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, check_metrics
-from benchlock.registry.names import find_close
 from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.requests.request_types import BatchSweep
 from benchlock.registry.resolution.conflicts import SHOWN, Conflict, ConflictError

@@ -16,7 +16,7 @@ from benchlock.artifacts.digest import Digest, DigestText, digest_bytes, from_he
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.file_trees import check_path
 from benchlock.artifacts.json_codec import decode_untyped, encode_canonical, prepare_decoder
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.text import toml
 
 SCHEMA = (1, 1)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.artifacts.user_text import escape_line
+from benchlock.artifacts.user_output import escape_line
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import LockedArtifact
-from benchlock.registry.names import Kind
 from benchlock.registry.resolution.conflicts import (
     Code,
     Conflict,

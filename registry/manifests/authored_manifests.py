@@ -9,10 +9,10 @@ from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.registry.manifests.manifest_checks import check
 from benchlock.registry.manifests.manifest_types import File, Manifest
 from benchlock.registry.manifests.steps import TensorStep
+from benchlock.registry.text.collected_problems import Problems, UnknownValueError
 from benchlock.registry.text.decoder import convert
 from benchlock.registry.text.incomplete_objects import convert_known
 from benchlock.registry.text.parsed_text import Document
-from benchlock.registry.text.problems import Problems, UnknownValueError
 from benchlock.registry.text.yaml import Todo, list_todos, read_yaml
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from benchlock.registry.names import NAME
+from benchlock.registry.artifact_names import NAME
 
 
 class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):

@@ -7,10 +7,10 @@ from msgspec import UNSET, UnsetType
 
 from benchlock.artifacts.digest import from_hex
 from benchlock.artifacts.file_trees import check_collisions, check_path
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.manifests.manifest_types import File, holds_path
-from benchlock.registry.names import Kind
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.parsed_text import Place
-from benchlock.registry.text.problems import Problems
 
 ROLES: dict[Kind, tuple[str, ...]] = {
     "model": ("graph", "weights", "labels", "vocabulary", "code", "golden", "card"),

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import UNSET
 
 from benchlock.artifacts.digest import parse_digest, to_hex
-from benchlock.registry.manifests.call_checks import check_batches
+from benchlock.registry.artifact_names import parse_name
 from benchlock.registry.manifests.file_checks import check_file_reference, check_files
 from benchlock.registry.manifests.manifest_types import (
     AudioInput,
@@ -18,12 +18,12 @@ from benchlock.registry.manifests.manifest_types import (
     Split,
     files_of,
 )
+from benchlock.registry.manifests.model_call_checks import check_batches
 from benchlock.registry.manifests.model_checks import check_geometry, check_model
 from benchlock.registry.manifests.step_shapes import check_rates
-from benchlock.registry.names import parse_name
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import describe_key
 from benchlock.registry.text.parsed_text import Document, Place
-from benchlock.registry.text.problems import Problems
 from benchlock.registry.versions.semantic_version import parse_version
 
 _PYTHON = re.compile(r"3\.[0-9]+")

@@ -10,9 +10,9 @@ from msgspec import UNSET
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, to_hex
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import decode_untyped, encode_canonical
+from benchlock.registry.artifact_names import Reference, parse_name
 from benchlock.registry.manifests.manifest_checks import check
 from benchlock.registry.manifests.manifest_types import Framework, Manifest, files_of
-from benchlock.registry.names import Reference, parse_name
 from benchlock.registry.text.decoder import convert
 from benchlock.registry.text.parsed_text import Document
 from benchlock.registry.versions.semantic_version import parse_version

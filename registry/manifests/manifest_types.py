@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.manifests.field_types import (
     MAX_AXES,
     MAX_FILES,
@@ -28,7 +29,6 @@ from benchlock.registry.manifests.field_types import (
     Whole,
 )
 from benchlock.registry.manifests.steps import AudioStep, ImageStep, OutputStep, TensorStep, TextStep
-from benchlock.registry.names import Kind
 
 Task = Literal[
     "image-classification",

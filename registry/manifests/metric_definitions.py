@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.names import find_close
-from benchlock.registry.text.problems import Problems
+from benchlock.registry.artifact_names import find_close
+from benchlock.registry.text.collected_problems import Problems
 
 Direction = Literal["higher", "lower", "none"]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from benchlock.artifacts.blob_store import BlobStore, read
 from benchlock.artifacts.digest import from_hex
 from benchlock.registry.manifests import Manifest, files_of
-from benchlock.registry.text.problems import printable
+from benchlock.registry.text.collected_problems import printable
 
 LARGEST = 1 << 20
 """Maximum size of a published card, in bytes."""

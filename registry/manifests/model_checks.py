@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.manifests.call_checks import check_calls
+from benchlock.registry.artifact_names import parse_name
 from benchlock.registry.manifests.file_checks import check_file_reference
 from benchlock.registry.manifests.manifest_types import (
     AudioInput,
@@ -24,13 +24,13 @@ from benchlock.registry.manifests.manifest_types import (
     TextInput,
 )
 from benchlock.registry.manifests.metric_definitions import check_metrics
+from benchlock.registry.manifests.model_call_checks import check_calls
 from benchlock.registry.manifests.step_shapes import apply_steps
 from benchlock.registry.manifests.steps import Frame, Pad, Python, Step, TokenizerJson, Words
 from benchlock.registry.manifests.tensor_shapes import Tensor, check_result, declare_tensor, fixed_batch, format_sizes
-from benchlock.registry.names import parse_name
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import describe_key
 from benchlock.registry.text.parsed_text import Place
-from benchlock.registry.text.problems import Problems
 from benchlock.registry.versions.version_ranges import Constraint
 
 _INSTEAD = "resize, pad and crop by steps of these names, which are followed; code may change values alone"

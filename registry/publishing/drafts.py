@@ -22,11 +22,11 @@ from benchlock.artifacts.sources import (
     open_source,
     pin_revision,
 )
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
 from benchlock.registry.inspection.image_inspection import Ask
 from benchlock.registry.manifests import File, Manifest, files_of
 from benchlock.registry.manifests.authored_manifests import examine, files_in
-from benchlock.registry.text.problems import Problems, UnknownValueError
+from benchlock.registry.text.collected_problems import Problems, UnknownValueError
 
 
 @dataclass(frozen=True, slots=True)

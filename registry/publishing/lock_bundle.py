@@ -12,12 +12,12 @@ from benchlock.artifacts.bundles.bundle_format import BundleError, BundlePart
 from benchlock.artifacts.digest import Descriptor, Digest, from_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.file_trees import LARGEST_LISTING, iterate_tree
+from benchlock.registry.artifact_names import Kind, Reference
 from benchlock.registry.catalogue.catalogue_protocol import Provenance, PublishResult, VersionTakenError
 from benchlock.registry.catalogue.version_rows import insert_version, is_published
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, list_blob_references
 from benchlock.registry.manifests import Manifest, files_of
 from benchlock.registry.manifests.manifest_content import reference_of
-from benchlock.registry.names import Kind, Reference
 from benchlock.registry.publishing.remote_publication import find_objection
 
 LOCK_TYPE: Final = "application/vnd.benchlock.lock.v1+toml"

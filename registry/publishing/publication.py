@@ -15,18 +15,18 @@ from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Descriptor, Digest, from_hex
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.stores.temporary_stores import open_dry_run
-from benchlock.artifacts.user_text import SILENT, Progress
+from benchlock.artifacts.user_output import SILENT, Progress
+from benchlock.registry.artifact_names import Reference, parse_name
 from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol, Entry, Provenance, PublishResult
 from benchlock.registry.inspection.inspection_process import InspectionTarget, inspect_version
 from benchlock.registry.manifests import Dataset, Image, Manifest, Model, files_of, manifest_digest
 from benchlock.registry.manifests.manifest_checks import check
 from benchlock.registry.manifests.manifest_content import content as manifest_content
 from benchlock.registry.manifests.manifest_content import reference_of, with_files
-from benchlock.registry.names import Reference, parse_name
-from benchlock.registry.publishing.artifact_export import name_version
 from benchlock.registry.publishing.drafts import Draft, StoredFiles, store_draft_files
+from benchlock.registry.publishing.oci_artifacts import name_version
+from benchlock.registry.text.collected_problems import EchoError, Problems
 from benchlock.registry.text.parsed_text import Document
-from benchlock.registry.text.problems import EchoError, Problems
 from benchlock.registry.versions.semantic_version import parse_version
 
 __all__ = ["Draft", "dry_run_publish", "dry_run_publish_all", "publish", "publish_all", "store_draft"]

@@ -14,9 +14,9 @@ from benchlock.registry.inspection.inspection_process import InspectionTarget, f
 from benchlock.registry.manifests import Manifest, Model, files_of
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, parse_content, reference_of
 from benchlock.registry.manifests.model_checks import check_geometry
-from benchlock.registry.publishing.artifact_export import name_version
+from benchlock.registry.publishing.oci_artifacts import name_version
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.parsed_text import Document, Place
-from benchlock.registry.text.problems import Problems
 
 _NOT_LOADED = ("code", "card", "labels", "vocabulary")
 """Roles of files that no framework loads: text, and files that the manifest declares as code."""

@@ -10,9 +10,9 @@ from msgspec import UNSET, UnsetType, inspect
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import REQUEST, TooLongError, check_document
+from benchlock.registry.artifact_names import Kind, parse_name
 from benchlock.registry.manifests.manifest_content import plain
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, check_metrics, expand
-from benchlock.registry.names import Kind, parse_name
 from benchlock.registry.requests.hardware_requirements import (
     CPU,
     KEYS,
@@ -30,10 +30,10 @@ from benchlock.registry.requests.request_types import (
     RequestDocument,
     RequestedLimits,
 )
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import convert
 from benchlock.registry.text.incomplete_objects import convert_known
 from benchlock.registry.text.parsed_text import Document, Place
-from benchlock.registry.text.problems import Problems
 from benchlock.registry.text.quantities import Amount, parse_bytes, parse_seconds
 from benchlock.registry.text.yaml import read_yaml
 from benchlock.registry.versions.version_ranges import Constraint

@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.manifests.field_types import ConstraintText, Count, NameText, Part, Positive, Text
-from benchlock.registry.names import Kind
 
 Duration = Annotated[str, Meta(description="a number and ms, s, m or h, such as 10m")]
 Memory = Annotated[str, Meta(description="a number and a unit of bytes, such as 2GiB")]

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import product
 from operator import itemgetter
 
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.requests.hardware_requirements import KEYS
 from benchlock.registry.resolution.resolver_types import (
     EVERY,

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from benchlock.artifacts.errors import BenchlockError
-from benchlock.artifacts.user_text import escape_line
-from benchlock.registry.names import Kind
+from benchlock.artifacts.user_output import escape_line
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.resolution.resolver_types import (
     COUNTED,
     EVERY,

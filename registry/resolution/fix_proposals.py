@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import chain, combinations, islice, product, zip_longest
 from typing import Any, Literal, cast
 
-from benchlock.artifacts.user_text import escape_line
-from benchlock.registry.names import KINDS, Kind
+from benchlock.artifacts.user_output import escape_line
+from benchlock.registry.artifact_names import KINDS, Kind
 from benchlock.registry.requests.hardware_requirements import ANYWHERE, KEYS, Hardware
 from benchlock.registry.resolution.conflicts import SHOWN, Fix
 from benchlock.registry.resolution.resolver_types import EVERY, STATUSES, Population, Question, Requirement, Resolution

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from benchlock.artifacts.digest import Digest
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.requests.hardware_requirements import ANYWHERE, Hardware
 from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import Constraint, Interval, Range

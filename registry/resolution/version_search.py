@@ -30,7 +30,7 @@ from functools import cache, cached_property, partial
 from itertools import chain
 from typing import Literal
 
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.resolution.admitted_versions import Availability, Preferences
 from benchlock.registry.resolution.pubgrub import Incompatibility, Solver, UnsolvableError
 from benchlock.registry.resolution.resolver_types import (

@@ -20,7 +20,7 @@ from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.formats.tensor_files import read_arrays
 from benchlock.registry.inspection.label_files import is_number
 from benchlock.registry.scaffold.source_files import ScaffoldSource, heading, name_of, require_samples
-from benchlock.registry.text.problems import ImportNotes, format_original, printable
+from benchlock.registry.text.collected_problems import ImportNotes, format_original, printable
 from benchlock.registry.text.yaml import Lines, block_lines, entry_lines, format_flow
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")

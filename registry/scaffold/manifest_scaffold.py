@@ -9,12 +9,12 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from benchlock.artifacts.atomic_files import open_regular
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.inspection.formats.image_documents import read_wheels
-from benchlock.registry.names import Kind
 from benchlock.registry.scaffold.dataset_scaffold import dataset_lines
 from benchlock.registry.scaffold.model_scaffold import model_lines
 from benchlock.registry.scaffold.source_files import ScaffoldSource, heading
-from benchlock.registry.text.problems import Finding, ImportNotes, printable
+from benchlock.registry.text.collected_problems import Finding, ImportNotes, printable
 from benchlock.registry.text.yaml import Lines, block_lines, element_lines, entry_lines
 from benchlock.registry.versions.semantic_version import from_pep440
 

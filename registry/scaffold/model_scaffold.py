@@ -12,7 +12,7 @@ from benchlock.registry.inspection.formats.model_graphs import GraphSignature, G
 from benchlock.registry.inspection.formats.tensor_files import StoredTensor, read_header
 from benchlock.registry.manifests.model_checks import FRAMEWORKS, WEIGHTS_ALONE
 from benchlock.registry.scaffold.source_files import ScaffoldSource, heading, name_of
-from benchlock.registry.text.problems import ImportNotes, format_original, printable
+from benchlock.registry.text.collected_problems import ImportNotes, format_original, printable
 from benchlock.registry.text.yaml import Lines, block_lines, element_lines, entry_lines, format_flow
 
 _PYTORCH = "pytorch"

@@ -13,7 +13,7 @@ from benchlock.registry.inspection.formats.model_graphs import FILE
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.formats.untrusted_files import OverBudgetError, describe_mismatch
 from benchlock.registry.scaffold.mlmodelscope.model_metadata import native_name
-from benchlock.registry.text.problems import ImportNotes
+from benchlock.registry.text.collected_problems import ImportNotes
 from benchlock.registry.text.yaml import Lines, element_lines, entry_lines
 
 T = TypeVar("T")

@@ -15,9 +15,9 @@ from msgspec import inspect
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import prepare_decoder
-from benchlock.registry.names import find_close
+from benchlock.registry.artifact_names import find_close
+from benchlock.registry.text.collected_problems import MAX_PROBLEMS, Problems
 from benchlock.registry.text.parsed_text import Document, Place
-from benchlock.registry.text.problems import MAX_PROBLEMS, Problems
 
 _SHOWN = 60
 _UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, inspect
 
+from benchlock.registry.text.collected_problems import UnknownValueError
 from benchlock.registry.text.decoder import UNKNOWN_MEMBER, find_member, is_valid
-from benchlock.registry.text.problems import UnknownValueError
 
 
 class PartialObject:

@@ -29,8 +29,8 @@ from ruamel.yaml.events import (
 )
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.parsed_text import Document, Mark, child_path
-from benchlock.registry.text.problems import Problems
 
 GREATEST = 2**53 - 1
 """The largest integer that canonical JSON holds exactly."""

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from safetensors.numpy import load_file
 
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.harness_archive import build_harness
 from benchlock.evaluator.runner.container_engine import Confinement, Engine, Mount
 from benchlock.evaluator.runner.container_run import provide_image

@@ -12,7 +12,7 @@ from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.blob_store import copy_blob
 from benchlock.artifacts.bundles.bundle_format import BundlePart, BundleRoot, write_bundle
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.artifacts.user_text import SILENT, Advance
+from benchlock.artifacts.user_output import SILENT, Advance
 from tests.support.artifacts.memory_store import MemoryStore
 
 ONE, OTHER = os.urandom(2_500_000), os.urandom(1_500_000)

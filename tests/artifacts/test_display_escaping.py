@@ -6,7 +6,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlock.artifacts.user_text import escape_json, escape_line
+from benchlock.artifacts.user_output import escape_json, escape_line
 
 TEXTS = st.text(st.characters(codec=None, exclude_categories=()))
 NAMED = "\x00\x1b\x7f\x85\x9b\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\ud800\udfff\ufeff\n\r\t"

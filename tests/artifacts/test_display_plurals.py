@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchlock.artifacts.user_text import format_count
+from benchlock.artifacts.user_output import format_count
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 runs"), (1, "1 run"), (2, "2 runs")])

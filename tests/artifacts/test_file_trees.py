@@ -32,7 +32,7 @@ from benchlock.artifacts.file_trees import (
     walk_tree,
 )
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import Advance
+from benchlock.artifacts.user_output import Advance
 
 CASES = Path(__file__).parents[1] / "cases" / "trees"
 EMPTY = hashlib.sha256(b"").hexdigest()

@@ -7,12 +7,12 @@ from threading import Barrier, Event
 import pytest
 from sqlalchemy import Engine
 
+from benchlock.registry.artifact_names import Name, Reference
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, VersionTakenError
 from benchlock.registry.database.engine import database_location
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.manifests.manifest_content import reference_of
-from benchlock.registry.names import Name, Reference
 from benchlock.registry.resolution.resolver_types import EVERY, Population
 from benchlock.registry.versions.semantic_version import parse_version
 from tests.support.registry.publishing import manifest

@@ -30,7 +30,7 @@ from sqlalchemy import Connection, Engine, func, select, update
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
-from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts
+from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts
 from benchlock.evaluator.queue.queue_schema import eligible, job_results, lease_slots, leases, machines
 from benchlock.evaluator.queue.queue_types import (
     Fence,

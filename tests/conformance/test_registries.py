@@ -17,16 +17,16 @@ from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, RefusedError, UnknownNameError
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.records.run_types import RunEnd, RunEndedError, RunStart, new_run_id
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.workflows.bundles import create_bundle
+from benchlock.registry.artifact_names import parse_name, parse_reference
 from benchlock.registry.catalogue.catalogue_protocol import Provenance, VersionTakenError
 from benchlock.registry.lock.lock_assembly import preferences_of
 from benchlock.registry.lock.lock_creation import make_draft_candidate
 from benchlock.registry.lock.lockfile import load
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, reference_of
-from benchlock.registry.names import parse_name, parse_reference
 from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.versions.version_ranges import Constraint

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
+from benchlock.registry.artifact_names import KINDS, Kind, Name, Reference
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.database.engine import open_engine, read_transaction
-from benchlock.registry.names import KINDS, Kind, Name, Reference
 from benchlock.registry.resolution.resolver_types import (
     STATUSES,
     Candidate,

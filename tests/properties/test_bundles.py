@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.records.run_document import encode_run
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.workflows.bundles import import_bundle

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchlock.registry.names import KINDS
+from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.requests.hardware_requirements import KEYS
 from benchlock.registry.resolution.conflicts import SHOWN, ConflictError
 from benchlock.registry.resolution.fix_proposals import FIELDS, apply_fix, find_nearest_fixes

@@ -7,9 +7,9 @@ from litestar import Controller, Response, delete, get, post
 from litestar.params import Body, Parameter
 
 from benchlock.api.client.worker_setup import open_queue
-from benchlock.api.http.admission_control import LIST, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ
+from benchlock.api.http.request_limits import LIST, WHILE_FULL
 from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now, open_log, open_tokens

@@ -15,7 +15,6 @@ from litestar.routes import HTTPRoute
 from litestar.types import ControllerRouterHandler
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
-from benchlock.api.http.admission_control import SchemaWatch
 from benchlock.api.http.middleware import RequestMiddleware
 from benchlock.api.http.openapi import operation_id
 from benchlock.api.http.request_authorization import (
@@ -24,6 +23,7 @@ from benchlock.api.http.request_authorization import (
     check_guarded,
     make_request_check,
 )
+from benchlock.api.http.request_limits import SchemaWatch
 from benchlock.api.http.request_parsing import MAX_BODY, JsonRequest
 from benchlock.api.http.responses import ON_ERRORS
 from benchlock.api.http.routes.access_routes import AccessController
@@ -140,7 +140,7 @@ class _NoPagesRouter(Router):
 
 def _provide(value: object) -> Provide:
     """Provide one value to all handlers that name it."""
-    return Provide(lambda: value, sync_to_thread=False)
+    return Provide(lambda: value, sync_to_thread=False, use_cache=True)
 
 
 def create_app(

@@ -7,9 +7,9 @@ from litestar import Controller, get, post
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
-from benchlock.api.http.admission_control import WHILE_FULL, reserve_share
 from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import PUBLISH, READ
+from benchlock.api.http.request_limits import WHILE_FULL, reserve_share
 from benchlock.api.http.request_parsing import (
     LONG_BODY,
     MAX_PUBLICATION,
@@ -37,10 +37,10 @@ from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_curso
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import TARGET
+from benchlock.registry.artifact_names import Kind, Reference, parse_name, parse_reference, parse_target
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.catalogue.version_lists import ListedVersion, VersionFilter
-from benchlock.registry.names import Kind, Reference, parse_name, parse_reference, parse_target
 from benchlock.registry.publishing.remote_publication import parse_received_manifest, publish_received
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint

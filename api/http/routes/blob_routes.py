@@ -11,7 +11,6 @@ from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Sche
 from litestar.params import HeaderParameter, Parameter
 from litestar.response.base import ASGIResponse
 
-from benchlock.api.http.admission_control import READ_BLOB, SEND, WHILE_FULL
 from benchlock.api.http.blob_transfer import (
     BlobResponse,
     CallerUploads,
@@ -21,6 +20,7 @@ from benchlock.api.http.blob_transfer import (
 )
 from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, UPLOAD
+from benchlock.api.http.request_limits import READ_BLOB, SEND, WHILE_FULL
 from benchlock.api.http.request_parsing import Injected, JsonRequest
 from benchlock.api.http.responses import CACHE_FOREVER, matches_etag, on_error
 from benchlock.api.http.service_state import Service

@@ -10,9 +10,9 @@ from litestar import Controller, Litestar, post, put
 from litestar.params import Body
 
 from benchlock.api.client.worker_setup import open_queue
-from benchlock.api.http.admission_control import END, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import RUN
+from benchlock.api.http.request_limits import END, WHILE_FULL
 from benchlock.api.http.request_parsing import MAX_RECORD, MAX_RUN_VALUES, Injected
 from benchlock.api.http.routes.run_routes import (
     RUN_END_EXAMPLE,

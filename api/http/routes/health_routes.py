@@ -10,9 +10,9 @@ from msgspec import Struct
 from sqlalchemy import text
 
 from benchlock.api.build_info import this_build
-from benchlock.api.http.admission_control import ANY_SCHEMA
 from benchlock.api.http.openapi import build_document, describe_body, describe_empty_body, describe_responses
 from benchlock.api.http.request_authorization import PUBLIC, READ
+from benchlock.api.http.request_limits import ANY_SCHEMA
 from benchlock.api.http.request_parsing import Injected, JsonRequest
 from benchlock.api.http.responses import BytesResponse, respond_with_etag
 from benchlock.api.http.service_state import Service

@@ -14,9 +14,9 @@ from msgspec import UNSET
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.worker_setup import open_queue
-from benchlock.api.http.admission_control import ASK, LIST, WATCH
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, RUN
+from benchlock.api.http.request_limits import ASK, LIST, WATCH
 from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
 from benchlock.api.http.routes.lock_routes import REQUEST
 from benchlock.api.http.service_state import Service

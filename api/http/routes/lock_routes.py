@@ -8,21 +8,21 @@ from litestar.params import Body, Parameter
 from msgspec import UNSET
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
-from benchlock.api.http.admission_control import ASK
 from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, RUN
+from benchlock.api.http.request_limits import ASK
 from benchlock.api.http.request_parsing import MAX_LOCK_VALUES, MAX_RECORD, Injected, JsonRequest
 from benchlock.api.http.responses import CACHE_AND_REVALIDATE, CACHE_FOREVER, JSON, BytesResponse, respond_with_etag
 from benchlock.api.http.service_state import Document, Service
 from benchlock.api.schemas import lock_schemas as wire
 from benchlock.api.schemas.registry_protocol import ChoiceExplanation
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.artifact_names import parse_target
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lock_assembly import Freshness
 from benchlock.registry.lock.lock_creation import known_manifests
 from benchlock.registry.lock.lock_diff import diff
 from benchlock.registry.lock.lockfile import dump, load
-from benchlock.registry.names import parse_target
 from benchlock.registry.requests.evaluation_request import parse_request
 
 TOML = "application/toml"

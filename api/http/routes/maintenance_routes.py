@@ -7,14 +7,14 @@ from litestar import Controller, post
 from litestar.params import Body
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
-from benchlock.api.http.admission_control import WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, PUBLISH
+from benchlock.api.http.request_limits import WHILE_FULL
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.service_state import Service
 from benchlock.api.schemas import maintenance_schemas as wire
 from benchlock.artifacts.digest import parse_digest
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.workflows.bundles import BundleAdmission
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.lock.lockfile import Lock

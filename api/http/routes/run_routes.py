@@ -7,9 +7,9 @@ from litestar import Controller, Request, get, post
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
-from benchlock.api.http.admission_control import COMPARE, LIST, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ
+from benchlock.api.http.request_limits import COMPARE, LIST, WHILE_FULL
 from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
 from benchlock.api.http.responses import BytesResponse, respond_with_etag
 from benchlock.api.http.service_state import Service

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 from litestar import Controller, get, patch, post, put
 from litestar.params import Body, Parameter
 
-from benchlock.api.http.admission_control import END, LIST, WAIT, WHILE_FULL
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ, RUN
+from benchlock.api.http.request_limits import END, LIST, WAIT, WHILE_FULL
 from benchlock.api.http.request_parsing import (
     MAX_RECORD,
     MAX_RUN_VALUES,
@@ -26,7 +26,7 @@ from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.queue.matching import MachineFacts
+from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.queue_types import Fence, Job, Lease, MachineId
 from benchlock.evaluator.records.run_types import RunStart
 

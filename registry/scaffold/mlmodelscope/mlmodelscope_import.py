@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.names import find_close
+from benchlock.registry.artifact_names import find_close
 from benchlock.registry.scaffold.mlmodelscope.model_inputs import inputs_lines, list_code
 from benchlock.registry.scaffold.mlmodelscope.model_metadata import (
     Files,
@@ -26,8 +26,8 @@ from benchlock.registry.scaffold.mlmodelscope.model_metadata import (
 )
 from benchlock.registry.scaffold.mlmodelscope.model_outputs import read_outputs
 from benchlock.registry.scaffold.mlmodelscope.original_manifest import Network, OriginalMapping
+from benchlock.registry.text.collected_problems import Finding, ImportNotes, format_original, printable
 from benchlock.registry.text.parsed_text import Document, Place, child_path
-from benchlock.registry.text.problems import Finding, ImportNotes, format_original, printable
 from benchlock.registry.text.yaml import Lines, Oddity, entry_lines, read_yaml_tolerantly
 
 KNOWN: dict[str, tuple[str, ...]] = {

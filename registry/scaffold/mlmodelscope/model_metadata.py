@@ -10,9 +10,9 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.file_trees import check_path
-from benchlock.registry.names import LONGEST, parse_name
+from benchlock.registry.artifact_names import LONGEST, parse_name
 from benchlock.registry.scaffold.mlmodelscope.original_manifest import OriginalMapping
-from benchlock.registry.text.problems import Code, ImportNotes, format_original, printable
+from benchlock.registry.text.collected_problems import Code, ImportNotes, format_original, printable
 from benchlock.registry.text.yaml import Lines, block_lines, element_lines, entry_lines
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint

@@ -11,7 +11,7 @@ from benchlock.registry.scaffold.mlmodelscope.original_manifest import (
     dtype_lines,
     name_lines,
 )
-from benchlock.registry.text.problems import format_original
+from benchlock.registry.text.collected_problems import format_original
 from benchlock.registry.text.yaml import Lines, block_lines, element_lines, entry_lines, format_flow
 
 TASKS = {

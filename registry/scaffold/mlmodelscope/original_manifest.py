@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
 from benchlock.registry.manifests.field_types import DType
+from benchlock.registry.text.collected_problems import ImportNotes, format_original, printable
 from benchlock.registry.text.parsed_text import Place
-from benchlock.registry.text.problems import ImportNotes, format_original, printable
 from benchlock.registry.text.yaml import Lines, entry_lines
 
 T = TypeVar("T")

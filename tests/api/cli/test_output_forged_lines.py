@@ -18,7 +18,7 @@ from benchlock.api.cli.server_commands import log as log_command
 from benchlock.api.service_log import JsonLines
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.queue.matching import MachineFacts
+from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.queue_types import Explanation, Job, Machine, MachineId, MachineMatch, new_job_id
 from benchlock.evaluator.records.run_types import Run, RunEnd
 from benchlock.evaluator.statistics.metric_types import Interval, Metric

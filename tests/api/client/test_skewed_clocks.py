@@ -10,7 +10,7 @@ from benchlock.api.client.remote_records import RemoteRuns
 from benchlock.api.client.remote_registry import connect_server
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import open_registry
-from benchlock.evaluator.queue.matching import JobRequirements
+from benchlock.evaluator.queue.job_matching import JobRequirements
 from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id
 from benchlock.evaluator.records.run_types import RunEnd
 from tests.evaluator.queue.test_client_runs import start_of

@@ -14,7 +14,7 @@ from benchlock.api.schemas import job_schemas as wire
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.net.http_session import ServerResponse, Session, make_timeout
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.queue_types import Fence, Lease, MachineId, new_job_id
 from tests.support.evaluator.recorded import NOON

@@ -20,7 +20,7 @@ from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.uploads.disk_quotas import DiskReserve, DiskSpace, LowSpaceError
 from benchlock.artifacts.uploads.resumable_uploads import Uploads
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import Authenticator
 from tests.api.http.conftest import Client

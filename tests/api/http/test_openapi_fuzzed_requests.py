@@ -29,7 +29,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from benchlock.api.http.admission_control import TokenBuckets
+from benchlock.api.http.request_limits import TokenBuckets
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import LocalRegistry

@@ -20,13 +20,13 @@ from litestar.testing import TestClient
 from litestar.types import HTTPScope
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
-from benchlock.api.http.admission_control import (
+from benchlock.api.http.request_authorization import authenticate
+from benchlock.api.http.request_limits import (
     AnonymousLimiter,
     ConcurrencyLimiter,
     TokenBuckets,
     TooManyRequestsError,
 )
-from benchlock.api.http.request_authorization import authenticate
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.server_process import CONNECTIONS
 from benchlock.api.http.service_settings import CONCURRENCY_BOUNDS, ConcurrencyBound, Settings

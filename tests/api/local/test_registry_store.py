@@ -14,7 +14,7 @@ import pytest
 from benchlock.api.local.registry_store import open_store, read_store_decision
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import RefusedError
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from tests.support.api.commands import Commands
 from tests.support.registry import tiny
 from tests.support.registry.digits import GRAPH, request, written

@@ -24,7 +24,7 @@ from benchlock.artifacts.bundles.bundle_reader import open_bundle
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from tests.support.artifacts.bundled import Document, Files, changed, name_of, packed, unpacked
 from tests.support.artifacts.memory_store import MemoryStore
 

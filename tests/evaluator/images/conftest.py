@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
 from benchlock.evaluator.images.external_tools import workspace
 

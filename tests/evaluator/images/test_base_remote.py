@@ -12,7 +12,7 @@ from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidIn
 from benchlock.artifacts.oci.oci_client import RegistryClient
 from benchlock.artifacts.oci.oci_reference import Repository
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.images.base_image import Base, RemoteBase, parse_base
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
 from benchlock.evaluator.images.wheels import host_target

@@ -15,7 +15,7 @@ import pytest
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.images.base_image import debian_tarball, open_base
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage, layer_path
 from benchlock.evaluator.images.image_layers import docker_archive

@@ -9,7 +9,7 @@ import pytest
 
 from benchlock.artifacts.digest import from_hex
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage
 from benchlock.evaluator.images.virtual_environment import Environments
 from benchlock.registry.manifests import plain

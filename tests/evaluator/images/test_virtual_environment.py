@@ -9,7 +9,7 @@ import pytest
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.images.virtual_environment import Environments, find_interpreter
 from benchlock.evaluator.images.wheels import host_target, running_python
 
@@ -137,7 +137,7 @@ def test_a_name_that_is_no_wheel_is_invalid(environments: Environments) -> None:
 def test_two_processes_make_one_environment(environments: Environments, wheels: Wheels) -> None:
     code = (
         "import sys, json; from pathlib import Path; from benchlock.artifacts.stores.local_store import LocalStore;"
-        "from benchlock.artifacts.user_text import SILENT;"
+        "from benchlock.artifacts.user_output import SILENT;"
         "from benchlock.evaluator.images.virtual_environment import Environments;"
         "print(Environments(Path(sys.argv[1]), LocalStore(Path(sys.argv[2])), SILENT)"
         ".materialise(json.loads(sys.argv[3]), sys.argv[4]))"

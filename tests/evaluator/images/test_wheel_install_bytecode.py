@@ -8,7 +8,7 @@ from types import CodeType
 import pytest
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.images.wheel_install import Sources, compile_all
 
 ENVIRONMENT = {"PATH": os.environ["PATH"]}

@@ -10,7 +10,7 @@ from sqlalchemy import Engine as Database
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.queue_types import Job, JobId, MachineId, Queue
 from benchlock.evaluator.queue.sql_queue import SqlQueue

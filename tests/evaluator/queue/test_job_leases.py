@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from benchlock.evaluator.queue.job_leases import POSTGRESQL, SQLITE, list_oldest_jobs
-from benchlock.evaluator.queue.matching import JobRequirements
+from benchlock.evaluator.queue.job_matching import JobRequirements
 from benchlock.registry.database.engine import read_transaction, row_lock_transaction
 from tests.support.evaluator.queues import BOOT, CPU, Ticking, facts, machine, queue_of, wish
 

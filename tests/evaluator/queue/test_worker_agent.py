@@ -16,9 +16,9 @@ from sqlalchemy import select, text
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.size_limits import REASON
+from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.lease_heartbeats import host_lock
 from benchlock.evaluator.queue.lease_times import boot_id
-from benchlock.evaluator.queue.matching import MachineFacts
 from benchlock.evaluator.queue.queue_schema import jobs
 from benchlock.evaluator.queue.queue_types import Beat, Fence, Job, Lease, LeaseEnd, MachineId, Phase
 from benchlock.evaluator.queue.sql_queue import SqlQueue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.runner.container_init import MARK
 from benchlock.evaluator.runner.container_run import OutputCollector, init_arguments
 from benchlock.evaluator.runner.output_limits import ConsoleOutput, Quota

@@ -11,7 +11,7 @@ import pytest
 
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.runner.job_folder import RunFolders, job_document, write_job
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles, verify_lock

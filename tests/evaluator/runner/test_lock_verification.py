@@ -11,7 +11,7 @@ from benchlock.artifacts.digest import Digest, digest_bytes, from_hex
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.file_trees import parse_listing
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.runner.lock_verification import verify_lock
 from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedLayer, LockedPlatform, from_content
 from tests.evaluator.evaluation import NOTHING, Evaluation, damage, locked_file

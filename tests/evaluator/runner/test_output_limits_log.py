@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from benchlock.artifacts.user_text import SILENT, Advance
+from benchlock.artifacts.user_output import SILENT, Advance
 from benchlock.evaluator.runner.output_limits import ConsoleOutput
 
 

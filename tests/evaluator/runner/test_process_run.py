@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.runner.job_folder import HARNESS, RunFolders
 from benchlock.evaluator.runner.process_run import MARK, ProcessRun, birth, end_abandoned, run_process
 from benchlock.evaluator.runner.run_outcome import Ending

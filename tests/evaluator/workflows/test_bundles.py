@@ -22,7 +22,7 @@ from benchlock.artifacts.oci.oci_client import RegistryClient
 from benchlock.artifacts.stores.cached_store import CachedRepository
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.oci_store import OciStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator import harness_releases
 from benchlock.evaluator.records.evidence_status import REPORTED_FIELDS
 from benchlock.evaluator.records.run_document import decode_run, encode_run

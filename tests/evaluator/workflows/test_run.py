@@ -21,7 +21,7 @@ from sqlalchemy import insert
 from benchlock.artifacts.digest import Digest, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import calls_of, validity_of
@@ -248,7 +248,7 @@ def test_a_killed_runner_leaves_an_abandoned_run(
         from datetime import UTC, datetime
         from pathlib import Path
         from benchlock.artifacts.stores.local_store import LocalStore
-        from benchlock.artifacts.user_text import SILENT
+        from benchlock.artifacts.user_output import SILENT
         from benchlock.evaluator.records.run_store import Records
         from benchlock.evaluator.runner.container_engine import Engine
         from benchlock.evaluator.workflows.run import Runner

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, text
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError, UnknownNameError
+from benchlock.registry.artifact_names import Kind, Name, parse_reference
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Provenance, PublishResult, VersionTakenError
 from benchlock.registry.database.engine import open_engine, read_transaction
@@ -28,7 +29,6 @@ from benchlock.registry.lock.lockfile import (
     load,
 )
 from benchlock.registry.manifests.manifest_content import with_files
-from benchlock.registry.names import Kind, Name, parse_reference
 from benchlock.registry.resolution.resolver import Question, Requirement, resolve
 from benchlock.registry.resolution.resolver_types import EVERY, Candidate, Population, Snapshot
 from benchlock.registry.versions.version_ranges import ANY

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event
 
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.database.engine import open_engine, open_server, read_transaction, write_transaction
-from benchlock.registry.names import Kind
 from benchlock.registry.resolution.resolver_types import (
     STATUSES,
     Candidate,

@@ -7,10 +7,10 @@ import pytest
 
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.registry.artifact_names import parse_name, parse_reference
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Entry
 from benchlock.registry.catalogue.version_lists import ListedVersion, VersionFilter
-from benchlock.registry.names import parse_name, parse_reference
 from benchlock.registry.versions.semantic_version import key
 from benchlock.registry.versions.version_ranges import Constraint
 from tests.support.registry.frameworks import publish_framework

@@ -15,6 +15,7 @@ from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import Run
 from benchlock.migrations import configure, upgrade
 from benchlock.migrations.schema_check import METADATA
+from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.auth.audit_log import AuditLog, action_record, record_action
 from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.catalogue.catalogue import Catalogue
@@ -23,7 +24,6 @@ from benchlock.registry.database.engine import DamagedDatabaseError, read_transa
 from benchlock.registry.database.group_commit import GroupCommit
 from benchlock.registry.database.record_chain import Head, insert_records, record_kinds
 from benchlock.registry.database.registry_schema import record_chain
-from benchlock.registry.names import parse_reference
 from tests.support.registry.filled import Clock, fill
 from tests.support.registry.forging import forge, remove_guards
 

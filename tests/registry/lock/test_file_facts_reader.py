@@ -18,11 +18,11 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.file_trees import TreeEntry, encode_listing
 from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import LimitExceededError
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.inspection.file_facts import ComparedLabels, FileFacts, FileQuestions, ResampledField
 from benchlock.registry.lock import file_facts_reader
 from benchlock.registry.lock.file_facts_reader import SMALL, read_file_facts
 from benchlock.registry.manifests import File, Manifest
-from benchlock.registry.names import Kind
 from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.resolution.locks import shelf
 

@@ -20,14 +20,14 @@ from benchlock.artifacts.blob_store import read, verify
 from benchlock.artifacts.digest import Digest, digest_bytes, from_hex
 from benchlock.artifacts.errors import IntegrityError, UnavailableError, UnknownNameError
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.runner.host_platform import choose_platform
 from benchlock.evaluator.runner.lock_verification import verify_lock
+from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lock_assembly import preferences_of, question_of
 from benchlock.registry.lock.lock_creation import Harness, known_manifests
 from benchlock.registry.lock.lockfile import Lock, dump, list_blob_references, load
-from benchlock.registry.names import KINDS
 from benchlock.registry.requests.evaluation_request import parse_request
 from benchlock.registry.requests.hardware_requirements import HostFacts
 from benchlock.registry.resolution.conflicts import ConflictError

@@ -8,9 +8,9 @@ import pytest
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.registry.artifact_names import Kind, parse_target
 from benchlock.registry.lock.lockfile import LockedArtifact
 from benchlock.registry.lock.selection_reasons import SelectionReason, explain_selection
-from benchlock.registry.names import Kind, parse_target
 from benchlock.registry.resolution.version_search import Search
 from tests.support.resolution.universe import Universe, candidates, question
 

@@ -11,9 +11,9 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests.authored_manifests import find_certain_problems
 from benchlock.registry.manifests.manifest_checks import check
 from benchlock.registry.manifests.manifest_types import Manifest
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import convert
 from benchlock.registry.text.parsed_text import Document, Place
-from benchlock.registry.text.problems import Problems
 from benchlock.registry.text.yaml import read_yaml
 from tests.support.registry.authored import read_authored
 

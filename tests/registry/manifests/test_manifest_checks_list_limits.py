@@ -6,7 +6,7 @@ import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.publishing.remote_publication import parse_received_manifest
-from benchlock.registry.text.problems import MAX_PROBLEMS, Problems
+from benchlock.registry.text.collected_problems import MAX_PROBLEMS, Problems
 
 FILE = {"path": "m.onnx", "role": "graph", "sha256": "0" * 64, "size": 1}
 

@@ -20,12 +20,12 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.file_trees import read_tree
 from benchlock.artifacts.sources import NetworkPolicy, SourceAccess
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
+from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import VersionTakenError
 from benchlock.registry.manifests import Dataset, Image, files_of
-from benchlock.registry.names import parse_reference
-from benchlock.registry.publishing.artifact_export import export
+from benchlock.registry.publishing.oci_artifacts import export
 from benchlock.registry.publishing.publication import Draft, dry_run_publish, publish
 from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.registry.graphs import ANOTHER_GRAPH, GRAPH

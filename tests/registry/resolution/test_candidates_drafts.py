@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.resolution.resolver import resolve
 from benchlock.registry.resolution.resolver_types import Candidate, Population, Question, Requirement
 from benchlock.registry.resolution.version_search import DraftSnapshot

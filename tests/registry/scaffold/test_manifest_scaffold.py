@@ -21,8 +21,8 @@ from safetensors.numpy import save
 from benchlock.artifacts.digest import digest_bytes, to_hex
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.names import Kind
 from benchlock.registry.publishing.drafts import read_draft
 from benchlock.registry.publishing.publication import publish
 from benchlock.registry.scaffold.manifest_scaffold import scaffold_manifest

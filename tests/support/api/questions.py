@@ -17,12 +17,12 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.pagination_cursors import encode_cursor
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.records.run_types import new_run_id
 from benchlock.evaluator.workflows.bundles import create_bundle
+from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.lock.lockfile import dump
 from benchlock.registry.manifests import plain
-from benchlock.registry.names import parse_reference
 from benchlock.registry.requests.evaluation_request import parse_request, read_request
 from tests.support.evaluator.evidence import IDX, make_run
 from tests.support.evaluator.queues import BOOT, facts

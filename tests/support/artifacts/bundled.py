@@ -13,7 +13,7 @@ from typing import Any
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.harness import VERSION
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.workflows.bundles import create_bundle

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from benchlock.artifacts.atomic_files import RemovedFiles, open_regular
 from benchlock.artifacts.blob_store import BlobNotFoundError, check_digest
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
-from benchlock.artifacts.user_text import Advance, ignore_progress
+from benchlock.artifacts.user_output import Advance, ignore_progress
 
 
 class MemoryStore:

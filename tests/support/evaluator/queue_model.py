@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from benchlock.evaluator.queue.job_leases import classify_lease_end
+from benchlock.evaluator.queue.job_matching import MachineFacts, list_lacks
 from benchlock.evaluator.queue.lease_times import Times
-from benchlock.evaluator.queue.matching import MachineFacts, list_lacks
 from benchlock.evaluator.queue.queue_types import (
     NEUTRAL,
     OWN_FAULTS,

@@ -6,8 +6,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, insert
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
+from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts, RequiredPlatform
 from benchlock.evaluator.queue.lease_times import Clock, Times
-from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts, RequiredPlatform
 from benchlock.evaluator.queue.queue_types import JobId, JobRequest, MachineId, new_job_id
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_types import Outcome, RunEnd, RunId, RunStart, new_run_id

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.workflows.blob_inventory import Inventory, list_damage
 from benchlock.registry.catalogue.catalogue import Catalogue

@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.file_facts_reader import read_file_facts
 from benchlock.registry.lock.lock_assembly import build_lock, file_questions, list_admitted_platforms, question_of
@@ -18,7 +19,6 @@ from benchlock.registry.lock.lock_feasibility import ChosenManifests
 from benchlock.registry.lock.lockfile import Lock, LockedHarness
 from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, parse_published, with_files
-from benchlock.registry.names import Kind
 from benchlock.registry.requests.evaluation_request import Request, read_request
 from benchlock.registry.resolution.resolver import Candidate, Resolution, resolve
 from benchlock.registry.resolution.version_search import Preferences

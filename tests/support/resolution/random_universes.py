@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.registry.names import Kind
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.requests.hardware_requirements import Hardware
 from benchlock.registry.resolution.resolver_types import Candidate, Offer, Question, Requirement
 from benchlock.registry.versions.semantic_version import key, parse_version

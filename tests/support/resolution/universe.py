@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchlock.artifacts.digest import digest_bytes
-from benchlock.registry.names import Kind, parse_target
+from benchlock.registry.artifact_names import Kind, parse_target
 from benchlock.registry.requests.hardware_requirements import Hardware
 from benchlock.registry.resolution.admitted_versions import Preferences
 from benchlock.registry.resolution.resolver_types import (

@@ -10,8 +10,8 @@ from benchlock.api.http.service_state import CommitCache
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.artifact_schemas import VersionDocument, VersionPage, decode_version_entry
 from benchlock.artifacts.digest import digest_bytes
+from benchlock.registry.artifact_names import Reference, parse_reference
 from benchlock.registry.catalogue.catalogue_protocol import Entry
-from benchlock.registry.names import Reference, parse_reference
 from tests.api.http.conftest import Client
 from tests.support.registry.frameworks import publish_framework
 

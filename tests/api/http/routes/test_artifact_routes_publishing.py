@@ -12,9 +12,9 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.manifests import parse_published, plain
-from benchlock.registry.names import parse_reference
 from benchlock.registry.publishing.drafts import read_draft
 from benchlock.registry.publishing.publication import store_draft
 from tests.api.http.conftest import Client

@@ -9,9 +9,9 @@ import pytest
 from benchlock.api.http.routes import lock_routes
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.lock_schemas import LockResponse, ResolveResponse, decode_resolution
+from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.lock.lock_creation import resolve_request
 from benchlock.registry.lock.lockfile import Lock, dump, from_content, load
-from benchlock.registry.names import parse_reference
 from benchlock.registry.requests.evaluation_request import read_request
 from tests.api.http.conftest import Client
 from tests.support.resolution.locks import REQUEST

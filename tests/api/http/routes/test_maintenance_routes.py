@@ -15,7 +15,7 @@ from benchlock.artifacts.atomic_files import RemovedFiles
 from benchlock.artifacts.bundles.bundle_reader import open_bundle
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.user_text import SILENT
+from benchlock.artifacts.user_output import SILENT
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import Authenticator
 from tests.api.http.conftest import Client

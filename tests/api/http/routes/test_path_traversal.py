@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from litestar.testing import TestClient
 
-from benchlock.api.http.admission_control import TokenBuckets
+from benchlock.api.http.request_limits import TokenBuckets
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import LocalRegistry

@@ -21,11 +21,11 @@ from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunEnd, new_run_id
 from benchlock.evaluator.statistics.metric_types import Interval
+from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.auth.permissions import Actor, Scopes
 from benchlock.registry.catalogue.version_rows import insert_lock
 from benchlock.registry.database.engine import DamagedDatabaseError
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.names import KINDS
 from tests.api.http.conftest import Client
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
 from tests.support.evaluator.recorded import DONE, NOON, metric, recorded

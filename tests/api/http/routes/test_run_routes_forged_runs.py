@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.evaluator.queue.matching import JobRequirements
+from benchlock.evaluator.queue.job_matching import JobRequirements
 from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id
 from benchlock.evaluator.records.evidence_status import REPORTED_FIELDS
 from benchlock.evaluator.records.run_document import encode_run

@@ -12,7 +12,7 @@ from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import LocalRegistry, now
-from benchlock.evaluator.queue.matching import JobRequirements
+from benchlock.evaluator.queue.job_matching import JobRequirements
 from benchlock.evaluator.queue.queue_types import JobRequest, Lease, new_job_id
 from benchlock.evaluator.records.run_types import RunEnd
 from benchlock.registry.auth.permissions import Scopes

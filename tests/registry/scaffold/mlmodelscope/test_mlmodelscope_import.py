@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure, import_all
 from benchlock.registry.scaffold.mlmodelscope.model_metadata import native_name
-from benchlock.registry.text.problems import Code, format_original
+from benchlock.registry.text.collected_problems import Code, format_original
 from benchlock.registry.text.yaml import GREATEST, entry_lines, format_flow, list_todos, read_yaml, read_yaml_tolerantly
 from tests.support.registry.authored import read_authored
 

@@ -6,10 +6,18 @@ import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry import names
+from benchlock.registry.artifact_names import (
+    LONGEST,
+    Name,
+    Reference,
+    parse_kind,
+    parse_name,
+    parse_reference,
+    parse_target,
+)
 from benchlock.registry.inspection import model_signature
 from benchlock.registry.lock import lock_feasibility
 from benchlock.registry.manifests import metric_definitions
-from benchlock.registry.names import LONGEST, Name, Reference, parse_kind, parse_name, parse_reference, parse_target
 from benchlock.registry.scaffold.mlmodelscope import mlmodelscope_import
 from benchlock.registry.versions.semantic_version import parse_version
 

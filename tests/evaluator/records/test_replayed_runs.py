@@ -20,9 +20,9 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence.recomputation import digest_latencies
 from benchlock.evaluator.evidence.run_examination import Examiner
+from benchlock.evaluator.records.replayed_runs import SAMPLES, ReplayedRunError, drop_replays, is_replay
 from benchlock.evaluator.records.run_store import Records, keep_imported
 from benchlock.evaluator.records.run_types import Run, RunEnd, new_run_id
-from benchlock.evaluator.records.runs_schema import SAMPLES, ReplayedRunError, drop_replays, is_replay
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.rerun import find_sides, judge_rerun
 from benchlock.registry.database.engine import write_transaction

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Final, Literal
 
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
-from benchlock.artifacts.user_text import escape_line
+from benchlock.artifacts.user_output import escape_line
 
 MAX_PROBLEMS: Final = 1000
 """Problems that are kept of one check; further ones are dropped."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.user_text import format_count
+from benchlock.artifacts.user_output import format_count
 from benchlock.registry.manifests.manifest_types import (
     AudioInput,
     ConstantInput,
@@ -19,8 +19,8 @@ from benchlock.registry.manifests.manifest_types import (
 )
 from benchlock.registry.manifests.steps import Frame
 from benchlock.registry.manifests.tensor_shapes import Sizes, batch_axis, declare_tensor, fixed_batch, format_sizes
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.parsed_text import Place
-from benchlock.registry.text.problems import Problems
 
 _ANSWERS = ("class-scores", "class-index", "mask", "value")
 _INDICES = ("class-index", "mask")

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import pytest
 
-from benchlock.registry.requests.json_schemas import generate, write
+from tests.house.json_schemas import generate, write
 
-DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "schemas"
+DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 
 
 def test_the_documented_schemas_have_not_drifted() -> None:
-    """``python -m benchlock.registry.requests.json_schemas docs/schemas`` writes them anew."""
+    """``python -m tests.house.json_schemas docs/schemas`` writes them anew."""
     documented = {path.name: path.read_text(encoding="utf-8") for path in DOCUMENTED.glob("*.json")}
     assert documented == generate()
 

@@ -20,13 +20,13 @@ from benchlock.artifacts.oci.oci_client import RegistryClient
 from benchlock.artifacts.oci.oci_documents import OciDescriptor, OciIndex, OciManifest, decode
 from benchlock.artifacts.oci.oci_reference import Repository
 from benchlock.artifacts.stores.oci_store import OciStore
+from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import open_engine
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.manifests.manifest_content import content, parse_published
-from benchlock.registry.names import parse_reference
-from benchlock.registry.publishing import artifact_export
-from benchlock.registry.publishing.artifact_export import package_version, tag_of
+from benchlock.registry.publishing import oci_artifacts
+from benchlock.registry.publishing.oci_artifacts import package_version, tag_of
 from benchlock.registry.publishing.publication import publish
 from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.registry import digits, tiny
@@ -192,7 +192,7 @@ def test_what_is_too_large_for_one_manifest_is_an_index_of_several(
     store.put(io.BytesIO(content(manifest)))
     monkeypatch.setattr(oci_documents, "LARGEST_BATCH", 2000)
 
-    artifact_export.name_version(store, manifest)
+    oci_artifacts.name_version(store, manifest)
 
     client = RegistryClient(repository)
     index = decode(client.manifest("dataset-many_1.0.0"), OciIndex, "it")
@@ -211,7 +211,7 @@ def test_a_model_that_was_named_in_the_older_form_is_read_and_named_anew(
     tag, store = TAGS[3], OciStore(published, tmp_path / "lock")
     found = document(published, tag)
     graph, last = found.layers
-    config = OciDescriptor(media_type=artifact_export.CONFIG, digest=last.digest, size=last.size)
+    config = OciDescriptor(media_type=oci_artifacts.CONFIG, digest=last.digest, size=last.size)
     store.name_manifest(tag, OciManifest(artifact_type=found.artifact_type, config=config, layers=(graph,)))
 
     assert parse_published(read(published, document(published, tag).config.blob)).name == "digits-onnx"
@@ -221,7 +221,7 @@ def test_a_model_that_was_named_in_the_older_form_is_read_and_named_anew(
 
 
 def test_a_store_that_names_nothing_is_left_alone() -> None:
-    artifact_export.name_version(MemoryStore(), _dataset("00" * 32, 1))
+    oci_artifacts.name_version(MemoryStore(), _dataset("00" * 32, 1))
 
 
 @pytest.mark.parametrize(

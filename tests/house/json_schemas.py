@@ -1,4 +1,4 @@
-"""JSON Schemas of manifests and requests: ``python -m benchlock.registry.requests.json_schemas FOLDER``."""
+"""JSON Schemas of manifests and requests: ``python -m tests.house.json_schemas FOLDER``."""
 
 import json
 import sys

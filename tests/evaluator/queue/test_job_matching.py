@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchlock.evaluator.queue.matching import JobRequirements, MachineFacts, RequiredPlatform, list_lacks
+from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts, RequiredPlatform, list_lacks
 from tests.support.evaluator.queues import ANY, CONFINED, CPU, facts
 
 BARE = RequiredPlatform("linux", "amd64", "cpu", layered=False, finished=False)

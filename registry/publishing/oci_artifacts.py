@@ -32,10 +32,10 @@ from benchlock.artifacts.oci.oci_documents import (
     encode,
     split_layers,
 )
-from benchlock.artifacts.user_text import Progress
+from benchlock.artifacts.user_output import Progress
+from benchlock.registry.artifact_names import Kind, Reference
 from benchlock.registry.manifests import File, Manifest, Model, files_of, plain
 from benchlock.registry.manifests.manifest_content import content, reference_of
-from benchlock.registry.names import Kind, Reference
 
 MANIFEST_FILE = "manifest.yaml"
 

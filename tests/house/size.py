@@ -30,7 +30,7 @@ LIMITS: Final = {
     "modules": 400,
     "lines": 73_200,
     "imports inside functions": 116,
-    "functions of publishing a dataset of two files": 199,
+    "functions of publishing a dataset of two files": 200,
     "functions of the first GET of a version": 46,
 }
 """Slightly above what was measured when each limit was last set.

@@ -5,7 +5,7 @@ from types import ModuleType
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry import names
+from benchlock.registry import artifact_names
 from benchlock.registry.artifact_names import (
     LONGEST,
     Name,
@@ -104,7 +104,7 @@ def test_an_unknown_word_is_compared_by_its_first_characters_alone(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared = list[str]()
-    monkeypatch.setattr(names, "get_close_matches", lambda word, *_, **__: compared.append(word))
+    monkeypatch.setattr(artifact_names, "get_close_matches", lambda word, *_, **__: compared.append(word))
     assert not hasattr(module, "get_close_matches")
     module.find_close("x" * 1000, ["y"])
     assert compared == ["x" * 60]

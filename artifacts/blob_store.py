@@ -19,8 +19,8 @@ PARALLEL_TRANSFERS = 4
 LARGEST_DOCUMENT: Final = 16 << 20
 """Largest document, in bytes, that is read into memory whole: a manifest or a configuration."""
 REPAIR_ADVICE = (
-    "in the registry's own folder, not over HTTP, publish the file again, or repeat the `bundle import` or "
-    "`image build` that stored it: the correct bytes replace the damaged ones; a service is not sent what it has"
+    "in the registry's own folder, not over HTTP, publish the file again, or repeat the import of the bundle or the "
+    "build of the image that stored it: the correct bytes replace the damaged ones; a service is not sent what it has"
 )
 
 

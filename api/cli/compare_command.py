@@ -220,10 +220,6 @@ def all_equivalent(comparison: Comparison, margins: Mapping[str, float]) -> bool
     return not missing and all(finding.answer == "equivalent" for group in several for finding in group)
 
 
-def _is_equivalent(name: str, key: str) -> bool:
-    return key.partition("@")[0] == name
-
-
 def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _CompareOptions) -> Comparison:
     """Compare recorded runs.
 

@@ -248,4 +248,4 @@ def why(invocation: Invocation, target: str, lock: str) -> None:
     if invocation.as_json:
         output.print_json(answer.why)
     else:
-        output.echo_lines(answer.prose)
+        output.echo_lines(output.append_commands(answer.prose))

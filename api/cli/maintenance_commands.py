@@ -181,7 +181,10 @@ def restore(invocation: Invocation, folder: Path) -> None:
 
 def _print_backup_report(invocation: Invocation, folder: Path, result: BackupReport, verb: str) -> None:
     if invocation.as_json:
-        damaged = [{"message": error.what, "where": error.where, "next": error.next_step} for error in result.damaged]
+        damaged = [
+            output.with_commands({"message": error.what, "where": error.where, "next": error.next_step})
+            for error in result.damaged
+        ]
         document = {"path": str(folder), "blobs": result.blobs, "copied": result.copied, "damaged": damaged}
         output.print_json(document)
     else:

@@ -1,6 +1,7 @@
 """Terminal output: results as tables and JSON, progress bars, messages and errors."""
 
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,31 +27,49 @@ STEP_COMMANDS: Final[Mapping[str, str]] = {
     "delete unreferenced blobs": "benchlock gc",
     "upgrade the database": "benchlock db upgrade",
     "downgrade the database": "benchlock db downgrade --to REVISION",
+    "verify the registry": "benchlock verify",
     "create the manifest from the model file": "benchlock init model",
     "create golden tensors": "benchlock golden MANIFEST",
+    "with golden tensors": "benchlock golden MANIFEST",
+    "take the samples from it": "--from",
     "an image that provides": "benchlock image build NAME==VERSION",
     "build an image": "benchlock image build NAME==VERSION",
     "another base": "--base",
+    "omit the base": "--base",
+    "build with layers": "without --no-layers",
     "without layers": "--no-layers",
     "another source of wheels": "--find-links or --index-url",
     "run in a container": "--isolation container",
     "run as a process": "--isolation process",
     "allow its code to run": "--allow-code",
     "allow processes": "--processes",
+    "may not run processes": "--processes",
+    "may not run model code": "--allow-code",
+    "another machine name": "--machine",
+    "start a worker": "benchlock worker",
     "choose the run to compare with": "--against RUN",
+    "lock the request": "benchlock lock REQUEST",
+    "lock the request again and upgrade": "benchlock lock REQUEST --upgrade KIND/NAME",
+    "run the lock": "benchlock run LOCK",
     "rerun the lock": "benchlock rerun LOCK",
+    "rerun it": "benchlock rerun LOCK --repeat N",
     "of both locks": "benchlock compare --interleave LOCK LOCK --rounds N",
+    "a wider margin": "--margin METRIC=SHARE",
     "runs are needed": "benchlock run LOCK --repeat N",
-    "several runs would narrow it": "benchlock run LOCK --repeat N",
-    "with golden tensors": "benchlock golden MANIFEST",
+    "several runs": "benchlock run LOCK --repeat N",
+    "list its runs": "benchlock runs",
+    "list its jobs": "benchlock jobs",
+    "list the tokens": "benchlock token list",
+    "create another token": "benchlock token create",
 }
-"""The command or option for a phrase in the next step of an error; the packages below the API name neither."""
+"""The command or option for a phrase in an advice; the packages below the API name neither."""
 
 
 def append_commands(text: str) -> str:
-    """Append the commands and options for the steps that ``text`` names, in parentheses."""
-    commands = [command for phrase, command in STEP_COMMANDS.items() if phrase in text]
-    return f"{text} ({', '.join(commands)})" if commands else text
+    """Add to each phrase of ``STEP_COMMANDS`` in ``text`` its command, in parentheses."""
+    longest_first = sorted(STEP_COMMANDS, key=len, reverse=True)
+    pattern = "|".join(rf"\b{re.escape(phrase)}\b" for phrase in longest_first)
+    return re.sub(pattern, lambda phrase: f"{phrase[0]} ({STEP_COMMANDS[phrase[0]]})", text)
 
 
 def with_commands(document: dict[str, Any]) -> dict[str, Any]:

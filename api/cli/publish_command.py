@@ -46,7 +46,7 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
 
     Example: benchlock publish models/digits/manifest.yaml
     """
-    problems, drafts, warnings = Problems(), list["Draft"](), list[str]()
+    problems, drafts, warnings = Problems(), list[Draft](), list[str]()
     for path in paths:
         with problems.noted():
             drafts.append(read_draft(path))

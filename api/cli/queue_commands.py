@@ -123,7 +123,8 @@ def explain(invocation: Invocation, job: str) -> None:
         return
     output.echo(f"{explanation.job.id}: {explanation.sentence}")
     for match in explanation.machines:
-        output.echo(f"  {match.machine}: {'; '.join(match.lacks) or match.obstacle or 'can run it'}")
+        reason = output.append_commands("; ".join(match.lacks) or match.obstacle or "can run it")
+        output.echo(f"  {match.machine}: {reason}")
 
 
 @click.command()

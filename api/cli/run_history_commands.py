@@ -114,7 +114,7 @@ def print_answer(run: Run, lock: Lock, claim_verdicts: "tuple[ClaimVerdict, ...]
     """Print a run with its judged claims and warnings."""
     print_outcome(run, lock)
     for warning in warnings:
-        output.echo_wrapped(f"warning: {warning}")
+        output.echo_wrapped(f"warning: {output.append_commands(warning)}")
     print_claims(claim_verdicts)
 
 

@@ -1,4 +1,9 @@
-"""Replayed runs: records of different ids that are one measurement, because their samples are the same."""
+"""Replayed runs: records of different ids that are one measurement, because their samples are the same.
+
+Samples hold the nanoseconds of every call, so two measurements never have equal ones. A run whose samples are
+byte-equal to those of another run is refused. Runs with equal latencies count once in comparisons, whatever else
+differs. A run of the scenario ``accuracy`` leaves no samples, and its results may repeat.
+"""
 
 from collections.abc import Iterable
 from typing import Final

@@ -295,7 +295,7 @@ def _next_step(originals: int, wanted: int | None) -> str:
     """Return the step that gives each side the number of runs that decides; None means that no number does."""
     if wanted is None:
         return "next: a request with a wider `equivalence`, or a quieter host"
-    run = f"run the lock {wanted - originals} more times, then " if originals < wanted else ""
+    run = f"run the lock {format_count(wanted - originals, 'more time')}, then " if originals < wanted else ""
     return f"next: {run}rerun it {wanted} times"
 
 

@@ -1,12 +1,8 @@
-"""The database tables of runs, and the queries for hidden and replayed runs.
+"""The database tables of runs, and the queries for hidden runs.
 
 A run has a row for its start and a row for its end. The measurements are written before the row of the end, in the
 same transaction, and are sealed by it. Only ``open_runs`` changes: it lists the runs without an end.
 ``imported_runs`` lists those that came in a bundle, and so ran somewhere else.
-
-Samples hold the nanoseconds of every call, so two measurements never have equal ones. A run whose samples are
-byte-equal to those of another run is refused. Runs with equal latencies count once in comparisons, whatever else
-differs. A run of the scenario ``accuracy`` leaves no samples, and its results may repeat.
 """
 
 from datetime import datetime

@@ -65,7 +65,7 @@ def check_wanted(lock: Lock, wanted: Widths, most: int) -> None:
     if wanted and most < FEWEST:
         raise InvalidInputError(
             f"{most} runs are too few to estimate the spread between runs",
-            next_step=f"use at least {FEWEST} runs, better 20",
+            next_step=f"make at least {FEWEST} runs, better 20",
         )
 
 

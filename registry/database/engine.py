@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DataError, DBAPIError, MultipleResultsFound, NoResultFound, StatementError
+from sqlalchemy.exc import DataError, DBAPIError, MultipleResultsFound, NoResultFound, OperationalError, StatementError
 from sqlalchemy.exc import IntegrityError as ConstraintError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
@@ -33,13 +33,23 @@ def read_revision(connection: Connection) -> str | None:
     return connection.exec_driver_sql(_VERSION).scalar()
 
 
+@contextmanager
+def raise_as_sqlalchemy(query: str) -> Iterator[None]:
+    """Raise failures of SQLite's driver as SQLAlchemy does: callers tell them from the errors of one record."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise OperationalError(query, None, error) from error
+
+
 def fetch_first(connection: Connection, query: str, values: Mapping[str, str] | None = None) -> Sequence[Any] | None:
     """Return the first row of a short query, whose parameters are texts.
 
     On SQLite the driver executes it: SQLAlchemy would need ten times as long, while other writers wait.
     """
     if connection.dialect.name == "sqlite":
-        row: Sequence[Any] | None = connection.connection.cursor().execute(query, values or {}).fetchone()
+        with raise_as_sqlalchemy(query):
+            row: Sequence[Any] | None = connection.connection.cursor().execute(query, values or {}).fetchone()
         return row
     return connection.execute(text(query), values).first()
 
@@ -238,9 +248,10 @@ def translate_errors(engine: Engine) -> Iterator[None]:
         if MARK in str(error):
             raise _too_long(error) from error
         raise  # breaking a rule of the schema is a bug of benchlock, not a problem of the environment
-    except DataError as error:
+    except (DataError, sqlite3.DataError) as error:
+        cause = error.orig if isinstance(error, DataError) else error
         raise InvalidInputError(
-            f"the database cannot store a value: {error.orig}", next_step="remove invalid characters, or shorten it"
+            f"the database cannot store a value: {cause}", next_step="remove invalid characters, or shorten it"
         ) from error
     except (DBAPIError, sqlite3.Error) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error

@@ -9,7 +9,6 @@ The canonical form omits null columns. A revision may therefore add nullable col
 changing the digest of any record.
 """
 
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +18,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, MetaData, Select, Table, bindparam, insert, literal_column, select
 from sqlalchemy.dialects.sqlite import dialect
-from sqlalchemy.exc import OperationalError
 
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import MAX_EXACT, encode_canonical
-from benchlock.registry.database.engine import DamagedDatabaseError, damage_error, fetch_first
+from benchlock.registry.database.engine import DamagedDatabaseError, damage_error, fetch_first, raise_as_sqlalchemy
 from benchlock.registry.database.ids_and_timestamps import as_json, format_time
 from benchlock.registry.database.registry_schema import record_chain
 
@@ -164,16 +162,17 @@ def _insert(connection: Connection, table: Table, rows: Sequence[Values]) -> Non
 
     Raises:
         OperationalError: The database cannot be written.
+        ValueError: A row has other columns, which is a bug of the caller.
     """
     if connection.dialect.name != "sqlite":
         connection.execute(insert(table), rows)
         return
     text, columns = _compile_insert(table)
+    if any(len(row) != len(columns) for row in rows):
+        raise ValueError(f"rows of {table.name} with other columns than {[name for name, _ in columns]}")
     values = [[row[name] if convert is None else convert(row[name]) for name, convert in columns] for row in rows]
-    try:
+    with raise_as_sqlalchemy(text):
         connection.connection.cursor().executemany(text, values)
-    except sqlite3.OperationalError as error:  # callers tell it from the errors of one record
-        raise OperationalError(text, None, error) from error
 
 
 @cache

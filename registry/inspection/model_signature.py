@@ -62,9 +62,8 @@ def _check_port(port: Input | Output, tensor: GraphTensor, place: Place, problem
     if tensor.sizes is None or port.shape is UNSET:
         return
     batch = _batch_axis(port, place) if resized else None
-    sizes = enumerate(
-        zip(port.shape, tensor.sizes, strict=False)
-    )  # a manifest may fix an axis that is free in the graph
+    # A manifest may fix an axis that is dynamic in the graph.
+    sizes = enumerate(zip(port.shape, tensor.sizes, strict=False))
     fitting = all(axis == batch or not isinstance(size, int) or declared == size for axis, (declared, size) in sizes)
     if len(port.shape) != len(tensor.sizes) or not fitting:
         what = f"the graph has the shape {format_graph_sizes(tensor.sizes)}, not {format_graph_sizes(port.shape)}"

@@ -79,6 +79,7 @@ def test_a_phrase_with_a_command_is_said_and_its_command_exists(phrase: str, com
     sources = (path for name in LOWER_PACKAGES for path in (ROOT / name).rglob("*.py"))
     joined = (re.sub(r'"\s+f?"', "", path.read_text(encoding="utf-8")) for path in sources)
     assert any(phrase in text for text in joined)
+    assert output.append_commands(f"first {phrase}, then") == f"first {phrase} ({command}), then"
     words = command.split()
     if words[0] == "benchlock":
         found: click.Command | None = benchlock

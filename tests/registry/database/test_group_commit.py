@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -13,10 +14,11 @@ from sqlalchemy import Connection, Engine, event, select
 from sqlalchemy.exc import OperationalError
 
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.registry.auth.audit_log import record_action
+from benchlock.registry.auth.audit_log import action_record, record_action
 from benchlock.registry.auth.permissions import ANONYMOUS, Actor, act_as
 from benchlock.registry.database.engine import hold_write_turn, read_transaction
 from benchlock.registry.database.group_commit import GroupCommit
+from benchlock.registry.database.record_chain import insert_records
 from benchlock.registry.database.registry_schema import actions
 
 T = TypeVar("T")
@@ -58,6 +60,21 @@ def as_somebody(together: GroupCommit, name: str) -> str:
 def written(database: Engine) -> set[tuple[str, str]]:
     with read_transaction(database) as connection:
         return {(row.actor, row.target) for row in connection.execute(select(actions.c.actor, actions.c.target))}
+
+
+def test_a_database_that_cannot_be_read_is_told_so_too(database: Engine) -> None:
+    with database.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE record_chain RENAME TO lost")
+        with pytest.raises(OperationalError, match="no such table"):
+            record_action(connection, "a.test", "it has no chain", NOON)
+
+
+def test_a_row_of_other_columns_is_refused(database: Engine) -> None:
+    """Its digest would be of more than what is stored."""
+    record = action_record("a.test", "more than a row", NOON)
+    more = replace(record, values={**record.values, "more": 1})
+    with database.begin() as connection, pytest.raises(ValueError, match="other columns"):
+        insert_records(connection, [more])
 
 
 def fill_database(connection: Connection) -> None:

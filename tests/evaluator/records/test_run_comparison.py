@@ -146,7 +146,7 @@ def test_nothing_about_time_is_decided_by_few_runs_a_side(originals: int, reruns
     found = judge(before[0], after[0], agreed(), {"latency_p50": 0.1}, Sides(before, after))
     assert (found.verdict, found.times) == ("undecided", ())
     assert f"of {originals} original and {reruns} new runs with usable times, but at least 6" in found.reasons[-1]
-    earlier = "" if originals == 6 else f"run the lock {6 - originals} more {'time' if originals == 5 else 'times'}, then "
+    earlier = {1: "run the lock 5 more times, then ", 5: "run the lock 1 more time, then ", 6: ""}[originals]
     assert found.reasons[-1].endswith(f"; next: {earlier}rerun it 6 times")
 
 

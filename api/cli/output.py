@@ -34,6 +34,7 @@ STEP_COMMANDS: Final[Mapping[str, str]] = {
     "take the samples from it": "--from",
     "an image that provides": "benchlock image build NAME==VERSION",
     "build an image": "benchlock image build NAME==VERSION",
+    "the import of the bundle": "benchlock bundle import FILE",
     "another base": "--base",
     "omit the base": "--base",
     "build with layers": "without --no-layers",

@@ -62,17 +62,14 @@ class GroupCommit:
             batch, self._waiting = change | self._waiting, {}
         try:
             with transaction(self._engine) as connection:
-                attempt = _attempt if len(batch) > 1 else _run
-                outcomes = [attempt(connection, result, act) for result, act in batch.items()]
+                if len(batch) > 1:
+                    outcomes = [_attempt(connection, result, act) for result, act in batch.items()]
+                else:  # an error ends the transaction, which needs no savepoint
+                    outcomes = [partial(result.set_result, act(connection)) for result, act in batch.items()]
         except Exception as error:  # noqa: BLE001 - the transaction failed as a whole, for every change
             outcomes = [partial(result.set_exception, error) for result in batch]
         for set_outcome in outcomes:
             set_outcome()
-
-
-def _run(connection: Connection, result: Future[T], act: Callable[[Connection], T]) -> Callable[[], None]:
-    """Run the only change of a transaction, which an error ends; return the function that sets its result."""
-    return partial(result.set_result, act(connection))
 
 
 def _attempt(connection: Connection, result: Future[T], act: Callable[[Connection], T]) -> Callable[[], None]:
@@ -85,7 +82,7 @@ def _attempt(connection: Connection, result: Future[T], act: Callable[[Connectio
     execute(f"SAVEPOINT {_SAVEPOINT}")
     try:
         with translate_errors(connection.engine):
-            set_outcome = _run(connection, result, act)
+            set_outcome = partial(result.set_result, act(connection))
     except Exception as error:  # noqa: BLE001 - the caller's thread raises it
         execute(f"ROLLBACK TO {_SAVEPOINT}")
         set_outcome = partial(result.set_exception, error)

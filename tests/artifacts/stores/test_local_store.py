@@ -195,7 +195,7 @@ def test_verify_names_file_and_both_digests(store: LocalStore) -> None:
     place.write_bytes(damaged)
     with pytest.raises(IntegrityError) as caught:
         verify(store, DIGEST, name="weights.bin")
-    for part in ("weights.bin", DIGEST, digest_bytes(damaged), "bundle import", "image build"):
+    for part in ("weights.bin", DIGEST, digest_bytes(damaged), "import of the bundle", "build of the image"):
         assert part in str(caught.value)
 
 

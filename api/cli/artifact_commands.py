@@ -86,7 +86,6 @@ def _refuse_lock(target: str) -> None:
 
 
 def _show_artifact(invocation: Invocation, target: str) -> None:
-
     entry = find_artifact(invocation, target)
     versions = invocation.opened.catalogue.versions(entry.reference.kind, entry.reference.name)
     manifest = invocation.opened.catalogue.manifest(entry.reference)

@@ -118,7 +118,6 @@ def _reference(artifact: PublishedVersion | SkippedArtifact) -> str:
 
 
 def _import_document(report: ImportReport) -> dict[str, object]:
-
     document = dict(to_builtins(report))
     for part in (document, *document["artifacts"]):
         del part["warnings"]

@@ -113,7 +113,6 @@ def _format_flags(arm: Arm) -> str:
 
 
 def _arm_cells(arm: Arm) -> dict[str, str]:
-
     cells = {}
     for first in () if arm.runs[0].end is None else arm.runs[0].end.metrics:
         metric = replace(first, self_reported=arm.is_self_reported(first.key))

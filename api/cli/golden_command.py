@@ -139,7 +139,6 @@ def _claim_options(model: Model) -> dict[str, str]:
 
 
 def _check(invocation: Invocation, request: GoldenRequest, source: str | None) -> None:
-
     path = request.draft.path
     if source is None or not _is_there(path, source):
         datasets = sorted({str(entry.reference.name) for entry in invocation.opened.catalogue.list("dataset")})
@@ -161,7 +160,6 @@ def _check(invocation: Invocation, request: GoldenRequest, source: str | None) -
 
 
 def _make(invocation: Invocation, request: GoldenRequest, out: Path | None, options: Mapping[str, Any]) -> None:
-
     draft, force = request.draft, options["force"]
     model, claims = require_model(draft), tuple[float, ...]()
     target = _target(draft.path, golden_source(draft), out)
@@ -234,7 +232,6 @@ def _print_made(
     trial: Trial,
     count: AnswerCount | None,
 ) -> None:
-
     manifest, target, of = places
     lacking = {
         f"{kind}s[{index}]": suggest_tolerance(port, trial.report[f"{kind}s"][port.name])

@@ -315,7 +315,6 @@ def doctor(invocation: Invocation) -> None:
 
 
 def _describe_missing(registry: str) -> Json:
-
     return {"registry": f"none in {folder_of(registry)}; create one with `benchlock db create`"}
 
 

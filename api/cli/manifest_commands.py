@@ -201,14 +201,12 @@ def _write_imported(texts: dict[Path, str], *, force: bool) -> None:
 
 
 def _import_outcome(result: ImportedManifest | ImportFailure) -> str:
-
     if isinstance(result, ImportedManifest):
         return "written"
     return "unreadable" if result.broken else "not a manifest"
 
 
 def _import_document(results: Results, targets: dict[Path, Path]) -> dict[str, Any]:
-
     outcomes = [_import_outcome(result) for result in results.values()]
     files = []
     for file, result in results.items():
@@ -227,7 +225,6 @@ def _import_document(results: Results, targets: dict[Path, Path]) -> dict[str, A
 
 
 def _print_import_results(results: Results, targets: dict[Path, Path]) -> None:
-
     outcomes = [_import_outcome(result) for result in results.values()]
     for file, result in results.items():
         if not isinstance(result, ImportedManifest):

@@ -207,7 +207,6 @@ class EmbeddedRegistry:
         )
 
     def _run(self, target: str | Lock) -> RunId:
-
         assert isinstance(target, str)
         return parse_run_id(target)
 
@@ -228,7 +227,6 @@ class EmbeddedRegistry:
         return count, faults
 
     def _target_blobs(self, inventory: "Inventory", target: str | Lock) -> "Names":
-
         if not isinstance(target, str):
             return inventory.of_lock(target)
         if target.startswith(RUN_PREFIX):

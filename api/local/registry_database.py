@@ -258,7 +258,6 @@ def _open_first(home: Path, address: str, now: Callable[[], datetime], *, create
 def _open_claimed(
     home: Path, address: str | None, decision: DatabaseDecision, now: Callable[[], datetime], *, create: bool
 ) -> "tuple[Engine, bool]":
-
     database = _connect(home, address, decision)
     try:
         _prepare(database, home, create=create)

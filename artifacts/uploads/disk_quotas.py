@@ -12,7 +12,7 @@ from typing import Final
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import RefusedError, UnavailableError
 from benchlock.artifacts.uploads.gc_holds import Holds
-from benchlock.artifacts.uploads.upload_file import convert_disk_errors
+from benchlock.artifacts.uploads.upload_file import convert_upload_errors
 
 _COUNT_SECONDS: Final = 2.0
 """Seconds for which a count is used; other processes may receive bytes of the same owner meanwhile."""
@@ -150,7 +150,7 @@ class DiskReserve:
         Raises:
             UnavailableError: The file system does not answer.
         """
-        with convert_disk_errors(self.folder):
+        with convert_upload_errors(self.folder):
             folders = (self.folder, *self.folder.parents)  # a new registry has no folder of blobs yet
             status = os.statvfs(next((folder for folder in folders if folder.exists()), self.folder))
         size = status.f_blocks * status.f_frsize

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Final, NamedTuple, Protocol
 
 from benchlock.artifacts.digest import Digest, from_hex, to_hex
-from benchlock.artifacts.uploads.upload_file import convert_disk_errors, list_file_stats
+from benchlock.artifacts.uploads.upload_file import convert_upload_errors, list_file_stats
 
 HOLD_SECONDS: Final = 24 * 3600.0
 BLOCK_BYTES: Final = 4096
@@ -82,7 +82,7 @@ class FolderHolds:
     def hold(self, digest: Digest, owner: str = "", size: int = 0) -> None:
         """Hold a blob from now on, or renew its hold."""
         name = f"{to_hex(digest)}-{make_owner_tag(owner)}-{size}"
-        with convert_disk_errors(self._folder):
+        with convert_upload_errors(self._folder):
             self._folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
             (self._folder / name).touch(_MODE)
         with self._mutex:

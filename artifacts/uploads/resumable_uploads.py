@@ -32,7 +32,7 @@ from benchlock.artifacts.errors import (
 )
 from benchlock.artifacts.uploads.disk_quotas import NO_RESERVE, DiskReserve, FindReferenced, UnreferencedQuota
 from benchlock.artifacts.uploads.gc_holds import BLOCK_BYTES, FolderHolds, Holds, make_owner_tag
-from benchlock.artifacts.uploads.upload_file import DigestState, UploadFile, convert_disk_errors, list_file_stats
+from benchlock.artifacts.uploads.upload_file import DigestState, UploadFile, convert_upload_errors, list_file_stats
 
 HOLDS_FOLDER: Final = "held"
 _ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -160,7 +160,7 @@ class Uploads:
         self._reserve.require(0, share)
         self._quota.charge(owner, BLOCK_BYTES)
         self.sweep()
-        with self._lock, convert_disk_errors(self._open):
+        with self._lock, convert_upload_errors(self._open):
             self._open.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
             names = os.listdir(self._open)  # noqa: PTH208 - names only
             own_count = sum(name.endswith(_tag(owner)) for name in names)
@@ -176,7 +176,7 @@ class Uploads:
     def offset(self, owner: str, upload: str) -> int:
         """Return the number of bytes received; raise ``UploadNotFoundError`` if there is no such upload."""
         path = self._path(owner, upload)
-        with convert_disk_errors(self._open), _convert_missing(upload):
+        with convert_upload_errors(self._open), _convert_missing(upload):
             return path.stat().st_size
 
     def open(self, owner: str, upload: str, at: int | None = None, size: int = 0, share: float = 1.0) -> UploadFile:
@@ -197,7 +197,7 @@ class Uploads:
             UploadOffsetError: The upload does not end at ``at``.
         """
         path = self._path(owner, upload)
-        with convert_disk_errors(self._open), _convert_missing(upload):
+        with convert_upload_errors(self._open), _convert_missing(upload):
             file = _open_locked(path, upload)
         try:
             upload_file = UploadFile(path, file, self._digest_states.pop(path, None), owner=owner)

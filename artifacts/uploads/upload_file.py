@@ -79,7 +79,7 @@ class UploadFile:
                 next_step="ask the operator of the server for a higher limit",
             )
         self.admit(len(chunk))
-        with convert_disk_errors(self.path.parent):
+        with convert_upload_errors(self.path.parent):
             self.draft.write(chunk)
         if self._digested_size == before:  # otherwise bytes from before a restart are not hashed yet
             self._state.update(chunk)
@@ -87,7 +87,7 @@ class UploadFile:
 
     def describe(self) -> Descriptor:
         """Compute the digest and size of all bytes received."""
-        with convert_disk_errors(self.path.parent):
+        with convert_upload_errors(self.path.parent):
             self.draft.file.seek(self._digested_size)
             for chunk in read_chunks(cast("BinaryIO", self.draft.file)):
                 self._state.update(chunk)
@@ -96,7 +96,7 @@ class UploadFile:
 
     def remove(self) -> None:
         """Remove the file, unless the store has adopted it."""
-        with convert_disk_errors(self.path.parent):
+        with convert_upload_errors(self.path.parent):
             self.path.unlink(missing_ok=True)
         self.is_kept = False
 
@@ -106,7 +106,7 @@ class UploadFile:
 
 
 @contextmanager
-def convert_disk_errors(folder: Path) -> Iterator[None]:
+def convert_upload_errors(folder: Path) -> Iterator[None]:
     """Convert errors of the operating system into ``UnavailableError``, except ``FileNotFoundError``."""
     try:
         yield
@@ -122,7 +122,7 @@ def convert_disk_errors(folder: Path) -> Iterator[None]:
 
 def list_file_stats(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the name and status of each file in a folder, which may not exist yet."""
-    with convert_disk_errors(folder):
+    with convert_upload_errors(folder):
         try:
             names = os.listdir(folder)  # noqa: PTH208 - names only
         except FileNotFoundError:

@@ -166,7 +166,6 @@ class Examiner:
         refuse_unverified(run.id, self.compare(run, lock))
 
     def _lock_of(self, run: Run) -> Lock:
-
         lock = load(self._lock_text(run.start.lock), run.start.lock)
         with _as_contradiction():
             check_fit(run, lock)

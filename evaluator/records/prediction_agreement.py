@@ -129,7 +129,6 @@ def compare_predictions(
 
 
 def _compare(original: Path, again: Path, terms: Mapping[str, Terms], *, other_processor: bool) -> PredictionAgreement:
-
     agreement: Agreement | None = "bit-equal"
     reasons: list[str] = []
     changed = dict.fromkeys(TOP, 0)

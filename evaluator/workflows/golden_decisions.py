@@ -116,7 +116,6 @@ def _make_texts(files: Sequence[Path], folder: Path, field: str) -> tuple[str, d
 
 
 def _make_tensors(files: Sequence[Path], folder: Path, field: str) -> tuple[str, dict[str, Any], dict[str, Path]]:
-
     written, arrays = folder / "tensors.npz", []
     for file in files:
         try:

@@ -117,7 +117,6 @@ class MaintenanceController(Controller):
 
 
 def _import_bundle(service: Service, data: wire.BundleImportRequest) -> wire.ImportReport:
-
     store, digest = service.registry.store, parse_digest(data.blob)
     admission = BundleAdmission(_MAX_FILES, partial(service.uploads.charge, get_actor().id))
     with store.writing():

@@ -83,7 +83,8 @@ def parse_kind(text: str) -> Kind:
     for kind in KINDS:
         if kind == text:
             return kind
-    raise InvalidInputError(f"unknown kind {text!r}", next_step=f"write one of {', '.join(KINDS)}")
+    hint = "".join(f"did you mean {near!r}? " for near in find_close(text, KINDS))
+    raise InvalidInputError(f"unknown kind {text!r}", next_step=f"{hint}the kinds are {', '.join(KINDS)}")
 
 
 def parse_target(text: str) -> tuple[Kind, Name, str | None]:

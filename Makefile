@@ -12,10 +12,13 @@ PURE := tests/house/test_tree.py tests/artifacts/test_*.py $(addprefix tests/art
 	$(addprefix tests/registry/,text versions requests resolution lock manifests) \
 	$(addprefix tests/evaluator/harness/,steps quality inference)
 
-.PHONY: help demo test fast check base bit-flips bench simulate-statistics format schemas docs lock engine engine-stop clean
+.PHONY: help install demo test fast check base bit-flips bench simulate-statistics format schemas docs lock engine engine-stop clean
 
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+install: $(RUNTIME) ## benchlock in .venv
+	@echo "activate it with: . $(VENV)/bin/activate"
 
 demo: $(RUNTIME) ## publish, lock, run and rerun the digits models; ALL=1 for PyTorch and TensorFlow too
 	@$(BIN)/python examples/digits/demo.py $(if $(ALL),--all)

@@ -43,7 +43,7 @@ def list_artifacts(invocation: Invocation, kind: str) -> None:
         )
         for entry in entries
     ]
-    output.print_table(("artifact", "version", "published", ""), rows)
+    output.print_table(("artifact", "version", "published", "remarks"), rows)
 
 
 def entry_document(entry: Entry) -> dict[str, Any]:

@@ -1,15 +1,16 @@
 """The command group ``benchlock``: global options, commands loaded lazily, and the opened registry."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from benchlock.api.cli.output import Bars, say
+from benchlock.api.cli.output import FORMATS, QUIET, VERBOSE, Bars, print_version, say, settings
+from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from benchlock.api.local.local_registry import LocalRegistry as Folder
@@ -121,6 +122,52 @@ COMMANDS = {name: place for group in COMMAND_GROUPS.values() for name, (place, _
 _NAMES_WIDTH = max(map(len, COMMANDS))
 
 
+TABLE_COMMANDS = frozenset({"list", "runs", "compare", "jobs", "machines", "token list", "log"})
+"""The commands whose result is a table."""
+_SETTINGS = {"as_json": ("format", "json"), "quiet": ("verbosity", QUIET), "verbose": ("verbosity", VERBOSE)}
+
+
+def _apply_global_option(context: click.Context, parameter: click.Parameter, value: str | bool | None) -> None:
+    """Print the version, or apply an option to the settings of the output; the last one on the command line wins.
+
+    Raises:
+        InvalidInputError: The format is for tables, and the command prints none.
+    """
+    if value and parameter.name == "version":
+        print_version()
+        context.exit()
+    if value:
+        name, setting = _SETTINGS.get(str(parameter.name), ("format", value))
+        setattr(settings, name, setting)
+        if isinstance(context.obj, Invocation):
+            context.obj = replace(context.obj, as_json=settings.format == "json")
+    path = context.command_path.removeprefix("benchlock ")
+    is_group = isinstance(context.command, click.Group)
+    if settings.format in ("csv", "md") and not is_group and path not in TABLE_COMMANDS:
+        raise InvalidInputError(
+            f"`{path}` prints no table",
+            where=f"--format {settings.format}",
+            next_step="use --format json, or omit --format",
+        )
+
+
+# Eager: parsed before any argument that opens the registry.
+_GLOBAL: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _apply_global_option}
+SHARED_OPTIONS = [
+    # Not --output, which names a file or folder in several commands.
+    click.Option(
+        ["--format", "output_format"],
+        type=click.Choice(FORMATS),
+        help="Format of the result; csv and md: tables only.",
+        **_GLOBAL,
+    ),
+    click.Option(["--json", "as_json"], is_flag=True, help="Same as --format json.", **_GLOBAL),
+    click.Option(["-q", "--quiet"], is_flag=True, help="Print results and errors only.", **_GLOBAL),
+    click.Option(["-v", "--verbose"], is_flag=True, help="Print durations, and tracebacks of errors.", **_GLOBAL),
+]
+"""The options that every command accepts, before and after its name."""
+
+
 class CommandGroup(click.Group):
     """The group of ``COMMANDS``, which loads a module only for its command."""
 
@@ -141,6 +188,9 @@ class CommandGroup(click.Group):
         module, _, name = COMMANDS[cmd_name].partition(".")
         command = getattr(import_module(f"benchlock.api.cli.{module}"), name)
         assert isinstance(command, click.Command)
+        for part in (command, *getattr(command, "commands", {}).values()):
+            if SHARED_OPTIONS[0] not in part.params:
+                part.params += SHARED_OPTIONS
         return command
 
     def resolve_command(
@@ -152,7 +202,7 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.command(cls=CommandGroup)
+@click.command(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--registry",
     envvar="BENCHLOCK_REGISTRY",
@@ -161,11 +211,14 @@ class CommandGroup(click.Group):
     default="",
     help="Folder of a registry, or URL of a server (token in BENCHLOCK_TOKEN).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
+@click.option("-V", "--version", is_flag=True, help="Print the version, the commit and the schema revision.", **_GLOBAL)
 @click.pass_context
-def benchlock(context: click.Context, registry: str, *, as_json: bool) -> None:
+def benchlock(context: click.Context, registry: str) -> None:
     """A reproducible artifact registry and evaluation store for deep learning."""  # noqa: D401 - the help text of the program
-    context.obj = Invocation(registry=registry or str(default_registry()), as_json=as_json)
+    context.obj = Invocation(registry=registry or str(default_registry()), as_json=settings.format == "json")
+
+
+benchlock.params += SHARED_OPTIONS
 
 
 def default_registry() -> Path:

@@ -56,6 +56,9 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 def print_comparison(comparison: Comparison) -> None:
     """Print the metrics of all arms side by side, then each further arm compared with the first."""
     arms = [arm for arm in comparison.arms if not arm.control]
+    if output.settings.format in ("csv", "md"):
+        _print_one_table(comparison, arms)
+        return
     _print_side_by_side(arms)
     for sentence in (*(f"not comparable: {reason}" for reason in comparison.reasons), *comparison.replays):
         output.echo_wrapped(sentence)
@@ -63,24 +66,40 @@ def print_comparison(comparison: Comparison) -> None:
         how = f"{len(arm.runs)} interleaved rounds" if comparison.interleaved else "not interleaved"
         output.echo()
         output.echo(f"{_arm_name(arm)} against {_arm_name(arms[0])}, {how}")
-        rows = [
-            (
-                finding.metric,
-                ("-" if finding.ratio.value is None else f"{finding.ratio.value:.4g}")
-                + format_mark(is_reported=finding.self_reported),
-                _format_ends(finding.ratio.ci),
-                _format_noise(finding),
-                _format_share(finding.margin),
-                finding.answer,
-            )
-            for finding in findings
-        ]
-        output.print_table(("metric", "ratio", "95 % interval", "noise (A/A)", "margin", "answer"), rows)
+        output.print_table(("metric", *_FINDING), [(finding.metric, *_finding_cells(finding)) for finding in findings])
         metrics: dict[tuple[str, str], list[str]] = {}
         for finding in findings:
             metrics.setdefault((finding.answer, finding.reason), []).append(finding.metric)
         for (answer, reason), names in metrics.items():
-            output.echo_wrapped(f"  {', '.join(names)}: {answer}: {output.append_commands(reason)}")
+            output.echo_wrapped(f"  {', '.join(names)}: {answer}: {output.append_commands(reason)}", answer)
+
+
+_FINDING = ("ratio", "95 % interval", "noise (A/A)", "margin", "answer")
+
+
+def _finding_cells(finding: Finding) -> tuple[str, ...]:
+    """Format a finding in the columns of ``_FINDING``."""
+    ratio = "-" if finding.ratio.value is None else f"{finding.ratio.value:.4g}"
+    return (
+        ratio + format_mark(is_reported=finding.self_reported),
+        _format_ends(finding.ratio.ci),
+        _format_noise(finding),
+        _format_share(finding.margin),
+        finding.answer,
+    )
+
+
+def _print_one_table(comparison: Comparison, arms: list[Arm]) -> None:
+    """Print a row per metric of each further arm, with its finding; the first arm is the baseline."""
+    first, rows = _arm_cells(arms[0]), []
+    for arm, findings in comparison.findings:
+        cells, answers = _arm_cells(arm), {finding.metric: _finding_cells(finding) for finding in findings}
+        for metric in dict.fromkeys((*first, *cells, *answers)):
+            values = (first.get(metric, "-"), cells.get(metric, "-"))
+            names = (_arm_name(arms[0]), _arm_name(arm))
+            rows.append((metric, *names, *values, *answers.get(metric, ("-",) * len(_FINDING))))
+    columns = ("metric", "baseline", "compared", "baseline value", "compared value")
+    output.print_table((*columns, *_FINDING), rows)
 
 
 def _print_side_by_side(arms: list[Arm]) -> None:
@@ -237,7 +256,8 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _C
             raise InvalidInputError(f"invalid run id {text!r}", where=text, next_step=step)
     ids = [parse_run_id(text) for text in targets]
     pair = _open_prediction_pairs(invocation).compare
-    comparison = compare_recorded_runs(invocation.opened.records, partial(read_lock, invocation), ids, pair)
+    with invocation.progress.task("comparing the runs"):
+        comparison = compare_recorded_runs(invocation.opened.records, partial(read_lock, invocation), ids, pair)
     if comparison.reasons and not settings.force:
         raise RefusedError(
             f"these runs are not comparable with {ids[0]}: {'; '.join(comparison.reasons)}",

@@ -44,7 +44,8 @@ def resolve(invocation: Invocation, request: Path, as_of: str) -> None:
 
     Example: benchlock resolve digits.yaml
     """
-    resolution = invocation.opened.resolve(read_request(request, as_of), {})
+    with invocation.progress.task("resolving versions"):
+        resolution = invocation.opened.resolve(read_request(request, as_of), {})
     document = resolution_document(resolution)
     if invocation.as_json:
         output.print_json(document)
@@ -106,7 +107,8 @@ def lock(
     replaced = read_lock(invocation, str(path)) if path.exists() else None
     moved = _parse_upgrades(upgrade, path, replaced)
     preferences = {} if replaced is None else preferences_of(replaced, moved)
-    result = invocation.opened.lock(question, preferences)
+    with invocation.progress.task("resolving versions"):
+        result = invocation.opened.lock(question, preferences)
     new_lock = result.lock
     write_text(path, dump(new_lock))
     for warning in result.warnings:
@@ -194,7 +196,7 @@ def _check(invocation: Invocation, request: Request, path: Path, upgrade: tuple[
         output.print_json(lock_document(lock) | {"path": str(path)} | asdict(freshness))
     else:
         for reason in freshness.reasons:
-            output.echo(f"stale: {reason}")
+            output.echo(f"stale: {reason}", "stale")
         if freshness.fresh:
             output.echo(f"{path} satisfies its request")
     if not freshness.fresh:

@@ -64,7 +64,7 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
 
 def _say_step(text: str) -> None:
     """Print a message of the worker, with the commands for its next step."""
-    say(append_commands(text))
+    say(append_commands(text), repeat=True)
 
 
 @click.command()

@@ -233,7 +233,7 @@ def verdict_document(verdict: Verdict, again: Run, claim_verdicts: tuple[ClaimVe
 
 def _print_verdict(verdict: Verdict) -> None:
     output.echo()
-    output.echo(f"{verdict.verdict}, compared with {verdict.original}")
+    output.echo(f"{verdict.verdict}, compared with {verdict.original}", verdict.verdict)
     for reason in verdict.reasons:
         output.echo_wrapped(f"  {output.append_commands(reason)}")
     for fact in verdict.reported:

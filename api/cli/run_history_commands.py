@@ -12,7 +12,7 @@ from benchlock.api.cli.run_options import complete_run_id, read_lock
 from benchlock.api.cli.run_tables import print_claims, print_outcome, print_run, print_runs
 from benchlock.api.error_codes import EXIT_INTEGRITY
 from benchlock.artifacts.blob_store import read
-from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.errors import BenchlockError, IntegrityError
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.run_types import DamagedRun, Run, parse_run_id
 from benchlock.registry.lock.lockfile import Lock
@@ -44,7 +44,7 @@ def runs(invocation: Invocation, lock: str, limit: int) -> None:
     else:
         print_runs(entries, locks)
     for entry in damaged:
-        say(f"error: {entry.id}: {entry.damage}")
+        output.say_error(IntegrityError(f"{entry.id}: {entry.damage}"))
     if damaged:
         raise click.exceptions.Exit(EXIT_INTEGRITY)
 
@@ -134,7 +134,8 @@ def judge_claims(
     metrics = None if repetition is None else tuple(entry.metric for entry in repetition.metrics)
     among = () if repetition is None else repetition.runs
     try:
-        return claims_of(lock, run, invocation.opened.store, metrics, among)
+        with invocation.progress.task("judging the claims"):
+            return claims_of(lock, run, invocation.opened.store, metrics, among)
     except BenchlockError as error:
         say(f"warning: cannot judge the model's claims: {error.what}")
         return ()

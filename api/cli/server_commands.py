@@ -149,7 +149,7 @@ def list_tokens(invocation: Invocation) -> None:
         (token.id, token.name, " ".join(token.scopes), token.expires_at.strftime(_TIME), token.state)
         for token in tokens
     ]
-    output.print_table(("token", "name", "scopes", "expires", ""), rows)
+    output.print_table(("token", "name", "scopes", "expires", "state"), rows)
 
 
 @token.command()
@@ -194,7 +194,7 @@ def log(invocation: Invocation, limit: int, before: str | None, actor: str | Non
         )
         for entry in entries
     ]
-    output.print_table(("time", "actor", "action", "target", ""), rows)
+    output.print_table(("time", "actor", "action", "target", "outcome"), rows)
 
 
 def _show_secret(invocation: Invocation, new: NewToken) -> None:

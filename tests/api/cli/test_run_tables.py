@@ -1,5 +1,6 @@
 """Runs as a person reads them: nothing is left out that a figure needs, and nothing is too long for a line."""
 
+import csv
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
+from benchlock.api.cli import output
 from benchlock.api.cli.compare_command import (
     all_equivalent,
     comparison_document,
@@ -425,6 +427,17 @@ def test_a_comparison_stands_side_by_side(capsys: pytest.CaptureFixture[str]) ->
     assert json.dumps(document, allow_nan=False)
     assert (document["comparable"], document["interleaved"], len(document["runs"])) == (True, False, 2)
     assert [one["metric"] for one in document["findings"]] == ["top1", "latency_p50"]
+
+
+def test_a_comparison_is_one_table_in_csv(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    other = variant({"model": {"name": "other"}, "request": {"model": {"name": "other", "version": "*"}}}).lock
+    monkeypatch.setattr(output.settings, "format", "csv")
+    print_comparison(compare_runs([(LOCK, run()), (other, recorded(END, lock=other.id))]))
+    rows = {row["metric"]: row for row in csv.DictReader(capsys.readouterr().out.splitlines())}
+    assert {"top1", "latency_p50"} <= set(rows)
+    assert (rows["top1"]["baseline"], rows["top1"]["compared"]) == ("digits 1.0.0", "other 1.0.0")
+    assert rows["top1"]["baseline value"] == rows["top1"]["compared value"]
+    assert rows["top1"]["answer"] == "undecided"
 
 
 def test_the_text_of_a_comparison_says_that_it_is_not_comparable(capsys: pytest.CaptureFixture[str]) -> None:

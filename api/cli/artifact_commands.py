@@ -7,7 +7,7 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.run_options import ID_PREFIX, RUN_PREFIX, complete_run_id
+from benchlock.api.cli.run_options import ID_PREFIX, RUN_PREFIX, complete_run_target
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import parse_run_id
 from benchlock.registry.artifact_names import parse_kind, parse_reference, parse_target
@@ -18,7 +18,7 @@ from benchlock.registry.publishing.oci_artifacts import export
 from benchlock.registry.versions.version_ranges import Constraint
 
 TARGET = click.argument(
-    "target", metavar="KIND/NAME[@CONSTRAINT]|RUN", callback=complete_run_id, help="Artifact or run."
+    "target", metavar="KIND/NAME[@CONSTRAINT]|RUN", callback=complete_run_target, help="Artifact or run."
 )
 
 

@@ -18,7 +18,14 @@ from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, RefusedError, UnknownNameError
 from benchlock.artifacts.user_output import SILENT
-from benchlock.evaluator.records.run_types import RunEnd, RunEndedError, RunStart, new_run_id
+from benchlock.evaluator.records.run_types import (
+    RunEnd,
+    RunEndedError,
+    RunFilter,
+    RunStart,
+    VersionSelector,
+    new_run_id,
+)
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.workflows.bundles import create_bundle
 from benchlock.registry.artifact_names import parse_name, parse_reference
@@ -226,6 +233,16 @@ def test_a_run_is_recorded_once_and_read_as_it_was(registry: Registry, asked: Re
     assert [run.id for run in registry.records.list(lock=lock.id, outcome="failed")] == [start.id]
     assert registry.records.get(start.id) == found
     assert registry.records.list(lock=lock.id, outcome="done") == ()
+    for chosen, expected in (
+        (RunFilter(prefix=start.id[:-1]), [start.id]),
+        (RunFilter(prefix="run/7zzz"), []),
+        (RunFilter(model=VersionSelector.parse(f"{lock.model.name}@^1.0"), lock=lock.id, outcome="failed"), [start.id]),
+        (RunFilter(model=VersionSelector.parse(f"{lock.model.name}@^9.0")), []),
+        (RunFilter(dataset=VersionSelector.parse("another")), []),
+        (RunFilter(lock=lock.id, outcome="failed", since=start.started_at), [start.id]),
+        (RunFilter(since=start.started_at + timedelta(days=1)), []),
+    ):
+        assert [entry.id for entry in registry.records.list_entries(chosen=chosen)] == expected, chosen
     assert registry.records.count(lock.id) == before + 1
     with pytest.raises(RunEndedError):
         registry.records.finish(start.id, replace(end, failure_message="it was not"))

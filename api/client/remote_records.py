@@ -44,7 +44,14 @@ from benchlock.evaluator.records.run_types import (
     fit_end,
 )
 from benchlock.registry.artifact_names import Kind, Name, Reference
-from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
+from benchlock.registry.catalogue.catalogue_protocol import (
+    ANY_CONTENT,
+    ContentFilter,
+    Entry,
+    Provenance,
+    PublishResult,
+    version_taken_error,
+)
 from benchlock.registry.database.ids_and_timestamps import format_time
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests import Manifest, manifest_digest, parse_published
@@ -127,9 +134,10 @@ class RemoteCatalogue:
         version = _LATEST if constraint is None else quote(str(constraint), safe="")
         return decode_version_entry(self._client.get(f"artifacts/{kind}/{quote(name)}@{version}", VersionDocument))
 
-    def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
-        """Fetch the versions of all names."""
-        return tuple(self._pages(kind=kind))
+    def list(self, kind: Kind | None = None, content: ContentFilter = ANY_CONTENT) -> tuple[Entry, ...]:
+        """Fetch the versions of all names whose manifests match ``content``."""
+        wanted = {"task": content.task, "framework": content.framework, "search": content.search}
+        return tuple(self._pages(kind=kind, **wanted))
 
     def yank(self, reference: Reference, reason: str) -> bool:
         """Yank a version; return whether this changed it."""

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Engine, func, select
@@ -17,13 +18,17 @@ from benchlock.artifacts.size_limits import REASON, check_text
 from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
-from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult
+from benchlock.registry.catalogue.catalogue_protocol import ANY_CONTENT, ContentFilter, Entry, Provenance, PublishResult
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.catalogue.version_lists import (
+    EXAMINED,
     ListedVersion,
+    SearchPage,
     VersionFilter,
+    entry_of_listed,
     find_newest,
     read_version_page,
+    search_versions,
 )
 from benchlock.registry.catalogue.version_rows import (
     READ,
@@ -154,10 +159,23 @@ class Catalogue:
                 raise unknown_name(connection, kind, name)
             return published_entries
 
-    def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
+    def list(self, kind: Kind | None = None, content: ContentFilter = ANY_CONTENT) -> tuple[Entry, ...]:
         """Return every published version, or those of one ``kind``, by kind, name and version."""
+        if content == ANY_CONTENT:
+            with read_transaction(self._engine) as connection:
+                return entries(connection, kind)
+        matching: list[Entry] = []
+        listing: VersionFilter | None = VersionFilter(kind, content=content)
+        while listing is not None:
+            page = self.search(listing, EXAMINED)
+            matching += map(entry_of_listed, page.versions)
+            listing = None if page.after is None else replace(listing, after=page.after)
+        return tuple(matching)
+
+    def search(self, listing: VersionFilter, limit: int) -> SearchPage:
+        """Return at most ``limit`` versions that match ``listing`` and its content, by kind, name and version."""
         with read_transaction(self._engine) as connection:
-            return entries(connection, kind)
+            return search_versions(connection, listing, limit)
 
     def page(self, listing: VersionFilter, limit: int) -> tuple[ListedVersion, ...]:
         """Return at most ``limit`` versions that match ``listing``, by kind, name and version."""

@@ -29,10 +29,11 @@ from benchlock.evaluator.records.run_types import (
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.workflows.bundles import create_bundle
 from benchlock.registry.artifact_names import parse_name, parse_reference
-from benchlock.registry.catalogue.catalogue_protocol import Provenance, VersionTakenError
+from benchlock.registry.catalogue.catalogue_protocol import ContentFilter, Provenance, VersionTakenError
 from benchlock.registry.lock.lock_assembly import preferences_of
 from benchlock.registry.lock.lock_creation import make_draft_candidate
 from benchlock.registry.lock.lockfile import load
+from benchlock.registry.manifests import Model
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, reference_of
 from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.resolution.conflicts import ConflictError
@@ -92,6 +93,19 @@ def test_what_is_published_is_listed_and_read_as_it_is(registry: Registry) -> No
         assert [one.reference.kind for one in registry.catalogue.list(reference.kind)] == [reference.kind]
         for constraint in (None, Constraint.parse(f"=={reference.version}"), Constraint.parse(">=0.1, <99")):
             assert registry.catalogue.newest(reference.kind, reference.name, constraint) == listed[reference]
+
+
+def test_what_is_listed_may_be_filtered_by_content(registry: Registry) -> None:
+    model = next(one for one in WHOLE.manifests.values() if isinstance(one, Model))
+    reference = reference_of(model)
+    for content_filter, is_listed in (
+        (ContentFilter(task=model.task, framework=parse_name(model.framework.name), search=model.name.upper()), True),
+        (ContentFilter(task="regression"), False),
+        (ContentFilter(framework=parse_name("another")), False),
+        (ContentFilter(search="no such text"), False),
+    ):
+        listed = [entry.reference for entry in registry.catalogue.list("model", content_filter)]
+        assert (reference in listed) == is_listed, content_filter
 
 
 def test_the_same_again_changes_nothing_and_other_content_is_refused(registry: Registry) -> None:

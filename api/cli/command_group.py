@@ -4,12 +4,12 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from benchlock.api.cli.output import Bars, say
+from benchlock.api.settings import find_misspelt_variables, locate_registry
 
 if TYPE_CHECKING:
     from benchlock.api.local.local_registry import LocalRegistry as Folder
@@ -24,11 +24,16 @@ CREATING_COMMANDS = frozenset(
 
 @dataclass(frozen=True)
 class Invocation:
-    """One call of ``benchlock``: the registry's location and the output format."""
+    """One call of ``benchlock``: the output format, and the registry of its option or variable, empty without both."""
 
-    registry: str
+    location: str
     as_json: bool
     progress: ClassVar = Bars()
+
+    @cached_property
+    def registry(self) -> str:
+        """Return the folder or URL of the registry; errors as ``locate_registry``."""
+        return self.location or locate_registry()
 
     @cached_property
     def opened(self) -> "Registry":
@@ -165,10 +170,6 @@ class CommandGroup(click.Group):
 @click.pass_context
 def benchlock(context: click.Context, registry: str, *, as_json: bool) -> None:
     """A reproducible artifact registry and evaluation store for deep learning."""  # noqa: D401 - the help text of the program
-    context.obj = Invocation(registry=registry or str(default_registry()), as_json=as_json)
-
-
-def default_registry() -> Path:
-    """Return the default folder of the registry, in XDG_DATA_HOME or ``~/.local/share``."""
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "benchlock"
+    for name, known in find_misspelt_variables(os.environ):
+        say(f"warning: unknown environment variable {name}; did you mean {known}?")
+    context.obj = Invocation(registry, as_json)

@@ -7,7 +7,7 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.run_options import ID_PREFIX, RUN_PREFIX, complete_run_id
+from benchlock.api.cli.run_options import ID_PREFIX, RUN_PREFIX, complete_run_id, suggest_kinds, suggest_targets
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import parse_run_id
 from benchlock.registry.artifact_names import parse_kind, parse_reference, parse_target
@@ -18,12 +18,22 @@ from benchlock.registry.publishing.oci_artifacts import export
 from benchlock.registry.versions.version_ranges import Constraint
 
 TARGET = click.argument(
-    "target", metavar="KIND/NAME[@CONSTRAINT]|RUN", callback=complete_run_id, help="Artifact or run."
+    "target",
+    metavar="KIND/NAME[@CONSTRAINT]|RUN",
+    shell_complete=suggest_targets,
+    callback=complete_run_id,
+    help="Artifact or run.",
 )
 
 
 @click.command("list")
-@click.argument("kind", metavar="[KIND]", default="", help="Only this kind: model, framework, dataset or image.")
+@click.argument(
+    "kind",
+    metavar="[KIND]",
+    default="",
+    shell_complete=suggest_kinds,
+    help="Only this kind: model, framework, dataset or image.",
+)
 @click.pass_obj
 def list_artifacts(invocation: Invocation, kind: str) -> None:
     """List published artifacts.
@@ -160,7 +170,7 @@ def get(invocation: Invocation, target: str, out: Path | None) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="KIND/NAME@VERSION", help="Version to yank.")
+@click.argument("target", metavar="KIND/NAME@VERSION", shell_complete=suggest_targets, help="Version to yank.")
 @click.option("--reason", default="", help="Why the version should not be used.")
 @click.option("--undo", is_flag=True, help="Undo the yank.")
 @click.pass_obj

@@ -1,21 +1,25 @@
-"""Arguments and options of commands that name locks and runs."""
+"""Arguments and options of commands that name artifacts, locks and runs, and their completion in shells."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import read_text, say
+from benchlock.api.settings import locate_registry
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import Isolation
+from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.database.ids_and_timestamps import is_id
 from benchlock.registry.lock.lockfile import Lock, load
 
 RUN_PREFIX = "run/"
 ID_PREFIX = "sha256:"
 _DIGITS = 26
+_SUGGESTED_RUNS = 50
 _BEGINNING = re.compile(rf"{RUN_PREFIX}[0-9a-hjkmnp-tv-z]{{8,20}}")
 """Beginnings with more characters could be the padded id itself, which the query excludes."""
 
@@ -41,6 +45,49 @@ def complete_run_id(context: click.Context, _parameter: click.Parameter, value: 
 def complete_run_ids(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Complete each of ``values`` as ``complete_run_id`` does."""
     return tuple(complete_run_id(context, parameter, value) for value in values)
+
+
+def suggest_kinds(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Suggest the kinds of artifacts to a shell."""
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
+
+
+def suggest_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem[str]]":
+    """Let the shell suggest files, such as lockfiles."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def suggest_targets(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> "list[CompletionItem[str]]":
+    """Suggest artifacts and recent runs of a registry in a folder to a shell; else files, such as lockfiles.
+
+    Nothing is changed, and no request is sent to a server.
+    """
+    try:
+        names = list(_list_targets(context.find_root().params.get("registry") or locate_registry(), incomplete))
+    except Exception:  # noqa: BLE001 - a message would garble the line that the user edits
+        names = []
+    items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return items or [CompletionItem(incomplete, type="file")]
+
+
+def _list_targets(location: str, incomplete: str) -> Iterator[str]:
+    """Yield artifacts, with versions after ``@``, and runs if ``incomplete`` may be the beginning of one."""
+    from benchlock.api.local.local_registry import folder_of, now  # noqa: PLC0415 - SQL code, used by completion only
+    from benchlock.api.local.registry_database import open_existing  # noqa: PLC0415 - as above
+    from benchlock.evaluator.records.run_store import Records  # noqa: PLC0415 - as above
+    from benchlock.registry.catalogue.catalogue import Catalogue  # noqa: PLC0415 - as above
+
+    database = open_existing(folder_of(location))
+    try:
+        references = [entry.reference for entry in Catalogue(database, now).list()]
+        has_version = "@" in incomplete
+        yield from dict.fromkeys(str(name) if has_version else f"{name.kind}/{name.name}" for name in references)
+        if incomplete.startswith(RUN_PREFIX[: len(incomplete)]):
+            yield from (entry.id for entry in Records(database).list_entries(limit=_SUGGESTED_RUNS, examine=False))
+    finally:
+        database.dispose()
 
 
 ISOLATION = click.option(

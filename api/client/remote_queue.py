@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 from msgspec import UNSET, UnsetType
 
 from benchlock.api.client.api_client import ApiClient
+from benchlock.api.schemas import encode_cursor
 from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.lock_schemas import LockResponse
-from benchlock.api.schemas.pagination_cursors import encode_cursor
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.net.network_policy import SILENCE_SECONDS
 from benchlock.evaluator.queue.job_matching import MachineFacts

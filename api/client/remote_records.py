@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from benchlock.api.client.api_client import ApiClient
+from benchlock.api.schemas import encode_cursor
 from benchlock.api.schemas.artifact_schemas import (
     Publication,
     PublishedVersion,
@@ -22,7 +23,6 @@ from benchlock.api.schemas.artifact_schemas import (
     decode_version_entry,
 )
 from benchlock.api.schemas.lock_schemas import LockRequest, LockResponse
-from benchlock.api.schemas.pagination_cursors import encode_cursor
 from benchlock.api.schemas.run_schemas import (
     HideRequest,
     HideResult,

@@ -13,6 +13,7 @@ from benchlock.api.http.request_limits import LIST, WHILE_FULL
 from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now, open_log, open_tokens
+from benchlock.api.schemas import decode_cursor, encode_cursor
 from benchlock.api.schemas.access_schemas import (
     AuditLogPage,
     Caller,
@@ -24,7 +25,6 @@ from benchlock.api.schemas.access_schemas import (
     encode_log_entry,
     encode_token,
 )
-from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.registry.auth.permissions import Scopes, get_actor
 from benchlock.registry.auth.token_format import Secret
 from benchlock.registry.auth.tokens import Token, parse_grace, parse_lifetime, parse_token_id

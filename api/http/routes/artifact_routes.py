@@ -22,6 +22,7 @@ from benchlock.api.http.request_parsing import (
 )
 from benchlock.api.http.responses import JSON, BytesResponse, respond_with_etag
 from benchlock.api.http.service_state import Document, Service
+from benchlock.api.schemas import decode_cursor, encode_cursor
 from benchlock.api.schemas.artifact_schemas import (
     Publication,
     PublishedVersion,
@@ -33,7 +34,6 @@ from benchlock.api.schemas.artifact_schemas import (
     encode_version_page_entry,
     version_document,
 )
-from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import TARGET

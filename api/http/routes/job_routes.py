@@ -21,8 +21,8 @@ from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_pa
 from benchlock.api.http.routes.lock_routes import REQUEST
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now
+from benchlock.api.schemas import decode_cursor, encode_cursor
 from benchlock.api.schemas import job_schemas as wire
-from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.evaluator.queue.queue_types import (

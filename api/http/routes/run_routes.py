@@ -14,8 +14,8 @@ from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_pa
 from benchlock.api.http.responses import BytesResponse, respond_with_etag
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas import decode_cursor, encode_cursor
 from benchlock.api.schemas import run_schemas as wire
-from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.size_limits import PAGE
 from benchlock.evaluator.records.comparison_types import ComparisonReport, Verdict

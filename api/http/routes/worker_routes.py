@@ -22,8 +22,8 @@ from benchlock.api.http.request_parsing import (
 from benchlock.api.http.routes.job_routes import JOB, QueueService
 from benchlock.api.http.routes.run_routes import RUN_START_EXAMPLE, check_run_end, check_run_start
 from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas import decode_cursor, encode_cursor
 from benchlock.api.schemas import job_schemas as wire
-from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.job_matching import MachineFacts

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.schemas.pagination_cursors import encode_cursor
+from benchlock.api.schemas import encode_cursor
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.user_output import SILENT

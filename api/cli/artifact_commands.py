@@ -7,7 +7,7 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.run_options import ID_PREFIX, RUN_PREFIX, complete_run_target
+from benchlock.api.cli.run_options import ID_PREFIX, RUN_PREFIX, complete_run_target, suggest_kinds, suggest_targets
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import parse_run_id
 from benchlock.registry.artifact_names import parse_kind, parse_name, parse_reference, parse_target
@@ -19,12 +19,22 @@ from benchlock.registry.publishing.oci_artifacts import export
 from benchlock.registry.versions.version_ranges import Constraint
 
 TARGET = click.argument(
-    "target", metavar="KIND/NAME[@CONSTRAINT]|RUN", callback=complete_run_target, help="Artifact or run."
+    "target",
+    metavar="KIND/NAME[@CONSTRAINT]|RUN",
+    shell_complete=suggest_targets,
+    callback=complete_run_target,
+    help="Artifact or run.",
 )
 
 
 @click.command("list")
-@click.argument("kind", metavar="[KIND]", default="", help="Only this kind: model, framework, dataset or image.")
+@click.argument(
+    "kind",
+    metavar="[KIND]",
+    default="",
+    shell_complete=suggest_kinds,
+    help="Only this kind: model, framework, dataset or image.",
+)
 @click.option("--task", type=click.Choice(get_args(Task)), default=None, help="Only models for this task.")
 @click.option(
     "--framework", metavar="NAME", default="", help="Only models that need this framework, and images that provide it."
@@ -166,7 +176,7 @@ def get(invocation: Invocation, target: str, out: Path | None) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="KIND/NAME@VERSION", help="Version to yank.")
+@click.argument("target", metavar="KIND/NAME@VERSION", shell_complete=suggest_targets, help="Version to yank.")
 @click.option("--reason", default="", help="Why the version should not be used.")
 @click.option("--undo", is_flag=True, help="Undo the yank.")
 @click.pass_obj

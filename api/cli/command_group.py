@@ -9,10 +9,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from benchlock.api.cli.output import FORMATS, QUIET, VERBOSE, Bars, print_version, say, settings
+from benchlock.api.cli.output import (
+    FORMATS,
+    QUIET,
+    VERBOSE,
+    Bars,
+    echo,
+    print_json,
+    print_version,
+    say,
+    settings,
+)
+from benchlock.api.settings import find_misspelt_variables, locate_registry
 from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from benchlock.api.local.local_registry import LocalRegistry as Folder
     from benchlock.api.schemas.registry_protocol import Registry
 
@@ -25,11 +38,16 @@ CREATING_COMMANDS = frozenset(
 
 @dataclass(frozen=True)
 class Invocation:
-    """One call of ``benchlock``: the registry's location and the output format."""
+    """One call of ``benchlock``: the output format, and the registry of its option or variable, empty without both."""
 
-    registry: str
+    location: str
     as_json: bool
     progress: ClassVar = Bars()
+
+    @cached_property
+    def registry(self) -> str:
+        """Return the folder or URL of the registry; errors as ``locate_registry``."""
+        return self.location or locate_registry()
 
     @cached_property
     def opened(self) -> "Registry":
@@ -112,6 +130,7 @@ COMMAND_GROUPS = {
         "token": ("server_commands.token", "Manage the access tokens of a served registry."),
         "log": ("server_commands.log", "Show the audit log, newest first."),
         "doctor": ("maintenance_commands.doctor", "Check the local environment."),
+        "completion": ("command_group.completion", "Print or install the completion script of a shell."),
     },
 }
 """The commands by the heading of the help text.
@@ -193,6 +212,14 @@ class CommandGroup(click.Group):
                 part.params += SHARED_OPTIONS
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
+        """Suggest commands and global options, without loading any module of a command."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - used by completion only
+
+        summaries = {name: summary for group in COMMAND_GROUPS.values() for name, (_, summary) in group.items()}
+        names = [CompletionItem(name, help=text) for name, text in summaries.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -215,13 +242,53 @@ class CommandGroup(click.Group):
 @click.pass_context
 def benchlock(context: click.Context, registry: str) -> None:
     """A reproducible artifact registry and evaluation store for deep learning."""  # noqa: D401 - the help text of the program
-    context.obj = Invocation(registry=registry or str(default_registry()), as_json=settings.format == "json")
+    for name, known in find_misspelt_variables(os.environ):
+        say(f"warning: unknown environment variable {name}; did you mean {known}?")
+    context.obj = Invocation(registry, as_json=settings.format == "json")
 
 
 benchlock.params += SHARED_OPTIONS
 
 
-def default_registry() -> Path:
-    """Return the default folder of the registry, in XDG_DATA_HOME or ``~/.local/share``."""
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "benchlock"
+@click.command()
+@click.argument("shell", metavar="SHELL", type=click.Choice(("bash", "zsh", "fish")), help="bash, zsh or fish.")
+@click.option("--install", is_flag=True, help="Write the script to the folder where the shell looks for it.")
+@click.pass_obj
+def completion(invocation: Invocation, shell: str, *, install: bool) -> None:
+    """Print or install the completion script of a shell.
+
+    It completes commands, options, kinds, artifacts, runs and files.
+
+    Example: benchlock completion bash --install
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - as above
+
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
+    script = shell_class(benchlock, {}, "benchlock", "_BENCHLOCK_COMPLETE").source()
+    path, step = _completion_file(shell)
+    if install:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(script, encoding="utf-8")
+    if invocation.as_json:
+        print_json({"shell": shell, "path": str(path)} if install else {"shell": shell, "script": script})
+    elif install:
+        echo(f"wrote {path}")
+        echo(step)
+    else:
+        click.echo(script, nl=False)
+
+
+def _completion_file(shell: str) -> tuple[Path, str]:
+    """Return the user's file for the completion script of a shell, and what else is needed."""
+    if shell == "bash":
+        data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+        folder = Path(os.environ.get("BASH_COMPLETION_USER_DIR") or Path(data) / "bash-completion") / "completions"
+        path = folder / "benchlock"
+        return path, f"new shells load it with the package bash-completion; without it, source {path} in ~/.bashrc"
+    if shell == "zsh":
+        folder = Path(os.environ.get("ZDOTDIR") or Path.home()) / ".zfunc"
+        step = f"new shells load it if .zshrc has: fpath+=({folder}); autoload -Uz compinit; compinit"
+        return folder / "_benchlock", step
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "fish" / "completions"
+    return folder / "benchlock.fish", "new shells load it"

@@ -23,6 +23,7 @@ from benchlock.api.cli.run_options import (
     parse_isolation,
     parse_shares,
     read_lock,
+    suggest_targets,
 )
 from benchlock.api.cli.run_tables import format_interval, format_mark, format_metric
 from benchlock.api.error_codes import EXIT_REFUSED
@@ -183,6 +184,7 @@ class _CompareOptions:
     metavar="RUN RUN...|LOCK LOCK...",
     nargs=-1,
     required=True,
+    shell_complete=suggest_targets,
     callback=complete_run_target,
     help="Two or more runs or locks.",
 )

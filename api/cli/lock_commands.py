@@ -11,7 +11,7 @@ from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import read_text, say, say_lines
 from benchlock.api.cli.run_json import lock_document
-from benchlock.api.cli.run_options import ID_PREFIX, complete_lock_id, read_lock
+from benchlock.api.cli.run_options import ID_PREFIX, complete_lock_id, read_lock, suggest_files, suggest_targets
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
@@ -213,8 +213,8 @@ def read_question(invocation: Invocation, text: str) -> Lock | Request:
 
 
 @click.command()
-@click.argument("before", metavar="LOCK", help="Lockfile or lock id.")
-@click.argument("after", metavar="LOCK", help="Lock to compare with.")
+@click.argument("before", metavar="LOCK", shell_complete=suggest_files, help="Lockfile or lock id.")
+@click.argument("after", metavar="LOCK", shell_complete=suggest_files, help="Lock to compare with.")
 @click.pass_obj
 def diff(invocation: Invocation, before: str, after: str) -> None:
     """Show the differences between two locks.
@@ -233,8 +233,8 @@ def diff(invocation: Invocation, before: str, after: str) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="KIND/NAME", help="Artifact of the lock.")
-@click.argument("lock", metavar="LOCK", help="Lockfile or lock id.")
+@click.argument("target", metavar="KIND/NAME", shell_complete=suggest_targets, help="Artifact of the lock.")
+@click.argument("lock", metavar="LOCK", shell_complete=suggest_files, help="Lockfile or lock id.")
 @click.pass_obj
 def why(invocation: Invocation, target: str, lock: str) -> None:
     """Explain why a lock has this version of an artifact.

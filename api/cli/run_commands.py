@@ -22,6 +22,8 @@ from benchlock.api.cli.run_options import (
     parse_isolation,
     parse_shares,
     read_lock,
+    suggest_files,
+    suggest_targets,
 )
 from benchlock.api.cli.run_tables import print_claims, print_outcome, print_repetition, print_wall
 from benchlock.api.error_codes import EXIT_REFUSED
@@ -44,7 +46,7 @@ from benchlock.registry.lock.lockfile import Lock
 
 
 @click.command()
-@click.argument("lock", metavar="LOCK", help="Lockfile or lock id.")
+@click.argument("lock", metavar="LOCK", shell_complete=suggest_files, help="Lockfile or lock id.")
 @ISOLATION
 @ALLOW_CODE
 @click.option("--repeat", metavar="N", type=click.IntRange(min=1), default=None, help="Maximum number of runs.")
@@ -160,11 +162,18 @@ def _warn_of_reported(run: Run, widths: dict[str, float], limit: int) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="RUN|LOCK", callback=complete_run_target, help="Run id, lockfile or lock id.")
+@click.argument(
+    "target",
+    metavar="RUN|LOCK",
+    shell_complete=suggest_targets,
+    callback=complete_run_target,
+    help="Run id, lockfile or lock id.",
+)
 @click.option(
     "--against",
     metavar="RUN",
     default="",
+    shell_complete=suggest_targets,
     callback=complete_run_id,
     help="Run to compare with; default: the latest.",
 )

@@ -8,7 +8,7 @@ from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
 from benchlock.api.cli.run_json import claim_document, lock_document, run_document
-from benchlock.api.cli.run_options import complete_run_id, read_lock
+from benchlock.api.cli.run_options import complete_run_id, read_lock, suggest_files, suggest_targets
 from benchlock.api.cli.run_tables import print_claims, print_outcome, print_run, print_runs
 from benchlock.api.error_codes import EXIT_INTEGRITY
 from benchlock.artifacts.blob_store import read
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--lock", metavar="LOCK", default="", help="Only runs of this lock.")
+@click.option("--lock", metavar="LOCK", default="", shell_complete=suggest_files, help="Only runs of this lock.")
 @click.option("--model", metavar="NAME[@CONSTRAINT]", default="", help="Only runs of this model.")
 @click.option("--dataset", metavar="NAME[@CONSTRAINT]", default="", help="Only runs on this dataset.")
 @click.option("--outcome", type=click.Choice(get_args(Outcome)), default=None, help="Only runs with this outcome.")
@@ -70,7 +70,9 @@ def runs(
 
 
 @click.command()
-@click.argument("run", metavar="RUN", callback=complete_run_id, help="Run id, as listed by `runs`.")
+@click.argument(
+    "run", metavar="RUN", shell_complete=suggest_targets, callback=complete_run_id, help="Run id, as listed by `runs`."
+)
 @click.option("--reason", default="", help="Why the run is hidden; visible to administrators.")
 @click.option("--undo", is_flag=True, help="Show the run again.")
 @click.pass_obj

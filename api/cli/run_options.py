@@ -1,18 +1,21 @@
-"""Arguments and options of commands that name locks and runs."""
+"""Arguments and options of commands that name artifacts, locks and runs, and their completion in shells."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import read_text, say
+from benchlock.api.settings import locate_registry
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.records.run_types import DamagedRun, Isolation, RunFilter
+from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.database.ids_and_timestamps import (
     DIGITS,
     SHORTEST_PREFIX,
@@ -25,6 +28,7 @@ RUN_PREFIX = "run/"
 ID_PREFIX = "sha256:"
 _LOCK_DIGITS = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},64}}")
 _DIGITS = rf"[0-9a-hjkmnp-tv-z]{{{SHORTEST_PREFIX},{DIGITS}}}"
+_SUGGESTED_RUNS = 50
 
 Candidates = Sequence[tuple[str, str]]
 """Ids, each with a description that distinguishes it: the time and more."""
@@ -95,6 +99,49 @@ def _find_runs(invocation: Invocation, prefix: str, limit: int) -> Candidates:
 complete_run_id = complete_id("run", _find_runs)
 complete_run_target = complete_id("run", _find_runs, only=False)
 """The callback of a parameter that also takes artifacts or locks."""
+
+
+def suggest_kinds(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Suggest the kinds of artifacts to a shell."""
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
+
+
+def suggest_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem[str]]":
+    """Let the shell suggest files, such as lockfiles."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def suggest_targets(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> "list[CompletionItem[str]]":
+    """Suggest artifacts and recent runs of a registry in a folder to a shell; else files, such as lockfiles.
+
+    Nothing is changed, and no request is sent to a server.
+    """
+    try:
+        names = list(_list_targets(context.find_root().params.get("registry") or locate_registry(), incomplete))
+    except Exception:  # noqa: BLE001 - a message would garble the line that the user edits
+        names = []
+    items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return items or [CompletionItem(incomplete, type="file")]
+
+
+def _list_targets(location: str, incomplete: str) -> Iterator[str]:
+    """Yield artifacts, with versions after ``@``, and runs if ``incomplete`` may be the beginning of one."""
+    from benchlock.api.local.local_registry import folder_of, now  # noqa: PLC0415 - SQL code, used by completion only
+    from benchlock.api.local.registry_database import open_existing  # noqa: PLC0415 - as above
+    from benchlock.evaluator.records.run_store import Records  # noqa: PLC0415 - as above
+    from benchlock.registry.catalogue.catalogue import Catalogue  # noqa: PLC0415 - as above
+
+    database = open_existing(folder_of(location))
+    try:
+        references = [entry.reference for entry in Catalogue(database, now).list()]
+        has_version = "@" in incomplete
+        yield from dict.fromkeys(str(name) if has_version else f"{name.kind}/{name.name}" for name in references)
+        if incomplete.startswith(RUN_PREFIX[: len(incomplete)]):
+            yield from (entry.id for entry in Records(database).list_entries(limit=_SUGGESTED_RUNS, examine=False))
+    finally:
+        database.dispose()
 
 
 ISOLATION = click.option(

@@ -28,9 +28,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 400,
-    "lines": 73_450,
-    "imports inside functions": 116,
-    "functions of publishing a dataset of two files": 201,
+    "lines": 74_500,
+    "imports inside functions": 123,
+    "functions of publishing a dataset of two files": 206,
     "functions of the first GET of a version": 46,
 }
 """Slightly above what was measured when each limit was last set.

@@ -1,15 +1,14 @@
 """The command group ``benchlock``: global options, commands loaded lazily, and the opened registry."""
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import click
 
 from benchlock.api.cli.output import Bars, say
+from benchlock.api.schemas.registry_protocol import default_registry
 
 if TYPE_CHECKING:
     from benchlock.api.local.local_registry import LocalRegistry as Folder
@@ -166,9 +165,3 @@ class CommandGroup(click.Group):
 def benchlock(context: click.Context, registry: str, *, as_json: bool) -> None:
     """A reproducible artifact registry and evaluation store for deep learning."""  # noqa: D401 - the help text of the program
     context.obj = Invocation(registry=registry or str(default_registry()), as_json=as_json)
-
-
-def default_registry() -> Path:
-    """Return the default folder of the registry, in XDG_DATA_HOME or ``~/.local/share``."""
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "benchlock"

@@ -6,11 +6,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from benchlock.api.error_codes import error_document
-from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.user_output import Advance, escape_json, escape_line
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -38,6 +37,7 @@ STEP_COMMANDS: Final[Mapping[str, str]] = {
     "allow its code to run": "--allow-code",
     "allow processes": "--processes",
     "choose the run to compare with": "--against RUN",
+    "show them anyway": "--force",
     "rerun the lock": "benchlock rerun LOCK",
     "of both locks": "benchlock compare --interleave LOCK LOCK --rounds N",
     "runs are needed": "benchlock run LOCK --repeat N",
@@ -160,14 +160,18 @@ def byte_count(size: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Progress bars on standard error; without a terminal, one line per task if ``lines`` is true, else nothing."""
+    """Progress bars on standard error; without a terminal, one line per task if ``lines`` is true, else nothing.
+
+    With ``forced``, they are shown without a terminal, too: for notebooks.
+    """
 
     lines: bool = False
+    forced: bool = False
 
     @contextmanager
     def task(self, label: str, total: int | None = None) -> Iterator[Advance]:
         """Show a bar that disappears when its task is done."""
-        if not sys.stderr.isatty():
+        if not (self.forced or sys.stderr.isatty()):
             if self.lines:
                 say(label)
             yield lambda _step: None
@@ -179,31 +183,6 @@ class Bars:
         with Progress(console=Console(stderr=True), transient=True) as bars:
             task_id = bars.add_task(escape(escape_line(label)), total=total)
             yield lambda step: bars.advance(task_id, step)
-
-
-def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -> str:
-    """Read a UTF-8 text file of the user.
-
-    Args:
-        path: The file.
-        next_step: The next step of the error if it cannot be read.
-        recode: The next step of the error if it is not UTF-8.
-
-    Raises:
-        InvalidInputError: It cannot be read, or is not UTF-8.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(
-            f"{path} is not UTF-8: {error.reason} at byte {error.start}",
-            where=str(path),
-            next_step=recode,
-        ) from error
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot read {path}: {error.strerror or error}", where=str(path), next_step=next_step
-        ) from error
 
 
 def todo_lines(count: int) -> str:

@@ -2,19 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.output import read_text, say
+from benchlock.api.cli.output import say
+from benchlock.api.client.user_files import load_lock
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.run_types import Isolation
 from benchlock.registry.database.ids_and_timestamps import is_id
-from benchlock.registry.lock.lockfile import Lock, load
+from benchlock.registry.lock.lockfile import Lock
 
 RUN_PREFIX = "run/"
-ID_PREFIX = "sha256:"
 _DIGITS = 26
 _BEGINNING = re.compile(rf"{RUN_PREFIX}[0-9a-hjkmnp-tv-z]{{8,20}}")
 """Beginnings with more characters could be the padded id itself, which the query excludes."""
@@ -53,21 +51,6 @@ ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Allow code of the 
 _SHARE = re.compile(r"(?P<metric>[a-z0-9_]+)=(?P<number>[0-9]+(\.[0-9]+)?)(?P<percent> ?%)?")
 
 
-def parse_isolation(text: str) -> Isolation | None:
-    """Parse an isolation; return None for an empty text.
-
-    Raises:
-        InvalidInputError: It is unknown.
-    """
-    if not text:
-        return None
-    if text == "container":
-        return "container"
-    if text == "process":
-        return "process"
-    raise InvalidInputError(f"unknown isolation {text!r}", next_step="use container or process")
-
-
 def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
     """Parse an option's shares by metric: ``latency_p50=2%`` and ``latency_p50=0.02`` are 0.02.
 
@@ -90,11 +73,7 @@ def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
 
 def read_lock(invocation: Invocation, text: str) -> Lock:
     """Load the lock in the file ``text``, or in the registry by the beginning of its id, and print its warnings."""
-    if text.startswith(ID_PREFIX):
-        catalogue = invocation.opened.catalogue
-        lock = load(catalogue.get_lock(catalogue.find_lock(text)), text)
-    else:
-        lock = load(read_text(Path(text), next_step="give a lockfile or a lock id"), text)
+    lock = load_lock(invocation.opened.catalogue, text)
     for warning in lock.warnings:
         say(f"warning: {warning}")
     return lock

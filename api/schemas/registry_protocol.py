@@ -1,5 +1,6 @@
-"""The interface of a registry, embedded or remote, and the results of its operations."""
+"""The interface of a registry, embedded or remote, the results of its operations, and its default location."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from benchlock.registry.resolution.version_search import Preferences
 
 Json = Mapping[str, Any]
+
+
+def default_registry() -> Path:
+    """Return the default folder of the registry, in XDG_DATA_HOME or ``~/.local/share``."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "benchlock"
 
 
 @dataclass(frozen=True, slots=True)

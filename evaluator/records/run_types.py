@@ -234,6 +234,21 @@ def parse_run_id(text: str) -> RunId:
     return RunId(text)
 
 
+def parse_isolation(text: str) -> Isolation | None:
+    """Parse an isolation; return None for an empty text.
+
+    Raises:
+        InvalidInputError: It is unknown.
+    """
+    if not text:
+        return None
+    if text == "container":
+        return "container"
+    if text == "process":
+        return "process"
+    raise InvalidInputError(f"unknown isolation {text!r}", next_step="use container or process")
+
+
 def replace_nul(text: str) -> str:
     """Replace the NUL characters of a text, which PostgreSQL cannot store."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,7 +1,6 @@
 """The command publish."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,14 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
         with problems.noted():
             drafts.append(read_draft(path))
     rehearses = dry_run or bool(problems.found)  # after an error in one manifest, the others are still checked
-    with _open_contents(invocation, creates=not rehearses) as (catalogue, store):
+    registry = invocation.find_registry() if rehearses else invocation.opened
+    contents: AbstractContextManager[tuple[CatalogueProtocol, BlobStore]]
+    if registry is None:
+        output.say(f"no registry in {invocation.registry} yet: checking against an empty one")
+        contents = open_empty_registry()
+    else:
+        contents = nullcontext((registry.catalogue, registry.store))
+    with contents as (catalogue, store):
         publisher = Publisher(catalogue, store, invocation.progress, output.say, warnings.append)
         with problems.noted():
             results = publisher.publish(drafts, dry_run=rehearses)
@@ -53,18 +59,6 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
         return
     for published in results:
         output.echo(published_line(published, dry_run=dry_run))
-
-
-@contextmanager
-def _open_contents(invocation: Invocation, *, creates: bool) -> Iterator[tuple[CatalogueProtocol, BlobStore]]:
-    """Open the catalogue and store of the registry, or temporary empty ones if there is none and none is created."""
-    registry = invocation.opened if creates else invocation.find_registry()
-    if registry is not None:
-        yield registry.catalogue, registry.store
-        return
-    output.say(f"no registry in {invocation.registry} yet: checking against an empty one")
-    with open_empty_registry() as empty:
-        yield empty
 
 
 def published_line(published: PublishResult, *, dry_run: bool = False) -> str:

@@ -125,8 +125,10 @@ class Registry:
         for path in paths:
             with problems.noted():
                 drafts.append(read_draft(Path(path)))
-        problems.refuse()
         publisher = Publisher(self._opened.catalogue, self._opened.store, self._progress, _say, _warn)
+        with problems.noted():  # after an error in one manifest, the others are still checked
+            results = publisher.publish(drafts, dry_run=dry_run or bool(problems.found))
+        problems.refuse()
         return tuple(
             ArtifactVersion(
                 result.reference.kind,
@@ -135,7 +137,7 @@ class Registry:
                 result.digest,
                 changed=result.changed,
             )
-            for result in publisher.publish(drafts, dry_run=dry_run)
+            for result in results
         )
 
     def versions(self, target: str = "") -> tuple[ArtifactVersion, ...]:

@@ -81,6 +81,16 @@ def test_manifests_are_published_and_read(desk: Desk) -> None:
     assert desk.registry.manifest("model/digits-onnx@^1")["name"] == "digits-onnx"
 
 
+def test_all_problems_of_all_manifests_are_raised_at_once(desk: Desk, tmp_path: Path) -> None:
+    unreadable, incomplete = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    unreadable.write_text("kind: [")
+    incomplete.write_text("schema: 1\nkind: framework\nname: none\nversion: x\n")
+    with pytest.raises(benchlock.BenchlockError) as caught:
+        desk.registry.publish(unreadable, incomplete, tmp_path / "missing.yaml")
+    told = "\n".join(map(str, caught.value.problems))
+    assert all(name in told for name in ("a.yaml", "b.yaml", "missing.yaml"))
+
+
 def test_a_request_is_locked_from_a_file_and_from_a_mapping(desk: Desk) -> None:
     desk.registry.publish(*desk.manifests)
     document = request("digits-onnx")

@@ -27,8 +27,8 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 400,
-    "lines": 73_200,
+    "modules": 406,
+    "lines": 74_200,
     "imports inside functions": 116,
     "functions of publishing a dataset of two files": 200,
     "functions of the first GET of a version": 46,
